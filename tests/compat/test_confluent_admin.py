@@ -230,7 +230,7 @@ def test_a_producer_above_its_quota_is_slowed_down_and_loses_nothing() -> None:
     with Broker() as broker:
         broker.create_topic("slow")
         quota = QuotaEntity(client=QuotaEntityName("eager"))
-        broker.on_loop(lambda node: node.core.broker.define_quota(SYSTEM, quota, {Direction.IN: rate}))
+        broker.on_loop(lambda node: node.core.broker.quotas.define(SYSTEM, quota, {Direction.IN: rate}))
         throttled_ms: list[float] = []
         producer = Producer(
             {

@@ -149,4 +149,4 @@ class CoreBench:
     def bodies(self, name: str, index: int = 0) -> list[bytes | None]:
         topic = self.topic(name)
         stream = topic.stream(index)
-        return [record.body for record in self.core.broker.read(SYSTEM, topic, index, stream.start)]
+        return [record.body for record in self.core.broker.partitions.read(SYSTEM, topic, index, stream.start)]

@@ -74,7 +74,7 @@ class World:
         self.runner.settle()
         self.core.start()
         self.runner.settle()
-        self.verbs: QueueApi = self.core.broker.queue_api
+        self.verbs: QueueApi = self.core.broker.queues
 
     def settle(self) -> None:
         self.runner.settle()

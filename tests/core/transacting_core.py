@@ -33,7 +33,7 @@ class TransactingCore:
         self.files = FaultyFiles(self._memory)
         self.time = ManualTime(START_MS)
         self.open()
-        self.core.broker.create_topic(SYSTEM, TOPIC, Layout.PARTITION_LOG, streams, {})
+        self.core.broker.topics.create(SYSTEM, TOPIC, Layout.PARTITION_LOG, streams, {})
         self.settle()
 
     # -- life and death
@@ -113,7 +113,7 @@ class TransactingCore:
         header = check_sent(batch)
         self.core.broker.transactions.check_append(SYSTEM, name, stream, header, may_join)
         topic = self.core.topics.get(TopicName("", TOPIC))
-        return self.core.broker.append(SYSTEM, topic, stream, batch, header).ticket
+        return self.core.broker.partitions.append(SYSTEM, topic, stream, batch, header).ticket
 
     def commit_cursor(self, producer: ProducerIdentity, offset: int, number: int = 0, name: str = "t") -> None:
         self.registry.commit_cursors(name, producer, "g", [PendingCursor("g", self.id(number), offset, 0)])
@@ -164,11 +164,11 @@ class TransactingCore:
         return letters
 
     def cursor(self, number: int = 0) -> int | None:
-        seen = self.core.broker.group_api.cursors(SYSTEM, "g").cursors.get(self.id(number))
+        seen = self.core.broker.groups.cursors(SYSTEM, "g").cursors.get(self.id(number))
         return None if seen is None else seen.offset
 
     def is_unstable(self, number: int = 0) -> bool:
-        return self.core.broker.group_api.is_offset_unstable("g", self.id(number))
+        return self.core.broker.groups.is_offset_unstable("g", self.id(number))
 
 
 def _letter(batch: memoryview) -> str:

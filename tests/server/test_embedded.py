@@ -35,15 +35,17 @@ def in_loop(test: Callable[[], Awaitable[None]]) -> None:
 
 def append(run: BrokerRun, body: bytes) -> None:
     broker = run.node.core.broker
-    topic = next(iter(broker.topics(SYSTEM)), None)
+    topic = next(iter(broker.topics.all(SYSTEM)), None)
     if topic is None:
-        topic, _ = broker.create_topic(SYSTEM, "orders", Layout.PARTITION_LOG, 1, {})
-    broker.append_records(SYSTEM, topic, topic.streams[0], [Record(body)])
+        topic, _ = broker.topics.create(SYSTEM, "orders", Layout.PARTITION_LOG, 1, {})
+    broker.partitions.append_records(SYSTEM, topic, topic.streams[0], [Record(body)])
 
 
 def bodies(run: BrokerRun) -> list[bytes | None]:
     broker = run.node.core.broker
-    return [record.body for topic in broker.topics(SYSTEM) for record in broker.read(SYSTEM, topic, 0, 0)]
+    return [
+        record.body for topic in broker.topics.all(SYSTEM) for record in broker.partitions.read(SYSTEM, topic, 0, 0)
+    ]
 
 
 @pytest.mark.parametrize("flush", ["sync", "async"])

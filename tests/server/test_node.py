@@ -148,7 +148,7 @@ async def answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
 
 
 async def create(node: Node) -> None:
-    _, ticket = node.core.broker.create_topic(SYSTEM, "orders", Layout.PARTITION_LOG, 1, {})
+    _, ticket = node.core.broker.topics.create(SYSTEM, "orders", Layout.PARTITION_LOG, 1, {})
     await node.wait_until_durable()
     assert ticket.refusal is None
 
@@ -309,8 +309,8 @@ def test_a_node_whose_disk_failed_stops_without_vouching_for_anything() -> None:
             await node.start()
             await create(node)
             fail_syncs(rig)
-            topic = node.core.broker.topic(SYSTEM, "orders")
-            node.core.broker.append_records(SYSTEM, topic, topic.stream(0), [Record(b"lost")])
+            topic = node.core.broker.topics.get(SYSTEM, "orders")
+            node.core.broker.partitions.append_records(SYSTEM, topic, topic.stream(0), [Record(b"lost")])
             await node.failed.wait()
             written: list[str] = []
             rig.files.before = lambda operation, name: written.append(name)
@@ -395,7 +395,7 @@ def test_what_was_asked_before_the_stop_is_answered(loop: str) -> None:
             rig.syncs.is_held = True
             for _, writer in clients:
                 writer.write(fetch(1, 0, 3_600_000) + produce(2) + produce(3))
-            stream = node.core.broker.topic(SYSTEM, "orders").stream(0)
+            stream = node.core.broker.topics.get(SYSTEM, "orders").stream(0)
             await until(lambda: stream.end == 10)
             stop = asyncio.create_task(node.stop())
             await settle(50)
@@ -408,7 +408,7 @@ def test_what_was_asked_before_the_stop_is_answered(loop: str) -> None:
             await stop
             again = rig.make()
             await again.start()
-            assert again.core.broker.topic(SYSTEM, "orders").stream(0).end == 10
+            assert again.core.broker.topics.get(SYSTEM, "orders").stream(0).end == 10
             await again.stop()
 
     run(main, loop)
@@ -446,9 +446,9 @@ def test_a_client_that_does_not_read_is_cut_off_when_the_drain_is_over(loop: str
             node = rig.make()
             await node.start()
             await create(node)
-            topic = node.core.broker.topic(SYSTEM, "orders")
+            topic = node.core.broker.topics.get(SYSTEM, "orders")
             for _ in range(20):
-                node.core.broker.append_records(SYSTEM, topic, topic.stream(0), [Record(b"x" * 900_000)])
+                node.core.broker.partitions.append_records(SYSTEM, topic, topic.stream(0), [Record(b"x" * 900_000)])
             await node.wait_until_durable()
             client = socket.socket()
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -485,8 +485,8 @@ def test_a_disk_that_hangs_does_not_keep_the_node_from_stopping() -> None:
             await node.start()
             await create(node)
             rig.syncs.is_held = True
-            topic = node.core.broker.topic(SYSTEM, "orders")
-            node.core.broker.append_records(SYSTEM, topic, topic.stream(0), [Record(b"x")])
+            topic = node.core.broker.topics.get(SYSTEM, "orders")
+            node.core.broker.partitions.append_records(SYSTEM, topic, topic.stream(0), [Record(b"x")])
             stop = asyncio.create_task(node.stop())
             await settle(50)
             assert not stop.done()
@@ -511,7 +511,7 @@ def test_health_is_told_until_everything_else_has_stopped(loop: str) -> None:
             reader, writer = await connect(node)
             rig.syncs.is_held = True
             writer.write(produce(1))
-            stream = node.core.broker.topic(SYSTEM, "orders").stream(0)
+            stream = node.core.broker.topics.get(SYSTEM, "orders").stream(0)
             await until(lambda: stream.end == 1)
             stop = asyncio.create_task(node.stop())
             await settle()
@@ -546,7 +546,7 @@ def test_writes_are_refused_while_the_node_drains() -> None:
             reader, writer = await connect(node)
             rig.syncs.is_held = True
             writer.write(produce(1))
-            stream = node.core.broker.topic(SYSTEM, "orders").stream(0)
+            stream = node.core.broker.topics.get(SYSTEM, "orders").stream(0)
             await until(lambda: stream.end == 1)
             stop = asyncio.create_task(node.stop())
             await settle()
@@ -573,7 +573,7 @@ def test_an_abort_answers_nothing_and_writes_nothing_more() -> None:
             reader, writer = await connect(node)
             rig.syncs.is_held = True
             writer.write(produce(1))
-            stream = node.core.broker.topic(SYSTEM, "orders").stream(0)
+            stream = node.core.broker.topics.get(SYSTEM, "orders").stream(0)
             await until(lambda: stream.end == 1)
             node.abort()
             written: list[str] = []

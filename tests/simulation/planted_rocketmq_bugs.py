@@ -67,7 +67,7 @@ def names_of_a_killed_process_not_synced(patch: pytest.MonkeyPatch) -> None:
 
 def room_not_made_for_batches(patch: pytest.MonkeyPatch) -> None:
     """What belongs together is refused in the middle."""
-    patch.setattr(CommitLog, "make_room", lambda self, size: None)
+    patch.setattr(CommitLog, "ensure_room", lambda self, size: None)
 
 
 def new_topics_not_waited_for(patch: pytest.MonkeyPatch) -> None:

@@ -105,15 +105,17 @@ class SmallConversation:
     def _append(self, id: int, topic: Topic, request: Append | AppendBatch) -> Reply:
         stream = topic.stream(request.stream)
         if isinstance(request, AppendBatch):
-            appended = self._broker.append(self._caller, topic, stream, request.batch, check_sent(request.batch))
+            appended = self._broker.partitions.append(
+                self._caller, topic, stream, request.batch, check_sent(request.batch)
+            )
         else:
             records = [Record(body, timestamp_ms=request.time_ms) for body in request.bodies]
-            appended = self._broker.append_records(self._caller, topic, stream, records)
+            appended = self._broker.partitions.append_records(self._caller, topic, stream, records)
         return self._when_durable(id, appended.ticket, appended.base_offset)
 
     def _find(self, request: Read) -> Stream:
-        topic = self._broker.topic_by_id(self._caller, UUID(bytes=request.topic))
-        return self._broker.readable(self._caller, topic, request.stream)
+        topic = self._broker.topics.by_id(self._caller, UUID(bytes=request.topic))
+        return self._broker.partitions.readable(self._caller, topic, request.stream)
 
     def _when_durable(self, id: int, ticket: Ticket, value: object) -> Reply:
         def build() -> Parts:

@@ -179,7 +179,7 @@ def test_new_partitions_are_found(broker: Broker, port: str) -> None:
     broker._write(
         lambda node: (
             None,
-            node.core.broker.grow_topic(SYSTEM, node.core.broker.topic(SYSTEM, "orders"), 2),
+            node.core.broker.topics.grow(SYSTEM, node.core.broker.topics.get(SYSTEM, "orders"), 2),
         )
     )
     broker.send("orders", "0", partition=1)
@@ -203,7 +203,12 @@ def test_a_batch_that_is_replayed_after_a_loss_has_the_same_tasks(broker: Broker
         return [(part.wanted.key.number, *part.wanted[1:]) for part in reader.partitions(start, end)]
 
     assert tasks() == [(0, 0, 2), (0, 2, 4), (1, 0, 2), (1, 2, 4), (2, 0, 2), (2, 2, 4)]
-    broker._write(lambda node: (None, node.core.broker.cut_head(SYSTEM, node.core.broker.topic(SYSTEM, "in"), 0, 4)))
+    broker._write(
+        lambda node: (
+            None,
+            node.core.broker.partitions.cut_head(SYSTEM, node.core.broker.topics.get(SYSTEM, "in"), 0, 4),
+        )
+    )
     assert tasks() == [(0, 4, 4), (0, 4, 4), (1, 0, 2), (1, 2, 4), (2, 0, 2), (2, 2, 4)]
     delete_topic(broker, "in")
     assert [(first, after) for _, first, after in tasks()] == [(0, 0), (2, 2)] * 3

@@ -126,7 +126,10 @@ def test_expired_messages_fail_the_query_unless_told_otherwise(spark: Any, broke
     for index in range(1, 5):
         broker.send("orders", str(index))
     broker._write(
-        lambda node: (None, node.core.broker.cut_head(SYSTEM, node.core.broker.topic(SYSTEM, "orders"), 0, 3))
+        lambda node: (
+            None,
+            node.core.broker.partitions.cut_head(SYSTEM, node.core.broker.topics.get(SYSTEM, "orders"), 0, 3),
+        )
     )
     with pytest.raises(PySparkException) as raised:
         query.run()

@@ -196,12 +196,12 @@ def test_advancing_runs_what_becomes_due_each_at_its_time_and_durably() -> None:
 
     def every_hour(node: Node) -> None:
         message = node._platform.clock.message
-        stream = node.core.broker.topic(SYSTEM, "ticks").streams[0]
+        stream = node.core.broker.topics.get(SYSTEM, "ticks").streams[0]
 
         def tick() -> None:
             seen.append((message.now_ms(), stream.durable_end, node.passes.is_idle))
-            topic = node.core.broker.topic(SYSTEM, "ticks")
-            node.core.broker.append_records(SYSTEM, topic, topic.streams[0], records)
+            topic = node.core.broker.topics.get(SYSTEM, "ticks")
+            node.core.broker.partitions.append_records(SYSTEM, topic, topic.streams[0], records)
             message.call_at(message.now_ms() + 3_600_000, tick)
 
         message.call_at(message.now_ms() + 3_600_000, tick)
@@ -277,8 +277,8 @@ def test_a_crash_loses_what_was_not_synced_and_nothing_else() -> None:
         broker.send("orders", "acknowledged")
 
         def append_and_crash(node: Node) -> None:
-            topic = node.core.broker.topic(SYSTEM, "orders")
-            node.core.broker.append_records(SYSTEM, topic, topic.streams[0], records)
+            topic = node.core.broker.topics.get(SYSTEM, "orders")
+            node.core.broker.partitions.append_records(SYSTEM, topic, topic.streams[0], records)
             node.abort()
 
         records = broker.records("orders")

@@ -120,7 +120,7 @@ def test_nothing_is_acknowledged_before_it_is_synced(broker: Broker) -> None:
     """The power cut comes in the middle of a sync."""
     sender = Sender(broker)
     sender.send(10, "written")
-    while broker.on_loop(lambda node: node.core.broker.topic(SYSTEM, TOPIC).streams[0].end) < 10:
+    while broker.on_loop(lambda node: node.core.broker.topics.get(SYSTEM, TOPIC).streams[0].end) < 10:
         sender.poll()
     assert sender.acknowledged == {}
     broker.crash()

@@ -72,7 +72,7 @@ def run_pipeline(name: str, run: Run, arguments: argparse.Namespace) -> int:
 
 
 def _check_writable(path: Path) -> None:
-    """StartMistake: nothing can be written there, which is better known before hours of work."""
+    """StartupError: nothing can be written there, which is better known before hours of work."""
     is_new = not path.exists()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -85,7 +85,7 @@ def _check_writable(path: Path) -> None:
 
 
 def _reject_unused_flags(name: str, arguments: argparse.Namespace) -> None:
-    """StartMistake: what was asked for looks once at what is there, and has nowhere to go on from."""
+    """StartupError: what was asked for looks once at what is there, and has nowhere to go on from."""
     if not (arguments.continuous or arguments.checkpoint):
         return
     if name == "dead-letters" and (arguments.ledger or not arguments.redrive):

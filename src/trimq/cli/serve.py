@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace, unknown: Sequence[str]) -> int:
 
 
 def read_settings(arguments: argparse.Namespace, unknown: Sequence[str], environment: Mapping[str, str]) -> Settings:
-    """All settings, or one StartMistake with everything that is wrong with them."""
+    """All settings, or one StartupError with everything that is wrong with them."""
     mistakes = list(_explain_unknown(unknown))
     keys = {declaration.key for declaration in declarations()}
     flags = {name: value for name, value in vars(arguments).items() if name in keys}

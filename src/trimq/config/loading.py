@@ -40,7 +40,7 @@ def load(
     missing: Iterable[str] = (),
 ) -> Settings:
     """The settings, all checked. `flags` are by key (`kafka.listen`); `mistakes` were found earlier, and are reported
-    together with those found here, in one StartMistake. The listeners `missing` are off unless somebody gave them."""
+    together with those found here, in one StartupError. The listeners `missing` are off unless somebody gave them."""
     found = list(mistakes)
     by_key = {declaration.key: declaration for declaration in declarations()}
     given = _given_in_file(file_text, file_name, by_key, found)

@@ -34,7 +34,7 @@ class Store(Protocol):
     """What outlives a run."""
 
     def open(self, settings: Settings) -> Files:
-        """The files of the next run. StartMistake: they are in use."""
+        """The files of the next run. StartupError: they are in use."""
 
     def close(self) -> None:
         """The run has ended as it should."""

@@ -84,7 +84,7 @@ def _amqp(parts: FrontEndParts) -> FrontEnd:
     core = parts.core
     cluster_name = f"trimq@{core.cluster.id}"
     return AmqpFrontEnd(
-        core.broker.queue_api, core.authenticator, parts.clock, parts.settings.amqp, parts.rng, cluster_name
+        core.broker.queues, core.authenticator, parts.clock, parts.settings.amqp, parts.rng, cluster_name
     )
 
 

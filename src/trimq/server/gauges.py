@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trimq.core.api.broker import Broker
 from trimq.core.api.commit_log_groups import CommitLogGroupAdmin
 from trimq.core.api.records import RecordsApi
+from trimq.core.metadata.cursors import Cursors
 from trimq.core.partitions.topics import Topics
 from trimq.metrics import LabelValues, Metrics
 from trimq.model import SYSTEM
@@ -40,12 +40,12 @@ def expose_topics(metrics: Metrics, topics: Topics) -> None:
 
 
 def expose_lag(
-    metrics: Metrics, broker: Broker, records_api: RecordsApi, group_admin: CommitLogGroupAdmin | None
+    metrics: Metrics, cursors: Cursors, records_api: RecordsApi, group_admin: CommitLogGroupAdmin | None
 ) -> None:
     def lag() -> list[tuple[LabelValues, float]]:
         found: dict[LabelValues, float] = {}
-        for group in broker.groups(SYSTEM):
-            for id, cursor in broker.cursors(SYSTEM, group).items():
+        for group in cursors.groups():
+            for id, cursor in cursors.all(group).items():
                 if (known := records_api.find_stream(SYSTEM, id)) is not None:
                     name, span = known
                     found[group, name] = found.get((group, name), 0) + max(span.end - cursor.offset, 0)

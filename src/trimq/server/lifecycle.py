@@ -38,7 +38,7 @@ _OTHER_DESCRIPTORS = 96
 
 
 def serve(settings: Settings, announce: Announce) -> int:
-    """Serve until SIGTERM or Ctrl-C, then drain. 0: stopped as asked; 1: the disk failed. StartMistake: no start."""
+    """Serve until SIGTERM or Ctrl-C, then drain. 0: stopped as asked; 1: the disk failed. StartupError: no start."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:

@@ -155,7 +155,7 @@ class Node:
 
     async def start(self) -> dict[str, str]:
         """Open what is stored, then accept connections. Gives back the bound address of every listener by its name.
-        StartMistake: it cannot, and nothing is left open."""
+        StartupError: it cannot, and nothing is left open."""
         try:
             await self._open()
             return await self._listen()
@@ -182,7 +182,7 @@ class Node:
                 f"the data folder {self._settings.data_dir} cannot be used: {describe_error(error)}"
             ) from error
         expose_topics(self.metrics, self.core.topics)
-        expose_lag(self.metrics, self.core.broker, record_reader_of(self.core), commit_log_groups_of(self.core))
+        expose_lag(self.metrics, self.core.cursors, record_reader_of(self.core), commit_log_groups_of(self.core))
         await self.wait_until_durable()
         if self.failure is not None:
             raise StartupError(

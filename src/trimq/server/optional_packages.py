@@ -15,7 +15,7 @@ def missing_listeners() -> list[str]:
 
 
 def require_installed(key: str) -> None:
-    """StartMistake: the listener was asked for, and its packages are not there."""
+    """StartupError: the listener was asked for, and its packages are not there."""
     if key in missing_listeners():
         extra, packages = _NEEDED[key]
         names = " and ".join(packages)

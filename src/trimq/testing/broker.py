@@ -280,7 +280,7 @@ class Broker:
     def create_topic(self, name: str, partitions: int = 1, **settings: Value) -> None:
         """Create a topic and wait until it is durable. Settings are the broker's own: `retention_ms=60_000`."""
         given = {key: str(value) for key, value in settings.items()}
-        self._write(lambda node: node.core.broker.create_topic(SYSTEM, name, Layout.PARTITION_LOG, partitions, given))
+        self._write(lambda node: node.core.broker.topics.create(SYSTEM, name, Layout.PARTITION_LOG, partitions, given))
         self._call(lambda: _run(self._require_run().run.report_new_topics))
 
     def send(
@@ -301,8 +301,8 @@ class Broker:
         record = Record(_bytes(body), _bytes(key), pairs, stamp_ms)
 
         def append(node: Node) -> tuple[int, Any]:
-            found = node.core.broker.topic(SYSTEM, topic)
-            appended = node.core.broker.append_records(SYSTEM, found, found.stream(partition), [record])
+            found = node.core.broker.topics.get(SYSTEM, topic)
+            appended = node.core.broker.partitions.append_records(SYSTEM, found, found.stream(partition), [record])
             return appended.base_offset, appended.ticket
 
         return self._write(append)
@@ -312,8 +312,8 @@ class Broker:
         _require(topic=(topic, (str,)))
 
         def read(node: Node) -> list[Record]:
-            found = node.core.broker.topic(SYSTEM, topic)
-            return list(node.core.broker.read(SYSTEM, found, partition, found.stream(partition).start))
+            found = node.core.broker.topics.get(SYSTEM, topic)
+            return list(node.core.broker.partitions.read(SYSTEM, found, partition, found.stream(partition).start))
 
         return self.on_loop(read)
 

@@ -28,7 +28,7 @@ IN_MEMORY_SETTINGS: Mapping[str, Value] = {"rocketmq_commit_file_bytes": 8 * 102
 
 
 def settings_from(keywords: Mapping[str, Value]) -> Settings:
-    """TypeError: a keyword is no setting. StartMistake: a value cannot be, and why."""
+    """TypeError: a keyword is no setting. StartupError: a value cannot be, and why."""
     by_name = {keyword_of(declaration): declaration for declaration in declarations()}
     for name in keywords:
         if name in _NOT_FOR_EMBEDDED:

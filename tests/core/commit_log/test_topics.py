@@ -101,13 +101,13 @@ def test_topics_and_messages_outlive_every_end(ends: str) -> None:
 def test_names_are_unique_across_homes() -> None:
     opened = bench()
     create(opened, "ours")
-    opened.core.broker.create_topic(SYSTEM, "theirs", Layout.PARTITION_LOG, 1, {})
+    opened.core.broker.topics.create(SYSTEM, "theirs", Layout.PARTITION_LOG, 1, {})
     with pytest.raises(OtherHome):
         create(opened, "theirs")
     with pytest.raises(OtherHome):
         sharing_of(opened).topic(SYSTEM, "theirs")
     with pytest.raises(OtherHome):
-        opened.core.broker.create_topic(SYSTEM, "ours", Layout.PARTITION_LOG, 1, {})
+        opened.core.broker.topics.create(SYSTEM, "ours", Layout.PARTITION_LOG, 1, {})
     with pytest.raises(TopicExists):
         create(opened, "ours")
 

@@ -44,7 +44,7 @@ class Groups:
         self.message, self.liveness = ManualTime(1_700_000_000_000), ManualTime(5_000)
         self.settings = Settings(kafka=Kafka(group_initial_rebalance_delay_ms=initial_delay_ms), rocketmq=NO_ROCKETMQ)
         self.open()
-        topic, _ = self.core.broker.create_topic(SYSTEM, "orders", Layout.PARTITION_LOG, 3, {})
+        topic, _ = self.core.broker.topics.create(SYSTEM, "orders", Layout.PARTITION_LOG, 3, {})
         self.stream = StreamId(topic.id, 0)
         self.settle()
 
@@ -299,8 +299,8 @@ def test_a_member_that_went_does_not_come_back_because_that_could_not_be_written
 def test_a_topic_that_grows_is_divided_with_the_next_sign_of_life() -> None:
     groups = Groups()
     groups.heartbeat("m")
-    topic = groups.core.broker.topic(SYSTEM, "orders")
-    groups.core.broker.grow_topic(SYSTEM, topic, 5)
+    topic = groups.core.broker.topics.get(SYSTEM, "orders")
+    groups.core.broker.topics.grow(SYSTEM, topic, 5)
     assert len(groups.heartbeat("m", 2)[0].streams) == 5
 
 
@@ -389,14 +389,14 @@ def test_cursors_of_a_group_that_nobody_uses_go_after_a_week(was_member: bool) -
         member = groups.stable_member()
         groups.commit(Claim(member, 1))
         groups.pass_messages(10 * DAY_MS)
-        assert groups.core.broker.cursors(SYSTEM, "g"), "it is in use"
+        assert groups.core.cursors.all("g"), "it is in use"
         groups.registry.leave("g", [LeaveRequest(member, None)])
     else:
         groups.commit(Claim())
     groups.settle()
     groups.pass_messages(6 * DAY_MS)
     groups.crash()
-    assert groups.core.broker.cursors(SYSTEM, "g")
+    assert groups.core.cursors.all("g")
     groups.pass_messages(2 * DAY_MS)
     assert groups.registry.names() == []
     groups.crash()

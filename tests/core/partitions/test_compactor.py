@@ -131,7 +131,7 @@ class StandingBroker:
 
     def create(self, name: str = "profiles") -> None:
         settings = {key: str(value) for key, value in SMALL.items()}
-        self.core.broker.create_topic(SYSTEM, name, Layout.PARTITION_LOG, 1, settings)
+        self.core.broker.topics.create(SYSTEM, name, Layout.PARTITION_LOG, 1, settings)
         self.runner.settle()
 
     def stream(self, name: str = "profiles") -> Stream:
@@ -141,7 +141,7 @@ class StandingBroker:
         for number in range(60):
             topic = self.core.topics.get(TopicName("", name))
             record = Record(b"%d" % number * 20, key=b"%d" % (number % 3), timestamp_ms=self.time.now_ms())
-            self.core.broker.append_records(SYSTEM, topic, topic.stream(0), [record])
+            self.core.broker.partitions.append_records(SYSTEM, topic, topic.stream(0), [record])
             self.runner.settle()
 
     def begin_compacting(self) -> None:

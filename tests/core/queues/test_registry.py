@@ -265,13 +265,13 @@ def test_a_declaration_that_could_not_be_written_leaves_nothing() -> None:
 
 def test_a_name_is_taken_whatever_it_is_the_name_of() -> None:
     world = World()
-    world.core.broker.create_topic(CALLER, "topic", Layout.PARTITION_LOG, 1, {})
+    world.core.broker.topics.create(CALLER, "topic", Layout.PARTITION_LOG, 1, {})
     world.settle()
     with pytest.raises(OtherHome):
         world.queue("topic")
     world.queue("queue")
     with pytest.raises(OtherHome):
-        world.core.broker.create_topic(CALLER, "queue", Layout.PARTITION_LOG, 1, {})
+        world.core.broker.topics.create(CALLER, "queue", Layout.PARTITION_LOG, 1, {})
 
 
 def test_namespaces_hold_queues_of_the_same_name() -> None:

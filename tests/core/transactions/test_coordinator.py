@@ -161,8 +161,8 @@ def test_a_plain_commit_during_the_transaction_stays(core: TransactingCore) -> N
     producer = core.init_producer()
     core.add(producer, groups=("g",))
     core.commit_cursor(producer, 7)
-    topic = core.core.broker.topic(SYSTEM, "orders")
-    core.core.broker.commit(SYSTEM, "g", topic, 0, 30)
+    topic = core.core.broker.topics.get(SYSTEM, "orders")
+    core.core.broker.partitions.commit(SYSTEM, "g", topic, 0, 30)
     core.end(producer)
     assert core.cursor() == 30
 
@@ -186,7 +186,7 @@ def test_the_later_of_two_transactions_moves_the_cursor_whichever_ends_first(cor
 def test_cursors_of_a_deleted_group_are_not_moved(core: TransactingCore, had_cursor: bool, is_decided: bool) -> None:
     producer = core.init_producer()
     if had_cursor:
-        core.core.broker.commit(SYSTEM, "g", core.core.broker.topic(SYSTEM, "orders"), 0, 3)
+        core.core.broker.partitions.commit(SYSTEM, "g", core.core.broker.topics.get(SYSTEM, "orders"), 0, 3)
     core.add(producer, groups=("g", "other"))
     core.commit_cursor(producer, 7)
     core.registry.commit_cursors("t", producer, "other", [PendingCursor("other", core.id(), 9, 0)])
@@ -194,14 +194,14 @@ def test_cursors_of_a_deleted_group_are_not_moved(core: TransactingCore, had_cur
     assert core.core.groups.names() == ["g", "other"]
     if is_decided:
         core.begin_end(producer)
-    assert core.core.broker.group_api.delete(SYSTEM, "g") is not None
+    assert core.core.broker.groups.delete(SYSTEM, "g") is not None
     assert not core.is_unstable()
     assert core.core.groups.names() == ["other"]
     core.settle()
     core.cut_power()
     core.end(producer)
     assert core.cursor() is None
-    moved = core.core.broker.group_api.cursors(SYSTEM, "other").cursors[core.id()]
+    moved = core.core.broker.groups.cursors(SYSTEM, "other").cursors[core.id()]
     assert moved.offset == 9
     assert core.core.groups.names() == ["other"]
 
@@ -211,7 +211,7 @@ def test_a_single_cursor_that_is_deleted_is_not_moved(core: TransactingCore) -> 
     core.add(producer, groups=("g",))
     core.commit_cursor(producer, 7)
     core.commit_cursor(producer, 8, number=1)
-    core.core.broker.group_api.delete_cursor(SYSTEM, "g", core.id(0))
+    core.core.broker.groups.delete_cursor(SYSTEM, "g", core.id(0))
     core.end(producer)
     assert (core.cursor(0), core.cursor(1)) == (None, 8)
 
@@ -235,7 +235,7 @@ def test_the_end_of_a_transaction_is_tried_again_though_a_group_was_deleted_mean
     core.begin_end(producer)
     core.settle()
     assert core.registry.get("t").is_prepared
-    core.core.broker.group_api.delete(SYSTEM, "g")
+    core.core.broker.groups.delete(SYSTEM, "g")
     core.settle()
     core.files.before = healthy
     core.advance(1_000)
@@ -439,6 +439,6 @@ def test_what_a_power_cut_left_without_a_transaction_is_ended_although_the_disk_
 def test_the_streams_of_a_deleted_topic_hold_up_no_transaction(core: TransactingCore) -> None:
     producer = core.init_producer()
     core.add(producer, 0, 1)
-    core.core.broker.delete_topic(SYSTEM, core.core.broker.topic(SYSTEM, "orders"))
+    core.core.broker.topics.delete(SYSTEM, core.core.broker.topics.get(SYSTEM, "orders"))
     core.settle()
     assert core.end(producer).state is TransactionState.COMPLETE_COMMIT

@@ -488,7 +488,7 @@ def test_a_bug_after_a_login_is_answered(monkeypatch: pytest.MonkeyPatch, ends: 
     def fail(*_: object) -> None:
         raise OSError(EMFILE, "planted")
 
-    monkeypatch.setattr(_RecordRead, "_tell", fail)
+    monkeypatch.setattr(_RecordRead, "_respond", fail)
     with connect(broker) as client:
         client.sendall(request("GET", "/log/orders/0", None, login))
         if ends:

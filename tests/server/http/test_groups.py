@@ -161,8 +161,8 @@ def test_groups_of_both_protocols_may_have_one_name(broker: Broker) -> None:
     broker.create_topic("events")
 
     def change(node: Any) -> None:
-        stream = node.core.broker.topic(SYSTEM, "events").stream(0).id
-        node.core.broker.group_api.commit(SYSTEM, "billing", NO_MEMBER, [CursorChange(stream, 0)])
+        stream = node.core.broker.topics.get(SYSTEM, "events").stream(0).id
+        node.core.broker.groups.commit(SYSTEM, "billing", NO_MEMBER, [CursorChange(stream, 0)])
 
     broker.on_loop(change)
     with connect(broker) as wire:

@@ -187,8 +187,8 @@ def test_names_live_in_namespaces(broker: Broker) -> None:
 
 def commit(broker: Broker, group: str, topic: str, stream: int, offset: int) -> None:
     def change(node: Any) -> None:
-        found = node.core.broker.topic(SYSTEM, topic)
-        node.core.broker.group_api.commit(SYSTEM, group, NO_MEMBER, [CursorChange(found.stream(stream).id, offset)])
+        found = node.core.broker.topics.get(SYSTEM, topic)
+        node.core.broker.groups.commit(SYSTEM, group, NO_MEMBER, [CursorChange(found.stream(stream).id, offset)])
 
     broker.on_loop(change)
 
@@ -228,8 +228,8 @@ def test_a_group_whose_topic_is_being_deleted_is_described_without_it(broker: Br
         from trimq.server.http.topics import TopicsApi
 
         core = node.core.broker
-        core.delete_topic(SYSTEM, core.topic(SYSTEM, "going"))
-        groups = GroupsApi(core.group_api, RecordsApi(core, None))
+        core.topics.delete(SYSTEM, core.topics.get(SYSTEM, "going"))
+        groups = GroupsApi(core.groups, RecordsApi(core, None))
         answer = TopicsApi(core, [groups]).answer(SYSTEM, "GET", "/api/groups/billing", {}, b"")
         return [row["topic"] for row in json.loads(answer.body)["cursors"]]
 

@@ -60,7 +60,7 @@ class Lake(Protocol):
 @contextmanager
 def open_for_writing(folder: Path, format: str, keep: str = KEEP_REPLACED) -> Iterator[Lake]:
     """The lake, for as long as no other run writes to it. What it held before a change is kept for a while.
-    StartMistake: it has another format, or there can be none."""
+    StartupError: it has another format, or there can be none."""
     if format not in FORMATS:
         raise StartupError(f"a lake has one of the formats {', '.join(FORMATS)}, not {format!r}")
     keep_ms = 0 if keep.strip() == "0" else parse_duration(keep)
@@ -79,7 +79,7 @@ def open_for_writing(folder: Path, format: str, keep: str = KEEP_REPLACED) -> It
 
 
 def open_for_reading(folder: Path) -> Lake:
-    """A lake to read. StartMistake: there is none."""
+    """A lake to read. StartupError: there is none."""
     found = format_of(folder)
     if not found:
         raise StartupError(f"{folder} is no archive: it was not written by `trimq pipeline archive`")

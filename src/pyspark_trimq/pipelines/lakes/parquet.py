@@ -56,7 +56,7 @@ class ParquetLake:
         return gone
 
     def sweep(self) -> int:
-        """StartMistake: there are files of ours, and nothing says which of them count."""
+        """StartupError: there are files of ours, and nothing says which of them count."""
         state = self._manifest.state()
         self._publish_files(state)
         orphans = list(self.staging.rglob("*.parquet")) if self.staging.exists() else []

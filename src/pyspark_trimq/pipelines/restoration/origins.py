@@ -79,7 +79,7 @@ class RestoreProgress:
                 raise StartupError(f"{file} is damaged: it does not say how far the restoring is") from None
 
     def done(self, topic: str, target: str, append: bool) -> LastOffsets:
-        """StartMistake: the target holds other messages, and that was not said."""
+        """StartupError: the target holds other messages, and that was not said."""
         if topic not in self._done:
             self._done[topic] = self._scan_target(topic, target, append)
         return self._done[topic]

@@ -36,7 +36,7 @@ class Checkpoint:
 @contextmanager
 def open_checkpoint(folder: Path, pipeline: str, signature: Mapping[str, Any]) -> Iterator[Checkpoint]:
     """The checkpoint in `folder`, new or continued, for as long as nobody else runs on it; in the folder that all runs
-    of a pipeline have in common, the one for these topics. StartMistake: it belongs to something else, or another run
+    of a pipeline have in common, the one for these topics. StartupError: it belongs to something else, or another run
     holds it."""
     if folder == DEFAULT_FOLDER / pipeline:
         folder = folder / _folder_name(signature)

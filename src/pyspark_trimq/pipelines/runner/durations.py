@@ -11,7 +11,7 @@ _WORDS = {"millisecond": "ms", "second": "s", "sec": "s", "minute": "m", "min": 
 
 
 def parse_duration(text: str) -> int:
-    """StartMistake: it is no span of time."""
+    """StartupError: it is no span of time."""
     match = re.fullmatch(r"\s*(\d+)\s*([a-z]+)\s*", text.lower())
     unit = match[2] if match else ""
     unit = _WORDS.get(unit.removesuffix("s") if len(unit) > 2 else unit, unit)

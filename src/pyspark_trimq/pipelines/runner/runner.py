@@ -104,7 +104,7 @@ class How:
         return {**self.address(), **{name: value for name, value in self.options.items() if _is_sink_option(name)}}
 
     def folder(self, default: Path | None) -> Path:
-        """Where the checkpoint is. StartMistake: nobody said."""
+        """Where the checkpoint is. StartupError: nobody said."""
         if self.checkpoint is not None:
             return Path(self.checkpoint)
         if default is None:
@@ -172,7 +172,7 @@ def subscribed_ends(how: How, subscribed: Mapping[str, str]) -> dict[str, dict[i
 
 
 def ensure_topic(how: How, topic: str, partitions: int) -> None:
-    """Make the topic if there is none. StartMistake: there is one that rows cannot be written to."""
+    """Make the topic if there is none. StartupError: there is one that rows cannot be written to."""
     if is_writable(how, topic):
         return
     if how.is_http():
@@ -182,7 +182,7 @@ def ensure_topic(how: How, topic: str, partitions: int) -> None:
 
 
 def is_writable(how: How, topic: str) -> bool:
-    """False: there is no topic of that name. StartMistake: there is one of another home, and the sink writes to topics
+    """False: there is no topic of that name. StartupError: there is one of another home, and the sink writes to topics
     of Kafka's home alone."""
     with closing(open_broker_client(how.bootstrap, "", True, False, how.login(), how.encryption())) as client:
         try:

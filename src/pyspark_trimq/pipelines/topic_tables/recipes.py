@@ -62,7 +62,7 @@ class Query:
 
 
 def read_recipe(path: Path, kind: str) -> Aggregation | Joining | Query:
-    """`kind` is aggregate or join. StartMistake: the file is not there, or not as it should be."""
+    """`kind` is aggregate or join. StartupError: the file is not there, or not as it should be."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:

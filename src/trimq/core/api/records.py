@@ -197,30 +197,30 @@ class RecordsApi:
     def topics(self, caller: Caller) -> list[ReadableTopic]:
         """Topics of the caller's namespace that the caller may see, without exclusive queues."""
         limit = self._broker.settings.limits.batch_expansion_bytes
-        found: list[ReadableTopic] = [_PartitionTopic(topic, limit) for topic in self._broker.topics(caller)]
+        found: list[ReadableTopic] = [_PartitionTopic(topic, limit) for topic in self._broker.topics.all(caller)]
         if self._commit_log_api is not None:
             found += [_CommitLogTopic(topic) for topic in self._commit_log_api.topics(caller)]
-        return found + [_AmqpQueue(queue) for queue in self._broker.queue_api.queues(caller) if queue.owner is None]
+        return found + [_AmqpQueue(queue) for queue in self._broker.queues.queues(caller) if queue.owner is None]
 
     def topic(self, caller: Caller, name: str) -> ReadableTopic:
         """Raises UnknownTopic if no layout has it."""
-        if any(queue.name == name for queue in self._broker.queue_api.queues(caller)):
-            return _AmqpQueue(self._broker.queue_api.readable_queue(caller, name))
+        if any(queue.name == name for queue in self._broker.queues.queues(caller)):
+            return _AmqpQueue(self._broker.queues.readable_queue(caller, name))
         shared = None if self._commit_log_api is None else self._commit_log_api.find(caller, name)
         if shared is not None and self._commit_log_api is not None:
             self._commit_log_api.readable(caller, shared, 0)
             return _CommitLogTopic(shared)
-        topic = self._broker.topic(caller, name)
+        topic = self._broker.topics.get(caller, name)
         if topic.home is not Layout.PARTITION_LOG:
             raise UnknownTopic(name)
-        self._broker.readable(caller, topic, 0)
+        self._broker.partitions.readable(caller, topic, 0)
         return _PartitionTopic(topic, self._broker.settings.limits.batch_expansion_bytes)
 
     def find_stream(self, caller: Caller, id: StreamId) -> tuple[str, StreamRange] | None:
         """Name of the stream's topic and its range, if the caller may see it. None: it is deleted, or the caller may
         not."""
         try:
-            topic: ReadableTopic = _PartitionTopic(self._broker.topic_by_id(caller, id.topic), 0)
+            topic: ReadableTopic = _PartitionTopic(self._broker.topics.by_id(caller, id.topic), 0)
         except UnknownTopic:
             others = [topic for topic in self.topics(caller) if topic.id == id.topic]
             if not others:
@@ -238,4 +238,4 @@ class RecordsApi:
         return self._broker.cluster.me.addresses
 
     def warm(self, work: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
-        self._broker.warm(work, done)
+        self._broker.partitions.warm(work, done)

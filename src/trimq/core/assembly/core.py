@@ -13,8 +13,13 @@ from trimq.clock import Clock
 from trimq.config import Settings
 from trimq.core.api.broker import Broker
 from trimq.core.api.groups import GroupApi
+from trimq.core.api.partition_topics import PartitionTopicApi
+from trimq.core.api.partitions import PartitionApi
 from trimq.core.api.queues import QueueApi
+from trimq.core.api.quotas import QuotaApi
+from trimq.core.api.scram_credentials import ScramCredentialApi
 from trimq.core.api.transactions import TransactionApi
+from trimq.core.api.users import UserApi
 from trimq.core.assembly.commit_log import CommitLogService, open_commit_log_service
 from trimq.core.assembly.queues import QUEUE_ROOTS, OpenQueues, open_queues
 from trimq.core.groups.assignable_topics import AssignableTopics
@@ -65,6 +70,7 @@ class Core:
 
     broker: Broker
     topics: Topics
+    cursors: Cursors
     cluster: Cluster
     gate: WriteGate
     appender: PartitionAppender
@@ -264,20 +270,22 @@ def _open_broker(
     offload: Offload,
     queues: OpenQueues,
 ) -> Broker:
+    def is_running() -> bool:
+        return gate.is_running
+
     return Broker(
         settings,
-        topics,
-        cursors,
         cluster,
         access,
         gate,
-        appender,
-        Quotas(catalogue, clock.liveness.now_ms),
-        ScramCredentials(catalogue),
-        GroupApi(groups, cursors, access, lambda: gate.is_running),
-        TransactionApi(transactions, access, lambda: gate.is_running),
-        offload,
+        PartitionTopicApi(topics, access, gate),
+        PartitionApi(appender, cursors, access, offload, settings.limits.batch_expansion_bytes),
+        GroupApi(groups, cursors, access, is_running),
+        TransactionApi(transactions, access, is_running),
         QueueApi(queues.parts, access, gate),
+        QuotaApi(Quotas(catalogue, clock.liveness.now_ms), access),
+        ScramCredentialApi(ScramCredentials(catalogue), access),
+        UserApi(access, offload),
     )
 
 
@@ -340,6 +348,7 @@ def open_core(
     return Core(
         broker,
         topics,
+        cursors,
         cluster,
         gate,
         appender,

@@ -22,7 +22,7 @@ class Certificates:
     """Gives each listener its context. One of our own is made when the first client wants it."""
 
     def __init__(self, settings: Tls, now_ms: Callable[[], int]) -> None:
-        """StartMistake: what was set cannot be used."""
+        """StartupError: what was set cannot be used."""
         self._now_ms = now_ms
         self.is_required = settings.mode == "required"
         self._context: ssl.SSLContext | None = None

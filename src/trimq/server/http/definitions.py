@@ -86,7 +86,7 @@ class Definitions(msgspec.Struct, forbid_unknown_fields=True):
 class DefinitionsApi:
     def __init__(self, broker: Broker) -> None:
         self._users = broker.users
-        self._queue_api = broker.queue_api
+        self._queue_api = broker.queues
 
     def answer(
         self, caller: Caller, method: str, words: Sequence[str], query: Mapping[str, str], body: bytes

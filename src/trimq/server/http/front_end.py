@@ -329,7 +329,7 @@ class HttpFrontEnd:
         shared: CommitLogTopicsApi | None = None,
         write_refusal_reason: Callable[[], str] = lambda: "",
     ) -> None:
-        groups = GroupsApi(broker.group_api, records_api, group_admin, shared)
+        groups = GroupsApi(broker.groups, records_api, group_admin, shared)
         streams = StreamsApi(records_api) if shared is None else StreamsApi(records_api, shared.is_system_topic)
         others = (groups, streams, UsersApi(broker), QueuesApi(broker), DefinitionsApi(broker))
         self._api = TopicsApi(broker, others, shared)

@@ -43,7 +43,7 @@ class PolicyBody(msgspec.Struct, forbid_unknown_fields=True):
 
 class QueuesApi:
     def __init__(self, broker: Broker) -> None:
-        self._queue_api = broker.queue_api
+        self._queue_api = broker.queues
 
     def answer(
         self, caller: Caller, method: str, words: Sequence[str], query: Mapping[str, str], body: bytes

@@ -79,7 +79,7 @@ class TopicsApi:
     def _topics(self, caller: Caller, method: str, body: bytes) -> HttpResponse | DeferredResponse:
         if method == "GET":
             shared = [] if self._shared is None else self._shared.list(caller)
-            return HttpResponse.json(200, {"topics": [*map(_topic, self._broker.topics(caller)), *shared]})
+            return HttpResponse.json(200, {"topics": [*map(_topic, self._broker.topics.all(caller)), *shared]})
         if method == "POST":
             return self._create_topic(caller, body)
         return not_allowed(method, "GET, HEAD, POST")
@@ -88,11 +88,11 @@ class TopicsApi:
         if self._shared is not None and (shared := self._shared.find(caller, name)) is not None:
             return self._shared.answer(caller, method, shared)
         if method == "GET":
-            return HttpResponse.json(200, _described(self._broker.topic(caller, name)))
+            return HttpResponse.json(200, _described(self._broker.topics.get(caller, name)))
         if method == "PATCH":
-            return self._change_topic(caller, self._broker.topic(caller, name), body)
+            return self._change_topic(caller, self._broker.topics.get(caller, name), body)
         if method == "DELETE":
-            ticket = self._broker.delete_topic(caller, self._broker.topic(caller, name))
+            ticket = self._broker.topics.delete(caller, self._broker.topics.get(caller, name))
             return HttpResponse(204, b"", JSON, ticket)
         return not_allowed(method, "GET, HEAD, PATCH, DELETE")
 
@@ -109,7 +109,7 @@ class TopicsApi:
         return DeferredResponse(lambda done: self._prepare(caller, asked, done))
 
     def _create(self, caller: Caller, asked: NewTopic) -> HttpResponse:
-        topic, ticket = self._broker.create_topic(
+        topic, ticket = self._broker.topics.create(
             caller, asked.name, Layout.PARTITION_LOG, asked.streams, asked.settings
         )
         return HttpResponse.json(201, _topic(topic), ticket)
@@ -120,7 +120,7 @@ class TopicsApi:
         def prepared() -> None:
             done(guarded("POST /api/topics", lambda: self._create(caller, asked)))
 
-        self._broker.prepare_topics(caller, [(asked.name, asked.streams, asked.settings)], prepared)
+        self._broker.topics.prepare(caller, [(asked.name, asked.streams, asked.settings)], prepared)
 
     def _create_shared(self, caller: Caller, asked: NewTopic) -> HttpResponse:
         if self._shared is None:
@@ -135,7 +135,7 @@ class TopicsApi:
             return error_response(400, "BadRequest", f"the change is not described as it should be: {error}")
         changed = {**topic.settings, **asked.settings}
         settings = {name: value for name, value in changed.items() if value is not None}
-        ticket = self._broker.change_topic(caller, topic, settings)
+        ticket = self._broker.topics.change(caller, topic, settings)
         return HttpResponse.json(200, _topic(topic) | {"settings": settings}, ticket)
 
 

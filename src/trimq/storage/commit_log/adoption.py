@@ -14,7 +14,7 @@ _BATCH_QUEUES = "batchconsumequeue"
 
 
 def remove_derived_files(files: Files, root: str) -> None:
-    """StartMistake: the folder holds what we cannot serve."""
+    """StartupError: the folder holds what we cannot serve."""
     if files.names(f"{root}/{_BATCH_QUEUES}"):
         raise StartupError(f"{root}/{_BATCH_QUEUES} is not empty: queues of batches are not served")
     for name in _DERIVED:

@@ -117,7 +117,7 @@ class MemoryLockedFile:
         self._is_under_way = False
 
     def begin(self, file: File) -> None:
-        """At the start. StartMistake: the system does not allow it."""
+        """At the start. StartupError: the system does not allow it."""
         try:
             self._release = file.begin_lock(self._file_bytes)()
         except OSError as error:
@@ -172,7 +172,7 @@ class FilePreparation:
             self._next.clear()
 
     def begin(self, file: File) -> None:
-        """The log is open, and this file is appended to. StartMistake: it cannot be held in memory, and should be."""
+        """The log is open, and this file is appended to. StartupError: it cannot be held in memory, and should be."""
         if self._locked is not None:
             self._locked.begin(file)
 

@@ -20,7 +20,7 @@ class _Format(msgspec.Struct):
 
 
 def check_format(files: Files) -> bool:
-    """Whether the folder says which format it has; a folder that nobody has used yet does not. StartMistake: it is one
+    """Whether the folder says which format it has; a folder that nobody has used yet does not. StartupError: it is one
     that this broker does not know."""
     if NAME not in files.names(""):
         return False

@@ -28,7 +28,7 @@ class FolderLock:
 
     def hold(self, name: str) -> None:
         """Hold a file of the folder too, as Java programs do: by its first byte. Nothing is done where it is not there.
-        StartMistake: another program holds it."""
+        StartupError: another program holds it."""
         try:
             fd = os.open(os.path.join(self._root, name), os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:

@@ -310,7 +310,7 @@ def open_table(
     offload: Offload,
     snapshot_above_bytes: int = SNAPSHOT_ABOVE_BYTES,
 ) -> Table[V]:
-    """The table as it was acknowledged last. Damage or StartMistake: its files cannot be taken as they are."""
+    """The table as it was acknowledged last. Damage or StartupError: its files cannot be taken as they are."""
     files.make_folder(folder)
     found = TableRecovery(files, folder, name, value_type).run()
     return Table(files, folder, name, passes, offload, found, snapshot_above_bytes)

@@ -59,12 +59,12 @@ def test_a_topic_is_made_in_every_version(desk: Desk, version: int) -> None:
     (made,) = create(desk, topic("t", 3), version=version)
     assert made.error_code == Code.NONE
     assert made.error_message is None
-    assert len(desk.core.broker.topic(desk.caller, "t").streams) == 3
+    assert len(desk.core.broker.topics.get(desk.caller, "t").streams) == 3
     if version >= 5:
         assert (made.num_partitions, made.replication_factor) == (3, 1)
         assert "retention.ms" in {config.name for config in made.configs}
     if version >= 7:
-        assert UUID(bytes=made.topic_id) == desk.core.broker.topic(desk.caller, "t").id
+        assert UUID(bytes=made.topic_id) == desk.core.broker.topics.get(desk.caller, "t").id
 
 
 REFUSED = [
@@ -224,9 +224,9 @@ def test_a_topic_grows_by_whole_partitions(
 ) -> None:
     desk.create("t", 2)
     assert grow(desk, name, count, nodes, validate_only=True).error_code == code
-    assert len(desk.core.broker.topic(desk.caller, "t").streams) == 2
+    assert len(desk.core.broker.topics.get(desk.caller, "t").streams) == 2
     assert grow(desk, name, count, nodes).error_code == code
-    assert len(desk.core.broker.topic(desk.caller, "t").streams) == (count if code == Code.NONE else 2)
+    assert len(desk.core.broker.topics.get(desk.caller, "t").streams) == (count if code == Code.NONE else 2)
 
 
 def test_a_topic_that_is_to_grow_twice_is_refused_once(desk: Desk) -> None:
@@ -284,7 +284,7 @@ def test_ids_are_found_since_version_12_and_names_beside_them_do_not_count(desk:
 
 
 def test_topics_of_other_homes_are_not_listed(desk: Desk) -> None:
-    desk.core.broker.create_topic(desk.caller, "queue", Layout.QUEUE_LOG, 1, {})
+    desk.core.broker.topics.create(desk.caller, "queue", Layout.QUEUE_LOG, 1, {})
     desk.runner.settle()
     assert names(desk) == set()
     (result,) = metadata(desk, by_name("queue"))

@@ -99,7 +99,7 @@ def enter(desk: GroupDesk, **changes: Any) -> str:
 
 
 def commit(desk: GroupDesk, offset: int = 5, version: int = 9, **fields: Any) -> list[int]:
-    id = desk.core.broker.topic(desk.caller, "orders").id.bytes
+    id = desk.core.broker.topics.get(desk.caller, "orders").id.bytes
     metadata = fields.pop("metadata", "note")
     partition = OffsetCommitRequestPartition(
         partition_index=fields.pop("partition", 0), committed_offset=offset, committed_metadata=metadata
@@ -114,7 +114,7 @@ def committed(desk: GroupDesk, version: int = 8, **fields: Any) -> Any:
         topics = [OffsetFetchRequestTopic(name="orders", partition_indexes=[0])]
         response = desk.ask(OffsetFetchRequest(group_id="g", topics=topics, **fields), version)
         return response.topics[0].partitions[0]
-    id = desk.core.broker.topic(desk.caller, "orders").id.bytes
+    id = desk.core.broker.topics.get(desk.caller, "orders").id.bytes
     topics = [OffsetFetchRequestTopics(name="orders", topic_id=id, partition_indexes=[0])]
     response = desk.ask(
         OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=topics)], **fields), version
@@ -275,7 +275,7 @@ def test_a_commit_that_cannot_be_written_is_refused_and_not_told(desk: GroupDesk
 
 
 def test_an_answer_about_offsets_waits_until_they_are_durable(desk: GroupDesk) -> None:
-    id = desk.core.broker.topic(desk.caller, "orders").id.bytes
+    id = desk.core.broker.topics.get(desk.caller, "orders").id.bytes
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=9, committed_metadata="")
     topic = OffsetCommitRequestTopic(name="orders", topic_id=id, partitions=[partition])
     committing = desk.begin(OffsetCommitRequest(group_id="g", topics=[topic]), 8)
@@ -313,7 +313,7 @@ def test_all_offsets_of_several_groups_are_fetched_at_once(desk: GroupDesk) -> N
 def test_offsets_go_with_their_topic(desk: GroupDesk) -> None:
     commit(desk)
     broker = desk.core.broker
-    broker.delete_topic(desk.caller, broker.topic(desk.caller, "orders"))
+    broker.topics.delete(desk.caller, broker.topics.get(desk.caller, "orders"))
     asked = [OffsetFetchRequestGroup(group_id="g", topics=None)]
     assert desk.ask(OffsetFetchRequest(groups=asked), 9).groups[0].topics == []
 

@@ -55,7 +55,7 @@ def assigned(response: Any) -> list[int] | None:
 
 
 def owning(desk: Desk, *indexes: int) -> list[ConsumerGroupHeartbeatTopicPartitions]:
-    id = desk.core.broker.topic(desk.caller, "orders").id.bytes
+    id = desk.core.broker.topics.get(desk.caller, "orders").id.bytes
     return [ConsumerGroupHeartbeatTopicPartitions(topic_id=id, partitions=list(indexes))]
 
 
@@ -143,7 +143,7 @@ def test_the_group_is_described(desk: Desk) -> None:
 
 
 def commit(desk: Desk, member: str, epoch: int, partition: int = 0, version: int = 9) -> int:
-    id = desk.core.broker.topic(desk.caller, "orders").id.bytes
+    id = desk.core.broker.topics.get(desk.caller, "orders").id.bytes
     asked = OffsetCommitRequestPartition(partition_index=partition, committed_offset=4, committed_metadata="")
     topic = OffsetCommitRequestTopic(name="orders", topic_id=id, partitions=[asked])
     request = OffsetCommitRequest(group_id="g", generation_id_or_member_epoch=epoch, member_id=member, topics=[topic])

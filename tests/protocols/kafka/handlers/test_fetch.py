@@ -80,7 +80,7 @@ def waiting(desk: Desk) -> int:
 
 
 def watchers(desk: Desk, topic: str = "t") -> int:
-    streams = desk.core.broker.topic(SYSTEM, topic).streams
+    streams = desk.core.broker.topics.get(SYSTEM, topic).streams
     return sum(len(stream._waiters) for stream in streams if stream._waiters is not None)
 
 
@@ -90,8 +90,8 @@ def watchers(desk: Desk, topic: str = "t") -> int:
 def test_a_waiting_reader_is_answered_when_what_came_is_durable(desk: Desk) -> None:
     poll = Poll(desk, request(asked()))
     assert not poll.is_answered
-    desk.core.broker.append_records(
-        SYSTEM, (topic := desk.core.broker.topic(SYSTEM, "t")), topic.stream(0), [Record(b"x")]
+    desk.core.broker.partitions.append_records(
+        SYSTEM, (topic := desk.core.broker.topics.get(SYSTEM, "t")), topic.stream(0), [Record(b"x")]
     )
     desk.runner.end_pass()
     assert not poll.is_answered  # written, but a power cut could take it back
@@ -274,7 +274,7 @@ def test_a_partition_that_is_asked_for_twice_is_answered_once(desk: Desk) -> Non
 
 def test_topics_are_found_by_name_until_version_12_and_by_id_from_13_on(desk: Desk) -> None:
     desk.produce("t", batch())
-    id = desk.core.broker.topic(SYSTEM, "t").id.bytes
+    id = desk.core.broker.topics.get(SYSTEM, "t").id.bytes
     for version in (4, 11, 12):
         frame = Poll(desk, request(asked(), topic_id=bytes(16)), version)
         assert frame.is_answered
@@ -317,6 +317,6 @@ def test_who_has_read_beyond_the_end_of_an_epoch_is_told_where_it_ends(desk: Des
     ("version", "fields"), [(12, {"replica_id": 7}), (15, {"replica_state": ReplicaState(replica_id=7)})]
 )
 def test_nobody_follows_this_broker(desk: Desk, version: int, fields: dict[str, Any]) -> None:
-    id = desk.core.broker.topic(SYSTEM, "t").id.bytes
+    id = desk.core.broker.topics.get(SYSTEM, "t").id.bytes
     poll = Poll(desk, request(asked(), topic_id=id, **fields), version)
     assert poll.found() == [(0, Code.NOT_LEADER_OR_FOLLOWER, 0)]

@@ -76,7 +76,7 @@ def test_one_who_arrives_at_cold_bytes_while_it_waits_does_not_stop_the_loop_eit
     poll = Poll(desk, request(asked(), min_bytes=SIZE + 1))
     desk.produce("t", batch(), 1)
     desk.files.is_cold = True
-    desk.core.broker.topic(desk.caller, "t").stream(0)._log_settled()
+    desk.core.broker.topics.get(desk.caller, "t").stream(0)._log_settled()
     assert not poll.is_answered
     desk.runner.settle()
     assert desk.files.waits == 0

@@ -45,7 +45,7 @@ def ask(desk: Desk, *topics: TopicProduceData, acks: int = -1, version: int = 9)
 
 
 def end(desk: Desk, partition: int = 0) -> int:
-    return desk.core.broker.topic(SYSTEM, "t").stream(partition).end
+    return desk.core.broker.topics.get(SYSTEM, "t").stream(partition).end
 
 
 def refused(desk: Desk) -> dict[str, int]:
@@ -125,7 +125,7 @@ def test_a_partition_that_is_refused_does_not_touch_the_others(desk: Desk) -> No
 
 
 def test_topics_are_found_by_id_from_version_13_on(desk: Desk) -> None:
-    id = desk.core.broker.topic(SYSTEM, "t").id.bytes
+    id = desk.core.broker.topics.get(SYSTEM, "t").id.bytes
     assert ask(desk, data(batch(), topic="", id=id), version=FIRST_BY_ID) == [(0, 0)]
     for unknown in (b"\x07" * 16, bytes(16)):
         found = ask(desk, data(batch(), topic="", id=unknown), version=FIRST_BY_ID)

@@ -162,12 +162,12 @@ def test_flags_that_tell_of_hosts_are_the_brokers() -> None:
 
 def test_a_topic_of_kafka_is_not_touched() -> None:
     desk = Desk()
-    desk.core.broker.create_topic(SYSTEM, "theirs", Layout.PARTITION_LOG, 1, {})
+    desk.core.broker.topics.create(SYSTEM, "theirs", Layout.PARTITION_LOG, 1, {})
     answer = desk.broker.send("theirs")
     assert (answer.code, "partition-log" in (answer.remark or "")) == (16, True)
     desk.broker.send("ours")
     with pytest.raises(OtherHome, match="commit-log"):
-        desk.core.broker.create_topic(SYSTEM, "ours", Layout.PARTITION_LOG, 1, {})
+        desk.core.broker.topics.create(SYSTEM, "ours", Layout.PARTITION_LOG, 1, {})
 
 
 def test_messages_outlive_a_restart() -> None:

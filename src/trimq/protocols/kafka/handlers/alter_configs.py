@@ -152,14 +152,14 @@ def _alter_one(context: Context, asked: _ResourceChange, validate_only: bool, ti
         raise KafkaRefusal(Code.INVALID_REQUEST, "a setting stands in the request more than once")
     settings = settings_unknown_to_kafka(topic.settings) | to_settings(asked.change(topic))
     if validate_only:
-        context.broker.check_change(context.caller, topic, settings)
+        context.broker.topics.check_change(context.caller, topic, settings)
     elif settings != topic.settings:
-        tickets.add(asked.resource, context.broker.change_topic(context.caller, topic, settings))
+        tickets.add(asked.resource, context.broker.topics.change(context.caller, topic, settings))
 
 
 def _alter_group(context: Context, asked: _ResourceChange, validate_only: bool, tickets: ChangeTickets) -> None:
     require_group_id(asked.resource.name)
-    group_api = context.broker.group_api
+    group_api = context.broker.groups
     before = to_group_configs(group_api.settings(context.caller, asked.resource.name))
     settings = to_group_settings(asked.change_group(before))
     if not validate_only:

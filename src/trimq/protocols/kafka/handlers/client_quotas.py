@@ -49,7 +49,7 @@ def handle_describe(context: Context, request: Request) -> Reply:
         wanted = _read_components(message.components)
         entries = [
             _entry(holder, quota)
-            for holder, quota in context.broker.quotas(context.caller).items()
+            for holder, quota in context.broker.quotas.all(context.caller).items()
             if _matches(_names(holder), wanted, message.strict)
         ]
         response = DescribeClientQuotasResponse(error_message=None, entries=entries)
@@ -136,7 +136,7 @@ def _alter(
     context: Context, entry: AlterClientQuotasRequestEntryData, validate_only: bool, number: int, tickets: ChangeTickets
 ) -> None:
     holder = _read_holder(entry.entity)
-    before = context.broker.quotas(context.caller).get(holder, Quota())
+    before = context.broker.quotas.all(context.caller).get(holder, Quota())
     rates = {Direction(word): rate for word, rate in before.rates.items()}
     for operation in entry.ops:
         direction = _read_key(operation.key)
@@ -145,9 +145,9 @@ def _alter(
         else:
             rates[direction] = _read_rate(operation)
     if validate_only:
-        context.broker.check_quota(context.caller, holder, rates)
+        context.broker.quotas.check(context.caller, holder, rates)
         return
-    ticket = context.broker.define_quota(context.caller, holder, rates)
+    ticket = context.broker.quotas.define(context.caller, holder, rates)
     if ticket is not None:
         tickets.add(number, ticket)
 

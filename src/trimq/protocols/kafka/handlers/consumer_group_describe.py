@@ -40,7 +40,7 @@ def handle(context: Context, request: Request) -> Reply:
 def _describe(context: Context, name: str) -> DescribedGroup:
     try:
         require_group_id(name)
-        group = context.broker.group_api.describe(context.caller, name)
+        group = context.broker.groups.describe(context.caller, name)
         if group.kind is not GroupKind.BROKER_ASSIGNED:
             raise UnknownGroup(name)
     except Refusal as refusal:
@@ -81,7 +81,7 @@ def _assignment(context: Context, streams: Streams) -> ConsumerGroupDescribeAssi
         id = stream.topic.bytes
         if id not in topics:
             try:
-                name = context.broker.topic_by_id(context.caller, stream.topic).name.name
+                name = context.broker.topics.by_id(context.caller, stream.topic).name.name
             except Refusal:
                 continue  # deleted; the members hear of it with their next heartbeat
             topics[id] = ConsumerGroupDescribeTopicPartitions(topic_id=id, topic_name=name)

@@ -29,7 +29,7 @@ from trimq.protocols.kafka.wire.subscription_metadata import CONSUMER
 
 def handle(context: Context, request: Request) -> Reply:
     message = request.decode(ConsumerGroupHeartbeatRequest)
-    group_api, caller, group = context.broker.group_api, context.caller, message.group_id
+    group_api, caller, group = context.broker.groups, context.caller, message.group_id
     try:
         _check(request.api_version, message)
         asked = _read_request(caller, message)

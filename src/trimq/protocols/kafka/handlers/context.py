@@ -31,7 +31,7 @@ class Context:
 
     def charge(self, direction: Direction, size: int) -> int:
         """`size` bytes of records pass now. How long the client is told to wait; until then it is not read."""
-        throttle_ms = self.broker.charge(self.caller, direction, size)
+        throttle_ms = self.broker.quotas.charge(self.caller, direction, size)
         if throttle_ms:
             self.outlet.throttle_reading(throttle_ms)
         return throttle_ms
@@ -39,9 +39,9 @@ class Context:
     def topic(self, name: str, id: bytes) -> Topic:
         """The topic that a request names, by its name or in newer versions by its id; a refusal if there is none."""
         if name or not id:
-            return self.broker.topic(self.caller, name, Layout.PARTITION_LOG)
+            return self.broker.topics.get(self.caller, name, Layout.PARTITION_LOG)
         try:
-            topic = self.broker.topic_by_id(self.caller, UUID(bytes=id))
+            topic = self.broker.topics.by_id(self.caller, UUID(bytes=id))
         except UnknownTopic as refusal:
             raise KafkaRefusal(Code.UNKNOWN_TOPIC_ID, str(refusal)) from None
         if topic.home is not Layout.PARTITION_LOG:

@@ -32,7 +32,7 @@ def handle(context: Context, request: Request) -> Reply:
     if sum(count - len(topic.streams) for topic, count in wanted) <= MANY_PARTITIONS:
         return _grow_all(context, request, message)
     reply = Reply.later()
-    context.broker.prepare_growth(
+    context.broker.topics.prepare_growth(
         context.caller, wanted, lambda: reply.resolve_as(_grow_all(context, request, message))
     )
     return reply
@@ -44,7 +44,7 @@ def _wanted(context: Context, message: CreatePartitionsRequest) -> Iterator[tupl
         with suppress(Refusal):
             if asked.name not in INTERNAL:
                 topic = context.topic(asked.name, b"")
-                context.broker.check_growth(context.caller, topic, asked.count)
+                context.broker.topics.check_growth(context.caller, topic, asked.count)
                 yield topic, asked.count
 
 
@@ -77,7 +77,7 @@ def _grow(context: Context, asked: CreatePartitionsTopic, validate_only: bool, t
             raise KafkaRefusal(Code.INVALID_TOPIC, f"{asked.name} is an internal topic")
         return
     topic = context.topic(asked.name, b"")
-    context.broker.check_growth(context.caller, topic, asked.count)
+    context.broker.topics.check_growth(context.caller, topic, asked.count)
     if asked.assignments is not None:
         if len(asked.assignments) != asked.count - len(topic.streams):
             reason = f"{asked.count - len(topic.streams)} new partitions need as many assignments"
@@ -85,7 +85,7 @@ def _grow(context: Context, asked: CreatePartitionsTopic, validate_only: bool, t
         for assignment in asked.assignments:
             refuse_replicas(context, assignment.broker_ids)
     if not validate_only:
-        tickets.add(asked.name, context.broker.grow_topic(context.caller, topic, asked.count))
+        tickets.add(asked.name, context.broker.topics.grow(context.caller, topic, asked.count))
 
 
 def _failed(name: str, refusal: Refusal) -> CreatePartitionsTopicResult:

@@ -46,7 +46,7 @@ def handle(context: Context, request: Request) -> Reply:
     if message.validate_only or message.timeout_ms <= 0 or not MANY_PARTITIONS < asked_for <= _MOST_PARTITIONS:
         return _create_all(context, request, message, asked_for)
     reply = Reply.later()
-    context.broker.prepare_topics(
+    context.broker.topics.prepare(
         context.caller,
         list(_wanted(context, message)),
         lambda: reply.resolve_as(_create_all(context, request, message, asked_for)),
@@ -96,13 +96,13 @@ def _create(
     context: Context, asked: CreatableTopic, validate_only: bool, tickets: ChangeTickets
 ) -> CreatableTopicResult:
     _refuse_existing(context, asked.name)
-    context.broker.check_name(asked.name)
+    context.broker.topics.check_name(asked.name)
     refuse_colliding_name(context, asked.name)
     plan = _plan(context, asked)
-    broker, caller = context.broker, context.caller
+    topics, caller = context.broker.topics, context.caller
     if validate_only:
-        return _made(context, asked.name, broker.check_topic(caller, asked.name, plan.streams, plan.settings), plan)
-    topic, ticket = broker.create_topic(caller, asked.name, Layout.PARTITION_LOG, plan.streams, plan.settings)
+        return _made(context, asked.name, topics.check_new(caller, asked.name, plan.streams, plan.settings), plan)
+    topic, ticket = topics.create(caller, asked.name, Layout.PARTITION_LOG, plan.streams, plan.settings)
     tickets.add(asked.name, ticket)
     return _made(context, asked.name, topic.id, plan)
 
@@ -111,7 +111,7 @@ def _refuse_existing(context: Context, name: str) -> None:
     """Before its settings are looked at: what exists cannot be made, whatever is asked for."""
     if name not in INTERNAL:
         try:
-            context.broker.topic(context.caller, name)
+            context.broker.topics.get(context.caller, name)
         except Refusal:
             return
     raise KafkaRefusal(Code.TOPIC_ALREADY_EXISTS, f"topic {name} exists")
@@ -122,7 +122,7 @@ def refuse_colliding_name(context: Context, name: str) -> None:
     if "." not in name and "_" not in name:
         return
     alike = name.replace(".", "_")
-    for topic in context.broker.topics(context.caller):
+    for topic in context.broker.topics.all(context.caller):
         other = topic.name.name
         if other != name and other.replace(".", "_") == alike:
             raise KafkaRefusal(Code.INVALID_TOPIC, f"{name} collides with the existing topic {other}")

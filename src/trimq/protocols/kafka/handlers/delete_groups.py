@@ -22,7 +22,7 @@ def handle(context: Context, request: Request) -> Reply:
     names = list(dict.fromkeys(message.groups_names))
     for name in names:
         try:
-            ticket = context.broker.group_api.delete(context.caller, name)
+            ticket = context.broker.groups.delete(context.caller, name)
         except Refusal as refusal:
             refused[name] = refusal
         else:

@@ -68,7 +68,7 @@ def _truncate(context: Context, name: str, index: int, offset: int, tickets: Cha
         if offset < 0:
             raise OffsetOutOfRange(offset, stream.start, stream.readable_end)
         if offset > stream.start:
-            tickets.add((name, index), context.broker.cut_head(context.caller, topic, index, offset))
+            tickets.add((name, index), context.broker.partitions.cut_head(context.caller, topic, index, offset))
     except Refusal as refusal:
         return _Truncation(name, index, None, refusal)
     return _Truncation(name, index, stream, None)

@@ -46,7 +46,7 @@ def _delete(context: Context, asked: _TopicKey, count: int, tickets: ChangeTicke
     try:
         _check(name, id, count)
         topic = context.topic(name or "", id)
-        tickets.add(topic.id.bytes, context.broker.delete_topic(context.caller, topic))
+        tickets.add(topic.id.bytes, context.broker.topics.delete(context.caller, topic))
     except Refusal as refusal:
         return DeletableTopicResult(name=name, topic_id=id, error_code=code_of(refusal), error_message=str(refusal))
     return DeletableTopicResult(name=topic.name.name, topic_id=topic.id.bytes)

@@ -51,7 +51,7 @@ def handle(context: Context, request: Request) -> Reply:
 
 def _describe(context: Context, asked: DescribeConfigsResource) -> Iterable[DescribedConfig]:
     if asked.resource_type == ResourceType.TOPIC:
-        context.broker.check_name(asked.resource_name)
+        context.broker.topics.check_name(asked.resource_name)
         topic = context.topic(asked.resource_name, b"")
         return describe(topic.settings, context.broker.settings)
     if asked.resource_type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
@@ -60,7 +60,7 @@ def _describe(context: Context, asked: DescribeConfigsResource) -> Iterable[Desc
             return _describe_broker(context)
         return ()  # what is set for all brokers at once: nothing
     if asked.resource_type == ResourceType.GROUP:
-        return describe_group(context.broker.group_api.settings(context.caller, asked.resource_name))
+        return describe_group(context.broker.groups.settings(context.caller, asked.resource_name))
     if asked.resource_type in _WITHOUT_SETTINGS:
         return ()
     raise KafkaRefusal(Code.INVALID_REQUEST, f"there is no kind of resource {asked.resource_type}")

@@ -39,7 +39,7 @@ def handle(context: Context, request: Request) -> Reply:
 
 def _describe(context: Context, name: str, version: int) -> DescribedGroup:
     try:
-        group = context.broker.group_api.describe(context.caller, name)
+        group = context.broker.groups.describe(context.caller, name)
         if group.kind is not GroupKind.MEMBER_ASSIGNED:
             raise UnknownGroup(name)
     except UnknownGroup as refusal:

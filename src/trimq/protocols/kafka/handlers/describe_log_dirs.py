@@ -41,7 +41,7 @@ def handle(context: Context, request: Request) -> Reply:
 def _topics(context: Context, asked: list[DescribableLogDirTopic] | None) -> list[DescribeLogDirsTopic]:
     """What is not there is not mentioned."""
     if asked is None:
-        topics = context.broker.topics(context.caller, Layout.PARTITION_LOG)
+        topics = context.broker.topics.all(context.caller, Layout.PARTITION_LOG)
         return [_measure(topic, set(range(len(topic.streams)))) for topic in topics]
     wanted: dict[str, set[int]] = {}
     for each in asked:

@@ -52,7 +52,7 @@ def _names(context: Context, message: DescribeTopicPartitionsRequest) -> Iterato
     """In order, each with the partition to begin with; what the cursor has passed is left out."""
     names = {topic.name for topic in message.topics}
     if not names:
-        names = {topic.name.name for topic in context.broker.topics(context.caller, Layout.PARTITION_LOG)}
+        names = {topic.name.name for topic in context.broker.topics.all(context.caller, Layout.PARTITION_LOG)}
     cursor = message.cursor
     for name in sorted(names):
         if cursor is None or name > cursor.topic_name:
@@ -70,7 +70,7 @@ def _count(context: Context, name: str) -> int:
 
 def _describe(context: Context, name: str, first: int, most: int) -> DescribeTopicPartitionsResponseTopic:
     try:
-        context.broker.check_name(name)
+        context.broker.topics.check_name(name)
         topic = context.topic(name, b"")
     except Refusal as refusal:
         return DescribeTopicPartitionsResponseTopic(name=name, error_code=code_of(refusal))

@@ -50,7 +50,7 @@ def _topics(context: Context, known: Transaction) -> list[TopicData]:
     topics = []
     for id, indexes in numbers.items():
         try:
-            topic = context.broker.topic_by_id(context.caller, id)
+            topic = context.broker.topics.by_id(context.caller, id)
         except Refusal:
             continue  # deleted, or not for this caller to see
         topics.append(TopicData(topic=topic.name.name, partitions=indexes))

@@ -83,7 +83,7 @@ class _FetchAttempt:
 
     def encode(self, response: FetchResponse) -> Parts:
         # Whoever gets more than the quota allows waits before the next answer, not with this one.
-        self._context.broker.charge(self._context.caller, Direction.OUT, self._found_bytes)
+        self._context.broker.quotas.charge(self._context.caller, Direction.OUT, self._found_bytes)
         if self._session_fetch.opens_session or self._session_fetch.session is not None:
             self._context.fetch_sessions.finish(self._session_fetch, response, self._context.clock.liveness.now_ms())
         return encode_response(self._request, response)
@@ -111,7 +111,7 @@ class _FetchAttempt:
     def _read_partition(self, place: PartitionKey, asked: FetchPartition, left: int) -> PartitionData:
         try:
             found = self._context.topic(place.topic, place.topic_id if self._request.api_version >= _BY_ID else b"")
-            stream = self._context.broker.readable(self._context.caller, found, asked.partition)
+            stream = self._context.broker.partitions.readable(self._context.caller, found, asked.partition)
         except Refusal as refusal:
             return _failed(asked.partition, code_of(refusal), aborted=[])
         self.streams.append(stream)
@@ -199,7 +199,7 @@ class _FetchAttempt:
 
     def warm(self, done: Callable[[BaseException | None], None]) -> None:
         """Read into memory what the last look left out."""
-        self._context.broker.warm(ColdRead.joined(self.cold).warm, done)
+        self._context.broker.partitions.warm(ColdRead.joined(self.cold).warm, done)
 
 
 def _aborted(stream: Stream, from_offset: int, to_offset: int) -> list[AbortedTransaction]:

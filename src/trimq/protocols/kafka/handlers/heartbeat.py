@@ -15,7 +15,7 @@ def handle(context: Context, request: Request) -> Reply:
     code = Code.NONE
     try:
         require_group_id(message.group_id)
-        context.broker.group_api.heartbeat(
+        context.broker.groups.heartbeat(
             context.caller, message.group_id, message.member_id, message.group_instance_id, message.generation_id
         )
     except Refusal as refusal:

@@ -49,7 +49,7 @@ def handle(context: Context, request: Request) -> Reply:
     try:
         require_group_id(message.group_id)
         asked = _read_request(context.caller, request.api_version, message)
-        context.broker.group_api.join(context.caller, message.group_id, asked, answer)
+        context.broker.groups.join(context.caller, message.group_id, asked, answer)
     except Refusal as refusal:
         return Reply.now(_refused(request, message.member_id, refusal))
     return reply

@@ -23,7 +23,7 @@ def handle(context: Context, request: Request) -> Reply:
         leavers = [LeaveRequest(message.member_id, None)]
     try:
         require_group_id(message.group_id)
-        refusals = context.broker.group_api.leave(context.caller, message.group_id, leavers)
+        refusals = context.broker.groups.leave(context.caller, message.group_id, leavers)
     except Refusal as refusal:
         return Reply.now(encode_response(request, LeaveGroupResponse(error_code=group_code(refusal))))
     codes = [Code.NONE if refusal is None else group_code(refusal) for refusal in refusals]

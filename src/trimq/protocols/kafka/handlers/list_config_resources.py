@@ -37,9 +37,9 @@ def handle(context: Context, request: Request) -> Reply:
 
 
 def _resources(context: Context) -> Iterator[tuple[ResourceType, str]]:
-    for topic in context.broker.topics(context.caller, Layout.PARTITION_LOG):
+    for topic in context.broker.topics.all(context.caller, Layout.PARTITION_LOG):
         yield ResourceType.TOPIC, topic.name.name
-    for group in context.broker.group_api.with_settings(context.caller):
+    for group in context.broker.groups.with_settings(context.caller):
         yield ResourceType.GROUP, group
     for node in context.broker.cluster.nodes():
         yield ResourceType.BROKER, str(node.id)

@@ -18,7 +18,7 @@ from trimq.protocols.kafka.wire.connection import Request, encode_response
 def handle(context: Context, request: Request) -> Reply:
     message = request.decode(ListGroupsRequest)
     groups = []
-    for group in context.broker.group_api.groups(context.caller):
+    for group in context.broker.groups.groups(context.caller):
         state, type = state_name(group), type_name(group)
         if _is_wanted(state, message.states_filter) and _is_wanted(type, message.types_filter):
             groups.append(

@@ -54,7 +54,7 @@ def _topics(context: Context, version: int, message: MetadataRequest) -> list[Me
     with_operations = message.include_topic_authorized_operations
     asked = message.topics
     if asked is None or (version == 0 and not asked):
-        found = context.broker.topics(context.caller, Layout.PARTITION_LOG)
+        found = context.broker.topics.all(context.caller, Layout.PARTITION_LOG)
         return [_describe(context, topic, with_operations) for topic in found]
     if version < _BY_ID and any(topic.name is None or topic.topic_id != NO_ID for topic in asked):
         return [
@@ -92,11 +92,11 @@ def _find(context: Context, name: str, may_create: bool, with_operations: bool) 
 
 def _create(context: Context, name: str, may_create: bool) -> Code:
     try:
-        context.broker.check_name(name)
+        context.broker.topics.check_name(name)
         if may_create:
             refuse_colliding_name(context, name)
             streams = context.broker.settings.kafka.num_partitions
-            context.broker.create_topic(context.caller, name, Layout.PARTITION_LOG, streams, {})
+            context.broker.topics.create(context.caller, name, Layout.PARTITION_LOG, streams, {})
     except (InvalidName, NameTooLong) as refusal:
         return code_of(refusal)
     except Refusal as refusal:

@@ -69,7 +69,7 @@ class _CommitAttempt:
         metadata = asked.committed_metadata or ""
         try:
             found = self._context.topic(topic.name, topic.topic_id)
-            stream = self._context.broker.readable(self._context.caller, found, index)
+            stream = self._context.broker.partitions.readable(self._context.caller, found, index)
         except Refusal as refusal:
             return OffsetCommitResponsePartition(partition_index=index, error_code=self._code(refusal))
         if len(metadata) > _METADATA_CHARACTERS:
@@ -84,7 +84,7 @@ class _CommitAttempt:
         tickets = ChangeTickets()
         outcomes: Sequence[object]
         try:
-            outcomes = self._context.broker.group_api.commit(self._context.caller, group, claim, self._changes)
+            outcomes = self._context.broker.groups.commit(self._context.caller, group, claim, self._changes)
         except Refusal as refusal:
             outcomes = [refusal] * len(self._changes)
         for number, outcome in enumerate(outcomes):

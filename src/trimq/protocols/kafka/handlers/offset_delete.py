@@ -25,7 +25,7 @@ from trimq.protocols.kafka.wire.subscription_metadata import CONSUMER, read_topi
 def handle(context: Context, request: Request) -> Reply:
     message = request.decode(OffsetDeleteRequest)
     try:
-        group = context.broker.group_api.describe(context.caller, message.group_id)
+        group = context.broker.groups.describe(context.caller, message.group_id)
         wanted = _wanted_topics(group)
     except Refusal as refusal:
         return Reply.now(encode_response(request, OffsetDeleteResponse(error_code=group_code(refusal))))
@@ -72,7 +72,7 @@ def _delete(
             if wanted is None or topic.name in wanted:
                 code = Code.GROUP_SUBSCRIBED_TO_TOPIC
             else:
-                ticket = context.broker.group_api.delete_cursor(context.caller, group, stream.id)
+                ticket = context.broker.groups.delete_cursor(context.caller, group, stream.id)
                 if ticket is not None:
                     tickets.add((topic.name, index), ticket)
         except Refusal as refusal:

@@ -65,7 +65,7 @@ class _CursorReader:
         self.ticket: GroupTicket | None = None
 
     def read_group(self, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
-        group_api = self._context.broker.group_api
+        group_api = self._context.broker.groups
         claim = Claim(asked.member_id or "", asked.member_epoch)
         try:
             cursors, self.ticket = group_api.cursors(self._context.caller, asked.group_id, claim)
@@ -79,13 +79,13 @@ class _CursorReader:
 
     def _read_all(self, group: str, cursors: Mapping[StreamId, Cursor]) -> list[OffsetFetchResponseTopics]:
         numbers: dict[UUID, list[int]] = {}
-        unstable_offsets = self._context.broker.group_api.unstable_offsets(group) if self._require_stable else ()
+        unstable_offsets = self._context.broker.groups.unstable_offsets(group) if self._require_stable else ()
         for stream in sorted({*cursors, *unstable_offsets}):
             numbers.setdefault(stream.topic, []).append(stream.number)
         topics = []
         for id, indexes in numbers.items():
             try:
-                topic = self._context.broker.topic_by_id(self._context.caller, id)
+                topic = self._context.broker.topics.by_id(self._context.caller, id)
             except Refusal:
                 continue  # being deleted, or not for this caller to see
             topics.append(self._answer(group, topic, indexes, cursors))
@@ -108,7 +108,7 @@ class _CursorReader:
         partitions = []
         for index in indexes:
             stream = StreamId(topic.id, index)
-            if self._require_stable and self._context.broker.group_api.is_offset_unstable(group, stream):
+            if self._require_stable and self._context.broker.groups.is_offset_unstable(group, stream):
                 partitions.append(_partition(index, Code.UNSTABLE_OFFSET_COMMIT))
             else:
                 partitions.append(_partition(index, Code.NONE, cursors.get(stream)))

@@ -134,10 +134,10 @@ def _try_append(
         raise KafkaRefusal(Code.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs version {_ZSTD_SINCE} of Produce")
     records = records[: LENGTH_ENDS_AT + header.length]
     if not header.attributes & TRANSACTIONAL_BIT:
-        return stream, context.broker.append(context.caller, topic, stream, records, header)
+        return stream, context.broker.partitions.append(context.caller, topic, stream, records, header)
     may_join = version >= _JOINS_SINCE
     joined = context.broker.transactions.check_append(context.caller, _name(message), stream, header, may_join)
-    appended = context.broker.append(context.caller, topic, stream, records, header)
+    appended = context.broker.partitions.append(context.caller, topic, stream, records, header)
     return stream, appended._replace(joined=joined)
 
 

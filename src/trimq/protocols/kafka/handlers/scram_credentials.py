@@ -35,7 +35,7 @@ _NUMBERS = {name: number for number, name in _MECHANISMS.items()}
 def handle_describe(context: Context, request: Request) -> Reply:
     message = request.decode(DescribeUserScramCredentialsRequest)
     try:
-        known = context.broker.credentials(context.caller)
+        known = context.broker.scram_credentials.all(context.caller)
     except AccessDenied as refusal:
         response = DescribeUserScramCredentialsResponse(error_code=_code_of(refusal), error_message=str(refusal))
         return Reply.now(encode_response(request, response))
@@ -93,10 +93,10 @@ def _alter(context: Context, asked: ScramCredentialDeletion | ScramCredentialUps
     if mechanism is None:
         raise KafkaRefusal(Code.UNSUPPORTED_SASL_MECHANISM, f"there is no SCRAM mechanism {asked.mechanism}")
     if isinstance(asked, ScramCredentialDeletion):
-        ticket = context.broker.delete_credential(context.caller, asked.name, mechanism)
+        ticket = context.broker.scram_credentials.delete(context.caller, asked.name, mechanism)
     else:
         derived = derive_credential(asked.name, mechanism, asked.iterations, asked.salt, asked.salted_password)
-        ticket = context.broker.put_credential(context.caller, derived)
+        ticket = context.broker.scram_credentials.put(context.caller, derived)
     tickets.add(asked.name, ticket)
 
 

@@ -39,7 +39,7 @@ def handle(context: Context, request: Request) -> Reply:
     try:
         require_group_id(message.group_id)
         asked = _read_request(request.api_version, message)
-        context.broker.group_api.sync(context.caller, message.group_id, asked, answer)
+        context.broker.groups.sync(context.caller, message.group_id, asked, answer)
     except Refusal as refusal:
         return Reply.now(_refused(request, refusal))
     return reply

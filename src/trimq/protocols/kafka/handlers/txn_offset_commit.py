@@ -64,7 +64,7 @@ class _TxnCommitAttempt:
         metadata = asked.committed_metadata or ""
         try:
             found = self._context.topic(topic, b"")
-            stream = self._context.broker.readable(self._context.caller, found, asked.partition_index)
+            stream = self._context.broker.partitions.readable(self._context.caller, found, asked.partition_index)
         except Refusal as refusal:
             answer.error_code = transaction_code(refusal, knows_fencing=False)
             return answer
@@ -92,7 +92,7 @@ class _TxnCommitAttempt:
             require_transactional_id(message.transactional_id)
             require_group_id(message.group_id)
             claim = Claim(message.member_id, message.generation_id, message.group_instance_id)
-            self._context.broker.group_api.check_claim(caller, message.group_id, claim)
+            self._context.broker.groups.check_claim(caller, message.group_id, claim)
             if may_join:
                 transactions.add_group(caller, message.transactional_id, producer, message.group_id)
             return transactions.commit_cursors(

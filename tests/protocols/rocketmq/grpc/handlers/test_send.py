@@ -53,7 +53,7 @@ def test_a_message_is_stored_with_all_that_it_said() -> None:
 
 def test_a_topic_of_another_home_is_refused_as_such() -> None:
     desk = desk_with()
-    desk.desk.core.broker.create_topic(SYSTEM, "elsewhere", Layout.PARTITION_LOG, 1, {})
+    desk.desk.core.broker.topics.create(SYSTEM, "elsewhere", Layout.PARTITION_LOG, 1, {})
     answer = desk.client().send(message("elsewhere"))
     assert answer.status.code == Code.FORBIDDEN
     assert "partition-log" in answer.status.message

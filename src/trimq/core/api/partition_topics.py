@@ -1,0 +1,99 @@
+"""Verbs on topics of partition logs, reached as `broker.topics`. Each checks the caller's rights, then delegates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from uuid import UUID
+
+from trimq.core.partitions.topic_settings import TopicSettings
+from trimq.core.partitions.topics import Topic, Topics
+from trimq.core.security.access import Access, Action, Resource, ResourceKind
+from trimq.core.write_gate import WriteGate
+from trimq.model import Caller, Layout, TopicName
+from trimq.storage.group_commit.passes import Ticket
+
+
+class PartitionTopicApi:
+    def __init__(self, topics: Topics, access: Access, gate: WriteGate) -> None:
+        self._topics = topics
+        self._access = access
+        self._gate = gate
+
+    def all(self, caller: Caller, home: Layout | None = None) -> list[Topic]:
+        """Topics of the caller's namespace (of one layout, if given) that the caller may see."""
+        return [
+            topic
+            for topic in self._topics
+            if topic.name.namespace == caller.namespace
+            and (home is None or topic.home is home)
+            and self._access.allowed(caller, Action.DESCRIBE, topic.resource)
+        ]
+
+    def get(self, caller: Caller, name: str, home: Layout | None = None) -> Topic:
+        full = TopicName(caller.namespace, name)
+        self._access.require_topic(caller, Action.DESCRIBE, full)
+        return self._topics.get(full, home)
+
+    def by_id(self, caller: Caller, id: UUID) -> Topic:
+        topic = self._topics.by_id(id)
+        self._access.require(caller, Action.DESCRIBE, topic.resource)
+        return topic
+
+    def check_name(self, name: str) -> None:
+        """Raises if no topic can have this name."""
+        self._topics.check_name(name)
+
+    def check_new(self, caller: Caller, name: str, streams: int, settings: TopicSettings) -> UUID:
+        """Raises as `create` would. Returns an id that the topic could have had."""
+        full = TopicName(caller.namespace, name)
+        self._access.require(caller, Action.CONFIGURE, _resource(full))
+        return self._topics.check_new(full, streams, settings)
+
+    def create(
+        self, caller: Caller, name: str, home: Layout, streams: int, settings: TopicSettings
+    ) -> tuple[Topic, Ticket]:
+        full = TopicName(caller.namespace, name)
+        self._access.require(caller, Action.CONFIGURE, _resource(full))
+        self._gate.require_writable()
+        return self._topics.create(full, home, streams, settings)
+
+    def prepare(
+        self, caller: Caller, wanted: Iterable[tuple[str, int, TopicSettings]], done: Callable[[], None]
+    ) -> None:
+        """Opens the files that these topics need, a few in each turn of the loop, then calls `done`, which must create
+        the topics. Topics that would be refused are skipped."""
+        named = [(TopicName(caller.namespace, name), streams, settings) for name, streams, settings in wanted]
+        allowed = [each for each in named if self._access.allowed(caller, Action.CONFIGURE, _resource(each[0]))]
+        self._topics.prepare(allowed if self._gate.is_running else (), done)
+
+    def prepare_growth(self, caller: Caller, wanted: Iterable[tuple[Topic, int]], done: Callable[[], None]) -> None:
+        """As `prepare`, for `grow`. The caller must leave out topics that would be refused."""
+        allowed = [each for each in wanted if self._access.allowed(caller, Action.CONFIGURE, each[0].resource)]
+        self._topics.prepare_growth(allowed if self._gate.is_running else (), done)
+
+    def check_growth(self, caller: Caller, topic: Topic, streams: int) -> None:
+        """Raises as `grow` would."""
+        self._access.require(caller, Action.CONFIGURE, topic.resource)
+        self._topics.check_growth(topic, streams)
+
+    def grow(self, caller: Caller, topic: Topic, streams: int) -> Ticket:
+        self._access.require(caller, Action.CONFIGURE, topic.resource)
+        self._gate.require_writable()
+        return self._topics.grow(topic, streams)
+
+    def check_change(self, caller: Caller, topic: Topic, settings: TopicSettings) -> None:
+        """Raises as `change` would."""
+        self._access.require(caller, Action.CONFIGURE, topic.resource)
+        self._topics.check_settings(settings)
+
+    def change(self, caller: Caller, topic: Topic, settings: TopicSettings) -> Ticket:
+        self._access.require(caller, Action.CONFIGURE, topic.resource)
+        return self._topics.change_settings(topic, settings)
+
+    def delete(self, caller: Caller, topic: Topic) -> Ticket:
+        self._access.require(caller, Action.CONFIGURE, topic.resource)
+        return self._topics.delete(topic)
+
+
+def _resource(name: TopicName) -> Resource:
+    return Resource(ResourceKind.TOPIC, name.namespace, name.name)

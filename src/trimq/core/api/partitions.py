@@ -1,0 +1,66 @@
+"""Verbs on the streams of partition logs, reached as `broker.partitions`: append, read, cut the head, commit cursors.
+Each checks the caller's rights, then delegates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from trimq.core.metadata.cursors import Cursors
+from trimq.core.partitions.append import PartitionAppender
+from trimq.core.partitions.stream import Appended, Stream
+from trimq.core.partitions.topics import Topic
+from trimq.core.security.access import Access, Action
+from trimq.formats.kafka_batch.header import BatchHeader
+from trimq.model import Buffer, Caller, Record
+from trimq.offload import Offload
+from trimq.storage.group_commit.passes import Ticket
+
+
+class PartitionApi:
+    """`max_expanded_bytes` limits the size of a batch after decompression."""
+
+    def __init__(
+        self, appender: PartitionAppender, cursors: Cursors, access: Access, offload: Offload, max_expanded_bytes: int
+    ) -> None:
+        self._appender = appender
+        self._cursors = cursors
+        self._access = access
+        self._offload = offload
+        self._max_expanded_bytes = max_expanded_bytes
+
+    def append(self, caller: Caller, topic: Topic, stream: Stream, batch: Buffer, header: BatchHeader) -> Appended:
+        """Appends one batch in the layout's own format, already validated by the caller. Pending until its pass is
+        durable."""
+        self._access.require(caller, Action.WRITE, topic.resource)
+        return self._appender.append(stream, batch, header)
+
+    def append_records(self, caller: Caller, topic: Topic, stream: Stream, records: Sequence[Record]) -> Appended:
+        """Appends records that are not in any layout's format."""
+        self._access.require(caller, Action.WRITE, topic.resource)
+        return self._appender.append_records(stream, records)
+
+    def readable(self, caller: Caller, topic: Topic, index: int) -> Stream:
+        """Returns the stream if the caller may read it."""
+        self._access.require(caller, Action.READ, topic.resource)
+        return topic.stream(index)
+
+    def read(self, caller: Caller, topic: Topic, index: int, from_offset: int) -> Iterator[Record]:
+        """Records of a stream in any layout."""
+        stream = self.readable(caller, topic, index)
+        return stream.records(from_offset, self._max_expanded_bytes)
+
+    def warm(self, work: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
+        """Runs the `warm` of one or more ColdReads off the event loop; passes the error of the disk, if any, to
+        `done`."""
+        self._offload(work, lambda _, error: done(error))
+
+    def cut_head(self, caller: Caller, topic: Topic, index: int, offset: int) -> Ticket:
+        """Deletes all records before `offset`."""
+        self._access.require(caller, Action.CONFIGURE, topic.resource)
+        return topic.stream(index).log.cut_head(offset)
+
+    def commit(self, caller: Caller, group: str, topic: Topic, index: int, offset: int, metadata: str = "") -> Ticket:
+        """Commits the offset up to which `group` has read a stream."""
+        self._access.require(caller, Action.READ, topic.resource)
+        stream = topic.stream(index)
+        return self._cursors.commit(group, stream.id, offset, metadata)

@@ -1,0 +1,38 @@
+"""Verbs on quotas, reached as `broker.quotas`. Definitions need the right to administer the broker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trimq.core.security.access import BROKER, Access, Action
+from trimq.core.security.quotas import Direction, Quota, QuotaEntity, Quotas
+from trimq.model import Caller
+from trimq.storage.group_commit.passes import Ticket
+
+
+class QuotaApi:
+    def __init__(self, quotas: Quotas, access: Access) -> None:
+        self._quotas = quotas
+        self._access = access
+
+    def wait_ms(self, caller: Caller, direction: Direction) -> int:
+        """Milliseconds until the caller is within its quota again."""
+        return self._quotas.wait_ms(caller, direction)
+
+    def charge(self, caller: Caller, direction: Direction, size: int) -> int:
+        """Counts `size` bytes of messages against the caller's quota. Returns the milliseconds to wait afterwards."""
+        return self._quotas.charge(caller, direction, size)
+
+    def all(self, caller: Caller) -> Mapping[QuotaEntity, Quota]:
+        self._access.require(caller, Action.ADMINISTER, BROKER)
+        return self._quotas.all()
+
+    def check(self, caller: Caller, holder: QuotaEntity, rates: Mapping[Direction, int]) -> None:
+        """Raises as `define` would."""
+        self._access.require(caller, Action.ADMINISTER, BROKER)
+        self._quotas.check(holder, rates)
+
+    def define(self, caller: Caller, holder: QuotaEntity, rates: Mapping[Direction, int]) -> Ticket | None:
+        """Replaces the quota of an entity. Returns None if nothing changed."""
+        self._access.require(caller, Action.ADMINISTER, BROKER)
+        return self._quotas.define(holder, rates)
