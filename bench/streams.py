@@ -90,11 +90,11 @@ async def _fill(data: str, topics: int, streams: int, batches: int) -> None:
     opened.core.start()
     broker = opened.core.broker
     for number in range(topics):
-        topic, _ = broker.create_topic(SYSTEM, f"topic-{number:03d}", Layout.PARTITION_LOG, streams, {})
+        topic, _ = broker.topics.create(SYSTEM, f"topic-{number:03d}", Layout.PARTITION_LOG, streams, {})
         for stream in topic.streams:
             for _ in range(batches):
                 batch, header = batch_of(SMALL)
-                broker.append(SYSTEM, topic, stream, batch, header)
+                broker.partitions.append(SYSTEM, topic, stream, batch, header)
         await opened.settled()
     print("filled", flush=True)
     await asyncio.Event().wait()

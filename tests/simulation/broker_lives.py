@@ -63,7 +63,7 @@ class BrokerLives:
         self._files = environment.files
         # No client has been let in yet: the listeners began to serve just now.
         self._check_recovered(node)
-        for table in (node.core.topics._catalogue._table, node.core.broker._cursors._table):
+        for table in (node.core.topics._catalogue._table, node.core.cursors._table):
             table._snapshot_above_bytes = self._table_snapshot_bytes  # type: ignore[union-attr]
         self._node = node
         return node

@@ -24,7 +24,6 @@ from trimq.config import Address, Amqp, Http, Kafka, Limits, Settings, Storage
 from trimq.core.partitions.stream import Stream
 from trimq.core.partitions.topics import Topic
 from trimq.errors import DamagedSegment
-from trimq.model import SYSTEM
 from trimq.protocols.contract import IN_ORDER
 from trimq.server.front_ends import FrontEndParts, PlannedListener, configured_front_ends
 from trimq.server.node import Node
@@ -65,7 +64,7 @@ def plan(settings: Settings) -> dict[str, PlannedListener]:
     """The real front-ends, and the small protocol in both orders."""
 
     def make_small(lane: object, parts: FrontEndParts) -> SmallFrontEnd:
-        return SmallFrontEnd(parts.core.broker, parts.clock, lane)
+        return SmallFrontEnd(parts.core, parts.clock, lane)
 
     return {
         **configured_front_ends(settings),
@@ -228,11 +227,11 @@ class BrokerWorkload(BrokerLives):
 
 
 def _cursors(node: Node) -> dict[tuple[str, bytes, int], int]:
-    broker = node.core.broker
+    cursors = node.core.cursors
     return {
         (group, id.topic.bytes, id.number): cursor.offset
-        for group in broker.groups(SYSTEM)
-        for id, cursor in broker.cursors(SYSTEM, group).items()
+        for group in cursors.groups()
+        for id, cursor in cursors.all(group).items()
     }
 
 

@@ -52,7 +52,7 @@ def passed_not_kept(patch: pytest.MonkeyPatch) -> None:
 
 def given_while_something_is_out(patch: pytest.MonkeyPatch) -> None:
     """Of a queue that is read in order, one gets the next message while another has the one before."""
-    patch.setattr(InFlightQueue, "held", property(lambda self: []))
+    patch.setattr(InFlightQueue, "in_flight_offsets", property(lambda self: []))
 
 
 def over_too_soon(patch: pytest.MonkeyPatch) -> None:

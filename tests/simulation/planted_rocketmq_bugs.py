@@ -109,7 +109,7 @@ def rollbacks_not_heard(patch: pytest.MonkeyPatch) -> None:
 
 def halves_not_asked_about(patch: pytest.MonkeyPatch) -> None:
     """What nobody decides waits for ever."""
-    patch.setattr(TransactionChecker, "_check", lambda self: None)
+    patch.setattr(TransactionChecker, "_start_round", lambda self: None)
 
 
 ROCKETMQ_BUGS: dict[str, Plant] = {

@@ -20,7 +20,6 @@ from transaction_clients import TransactionalProducer
 from transaction_promises import TransactionPromises
 
 from trimq.config import Address, Amqp, Http, Kafka, Settings, Storage
-from trimq.model import SYSTEM
 from trimq.server.front_ends import configured_front_ends
 from trimq.server.node import Node
 
@@ -101,5 +100,5 @@ class SessionsWorkload(BrokerLives):
     def _check_recovered(self, node: Node) -> None:
         names = {topic.id: topic.name.name for topic in node.core.topics}
         for group in self._groups:
-            cursors = node.core.broker.cursors(SYSTEM, group.name)
+            cursors = node.core.cursors.all(group.name)
             group.check_recovered({(names[id.topic], id.number): cursor.offset for id, cursor in cursors.items()})

@@ -23,7 +23,7 @@ from small_protocol import (
 )
 
 from trimq.clock import Clock
-from trimq.core.api.broker import Broker
+from trimq.core.assembly.core import Core
 from trimq.core.partitions.stream import Stream
 from trimq.core.partitions.topics import Topic
 from trimq.core.scheduling.waiters import Watch
@@ -35,18 +35,20 @@ from trimq.storage.group_commit.passes import Ticket
 
 
 class SmallFrontEnd:
-    def __init__(self, broker: Broker, clock: Clock, lane: object) -> None:
-        self._broker = broker
+    def __init__(self, core: Core, clock: Clock, lane: object) -> None:
+        self._core = core
+        self._broker = core.broker
         self._clock = clock
         self._lane = lane
 
     def open_conversation(self, address: str, outlet: SessionControl) -> SmallConversation:
-        return SmallConversation(self._broker, self._clock, self._lane, address)
+        return SmallConversation(self._core, self._clock, self._lane, address)
 
 
 class SmallConversation:
-    def __init__(self, broker: Broker, clock: Clock, lane: object, address: str) -> None:
-        self._broker = broker
+    def __init__(self, core: Core, clock: Clock, lane: object, address: str) -> None:
+        self._core = core
+        self._broker = core.broker
         self._clock = clock
         self._lane = lane
         self._caller = Caller("anonymous", "", address, "small")
@@ -80,26 +82,28 @@ class SmallConversation:
     def _serve(self, id: int, request: Request) -> Reply:
         broker, caller = self._broker, self._caller
         if isinstance(request, List):
-            found = [[topic.name.name, topic.id.bytes, len(topic.streams)] for topic in broker.topics(caller)]
+            found = [[topic.name.name, topic.id.bytes, len(topic.streams)] for topic in broker.topics.all(caller)]
             return Reply.now(encode_value(id, [found, bytes(request.echo_bytes)]), self._lane)
         if isinstance(request, Create):
-            topic, ticket = broker.create_topic(
+            topic, ticket = broker.topics.create(
                 caller, request.name, Layout.PARTITION_LOG, request.streams, request.settings
             )
             return self._when_durable(id, ticket, topic.id.bytes)
-        topic = broker.topic_by_id(caller, UUID(bytes=request.topic))
+        topic = broker.topics.by_id(caller, UUID(bytes=request.topic))
         if isinstance(request, Delete):
-            return self._when_durable(id, broker.delete_topic(caller, topic), None)
+            return self._when_durable(id, broker.topics.delete(caller, topic), None)
         if isinstance(request, Append | AppendBatch):
             return self._append(id, topic, request)
         if isinstance(request, Read):
             return LongPoll(self._clock, self._lane, lambda: self._find(request), id, request).reply
         if isinstance(request, Cut):
-            return self._when_durable(id, broker.cut_head(caller, topic, request.stream, request.offset), None)
+            return self._when_durable(
+                id, broker.partitions.cut_head(caller, topic, request.stream, request.offset), None
+            )
         if isinstance(request, Commit):
-            ticket = broker.commit(caller, request.group, topic, request.stream, request.offset)
+            ticket = broker.partitions.commit(caller, request.group, topic, request.stream, request.offset)
             return self._when_durable(id, ticket, None)
-        cursor = broker.cursors(caller, request.group).get(StreamId(topic.id, request.stream))
+        cursor = self._core.cursors.all(request.group).get(StreamId(topic.id, request.stream))
         return Reply.now(encode_value(id, None if cursor is None else cursor.offset), self._lane)
 
     def _append(self, id: int, topic: Topic, request: Append | AppendBatch) -> Reply:

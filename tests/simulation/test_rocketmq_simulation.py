@@ -64,7 +64,7 @@ def test_so_it_is_when_halves_are_moved_and_asked_about_a_few_at_a_time(
     some_seeds: range, monkeypatch: pytest.MonkeyPatch, record_property: Record
 ) -> None:
     """As with thousands of them."""
-    for name, few in (("FAR_BEHIND", 3), ("NOTED_EVERY", 2), ("TURN_MAX_HALVES", 2)):
+    for name, few in (("STRAGGLER_DISTANCE", 3), ("CHECKPOINT_INTERVAL", 2), ("TURN_MAX_HALVES", 2)):
         monkeypatch.setattr(half_messages, name, few)
     monkeypatch.setattr(check_back, "TURN_MAX_HALVES", 2)
     record_property("simulation of RocketMQ clients whose halves are moved", covered(RocketMQWorkload, some_seeds))
