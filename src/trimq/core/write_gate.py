@@ -30,7 +30,7 @@ class WriteGate:
         self._stalls.check()
 
     def write_refusal_reason(self) -> str:
-        """Why nothing can be written now. Empty: it can."""
+        """Returns the reason why writes are refused now, or an empty string if they are accepted."""
         try:
             self.require_writable()
         except Refusal as refusal:
@@ -38,17 +38,17 @@ class WriteGate:
         return ""
 
     def stop(self) -> None:
-        """Refuse what is new."""
+        """Refuses all further writes."""
         self.is_running = False
         self._stalls.stop()
         self._memory.stop()
 
     def check_memory(self) -> None:
-        """MemoryFull: for what is passed on without being stored."""
+        """Raises MemoryFull. For messages that are forwarded without being stored."""
         self._memory.check()
 
     def admit(self, size: int) -> None:
-        """So many bytes of a message are about to be appended to queues."""
+        """Checks that `size` bytes of a message may be appended to queues, and counts them."""
         if not self.is_running:
             raise NotRunning
         self._guard.check()
@@ -60,17 +60,17 @@ class WriteGate:
         return self._guard.space()
 
     def pressure(self) -> int:
-        """How many bytes must go until the disk is no fuller than it may be."""
+        """Returns how many bytes must be deleted to bring the disk below its limit."""
         return self._guard.pressure()
 
     def count(self, size: int) -> None:
-        """`size` bytes of one message are about to be appended elsewhere."""
+        """Counts one message of `size` bytes, which is about to be appended to a partition log or the commit log."""
         self._guard.spend(size)
         self._batches.value += 1
         self._bytes_in.value += size
 
     def count_all(self, messages: int, size: int) -> None:
-        """As `count`, for several messages."""
+        """Same as `count`, for several messages."""
         self._guard.spend(size)
         self._batches.value += messages
         self._bytes_in.value += size

@@ -229,7 +229,7 @@ def test_a_write_that_fails_is_tried_again_with_the_next_round(
 ) -> None:
     standing.files.before = fail_on("write", ".cleaned")
     standing.finish()
-    assert "compaction failed, it is tried again" in caplog.text
+    assert "compaction failed, will be retried" in caplog.text
     assert len(standing.keys()) == 60
     standing.files.before = lambda operation, name: None
     standing.finish()

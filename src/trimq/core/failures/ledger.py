@@ -1,5 +1,5 @@
-"""The ledger of messages that were given up: why, where they came from, after how many attempts. Owns the form of an
-entry; where the ledger is kept, and what else becomes of the message, is the broker's to say."""
+"""Ledger of failed messages: the reason, the origin and the number of attempts of each. Owns the format of an entry.
+Other modules store the ledger and decide whether a message is also dead-lettered."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Reason(Enum):
 
 @dataclass(slots=True, frozen=True)
 class Origin:
-    """Where the message was when it was given up; `group` is empty when no group was reading it."""
+    """Position of the message when it failed. `group` is empty if no group was reading it."""
 
     topic: TopicName
     stream: StreamId
@@ -40,7 +40,7 @@ class Origin:
 
 @dataclass(slots=True, frozen=True)
 class FailureEntry:
-    """One message that was given up. `principal` is on whose behalf that was."""
+    """One failed message. `principal` is that of the caller that failed it."""
 
     record: Record
     reason: Reason
@@ -52,7 +52,7 @@ class FailureEntry:
 
 @dataclass(slots=True, frozen=True)
 class RedrivenEntry:
-    """The message of an earlier entry was sent again."""
+    """Mark that the message of an earlier entry was sent again."""
 
     failure: FailureId
     time_ms: int
@@ -64,7 +64,7 @@ LedgerEntry = FailureEntry | RedrivenEntry
 
 @dataclass(slots=True, frozen=True)
 class Failure:
-    """An entry as it stands in the ledger."""
+    """Entry with its id in the ledger."""
 
     id: FailureId
     entry: FailureEntry
@@ -72,16 +72,16 @@ class Failure:
 
 
 class LetterSource(Protocol):
-    """A layout whose failed messages the ledger lists: finds the message of an entry and sends it again."""
+    """Layout with failed messages in the ledger: finds the message of an entry and sends it again."""
 
     def owns(self, entry: FailureEntry) -> bool:
-        """Whether the message of this entry failed in this layout."""
+        """Returns whether the message of this entry failed in this layout."""
 
     def find(self, entry: FailureEntry) -> FailureEntry | None:
-        """The entry with its message. None: the message is no longer stored."""
+        """Returns the entry with its message, or None if the message is no longer stored."""
 
     def send_again(self, entry: FailureEntry) -> Ticket | None:
-        """Send the message to the queue or group where it failed. None: the message is no longer stored."""
+        """Sends the message to the queue or group where it failed. Returns None if the message is no longer stored."""
 
 
 AppendEntry = Callable[[LedgerEntry], Ticket]
@@ -90,7 +90,7 @@ OnDurable = Callable[[Ticket, Callable[[Ticket], None]], None]
 
 
 class FailedMessageLedger:
-    """`append_entry` appends an entry (`to_record` gives its form) to the ledger. `read` gives the ledger's records
+    """`append_entry` appends an entry in the format of `to_record` to the ledger. `read` returns the ledger's records
     from an offset on, or from its start if that is later; a record's offset is the id of its entry. `on_durable` calls
     back when the pass of a ticket is durable or refused."""
 
@@ -100,29 +100,30 @@ class FailedMessageLedger:
         self._timeline = timeline
         self._append_entry = append_entry
         self._read = read
-        self._counters = metrics.counters("failures", "Messages that were given up, by reason.", ["reason"])
+        self._counters = metrics.counters("failures", "Messages that failed, by reason.", ["reason"])
         self._on_durable = on_durable
         self._sources: list[LetterSource] = []
         self._redriven: set[FailureId] = set()
         self._marks_read_to = 0
 
     def give_up(self, caller: Caller, message: Record, reason: Reason, origin: Origin, attempts: int) -> Ticket:
-        """Every path that ends a message's way calls this: dead letter, expiry, overflow, delivery limit."""
+        """Adds a failed message. Every path that fails a message calls this: dead letter, expiry, overflow, delivery
+        limit."""
         now_ms = self._timeline.now_ms()
         ticket = self._append_entry(FailureEntry(message, reason, origin, attempts, now_ms, caller.principal))
         self.count(reason)
         return ticket
 
     def count(self, reason: Reason, number: int = 1) -> None:
-        """So many more were given up; for those whose entries are written in rows."""
+        """Counts failed messages with entries that are written in batches."""
         self._counters.labelled(reason.value).add(number)
 
     def add_source(self, source: LetterSource) -> None:
-        """Register a layout. Entries belong to the first source that owns them, in the order of registration."""
+        """Registers a layout. An entry belongs to the first source that owns it, in the order of registration."""
         self._sources.append(source)
 
     def all(self, from_id: FailureId = 0) -> Iterator[Failure]:
-        """The failures from `from_id` on whose messages are still stored, oldest first."""
+        """Yields the failures from `from_id` on, oldest first, except those with messages that are no longer stored."""
         for failure in self._entries(from_id):
             source = self._source(failure.entry)
             found = None if source is None else source.find(failure.entry)
@@ -146,8 +147,8 @@ class FailedMessageLedger:
         return found
 
     def redrive(self, caller: Caller, id: FailureId) -> Ticket:
-        """Send the message again to where it failed, and mark its entry once that is durable. `Changed`: it was
-        redriven already. `UnknownFailure`: the message is no longer stored. A crash between the send and the mark
+        """Sends the message again to where it failed, and marks its entry once that is durable. Raises `Changed` if it
+        was redriven already, `UnknownFailure` if the message is no longer stored. A crash between the send and the mark
         loses only the mark: the message may then be sent once more, but is never lost."""
         failure = self.get(id)
         if failure.is_redriven:
@@ -167,8 +168,8 @@ class FailedMessageLedger:
             self._redriven.discard(id)
 
     def _read_marks(self) -> None:
-        """A mark stands behind its entry, so a listing must know all of them. The ledger is read for them when somebody
-        first asks, and later only what was added."""
+        """Loads the marks of redriven entries. A mark is stored after its entry, so a listing needs all of them. The
+        first call reads the whole ledger, later calls only new records."""
         for record in self._read(self._marks_read_to):
             entry = from_record(record)
             if isinstance(entry, RedrivenEntry):
@@ -176,8 +177,8 @@ class FailedMessageLedger:
             self._marks_read_to = record.offset + 1
 
 
-# -- the form of an entry: the message's own key, body and headers, behind one header of ours. It is the first, so that
-# a message that carries such a header itself, having been through a ledger before, is not mistaken.
+# -- format of an entry: the message's key, body and headers, with one header of ours before them. Ours comes first, so
+# that a message is decoded correctly if it carries such a header itself, from an earlier entry in a ledger.
 
 _FAILURE_HEADER = "trimq.failure"
 _REDRIVEN_HEADER = "trimq.redriven"
@@ -196,7 +197,7 @@ class _FailureHead(msgspec.Struct, frozen=True):
     principal: str
     message_time_ms: int
     message_offset: int
-    extras: dict[str, Any] = {}  # strings, numbers and bytes, which msgpack tells apart
+    extras: dict[str, Any] = {}  # strings, numbers and bytes, which msgpack distinguishes
 
 
 class _RedrivenHead(msgspec.Struct, frozen=True):
@@ -209,7 +210,7 @@ _encode = msgspec.msgpack.encode
 
 
 def to_record(entry: LedgerEntry) -> Record:
-    """The ledger's form of an entry."""
+    """Encodes an entry as a record of the ledger."""
     if isinstance(entry, RedrivenEntry):
         mark = _encode(_RedrivenHead(entry.failure, entry.time_ms, entry.principal))
         return Record(body=None, headers=((_REDRIVEN_HEADER, mark),), timestamp_ms=entry.time_ms)
@@ -234,7 +235,7 @@ def to_record(entry: LedgerEntry) -> Record:
 
 
 def from_record(record: Record) -> LedgerEntry:
-    """The entry that `to_record` put in this form. InvalidRecords: it is none."""
+    """Decodes a record that `to_record` encoded. Raises InvalidRecords if the record is damaged or not an entry."""
     name, value = record.headers[0] if record.headers else ("", None)
     try:
         if name == _REDRIVEN_HEADER and value is not None:
@@ -242,9 +243,9 @@ def from_record(record: Record) -> LedgerEntry:
             return RedrivenEntry(mark.failure, mark.time_ms, mark.principal)
         if name == _FAILURE_HEADER and value is not None:
             return _to_failure(record, msgspec.msgpack.decode(value, type=_FailureHead))
-    except ValueError as error:  # of msgspec, of UUID, or of Reason
+    except ValueError as error:  # raised by msgspec, UUID or Reason
         raise InvalidRecords(f"the failure ledger has a damaged entry at {record.offset}: {error}") from error
-    raise InvalidRecords(f"the failure ledger has a foreign record at {record.offset}")
+    raise InvalidRecords(f"the failure ledger has a record of an unknown kind at {record.offset}")
 
 
 def _to_failure(record: Record, head: _FailureHead) -> FailureEntry:

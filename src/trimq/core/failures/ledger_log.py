@@ -1,5 +1,5 @@
-"""Where the ledger of failures is kept: a log beside those of queues, whose oldest part goes when it is too long or too
-old. Knows records and their places, never what they tell."""
+"""Storage of the failure ledger: a log beside those of queues. Its oldest segments are deleted when it is too large or
+too old. Knows records and offsets, never their meaning."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trimq.storage.queue_log.log import QueueLog
 
 log = logging.getLogger(__name__)
 
-_PARTS = 4  # the ledger is forgotten a quarter at a time
+_PARTS = 4  # a quarter of the ledger is deleted at a time
 
 
 class _StoredRecord(msgspec.Struct, array_like=True, frozen=True):
@@ -29,7 +29,7 @@ class _StoredRecord(msgspec.Struct, array_like=True, frozen=True):
 
 
 class LedgerLog:
-    """`make_log` gives its log, which is made when it is first needed. `most_bytes` 0: nothing is kept."""
+    """`make_log` creates the log when it is first needed. With `most_bytes` 0 nothing is stored."""
 
     def __init__(
         self, make_log: Callable[[], QueueLog], now_ms: Callable[[], int], most_bytes: int, most_ms: int
@@ -47,10 +47,10 @@ class LedgerLog:
     def open(self, found: QueueLog | None) -> None:
         self._log = found
         if found is not None:
-            found.caches_recent = False  # nobody reads it soon: the memory is for queues
+            found.caches_recent = False  # the ledger is rarely read: leave the memory to queues
 
     def append(self, record: Record) -> Ticket | None:
-        """None: it could not be kept, which is no reason to keep the message that it tells of."""
+        """Returns None if the entry could not be stored. The failed message leaves its queue all the same."""
         if not self._most_bytes:
             return None
         kept = _StoredRecord(record.key, list(record.headers), record.body, record.timestamp_ms)
@@ -58,7 +58,7 @@ class LedgerLog:
         return self._append(lambda log: log.append(encode_content(content)))
 
     def append_batch(self, contents: Sequence[Content]) -> Ticket | None:
-        """As `append`, of messages in the form of a row, at least one."""
+        """Same as `append`, for at least one message in the format of `queue_entries`."""
         if not self._most_bytes:
             return None
         return self._append(lambda log: log.append_all(contents, NEVER, 0))
@@ -72,48 +72,48 @@ class LedgerLog:
             if self._log.segments[-1].segment.size > self._most_bytes // _PARTS:
                 self._log.roll()
         except WriteFailed as error:
-            log.warning("a failure is not in the ledger: %s", error)
+            log.warning("failure ledger: entry not written (%s)", error)
             return None
         self.trim()
         return ticket
 
     def read(self, from_offset: int) -> Iterator[Record]:
-        """The records that are durable, from an offset on."""
+        """Yields the durable records from an offset on."""
         held = self._log
         offset = None if held is None else held.next_live(max(from_offset, held.segments[0].base))
         while held is not None and offset is not None:
             try:
                 yield _read(held.peek(offset).content, offset)
             except (DamagedSegment, msgspec.MsgspecError) as error:
-                raise InvalidRecords(f"the failure ledger is damaged at {offset}: {error}") from error
+                raise InvalidRecords(f"the failure ledger has a damaged record at {offset}: {error}") from error
             offset = held.next_live(offset + 1)
 
     def append_entry(self, entry: LedgerEntry) -> Ticket:
-        """As `append`, of an entry. Pass 0 if it is not kept."""
+        """Same as `append`, for an entry. Returns a ticket of pass 0 if the entry could not be stored."""
         ticket = self.append(to_record(entry))
         return Ticket(0) if ticket is None else Ticket(ticket.number)
 
     def pending_ticket(self) -> Ticket | None:
-        """Of what was noted and cannot be read yet."""
+        """Returns the ticket of the last entry while it cannot be read yet."""
         if self._log is None or self._log.readable_end == self._log.end:
             return None
         return self._log.latest_ticket()
 
     def covers_since(self, time_ms: int) -> bool:
-        """Whether all is still kept that was noted from this time on."""
+        """Returns whether all entries since this time are still stored."""
         if self._log is None or self._log.segments[0].base == 0:
             return self._most_bytes > 0
         oldest = next(self.read(0), None)
         return oldest is not None and oldest.timestamp_ms < time_ms
 
     def since(self, time_ms: int) -> Iterator[Record]:
-        """The records that are durable, with all that were noted from this time on; some are older."""
+        """Returns the durable records, including all since this time; the first ones may be older."""
         segments = [] if self._log is None else self._log.segments
         newer = (segment.base for segment in segments[:-1] if segment.newest_ms >= time_ms)
         return self.read(next(newer, segments[-1].base if segments else 0))
 
     def trim(self) -> None:
-        """Whole segments go: those that are too old, and the oldest while there are too many bytes."""
+        """Deletes whole segments: those that are too old, and the oldest while the log is too large."""
         if self._log is None:
             return
         segments = self._log.segments

@@ -1,7 +1,8 @@
-"""Messages of queues in the ledger of failures: each as its queue's log had it, and before its body what became of it.
-So those that are given up together take little more work than one. Pure: contents in, contents out.
+"""Ledger entries of messages from AMQP queues: each message as its queue's log stored it, with the reason of the
+failure before its body. Adding many messages at once costs little more than adding one. Pure: contents in, contents
+out.
 
-| form u8 | head u16 | offset i64 | published i64 | head: what all of a row have in common | body |
+| format u8 | head length u16 | offset i64 | published i64 | head: fields that the batch has in common | body |
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from trimq.model import SYSTEM, Record, StreamId, TopicName
 _FORM = 1
 _PREFIX = Struct(">BHqq")
 _pack = _PREFIX.pack
-_new_tuple = tuple.__new__  # half the time of a NamedTuple's own constructor, for every message
+_new_tuple = tuple.__new__  # half the time of a NamedTuple's constructor; called for every message
 
 
 class FailedBatch(msgspec.Struct, array_like=True, frozen=True):
-    """What is said of all messages that one queue gave up at one time."""
+    """Fields common to all messages that one queue failed at one time."""
 
     reason: str
     namespace: str
@@ -48,12 +49,12 @@ def encode_failed_batch(failed_batch: FailedBatch, batch: Sequence[StoredContent
 
 
 def is_of_failed_batch(content: Content) -> bool:
-    """All other entries have nothing but a body."""
+    """All other entries have only a body."""
     return bool(content.header)
 
 
 def read_failed_message(content: Content, id: int) -> Record:
-    """The record of an entry, as the ledger's readers know it. InvalidRecords: it is none."""
+    """Returns the entry as a record of the ledger. Raises InvalidRecords if it is damaged."""
     try:
         form, size, offset, published_ms = _PREFIX.unpack_from(content.body)
         end = _PREFIX.size + size
@@ -63,7 +64,7 @@ def read_failed_message(content: Content, id: int) -> Record:
     except (UnpackError, ValueError) as error:
         raise InvalidRecords(f"the failure ledger has a damaged entry at {id}: {error}") from error
     if form != _FORM:
-        raise InvalidRecords(f"the failure ledger has an entry of an unknown form at {id}")
+        raise InvalidRecords(f"the failure ledger has an entry of an unknown format at {id}")
     message = to_record(content._replace(body=content.body[end:], published_ms=published_ms), offset)
     origin = Origin(TopicName(failed_batch.namespace, failed_batch.queue), stream, offset)
     entry = FailureEntry(message, reason, origin, failed_batch.attempts, failed_batch.time_ms, SYSTEM.principal)

@@ -1,0 +1,1 @@
+"""SQL filters over message properties."""

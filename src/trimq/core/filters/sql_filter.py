@@ -1,6 +1,6 @@
-"""Which messages a reader wants, told by an expression over their properties: comparisons, ranges, lists, tests for
-absence, and, or, not. A property that is absent makes a comparison neither true nor false; only what is true is wanted.
-Knows properties, no protocol. The grammar is loaded with the first expression."""
+"""SQL filters: expressions over message properties, with comparisons, ranges, lists, IS NULL, AND, OR and NOT. A
+comparison with an absent property is neither true nor false; a message matches only if the expression is true. Knows
+properties, no protocol. The grammar is loaded with the first expression."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _REMEMBERED = 256
 
 
 class InvalidSqlFilter(ValueError):
-    """A text that is no expression over properties, or one that is larger than the limits."""
+    """Text that is not a valid expression, or an expression over the size limits."""
 
 
 @lru_cache(maxsize=_REMEMBERED)
 def compile_sql_filter(text: str, max_bytes: int, max_operators: int) -> Matches:
-    """Whether a message with these properties is wanted. BadSelector: the text cannot be read."""
+    """Returns a predicate on the properties of a message. Raises InvalidSqlFilter if the text is not valid."""
     size = len(text.encode("utf-8", "replace"))
     if size > max_bytes:
-        raise InvalidSqlFilter(f"an expression of {size} bytes, where {max_bytes} are allowed")
-    # It brings a parser generator with it, which only they need who ask for it.
+        raise InvalidSqlFilter(f"an expression of {size} bytes (limit: {max_bytes} bytes)")
+    # Imported here, since it loads a parser generator that only SQL filters need.
     from trimq.core.filters.sql_grammar import parse
 
     return parse(text, max_operators)

@@ -1,7 +1,7 @@
-"""The grammar of selectors, and what each of its rules becomes: a function of a message's properties.
+"""Grammar of SQL filters. Compiles each rule to a function of a message's properties.
 
-What stands behind a whole expression is not looked at, as it never was: `a > 3 b` is `a > 3`. `NOT` and the signs bind
-to the word behind them alone."""
+Text after a complete expression is ignored, as in Apache RocketMQ: `a > 3 b` is `a > 3`. `NOT` and the signs bind only
+to the next operand."""
 
 from __future__ import annotations
 
@@ -84,11 +84,11 @@ class _Node(NamedTuple):
 
 
 def parse(text: str, max_operators: int) -> Matches:
-    """BadSelector: it is none."""
+    """Raises InvalidSqlFilter if the text is not a valid expression."""
     try:
         evaluate = _as_boolean(_read(text, max_operators)).evaluate
     except UnexpectedInput as error:
-        raise InvalidSqlFilter(f"not understood at character {error.pos_in_stream}") from None
+        raise InvalidSqlFilter(f"syntax error at character {error.pos_in_stream}") from None
 
     def matches(properties: Properties) -> bool:
         try:
@@ -106,7 +106,7 @@ def _read(text: str, max_operators: int) -> _Node:
         for token in session.lexer_thread.lex(session.parser_state):
             operators += token.type in _OPERATORS
             if operators > max_operators:
-                raise InvalidSqlFilter(f"an expression of more than {max_operators} operators")
+                raise InvalidSqlFilter(f"the expression has more than {max_operators} operators")
             session.feed_token(token)
     except UnexpectedToken:
         if "$END" not in session.accepts():
@@ -117,16 +117,17 @@ def _read(text: str, max_operators: int) -> _Node:
 
 
 def _as_boolean(node: _Node) -> _Node:
-    """A property alone counts as a truth, which no text is."""
+    """Accepts a Boolean expression, or a property alone: that is false if present, since properties are strings, and
+    unknown if absent."""
     if node.is_boolean:
         return node
     if node.is_property:
         return _Node(lambda properties: None if node.evaluate(properties) is None else False, is_boolean=True)
-    raise InvalidSqlFilter("an expression that is neither true nor false")
+    raise InvalidSqlFilter("the expression is not Boolean")
 
 
 class _Builder(lark.Transformer):  # type: ignore[type-arg]
-    """Makes a node of each rule, while it is read."""
+    """Builds a node for each rule during parsing."""
 
     def either(self, parts: list[_Node]) -> _Node:
         left, right = _as_boolean(parts[0]).evaluate, _as_boolean(parts[2]).evaluate
@@ -146,9 +147,9 @@ class _Builder(lark.Transformer):  # type: ignore[type-arg]
     def equality(self, parts: list[_Node]) -> _Node:
         left, _, right = parts
         if (left.is_constant and left.value is None) or (right.is_constant and right.value is None):
-            raise InvalidSqlFilter("nothing is equal to NULL: ask IS NULL")
+            raise InvalidSqlFilter("nothing is equal to NULL: use IS NULL")
         if left.is_constant and right.is_constant and left.is_boolean and not right.is_boolean:
-            raise InvalidSqlFilter("a truth cannot be compared with what is none")
+            raise InvalidSqlFilter("a Boolean can only be compared with a Boolean")
         return _equal(left, right)
 
     def unequal(self, parts: list[_Node]) -> _Node:
@@ -166,7 +167,7 @@ class _Builder(lark.Transformer):  # type: ignore[type-arg]
     def between(self, parts: list[_Node]) -> _Node:
         value, _, low, _, high = parts
         if low.is_constant and high.is_constant and _is_backwards(low.value, high.value):
-            raise InvalidSqlFilter("BETWEEN has the lower end first")
+            raise InvalidSqlFilter("BETWEEN needs its lower bound first")
         return _and(_ordered(value, ">=", low), _ordered(value, "<=", high))
 
     def not_between(self, parts: list[_Node]) -> _Node:
@@ -285,7 +286,7 @@ _ORDERS: dict[str, Callable[[int], bool]] = {
 def _ordered(first: _Node, operator: str, second: _Node) -> _Node:
     for node in (first, second):
         if node.is_boolean or (node.is_constant and isinstance(node.value, str)):
-            raise InvalidSqlFilter("only numbers have an order")
+            raise InvalidSqlFilter("only numbers can be compared with <, <=, > and >=")
     left, right, holds = first.evaluate, second.evaluate, _ORDERS[operator]
 
     def evaluate(properties: Properties) -> Value:
@@ -314,7 +315,7 @@ def _search(node: _Node, operator: str, wanted: str, is_not: bool) -> _Node:
 
 def _in(node: _Node, wanted: object, is_not: bool) -> _Node:
     if not node.is_property:
-        raise InvalidSqlFilter("IN asks about a property")
+        raise InvalidSqlFilter("IN needs a property on its left")
     assert isinstance(wanted, frozenset)
     value = node.evaluate
 

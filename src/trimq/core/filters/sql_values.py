@@ -1,5 +1,5 @@
-"""How the values of a selector compare. Properties are texts; compared with a constant they are read as what that is,
-and one that cannot be read so spoils the whole expression. The rules are those of the Java types they are named for."""
+"""Comparison of values in SQL filters. Properties are strings; compared with a constant, they are parsed as its type.
+If that fails, the whole expression does not match. The rules are those of the corresponding Java types."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _BLANK = "".join(map(chr, range(33)))
 
 
 class Incomparable(ValueError):
-    """Two values of which nothing can be said: the message is not wanted."""
+    """Two values that cannot be compared: the message does not match."""
 
 
 def compare(left: Value, right: Value) -> int:
-    """Negative, zero or positive. Neither is None."""
+    """Returns a negative number, zero or a positive number. Neither value may be None."""
     kinds = type(left), type(right)
     match kinds:
         case (a, b) if a is b:
             pass
         case (a, b) if a is bool and b is str:
-            raise Incomparable("a truth and a text")
+            raise Incomparable("a Boolean cannot be compared with a string")
         case (a, _) if a is bool:
             return -1
         case (a, b) if a is str and b is bool:
@@ -43,7 +43,7 @@ def compare(left: Value, right: Value) -> int:
 
 
 def compare_order(left: Value, right: Value) -> int:
-    """As `compare`, where one must be less than the other: texts have an order only as numbers."""
+    """Same as `compare`, for <, <=, > and >=: strings are compared as numbers only."""
     if isinstance(left, str) and isinstance(right, str):
         return _compare_floats(parse_float(left), parse_float(right))
     return compare(left, right)
@@ -58,10 +58,10 @@ def _read_like(text: str, other: Value) -> int | float:
 
 def parse_integer(text: str, most: int) -> int:
     if _WHOLE.fullmatch(text) is None or len(text) > 40:
-        raise Incomparable("no whole number")
+        raise Incomparable("not an integer")
     number = int(text)
     if not -most - 1 <= number <= most:
-        raise Incomparable("a number that is too large")
+        raise Incomparable("the number is too large")
     return number
 
 
@@ -71,14 +71,14 @@ def parse_float(text: str) -> float:
         try:
             return float.fromhex(text.rstrip("fFdD") if "p" in text.lower() else text)
         except (ValueError, OverflowError):
-            raise Incomparable("no number") from None
+            raise Incomparable("not a number") from None
     if _DECIMAL.fullmatch(text) is None:
-        raise Incomparable("no number")
+        raise Incomparable("not a number")
     return float(text if text.endswith(("NaN", "Infinity")) else text.rstrip("fFdD"))
 
 
 def _compare_floats(left: float, right: float) -> int:
-    """Not-a-number is equal to itself and above everything, zero above minus zero."""
+    """NaN equals itself and is above everything; 0.0 is above -0.0."""
     if left != left or right != right:
         return (left != left) - (right != right)
     if left == right == 0.0:

@@ -1,0 +1,1 @@
+"""Consumer groups: members, the assignment of streams to them, and the group coordinator."""

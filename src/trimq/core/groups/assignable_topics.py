@@ -1,5 +1,5 @@
-"""Which topics a group can divide, and how many streams each has, as they are now. Looked up anew only after a change:
-every sign of life of every member asks."""
+"""Cache of the topics that a group can be assigned, with their numbers of streams. Rebuilt only after a change, since
+every heartbeat of every member reads it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class AssignableTopics:
         self._known = KnownTopics(0, {})
 
     def changed(self) -> None:
-        """A topic came, went or grew."""
+        """Invalidates the cache after a topic was created, deleted or grown."""
         self._has_changed = True
 
     def known(self) -> KnownTopics:
-        # A deletion that is taken back changes the number of topics without a word.
+        # The rollback of a deletion changes the number of topics without a notification.
         if self._has_changed or len(self._topics) != self._known.total:
             self._has_changed = False
             shapes = {

@@ -1,5 +1,5 @@
-"""A group that the broker divides: members say what they want, and hear with each sign of life what they have and what
-they must let go. A state machine: an event, the known topics and the time in, an answer out; it keeps no timer and no
+"""Broker-assigned group (KIP-848): with each heartbeat a member sends its subscription and the streams it owns, and
+receives its assignment. State machine: an event, the known topics and the time in, a result out. Has no timer and no
 file."""
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class AssignableTopic(NamedTuple):
 
 
 class KnownTopics(NamedTuple):
-    """All topics that can be divided, of `total`. `revision` is another one after every change."""
+    """All assignable topics. `total` also counts the other topics. `revision` differs after every change."""
 
     revision: int
     shapes: Mapping[str, AssignableTopic]
@@ -51,7 +51,8 @@ class KnownTopics(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class MemberHeartbeat:
-    """What a member says; None is as before. `owned` is what it has, as far as it knows."""
+    """Heartbeat of a member; a field that is None is unchanged. `owned` lists the streams that the client believes it
+    owns."""
 
     member: str
     epoch: int
@@ -68,14 +69,14 @@ class MemberHeartbeat:
 
     @property
     def is_complete(self) -> bool:
-        """The member says everything: it has lost an answer, perhaps."""
+        """True if the client sends all fields, as it does when it may have lost a response."""
         says_wishes = self.topics is not None or self.pattern is not None
         return self.rebalance_ms is not None and says_wishes and self.owned is not None
 
 
 @dataclass(slots=True, frozen=True)
 class HeartbeatResult:
-    """What a member hears. `streams` is what it may have from now on; None: as before."""
+    """Response to a heartbeat. `streams` is the member's assignment from now on, or None if it is unchanged."""
 
     member: str
     epoch: int
@@ -83,8 +84,8 @@ class HeartbeatResult:
 
 
 class AssignedGroup:
-    """`needs_save` and `changed` tell what must outlive a restart: the group itself, and members by name, None for one
-    that went. Whoever keeps it clears them."""
+    """`needs_save` and `changed` name the state that must survive a restart: the group itself, and members by id, None
+    for a removed one. The coordinator clears them when it has stored the state."""
 
     kind = GroupKind.BROKER_ASSIGNED
 
@@ -99,17 +100,17 @@ class AssignedGroup:
         self._revision: int | None = None
         self._subscribed: frozenset[str] = frozenset()
         self._members: dict[str, AssignedMember] = {}
-        self._static_members: dict[str, str] = {}  # of named instances: the member that holds each
+        self._static_members: dict[str, str] = {}  # from instance id to member id
         self._owners: dict[StreamId, str] = {}
         self._patterns = PatternCache()
 
-    # -- what is kept
+    # -- stored state
 
     @classmethod
     def restore(
         cls, name: str, kept: StoredAssignedGroup, members: list[StoredAssignedMember], session_ms: int, now_ms: int
     ) -> AssignedGroup:
-        """As it was kept. Members have a whole session to show that they are still there."""
+        """Restores a stored group. Each member gets a whole session timeout to send a heartbeat."""
         group = cls(name, kept.epoch)
         group._assignment_epoch = kept.assignment_epoch
         group._topics_seen = kept.topics_seen
@@ -118,7 +119,7 @@ class AssignedGroup:
             group._add(each.restore(session_ms, now_ms))
         group._subscribed = frozenset(topic for each in members for topic in each.topics)
         if members and digest_of_members(group._members.values()) != kept.members_seen:
-            # A power cut has kept some of what was written together: the streams are divided anew.
+            # A power cut kept only a part of a write: compute a new assignment.
             group.generation = max(kept.epoch, *(each.epoch for each in members)) + 1
         return group
 
@@ -128,11 +129,12 @@ class AssignedGroup:
         return StoredAssignedGroup(*epochs, self._topics_seen, self.protocol_type, emptied, members)
 
     def mark_all_changed(self, kept: Iterable[str]) -> None:
-        """What was to be kept was not: everything is to be kept again, and those of `kept` who went to be forgotten."""
+        """Marks the group and all members as unsaved after a refused write. `kept` names the stored members; those that
+        left the group are marked as removed."""
         self.needs_save = True
         self.changed.update({name: self._members.get(name) for name in (*kept, *self._members)})
 
-    # -- what is asked
+    # -- queries
 
     @property
     def has_members(self) -> bool:
@@ -167,7 +169,7 @@ class AssignedGroup:
         )
 
     def next_due_ms(self) -> int | None:
-        """When `expire` has something to do, unless something happens before."""
+        """Returns when `expire` has to be called, unless an event happens before."""
         dues: list[int] = []
         for member in self._members.values():
             dues.append(member.deadline_ms)
@@ -178,7 +180,7 @@ class AssignedGroup:
     # -- events
 
     def heartbeat(self, request: MemberHeartbeat, known: KnownTopics, session_ms: int, now_ms: int) -> HeartbeatResult:
-        """The member is alive, wants this, has that."""
+        """Updates the member's subscription, recomputes the assignment if needed, and reconciles the member with it."""
         if request.assignor is not None and request.assignor not in ASSIGNORS:
             raise UnknownAssignor(request.assignor, tuple(ASSIGNORS))
         if request.pattern:
@@ -201,7 +203,7 @@ class AssignedGroup:
         return HeartbeatResult(member.id, member.epoch, frozenset(member.held) if is_told else None)
 
     def leave(self, request: MemberHeartbeat) -> HeartbeatResult:
-        """The member goes; as a named instance perhaps only for a while, in which nobody gets its streams."""
+        """Removes the member. A static member may leave temporarily; no other member gets its streams meanwhile."""
         member = self._member(request)
         if request.epoch == STATIC_LEAVE_EPOCH:
             member.epoch = STATIC_LEAVE_EPOCH
@@ -214,14 +216,14 @@ class AssignedGroup:
         return HeartbeatResult(member.id, request.epoch)
 
     def expire(self, now_ms: int) -> None:
-        """Members that were silent, or did not let go of streams in time, are members no more."""
+        """Removes members that sent no heartbeat, or did not revoke streams, in time."""
         for member in list(self._members.values()):
             is_slow = member.revocation_deadline_ms is not None and member.revocation_deadline_ms <= now_ms
             if is_slow or member.deadline_ms <= now_ms:
                 self._remove(member)
 
     def check_claim(self, claim: Claim, stream: StreamId | None, is_transactional: bool) -> None:
-        """Refuse a commit by somebody who does not hold the stream, if one is named, or is no member."""
+        """Raises a refusal if the committer is not a member, or does not hold `stream`, if that is given."""
         if claim.generation < 0 and not self._members:
             return
         if is_transactional and claim.is_anonymous:
@@ -232,13 +234,13 @@ class AssignedGroup:
         if not is_transactional and not claim.uses_member_epoch:
             raise OldWayOfSpeaking(self.name)
         if claim.generation != member.epoch:
-            # An older epoch will do for what the member has held since then.
+            # An older epoch is valid for a stream that the member has held since then.
             since = LEFT_EPOCH if stream is None else member.held.get(stream, member.epoch)
             if claim.generation > member.epoch or since > claim.generation:
                 raise StaleMemberEpoch(claim.generation, member.epoch)
 
     def check_reader(self, claim: Claim) -> None:
-        """Refuse one who takes itself for a member and is none, or is behind."""
+        """Raises a refusal if the caller claims to be a member but is none, or has a stale epoch."""
         if claim.is_anonymous:
             return
         member = self._members.get(claim.member)
@@ -247,10 +249,10 @@ class AssignedGroup:
         if claim.generation != member.epoch:
             raise StaleMemberEpoch(claim.generation, member.epoch)
 
-    # -- who is who
+    # -- members
 
     def _find_or_add(self, request: MemberHeartbeat) -> tuple[AssignedMember, bool]:
-        """The member, and whether it is new."""
+        """Returns the member, and whether it is new."""
         if request.epoch != JOINING_EPOCH:
             member = self._member(request)
             _check_epoch(member, request)
@@ -282,7 +284,7 @@ class AssignedGroup:
         return member
 
     def _take_over(self, old: AssignedMember, name: str) -> AssignedMember:
-        """A named instance has come back as a new process: it has what the old one had."""
+        """Gives the assignment of a static member to its new process."""
         if not old.is_away:
             raise InstanceInUse(old.instance or "")
         self._forget(old)
@@ -311,7 +313,7 @@ class AssignedGroup:
         self.generation += 1
         self.needs_save = True
 
-    # -- who has what
+    # -- owners of streams
 
     def _is_free(self, stream: StreamId, member: AssignedMember) -> bool:
         return self._owners.get(stream, member.id) == member.id
@@ -323,10 +325,10 @@ class AssignedGroup:
             del self._owners[stream]
         self._owners.update(dict.fromkeys(owned, member.id))
 
-    # -- who wants what
+    # -- subscriptions and assignment
 
     def _refresh_subscription(self, known: KnownTopics, wishes_changed: bool) -> None:
-        """A new epoch begins when the members' wishes, or the topics that they want, are others than before."""
+        """Begins a new epoch when the members' subscriptions or the subscribed topics have changed."""
         if not wishes_changed and known.revision == self._revision:
             return
         self._revision = known.revision
@@ -361,13 +363,13 @@ class AssignedGroup:
         self.needs_save = True
 
     def _assignor(self) -> str:
-        """The one that most members prefer."""
+        """Returns the assignor that most members prefer."""
         votes = Counter(member.assignor for member in self._members.values() if member.assignor is not None)
         return votes.most_common(1)[0][0] if votes else DEFAULT_ASSIGNOR
 
 
 def _check_epoch(member: AssignedMember, request: MemberHeartbeat) -> None:
-    """One epoch behind is well, if the member has no more than it should: it has lost an answer."""
+    """Accepts the previous epoch if the member owns no more than its assignment: it has lost a response."""
     if request.epoch == member.epoch:
         return
     has_no_more = request.owned is not None and request.owned <= member.held.keys()
@@ -376,7 +378,7 @@ def _check_epoch(member: AssignedMember, request: MemberHeartbeat) -> None:
 
 
 def _update(member: AssignedMember, request: MemberHeartbeat) -> bool:
-    """Take down what the member says. True: it wants other topics, or another assignor."""
+    """Copies the fields of a heartbeat. Returns True if the subscription or the assignor changed."""
     before = member.topics, member.pattern, member.assignor
     member.client_id, member.host = request.client_id, request.host
     member.rack = member.rack if request.rack is None else request.rack

@@ -1,6 +1,5 @@
-"""A member of a group that the broker divides, how it moves from what it holds to what it shall hold, and the form in
-which it is kept. Streams are given up before they are given out: until its owner has let go of a stream, nobody else
-gets it."""
+"""Member of a broker-assigned group, its reconciliation from held to target streams, and its stored form. Streams are
+revoked before they are assigned: no other member gets a stream before its owner has revoked it."""
 
 from __future__ import annotations
 
@@ -17,20 +16,21 @@ from trimq.model import StreamId
 
 JOINING_EPOCH = 0
 LEFT_EPOCH = -1
-STATIC_LEAVE_EPOCH = -2  # a named instance that will come back
+STATIC_LEAVE_EPOCH = -2  # a static member that will return
 
 Streams = frozenset[StreamId]
 
 
 class ReconciliationState(Enum):
     STABLE = "settled"
-    REVOKING = "giving-up"  # holds streams that it has been told to let go
-    AWAITING = "awaiting"  # others hold streams that it shall have
+    REVOKING = "giving-up"  # holds streams that it was asked to revoke
+    AWAITING = "awaiting"  # other members hold streams of its target
 
 
 @dataclass(slots=True)
 class AssignedMember:
-    """`held` has, for each stream, the epoch in which it was given. `giving_up` streams are still its own."""
+    """`held` maps each stream to the epoch in which it was assigned. Streams in `giving_up` are being revoked and still
+    belong to the member."""
 
     id: str
     instance: str | None = None
@@ -58,8 +58,8 @@ class AssignedMember:
         return self.progress is ReconciliationState.STABLE and self.epoch == epoch
 
     def reconcile(self, epoch: int, owned: Streams | None, is_free: Callable[[StreamId], bool], now_ms: int) -> bool:
-        """Go as far towards the target of `epoch` as others allow. `owned` is what the client says it has. False:
-        nothing changed."""
+        """Moves towards the target assignment of `epoch`, as far as other members allow. `owned` lists the streams that
+        the client reports. Returns False if nothing changed."""
         if self.has_reached(epoch):
             return False
         if self.progress is ReconciliationState.REVOKING and (owned is None or owned & self.giving_up):
@@ -107,8 +107,8 @@ class AssignedMember:
 
 
 class StoredAssignedGroup(msgspec.Struct, frozen=True, tag="broker-assigned"):
-    """`topics_seen`: a digest of the topics that were divided. `members_seen`: one of the members, which are kept
-    apart from it, and before it."""
+    """`topics_seen`: digest of the subscribed topics. `members_seen`: digest of the members, which are stored apart
+    from the group, and before it."""
 
     epoch: int
     assignment_epoch: int
@@ -131,7 +131,7 @@ class StoredAssignedMember(msgspec.Struct, frozen=True):
     epoch: int
     previous_epoch: int
     progress: str
-    held: dict[str, dict[int, int]]  # by topic, by stream: since which epoch
+    held: dict[str, dict[int, int]]  # by topic and stream: epoch of the assignment
     giving_up: dict[str, list[int]]
     target: dict[str, list[int]]
 
@@ -159,7 +159,7 @@ class StoredAssignedMember(msgspec.Struct, frozen=True):
         )
 
     def restore(self, session_ms: int, now_ms: int) -> AssignedMember:
-        """It has all of its time once more: nobody knows how much of it had passed."""
+        """Restarts all timeouts of the member, since the time that had passed is unknown."""
         held = {
             StreamId(UUID(topic), number): epoch
             for topic, numbers in self.held.items()
@@ -205,9 +205,9 @@ def digest_of_topics(shapes: Mapping[str, tuple[UUID, int]]) -> str:
 
 
 def digest_of_members(members: Iterable[AssignedMember]) -> str:
-    """Who is there, how far each has come, and what each shall have."""
+    """Digest of the members' ids, epochs and targets."""
     digest = hashlib.blake2b(digest_size=8)
     for member in sorted(members, key=lambda member: member.id):
-        streams = sum(hash((stream.topic.int, stream.number)) for stream in member.target)  # in any order
+        streams = sum(hash((stream.topic.int, stream.number)) for stream in member.target)  # independent of the order
         digest.update(f"{member.id}/{member.epoch}/{streams};".encode())
     return digest.hexdigest()

@@ -1,5 +1,5 @@
-"""How the broker divides streams among the members of a group. Pure: who wants what and who had what in, who gets what
-out; the same question always has the same answer."""
+"""Assignors: divide streams among the members of a group. Pure and deterministic: subscriptions and previous
+assignments in, new assignments out."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Assignments = dict[str, frozenset[StreamId]]
 
 @dataclass(slots=True, frozen=True)
 class AssignorMember:
-    """A member as an assignor sees it. `previous` is its share of the last division."""
+    """Member as an assignor sees it. `previous` is its previous assignment."""
 
     name: str
     instance: str | None
@@ -28,8 +28,8 @@ Assign = Callable[[list[AssignorMember], Mapping[UUID, int]], Assignments]
 
 
 def assign_range(applicants: list[AssignorMember], topics: Mapping[UUID, int]) -> Assignments:
-    """Of each topic, every member that wants it gets a run of streams, so that topics of equal size are divided alike.
-    Named instances come first, since their names stay the same."""
+    """Assigns to every subscriber of a topic a contiguous range of its streams, so that topics of equal size are
+    divided alike. Static members come first, since their names stay the same."""
     shares: dict[str, set[StreamId]] = {each.name: set() for each in applicants}
     ordered = sorted(applicants, key=lambda each: (each.instance is None, each.instance or each.name))
     for topic, count in topics.items():
@@ -46,7 +46,7 @@ def assign_range(applicants: list[AssignorMember], topics: Mapping[UUID, int]) -
 
 
 def assign_uniform(applicants: list[AssignorMember], topics: Mapping[UUID, int]) -> Assignments:
-    """Shares are as equal as the members' wishes allow, and everyone keeps what it had as far as that goes."""
+    """Makes assignments as equal as the subscriptions allow; members keep their previous streams as far as possible."""
     return _UniformAssignor(applicants, topics).assign()
 
 
@@ -69,13 +69,14 @@ class _UniformAssignor:
         self._keep_previous(ordered)
 
     def _keep_previous(self, ordered: list[AssignorMember]) -> None:
-        """Everyone has what it had, if it still wants it and nobody else has it; no more than an equal share."""
+        """Lets each member keep its previous streams, if it still subscribes to them and no other member has them, up
+        to an equal share."""
         most = -(-len(self._left) // len(ordered)) if ordered else 0
         fuller = len(self._left) % len(ordered) if ordered else 0
         for each in ordered:
             kept = sorted(stream for stream in each.previous if stream in self._left and stream.topic in each.topics)
             if self._is_alike:
-                # Only so many may have one more than the others.
+                # Only `fuller` members may have one stream more than the others.
                 limit = most if not fuller or self._count_of_size(most) < fuller else most - 1
                 kept = kept[:limit]
             self._shares[each.name].update(kept)
@@ -93,7 +94,7 @@ class _UniformAssignor:
         return {name: frozenset(share) for name, share in self._shares.items()}
 
     def _fill(self) -> None:
-        """Everybody wants everything: what is left goes to whoever has least."""
+        """Gives the remaining streams to the members with the fewest, if all have the same subscription."""
         sizes = [(len(share), name) for name, share in self._shares.items()]
         heapq.heapify(sizes)
         for stream in sorted(self._left):
@@ -102,13 +103,13 @@ class _UniformAssignor:
             heapq.heapreplace(sizes, (size + 1, name))
 
     def _give_out(self) -> None:
-        # Streams that few want go first: what many want fills the gaps.
+        # Streams with few subscribers first: those with many fill the gaps.
         for stream in sorted(self._left, key=lambda each: (len(self._subscribers[each.topic]), each)):
             taker = min(self._subscribers[stream.topic], key=lambda name: (len(self._shares[name]), name))
             self._shares[taker].add(stream)
 
     def _level(self) -> None:
-        """Move streams from fuller shares to emptier ones until no single move makes them more equal."""
+        """Moves streams from larger to smaller assignments until no single move makes them more equal."""
         is_moving = True
         while is_moving:
             is_moving = False

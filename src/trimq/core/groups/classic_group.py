@@ -1,6 +1,6 @@
-"""A group whose leading member divides the streams: members gather, the leader gets everyone's offers and hands in who
-gets what, all get their share. A state machine: an event and the time in, decisions out; it keeps no timer and no
-file, and cannot read what members tell each other."""
+"""Classic group: members join, the leader receives the metadata of all members and sends the assignments, each member
+receives its own. State machine: an event and the time in, results out. Has no timer and no file, and cannot read the
+members' metadata and assignments."""
 
 from __future__ import annotations
 
@@ -30,13 +30,14 @@ from trimq.errors.groups import (
     UnknownMember,
 )
 
-# A new member does not know its name before its first answer and cannot show that it is alive: one whose client gave
-# up must not hold its place for ever.
+# A new member does not know its id before its first response, so it cannot send heartbeats. If its client gave up, it
+# must not stay in the group forever.
 NEW_MEMBER_MS = 300_000
 
 
 class ClassicGroup:
-    """`needs_save` is set when something happened that must outlive a restart; whoever keeps it clears it."""
+    """`needs_save` is set when a change must survive a restart; the coordinator clears it when it has stored the
+    group."""
 
     kind = GroupKind.MEMBER_ASSIGNED
 
@@ -48,7 +49,7 @@ class ClassicGroup:
         self.needs_save = False
         self._initial_delay_ms = initial_delay_ms
         self._roster = Roster()
-        self._pending_member_ids: dict[str, int] = {}  # names given out, until when they may be used
+        self._pending_member_ids: dict[str, int] = {}  # from member id to its expiry
         self._unsynced: set[str] = set()
         self._rebalance_deadline_ms: int | None = None
         self._sync_due_ms: int | None = None
@@ -57,11 +58,11 @@ class ClassicGroup:
         self._delay_left_ms = 0
         self._decisions: list[WaiterResult] = []
 
-    # -- what is kept
+    # -- stored state
 
     @classmethod
     def restore(cls, name: str, kept: StoredClassicGroup, initial_delay_ms: int, now_ms: int) -> ClassicGroup:
-        """As it was kept. Every member has a whole session's time to show that it is still there."""
+        """Restores a stored group. Each member gets a whole session timeout to send a heartbeat."""
         group = cls(name, initial_delay_ms, kept.generation)
         group._roster.protocol_type = kept.protocol_type
         group.strategy = kept.strategy
@@ -81,7 +82,7 @@ class ClassicGroup:
         is_divided = self.state in (GroupState.STABLE, GroupState.EMPTY)
         return StoredClassicGroup(*agreed, None if members else emptied_ms, is_divided)
 
-    # -- what is asked
+    # -- queries
 
     @property
     def has_members(self) -> bool:
@@ -89,11 +90,11 @@ class ClassicGroup:
 
     @property
     def is_unused(self) -> bool:
-        """Nobody is here, nobody is expected."""
+        """True if the group has no members and no pending member ids."""
         return not self._roster and not self._pending_member_ids
 
     def describe(self) -> GroupDescription:
-        """What members told each other is shown while it is settled."""
+        """Includes the members' metadata and assignments only while the group is stable."""
         strategy = self.strategy if self.state is GroupState.STABLE else None
         members = tuple(member.describe(strategy) for member in self._roster)
         return GroupDescription(
@@ -101,15 +102,15 @@ class ClassicGroup:
         )
 
     def next_due_ms(self) -> int | None:
-        """When `expire` has something to do, unless something happens before."""
+        """Returns when `expire` has to be called, unless an event happens before."""
         dues = [self._rebalance_deadline_ms, self._sync_due_ms, *self._pending_member_ids.values()]
         dues += [member.deadline_ms for member in self._roster]
         return min((due for due in dues if due is not None), default=None)
 
-    # -- events: each gives who is answered, and with what
+    # -- events: each returns the results for waiting requests
 
     def join(self, request: JoinRequest, new_name: str, waiter: object, now_ms: int) -> list[WaiterResult]:
-        """`new_name` is for a member that has none."""
+        """`new_name` is the id for a member that has none."""
         self._roster.check_offers(request)
         if request.member:
             self._join_again(request, waiter, now_ms)
@@ -129,11 +130,11 @@ class ClassicGroup:
             None,
             self.strategy,
         ):
-            raise NothingInCommon(f"the group divides by {self.strategy!r}")
+            raise NothingInCommon(f"the group uses the protocol {self.strategy!r}")
         if self.state is GroupState.PREPARING_REBALANCE:
             raise Rebalancing
         if member.syncing is not None:
-            self._decide(member.syncing, Rebalancing())  # its client asked again and does not wait for this one
+            self._decide(member.syncing, Rebalancing())  # the client has repeated its request
         member.syncing = waiter
         self._unsynced.discard(member.id)
         if not self._unsynced:
@@ -150,7 +151,7 @@ class ClassicGroup:
         return self._take_results()
 
     def heartbeat(self, member: str, instance: str | None, generation: int, now_ms: int) -> None:
-        """The member is alive. A refusal tells it what it missed."""
+        """Extends the member's session. Raises a refusal if the member has to rejoin."""
         found = self._roster.get(member, instance)
         self._check_generation(generation)
         self._stay_alive(found, now_ms)
@@ -158,14 +159,14 @@ class ClassicGroup:
             raise Rebalancing
 
     def leave(self, leavers: Sequence[LeaveRequest], now_ms: int) -> tuple[list[Refusal | None], list[WaiterResult]]:
-        """For each who wants to go, why it cannot."""
+        """Returns for each leaving member None or a refusal, and the results for waiting requests."""
         before = len(self._roster)
         refusals = [self._leave(leaver) for leaver in leavers]
         self._after_removal(len(self._roster) < before, now_ms)
         return refusals, self._take_results()
 
     def check_claim(self, claim: Claim, is_transactional: bool, now_ms: int) -> None:
-        """Refuse a commit by somebody who does not belong here now."""
+        """Raises a refusal if the committer is not a current member of the group."""
         if claim.generation < 0 and self.state is GroupState.EMPTY:
             return
         if not claim.is_anonymous:
@@ -178,7 +179,7 @@ class ClassicGroup:
             raise Rebalancing
 
     def lose_assignment(self, now_ms: int) -> list[WaiterResult]:
-        """What the leader handed in could not be kept: divide anew."""
+        """Begins a new rebalance because the leader's assignments could not be stored."""
         if self.state is GroupState.STABLE:
             for member in self._roster:
                 member.assignment = b""
@@ -186,7 +187,7 @@ class ClassicGroup:
         return self._take_results()
 
     def expire(self, now_ms: int) -> list[WaiterResult]:
-        """Whatever is due by now happens."""
+        """Applies all timeouts that are due."""
         late = [name for name, due_ms in self._pending_member_ids.items() if due_ms <= now_ms]
         for name in late:
             del self._pending_member_ids[name]
@@ -234,14 +235,14 @@ class ClassicGroup:
 
     def _await_others(self, member: ClassicMember, request: JoinRequest, waiter: object) -> None:
         if member.joining is not None:
-            self._decide(member.joining, Rebalancing())  # its client asked again and does not wait for this one
+            self._decide(member.joining, Rebalancing())  # the client has repeated its request
         member.update(request)
         member.joining = waiter
         if not member.is_new:
             member.deadline_ms = None
 
     def _take_over(self, old: ClassicMember, request: JoinRequest, name: str, waiter: object, now_ms: int) -> None:
-        """A named instance has come back, as a new process with a new name."""
+        """Replaces a static member by its new process, which has a new member id."""
         for waiting in (old.joining, old.syncing):
             if waiting is not None:
                 self._decide(waiting, InstanceFenced(old.instance or ""))
@@ -257,18 +258,18 @@ class ClassicGroup:
             self.needs_save = True
             self._decide(waiter, self._answer_to_returned(member, before, request.may_skip_assignment))
             return
-        # Otherwise the leader may have been told of the old name, and nobody would get a share for the new one.
+        # Otherwise the leader may know only the old id, and would send no assignment for the new one.
         self._await_others(member, request, waiter)
         self._gather_or_complete(now_ms)
 
     def _answer_to_returned(self, member: ClassicMember, leader_before: str | None, may_skip: bool) -> JoinResult:
         if may_skip:
             return self._answer(member, skips_assignment=member.id == self._roster.leader)
-        # An older client that took itself for the leader would divide anew: it is told of one that is gone.
+        # An older client that is named as the leader would assign anew: name the leader from before the replacement.
         assert self.strategy is not None
         return JoinResult(member.id, self.generation, self._roster.protocol_type, self.strategy, leader_before or "")
 
-    # -- gathering
+    # -- rebalance
 
     def _gather_or_complete(self, now_ms: int) -> None:
         if self.state is GroupState.PREPARING_REBALANCE:
@@ -309,13 +310,14 @@ class ClassicGroup:
             self._complete_rebalance(now_ms)
 
     def _complete_rebalance(self, now_ms: int) -> None:
-        """The next generation begins, without those who did not come. Named instances may be absent for a while."""
+        """Begins the next generation, without the members that did not rejoin. Static members may be absent for a
+        while."""
         self._rebalance_deadline_ms = None
         for member in self._roster:
             if member.joining is None and member.instance is None:
                 self._remove(member)
         if self._roster and not self._roster.find_leader():
-            # Only absent instances are left: until they come or time out.
+            # Only absent static members are left: wait until they rejoin or time out.
             self._rebalance_deadline_ms = now_ms + self._roster.rebalance_ms
             return
         self.generation += 1
@@ -339,7 +341,7 @@ class ClassicGroup:
     def _all_joined(self) -> bool:
         return not self._pending_member_ids and self._roster.all_joined
 
-    # -- answers
+    # -- results
 
     def _answer(self, member: ClassicMember, skips_assignment: bool = False) -> JoinResult:
         assert self.strategy is not None

@@ -1,4 +1,4 @@
-"""A member of a group whose leading member divides the streams, and the form in which such a group is kept."""
+"""Member of a classic group, and the stored form of such a group."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from trimq.core.groups.group import JoinRequest, MemberDescription, OfferedProto
 
 @dataclass(slots=True)
 class ClassicMember:
-    """`joining` and `syncing` are those who wait for an answer. Without a deadline a member cannot time out: it waits
-    for the others."""
+    """`joining` and `syncing` are waiting requests. A member without a deadline cannot time out: it waits for the
+    others."""
 
     id: str
     instance: str | None
@@ -95,8 +95,8 @@ class StoredClassicMember(msgspec.Struct, frozen=True):
 
 
 class StoredClassicGroup(msgspec.Struct, frozen=True, tag="member-assigned"):
-    """A group as its members last agreed on it. `emptied_ms`: since when, in message time, nobody is there.
-    `is_divided`: the shares of its members are known; else they are to be called together again."""
+    """Group as its members last agreed on it. `emptied_ms`: time, in message time, since when it has no members.
+    `is_divided`: the assignments are known; otherwise the members have to rejoin."""
 
     generation: int = 0
     protocol_type: str = ""

@@ -1,5 +1,5 @@
-"""Who is in a group whose leading member divides the streams: by name, by the place of a named instance, and which of
-them leads. Knows nothing of the group's phases."""
+"""Members of a classic group, by member id and by instance id, and their leader. Knows nothing of the group's
+states."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from trimq.errors.groups import InstanceFenced, NothingInCommon, UnknownMember
 
 
 class Roster:
-    """Members in the order in which they came."""
+    """Members in the order in which they joined."""
 
     def __init__(self) -> None:
         self._members: dict[str, ClassicMember] = {}
-        self._static_members: dict[str, str] = {}  # of named instances: the member that holds each
+        self._static_members: dict[str, str] = {}  # from instance id to member id
         self.leader: str | None = None
         self.protocol_type = ""
 
@@ -27,7 +27,7 @@ class Roster:
         return len(self._members)
 
     def get(self, name: str, instance: str | None) -> ClassicMember:
-        """The member, if it is who it says."""
+        """Returns the member. Raises UnknownMember, or InstanceFenced if another member has the instance id."""
         if instance is not None:
             holder = self._static_members.get(instance)
             if holder is None:
@@ -40,7 +40,7 @@ class Roster:
         return member
 
     def holder(self, instance: str | None) -> ClassicMember | None:
-        """Who holds the place of a named instance."""
+        """Returns the static member with this instance id."""
         name = None if instance is None else self._static_members.get(instance)
         return None if name is None else self._members[name]
 
@@ -59,7 +59,7 @@ class Roster:
             self.leader = next(iter(self._members), None)
 
     def replace(self, old: ClassicMember, new: ClassicMember) -> None:
-        """`new` takes the place of the named instance, and the lead if `old` had it."""
+        """Replaces a static member; `new` becomes the leader if `old` was."""
         was_leader = self.leader == old.id
         self.remove(old)
         self.add(new)
@@ -67,7 +67,7 @@ class Roster:
             self.leader = new.id
 
     def find_leader(self) -> bool:
-        """Leave the lead to one who has come. False: nobody has."""
+        """Passes the leadership to a member that has rejoined. Returns False if none has."""
         leader = self._members.get(self.leader or "")
         if leader is None or leader.joining is None:
             leader = next((member for member in self if member.joining is not None), None)
@@ -82,23 +82,23 @@ class Roster:
 
     @property
     def rebalance_ms(self) -> int:
-        """How long the slowest member may take to come."""
+        """Longest rebalance timeout of all members."""
         return max((member.rebalance_ms for member in self._members.values()), default=0)
 
     def check_offers(self, request: JoinRequest) -> None:
-        """Refuse a member with whom the others would have no way of dividing streams."""
+        """Raises a refusal if the member has no protocol in common with all others."""
         if not request.protocol_type or not request.offers:
-            raise NothingInCommon("a member says how streams may be divided")
+            raise NothingInCommon("a member must offer a protocol type and at least one protocol")
         if not self._members:
             return
         if request.protocol_type != self.protocol_type:
-            raise NothingInCommon(f"the group is of type {self.protocol_type!r}")
+            raise NothingInCommon(f"the group has the protocol type {self.protocol_type!r}")
         common = self.common_strategies()
         if not any(offer.name in common for offer in request.offers):
-            raise NothingInCommon("the group has no way of dividing streams that this member knows")
+            raise NothingInCommon("the member offers no protocol that all members of the group support")
 
     def offers(self, strategy: str) -> tuple[MemberMetadata, ...]:
-        """What the leading member is told."""
+        """Returns the metadata of all members, for the leader."""
         return tuple(MemberMetadata(each.id, each.instance, each.metadata(strategy)) for each in self)
 
     def common_strategies(self) -> set[str]:
@@ -106,7 +106,8 @@ class Roster:
         return set.intersection(*offered) if offered else set()
 
     def select_strategy(self) -> str:
-        """Each member votes for the first of its offers that all know; the first of the members decides a tie."""
+        """Returns the protocol with the most votes. Each member votes for the first of its protocols that all support;
+        in a tie, the earliest member's vote wins."""
         common = self.common_strategies()
         votes = Counter(
             next(offer.name for offer in member.offers if offer.name in common) for member in self._members.values()

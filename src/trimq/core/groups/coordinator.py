@@ -1,5 +1,5 @@
-"""All groups of the broker: finds them, keeps what must outlive a restart, wakes them when something is due, and tells
-those who wait what was decided. What a group decides is its own affair."""
+"""Group coordinator: finds groups, stores the state that must survive a restart, runs their timeouts, and answers
+waiting requests. The groups themselves make all decisions."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ _SWEEP_MS = 600_000
 
 
 class GroupCoordinator:
-    """`retention_ms`: for how long, in message time, the cursors of a group that nobody uses are kept. `drop_pending`
-    keeps open transactions from moving a group's cursors, or that of one stream."""
+    """`retention_ms`: time, in message time, for which the cursors of an unused group are kept. `drop_pending` removes
+    a group's cursors, or the one of a stream, from open transactions."""
 
     def __init__(
         self,
@@ -73,10 +73,10 @@ class GroupCoordinator:
         self._timers: dict[str, tuple[int, Timer]] = {}
         self._sweep_timer: Timer | None = None
 
-    # -- from start to end
+    # -- life cycle
 
     def open(self) -> None:
-        """Take up what was kept."""
+        """Loads the stored groups."""
         for name, kept, members in self._store.load():
             self._groups[name] = self._restore(name, kept, members)
             if kept.emptied_ms is not None:
@@ -105,14 +105,14 @@ class GroupCoordinator:
     # -- groups
 
     def names(self) -> list[str]:
-        """Those that have members, had them, or have cursors, if only in an open transaction."""
+        """Groups that have or had members, or have cursors, if only in an open transaction."""
         return list(dict.fromkeys([*self._groups, *self._cursors.groups(), *sorted(self._cursors.unstable_groups())]))
 
     def describe(self, name: str) -> GroupDescription:
         return self._find(name).describe()
 
     def delete(self, name: str) -> Ticket | None:
-        """Forget the group and its cursors, also those that open transactions would move. None: nothing was kept."""
+        """Deletes the group and its cursors, also those in open transactions. Returns None if nothing was stored."""
         if self._find(name).state is not GroupState.EMPTY:
             raise GroupNotEmpty(name)
         dropped = self._drop_pending(name, None)
@@ -124,7 +124,7 @@ class GroupCoordinator:
             return group
         if not self._cursors.all(name) and not self._cursors.unstable(name):
             raise UnknownGroup(name)
-        return ClassicGroup(name)  # readers that are no members have committed
+        return ClassicGroup(name)  # non-members have committed offsets
 
     def _classic(self, name: str, member: str) -> ClassicGroup:
         group = self._groups.get(name)
@@ -139,10 +139,10 @@ class GroupCoordinator:
         deleted = self._cursors.delete(name)
         return self._store.forget(name) or deleted
 
-    # -- members of groups whose leading member divides
+    # -- members of classic groups
 
     def join(self, name: str, request: JoinRequest, answer: GroupCallback) -> None:
-        """`answer` is called once, perhaps before this returns. A refusal: it is not called at all."""
+        """Calls `answer` once, perhaps before this returns. If this raises a refusal, `answer` is not called."""
         group = self._classic_to_join(name, request)
         origin = request.client_id if request.instance is None else request.instance
         new_name = f"{origin}-{self._new_id()}"
@@ -157,7 +157,7 @@ class GroupCoordinator:
         group = self._groups.get(name)
         if isinstance(group, AssignedGroup):
             if group.has_members:
-                raise NothingInCommon("the group is divided by the broker")
+                raise NothingInCommon("the group is broker-assigned (consumer protocol)")
             self._disarm(name)
             group = self._groups[name] = ClassicGroup(name, self._initial_delay_ms, group.generation)
         if group is None:
@@ -167,7 +167,7 @@ class GroupCoordinator:
         return group
 
     def sync(self, name: str, request: SyncRequest, answer: GroupCallback) -> None:
-        """As `join`."""
+        """Same as `join`."""
         group = self._classic(name, request.member)
         self._carry_out(group, group.sync(request, answer, self._clock.liveness.now_ms()))
         self._arm(group)
@@ -176,7 +176,7 @@ class GroupCoordinator:
         self._classic(name, member).heartbeat(member, instance, generation, self._clock.liveness.now_ms())
 
     def leave(self, name: str, leavers: Sequence[LeaveRequest]) -> list[Refusal | None]:
-        """For each who wants to go, why it cannot."""
+        """Returns for each leaving member None or a refusal."""
         group = self._groups.get(name)
         if not isinstance(group, ClassicGroup):
             return [UnknownMember(leaver.member) for leaver in leavers]
@@ -186,10 +186,10 @@ class GroupCoordinator:
         self._drop_unused(group)
         return refusals
 
-    # -- members of groups that the broker divides
+    # -- members of broker-assigned groups
 
     def heartbeat_assigned(self, name: str, request: MemberHeartbeat) -> tuple[HeartbeatResult, Ticket | None]:
-        """True once the ticket's pass is durable and not refused; without a ticket, now."""
+        """The result is valid once the ticket's pass is durable and not refused; without a ticket, at once."""
         if not request.member:
             request = replace(request, member=short_name(self._new_id()))
         group = self._assigned(name, request)
@@ -201,7 +201,7 @@ class GroupCoordinator:
         return heartbeat, self._keep_changes(group)
 
     def leave_assigned(self, name: str, request: MemberHeartbeat) -> tuple[HeartbeatResult, Ticket | None]:
-        """As `heartbeat_assigned`."""
+        """Same as `heartbeat_assigned`."""
         group = self._groups.get(name)
         if not isinstance(group, AssignedGroup):
             raise UnknownGroup(name)
@@ -209,7 +209,7 @@ class GroupCoordinator:
         return heartbeat, self._keep_changes(group)
 
     def _assigned(self, name: str, request: MemberHeartbeat) -> AssignedGroup:
-        """For a member that joins, the group may be a new one: it is taken up once somebody is in it."""
+        """Returns the group. For a joining member it may be a new one, which is registered once it has a member."""
         group = self._groups.get(name)
         if isinstance(group, AssignedGroup):
             return group
@@ -229,7 +229,7 @@ class GroupCoordinator:
     # -- cursors
 
     def commit(self, name: str, claim: Claim, changes: Sequence[CursorChange]) -> list[Ticket | Refusal]:
-        """Remember how far a group has read. For each change, when it counts or why it is refused."""
+        """Commits offsets of a group. Returns for each change its ticket or a refusal."""
         outcomes: list[Ticket | Refusal] = []
         for change in changes:
             try:
@@ -245,12 +245,12 @@ class GroupCoordinator:
     def check_claim(
         self, name: str, claim: Claim, stream: StreamId | None = None, is_transactional: bool = False
     ) -> None:
-        """Refuse a commit by somebody who does not belong to the group now, or does not hold the stream."""
+        """Raises a refusal if the committer is not a current member of the group, or does not hold the stream."""
         try:
             group = self._find(name)
         except UnknownGroup:
             if claim.generation < 0:
-                return  # the first commit of a reader that is no member makes the group
+                return  # the first commit of a non-member creates the group
             raise
         if isinstance(group, AssignedGroup):
             group.check_claim(claim, stream, is_transactional)
@@ -258,17 +258,17 @@ class GroupCoordinator:
             group.check_claim(claim, is_transactional, self._clock.liveness.now_ms())
 
     def check_reader(self, name: str, claim: Claim) -> None:
-        """Refuse somebody who takes itself for a member of a group that the broker divides, and is none."""
+        """Raises a refusal if the caller claims to be a member of a broker-assigned group and is none."""
         group = self._groups.get(name)
         if isinstance(group, AssignedGroup):
             group.check_reader(claim)
 
     def delete_cursor(self, name: str, stream: StreamId) -> Ticket | None:
-        """Forget how far the group has read a stream. None: it had not begun."""
+        """Deletes the group's cursor of a stream. Returns None if there was none."""
         dropped = self._drop_pending(name, stream)
         return self._cursors.delete_stream(name, stream) or dropped
 
-    # -- what was decided
+    # -- results and storage
 
     def _carry_out(self, group: ClassicGroup, decisions: Iterable[WaiterResult]) -> None:
         if group.needs_save:
@@ -278,14 +278,14 @@ class GroupCoordinator:
             cast(GroupCallback, waiter)(outcome, None if isinstance(outcome, Refusal) else ticket)
 
     def _keep_changes(self, group: AssignedGroup) -> Ticket | None:
-        """What the answer about to be given depends on: also what others have set off that is not durable yet."""
+        """Stores the changes. Returns the ticket that the response depends on, also for earlier changes by other
+        members that are not durable yet."""
         ticket = self._unsettled.get(group.name)
         if ticket is not None and ticket.refusal is not None:
-            group.mark_all_changed(
-                self._store.members(group.name)
-            )  # what is told now builds on what could not be written
+            # The response builds on state that could not be written.
+            group.mark_all_changed(self._store.members(group.name))
         if group.changed or group.needs_save:
-            # The group last: its ticket is of the same pass, and counts for the members too.
+            # The group last: its ticket is of the same pass, and covers the members too.
             for name, member in group.changed.items():
                 self._store.keep_member(group.name, name, member)
             group.changed.clear()
@@ -309,7 +309,7 @@ class GroupCoordinator:
         if ticket.refusal is None or self._groups.get(group.name) is not group:
             return
         if isinstance(group, AssignedGroup):
-            # With the next event: a disk that is full now need not be so then.
+            # Stored again with the next event: the disk may have space by then.
             group.mark_all_changed(self._store.members(group.name))
             return
         decisions = group.lose_assignment(self._clock.liveness.now_ms())
@@ -317,10 +317,10 @@ class GroupCoordinator:
         group.needs_save = True
         self._arm(group)
 
-    # -- what is due
+    # -- timers
 
     def _arm(self, group: Group) -> None:
-        """Wake the group when something is due. Signs of life move that into the future: it is looked at then."""
+        """Sets the timer of the group. Heartbeats postpone the due time; this is checked when the timer fires."""
         due_ms = group.next_due_ms()
         armed = self._timers.get(group.name)
         if due_ms is None or (armed is not None and armed[0] <= due_ms):
@@ -347,7 +347,7 @@ class GroupCoordinator:
         self._drop_unused(group)
 
     def _drop_unused(self, group: Group) -> None:
-        """A name that somebody tried once must not stay in memory."""
+        """Drops a group that never had a generation: a name that a client tried once must not stay in memory."""
         if group.is_unused and not group.generation:
             self._groups.pop(group.name, None)
             self._disarm(group.name)
@@ -357,7 +357,7 @@ class GroupCoordinator:
         self._sweep_timer = timeline.call_at(timeline.now_ms() + _SWEEP_MS, self._sweep)
 
     def _sweep(self) -> None:
-        """Forget the cursors of groups that nobody has used for long, and empty groups that have none."""
+        """Deletes expired cursors of unused groups, and empty groups without cursors."""
         before_ms = self._clock.message.now_ms() - self._retention_ms
         for name in self.names():
             group = self._find(name)
@@ -376,5 +376,5 @@ class GroupCoordinator:
 
 
 def short_name(id: UUID) -> str:
-    """An id in 22 characters, for members that have no name of their own."""
+    """Encodes an id in 22 characters, for members without an id of their own."""
     return base64.urlsafe_b64encode(id.bytes)[:22].decode()

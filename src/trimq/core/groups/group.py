@@ -1,5 +1,5 @@
-"""The words about groups that every kind of group shares: states, members, what is asked and what is decided. A group
-divides streams among its members, either by its leading member or by the broker. Knows no clock and no disk."""
+"""Types that all kinds of groups share: states, members, requests and results. A group divides streams among its
+members; either its leader or the broker computes the assignment. Knows no clock and no disk."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class GroupKind(Enum):
 
 class GroupState(Enum):
     EMPTY = "empty"
-    PREPARING_REBALANCE = "gathering"  # members are called together
-    ASSIGNING = "assigning"  # all are here; who gets what is not decided
-    RECONCILING = "reconciling"  # decided; some have not given up or not got their streams
+    PREPARING_REBALANCE = "gathering"  # members have to rejoin
+    ASSIGNING = "assigning"  # all have joined; no assignment yet
+    RECONCILING = "reconciling"  # assigned; some members have yet to revoke or receive streams
     STABLE = "stable"
 
 
 class OfferedProtocol(NamedTuple):
-    """A way of dividing streams that a member knows, and what it tells the leading member about itself."""
+    """Assignment protocol that a member supports, with the member's metadata for the leader."""
 
     name: str
     metadata: bytes
@@ -37,8 +37,8 @@ class OfferedProtocol(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class JoinRequest:
-    """`requires_member_id`: a new member is sent back once, with the name to use. `may_skip_assignment`: a returning
-    leading member understands that it need not divide anything."""
+    """`requires_member_id`: a new member is refused once, with the member id to use. `may_skip_assignment`: a returning
+    leader understands that it need not compute an assignment."""
 
     member: str
     instance: str | None
@@ -53,7 +53,7 @@ class JoinRequest:
 
 
 class MemberMetadata(NamedTuple):
-    """What the leading member is told about each member."""
+    """Metadata of one member, as the leader receives it."""
 
     member: str
     instance: str | None
@@ -62,7 +62,7 @@ class MemberMetadata(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class JoinResult:
-    """`members` is for the leading member only."""
+    """`members` is filled for the leader only."""
 
     member: str
     generation: int
@@ -75,7 +75,7 @@ class JoinResult:
 
 @dataclass(slots=True, frozen=True)
 class SyncRequest:
-    """`assignments` comes from the leading member. None as type or strategy: the client does not say."""
+    """`assignments` is sent by the leader. `protocol_type` and `strategy` are None if the client does not send them."""
 
     member: str
     instance: str | None
@@ -93,21 +93,21 @@ class SyncResult:
 
 
 class WaiterResult(NamedTuple):
-    """Who waited gets this. `waiter` is whatever came with the question."""
+    """Result for a waiting request. `waiter` is the object that was passed with the request."""
 
     waiter: object
     outcome: JoinResult | SyncResult | Refusal
 
 
 class LeaveRequest(NamedTuple):
-    """A member that goes; without a name, whoever holds the place of `instance`."""
+    """Member that leaves, by its id or, if that is empty, by its instance id."""
 
     member: str
     instance: str | None
 
 
 class Claim(NamedTuple):
-    """On whose behalf a cursor is committed or asked for. The default is nobody's: a reader outside of the group."""
+    """Identity under which a cursor is committed or read. The default is a reader outside of the group."""
 
     member: str = ""
     generation: int = NO_GENERATION
@@ -131,8 +131,8 @@ class CursorChange(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class MemberDescription:
-    """Groups whose leading member divides have `metadata` and `assignment`, which the broker cannot read; others have
-    what the broker knows."""
+    """Members of classic groups have `metadata` and `assignment`, which the broker cannot read; the fields from `rack`
+    on are for broker-assigned groups."""
 
     id: str
     instance: str | None
@@ -150,9 +150,8 @@ class MemberDescription:
 
 @dataclass(slots=True, frozen=True)
 class GroupDescription:
-    """`strategy`: by which assignor the streams are divided; empty while nobody is there. `generation` is the epoch of
-    a group that the broker divides, `assignment_epoch` the one of its latest division, and `subscribed` what it
-    divides."""
+    """`strategy`: protocol or assignor in use; empty while there is none. For broker-assigned groups, `generation` is
+    the group epoch, `assignment_epoch` that of the latest assignment, and `subscribed` the subscribed topics."""
 
     name: str
     kind: GroupKind

@@ -1,5 +1,5 @@
-"""Groups as they are kept in the catalogue: one definition each, and one for each member where the broker divides.
-Knows their forms, not what becomes of them."""
+"""Groups in the catalogue: one definition each, and one per member of a broker-assigned group. Knows their stored
+forms, never their behaviour."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ StoredGroup = StoredClassicGroup | StoredAssignedGroup
 
 
 class GroupSettings(msgspec.Struct, frozen=True):
-    """Of a group that the broker divides; None is the broker's own choice."""
+    """Settings of a broker-assigned group; None is the broker's default."""
 
     heartbeat_ms: int | None = None
     session_ms: int | None = None
 
 
 class GroupStore:
-    """A change is pending like any other of the catalogue: it counts when its ticket's pass is durable."""
+    """A change is durable once its ticket's pass is durable, as all changes of the catalogue are."""
 
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
 
     def load(self) -> Iterator[tuple[str, StoredGroup, list[StoredAssignedMember]]]:
-        """Each group with the members that are kept apart from it."""
+        """Yields each group with its separately stored members."""
         members: dict[str, list[StoredAssignedMember]] = defaultdict(list)
         for key, found in self._catalogue.all(_MEMBER):
             group, _ = msgspec.json.decode(key, type=tuple[str, str])
@@ -46,19 +46,19 @@ class GroupStore:
         return self._put(_GROUP, name, kept)
 
     def keep_member(self, group: str, name: str, member: AssignedMember | None) -> Ticket | None:
-        """Without a member, forget the one of this name. None: it was not kept."""
+        """Stores a member, or deletes it if `member` is None. Returns None if there was nothing to delete."""
         key = _member_key(group, name)
         return (
             self._delete(_MEMBER, key) if member is None else self._put(_MEMBER, key, StoredAssignedMember.of(member))
         )
 
     def members(self, group: str) -> list[str]:
-        """The names of those that are kept."""
+        """Ids of the stored members."""
         keys = (msgspec.json.decode(key, type=tuple[str, str]) for key, _ in self._catalogue.all(_MEMBER))
         return [member for name, member in keys if name == group]
 
     def forget(self, name: str) -> Ticket | None:
-        """None: it was not kept."""
+        """Deletes a group. Returns None if it was not stored."""
         return self._delete(_GROUP, name)
 
     def settings(self, name: str) -> GroupSettings:
@@ -66,11 +66,11 @@ class GroupStore:
         return GroupSettings() if found is None else msgspec.convert(found.value, GroupSettings)
 
     def with_settings(self) -> list[str]:
-        """The groups that have settings of their own."""
+        """Groups that have settings of their own."""
         return [name for name, _ in self._catalogue.all(_SETTINGS)]
 
     def change_settings(self, name: str, settings: GroupSettings) -> Ticket | None:
-        """None: it had none, and is to have none."""
+        """Replaces the settings; empty settings delete them. Returns None if nothing had to change."""
         if settings == GroupSettings():
             return self._delete(_SETTINGS, name)
         return self._put(_SETTINGS, name, settings)
@@ -86,5 +86,5 @@ class GroupStore:
 
 
 def _member_key(group: str, member: str) -> str:
-    """Both may hold any character."""
+    """JSON, because both names may contain any character."""
     return msgspec.json.encode((group, member)).decode()

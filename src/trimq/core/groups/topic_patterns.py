@@ -15,7 +15,7 @@ from trimq.errors.groups import InvalidPattern
 MAX_CHARACTERS = 1_024
 MAX_MEMORY_BYTES = 64 * 1024
 
-# Parts in which RE2 and RE2/J differ, and parts in which a text that looks like them means something else.
+# Syntax in which RE2 and RE2/J differ, and quotations and classes, in which the same characters mean something else.
 _PARTS = re.compile(
     r"""(?P<quotation> \\Q .*? (?: \\E | \Z ) )
     | (?P<escape> \\ . )
@@ -42,11 +42,11 @@ class Pattern:
 
 class PatternCache:
     """Compiled patterns of one group, and the names that each of them matches. Members with the same pattern share the
-    work, which is repeated only when there are other names."""
+    work, which is repeated only after the names have changed."""
 
     def __init__(self) -> None:
         self._compiled: dict[str, Pattern] = {}
-        self._matched: dict[str, tuple[int, frozenset[str]]] = {}  # by pattern: revision of the names, those it matches
+        self._matched: dict[str, tuple[int, frozenset[str]]] = {}  # by pattern: revision and names
 
     def add(self, text: str, in_use: Iterable[str]) -> None:
         """Compiles the pattern or raises `InvalidPattern`. A new pattern evicts those that are not in use."""
@@ -59,8 +59,8 @@ class PatternCache:
         self._compiled[text] = pattern
 
     def match(self, text: str, names: Iterable[str], revision: int) -> frozenset[str]:
-        """Returns the names that the pattern matches. Other names come with another `revision`. A pattern that was
-        stored by a release which accepted it, and is invalid now, matches none."""
+        """Returns the names that the pattern matches. `revision` differs whenever `names` does. A pattern that an
+        earlier release accepted and stored, and that is invalid now, matches none."""
         matched_revision, matched = self._matched.get(text, (None, frozenset[str]()))
         if matched_revision == revision:
             return matched

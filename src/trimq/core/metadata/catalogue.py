@@ -1,5 +1,5 @@
-"""All definitions (topics, groups, bindings, users), with compare-and-set and watch: a local table now, a store that
-many nodes share later. Knows their names and versions, never what they mean."""
+"""Catalogue of all definitions (topics, groups, bindings, users), with compare-and-set and watch. A local table now, a
+store shared by several nodes later. Knows names and versions, never the meaning of a definition."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ from trimq.storage.group_commit.passes import Ticket
 
 log = logging.getLogger(__name__)
 
-# Where the newest revision is kept when the definition that carried it was deleted. No kind is empty.
+# Stores the newest revision when the definition with that version was deleted. Kinds are never empty, so no
+# definition has this key.
 _REVISION_KEY = "/"
 
-# So many changes are remembered before those that are durable are forgotten.
+# Number of remembered changes from which on the durable ones are dropped.
 _PENDING = 256
 
 
 class Definition(msgspec.Struct, frozen=True, array_like=True):
-    """`value` is made of dicts, lists, strings, numbers and None, and must not be changed in place. `version` is
-    greater than that of any definition before it, so that one deleted and made again is never taken for the old one."""
+    """`value` consists of dicts, lists, strings, numbers and None, and must not be changed in place. `version` is
+    greater than that of every earlier definition, so a definition that was deleted and created again is never mistaken
+    for the old one."""
 
     value: Any
     version: int
@@ -35,8 +37,8 @@ Listener = Callable[[str, Definition | None], None]
 
 
 class Catalogue:
-    """A change is seen at once and pending like an append: it counts when the ticket's pass is durable. When that pass
-    is refused the definitions go back, and watchers hear of it as of any other change."""
+    """A change is visible at once and durable once its ticket's pass is durable. If the pass is refused, the
+    definitions are rolled back, and watchers are notified as of any other change."""
 
     def __init__(
         self,
@@ -44,10 +46,11 @@ class Catalogue:
         is_durable: Callable[[int], bool] = lambda number: False,
         was_truncated: bool = False,
     ) -> None:
-        """`is_durable` says of the number of a pass whether it is."""
+        """`is_durable` returns whether the pass with the given number is durable."""
         self._table = table
         self.was_truncated = was_truncated
-        """The last changes were not whole when it was opened: what no definition names may still be somebody's."""
+        """True if the last changes were incomplete at opening: a folder that no definition refers to may belong to a
+        lost definition."""
         self._is_durable = is_durable
         self._pending: dict[str, Ticket] = {}
         self._pending_limit = _PENDING
@@ -67,11 +70,12 @@ class Catalogue:
         return self._kinds.get(kind, {}).get(key)
 
     def all(self, kind: str) -> list[tuple[str, Definition]]:
-        """Keys and definitions, as they are now, in no order."""
+        """Returns a snapshot of keys and definitions, in no order."""
         return list(self._kinds.get(kind, {}).items())
 
     def put(self, kind: str, key: str, value: Any, expected: int | None) -> Ticket:
-        """Define `key`. `Changed` unless its version is `expected`; None: unless it does not exist."""
+        """Defines `key`. Raises `Changed` unless its version is `expected`; with `expected` None, unless it does not
+        exist."""
         name = _name(kind, key)
         self._require(kind, key, expected)
         definition = Definition(value, self._revision + 1)
@@ -85,8 +89,8 @@ class Catalogue:
         return ticket
 
     def pending(self, kind: str, key: str) -> Ticket | None:
-        """Of the last change of this definition, if it does not count yet: whoever relies on it waits for that. It may
-        have been refused, of which not everybody has heard."""
+        """Returns the ticket of the last change of this definition while that change is not durable. Callers that rely
+        on the definition wait for it. The ticket may carry a refusal that watchers have not been notified of yet."""
         ticket = self._pending.get(_name(kind, key))
         return None if ticket is None or self._is_durable(ticket.number) else ticket
 
@@ -95,7 +99,7 @@ class Catalogue:
         self._pending_limit = max(_PENDING, 2 * len(self._pending))
 
     def delete(self, kind: str, key: str, expected: int) -> Ticket:
-        """`Changed` unless its version is `expected`."""
+        """Raises `Changed` unless the version is `expected`."""
         name = _name(kind, key)
         self._require(kind, key, expected)
         self._table.put(_REVISION_KEY, Definition(None, self._revision + 1))
@@ -106,7 +110,8 @@ class Catalogue:
         return ticket
 
     def watch(self, kind: str, listener: Listener) -> None:
-        """Call `listener` with the key and the definition, None when it is gone, after each change of this kind."""
+        """Calls `listener` after each change of this kind, with the key and the definition, or None if it was
+        deleted."""
         self._watchers.setdefault(kind, []).append(listener)
 
     def _require(self, kind: str, key: str, expected: int | None) -> None:
@@ -130,7 +135,8 @@ class Catalogue:
         self._unnotified.append((kind, key, definition))
 
     def _notify_watchers(self) -> None:
-        """A watcher may change the catalogue: all hear of that after they have heard of the first change."""
+        """Notifies watchers in the order of the changes. If a watcher changes the catalogue, all watchers are notified
+        of the first change before that one."""
         if self._is_notifying:
             return
         self._is_notifying = True
@@ -145,7 +151,7 @@ class Catalogue:
 
 def _name(kind: str, key: str) -> str:
     if not kind or "/" in kind:
-        raise ValueError(f"{kind!r} cannot be a kind of definition")
+        raise ValueError(f"{kind!r} is not a valid kind of definition (empty or with '/')")
     return f"{kind}/{key}"
 
 
@@ -153,4 +159,4 @@ def _call(listener: Listener, key: str, definition: Definition | None) -> None:
     try:
         listener(key, definition)
     except Exception:
-        log.exception("a watcher of the catalogue failed")  # the change has happened; the others must hear of it
+        log.exception("catalogue: watcher failed")  # the change is made; the other watchers must be notified

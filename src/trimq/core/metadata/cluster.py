@@ -1,5 +1,5 @@
-"""Who serves what: the nodes, and the owner and leader epoch of each stream. On one node the answer is always "me".
-Knows addresses by the name of a protocol, never how a client is told."""
+"""Nodes of the cluster, and the owner and leader epoch of each stream. With one node, the owner is always this node.
+Knows addresses by protocol name, never the wire format in which clients receive them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Address(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class Node:
-    """`addresses`: by protocol, where clients reach this node."""
+    """`addresses`: where clients reach this node, by protocol."""
 
     id: int
     addresses: Mapping[str, Address] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class Node:
 
 @dataclass(slots=True, frozen=True)
 class NodeChanged:
-    """The node came, or has other addresses."""
+    """A node joined or changed its addresses."""
 
     node: Node
 
@@ -63,15 +63,15 @@ class Cluster:
         self._table = table
         self._random_bytes = random_bytes
         self._nodes = {me.id: me}
-        self._placements: dict[StreamId, _Placement] = {}  # only of streams that are not simply mine
+        self._placements: dict[StreamId, _Placement] = {}  # only streams set by `place`
         self._listeners: list[Listener] = []
         self._my_epoch = -1
         self.my_id = me.id
         self.id = ""
 
     def start(self) -> Ticket:
-        """Raise the leader epoch, as every start does. Nothing may be appended before the ticket's pass is durable, or
-        a crash could give the same epoch to two runs."""
+        """Increments the leader epoch, as every start does. Nothing may be appended before the ticket's pass is
+        durable, or a crash could give two runs the same epoch."""
         known_id = self._table.get(_ID_KEY)
         if isinstance(known_id, str):
             self.id = known_id
@@ -90,7 +90,7 @@ class Cluster:
 
     @property
     def controller(self) -> Node:
-        """The node that takes changes of definitions."""
+        """Node that accepts changes of definitions."""
         return self.me
 
     def nodes(self) -> list[Node]:
@@ -100,16 +100,16 @@ class Cluster:
         return self._nodes.get(id)
 
     def coordinator(self, name: str) -> Node:
-        """The node that looks after the group or transaction of this name."""
+        """Coordinator of the group or transaction with this name."""
         return self.me
 
     def announce(self, protocol: str, address: Address) -> None:
-        """Clients of `protocol` reach this node at `address`: known once its listener is bound."""
+        """Sets the address at which clients of `protocol` reach this node, once its listener is bound."""
         addresses = {**self.me.addresses, protocol: address}
         self.join(replace(self.me, addresses=addresses))
 
     def join(self, node: Node) -> None:
-        """The node is there, with these addresses."""
+        """Adds a node or updates its addresses."""
         self._nodes[node.id] = node
         self._notify_listeners(NodeChanged(node))
 
@@ -120,19 +120,19 @@ class Cluster:
         return self.me if placement is None else self._nodes[placement.owner]
 
     def leader_epoch(self, stream: StreamId) -> int:
-        """Of the present owner. Only grows."""
+        """Leader epoch of the current owner. Only grows."""
         placement = self._placements.get(stream) if self._placements else None
         return self._my_epoch if placement is None else placement.leader_epoch
 
     def require_owner(self, stream: StreamId) -> None:
-        """Refuse with `NotOwner` what another node must be asked for."""
+        """Raises `NotOwner` if another node owns the stream."""
         if self._placements:
             placement = self._placements.get(stream)
             if placement is not None and placement.owner != self.my_id:
                 raise NotOwner(placement.owner)
 
     def require_epoch(self, stream: StreamId, asked: int) -> None:
-        """Refuse a caller who speaks of another leader of the stream than the present one."""
+        """Raises `StaleEpoch` or `UnknownEpoch` unless `asked` is the current leader epoch of the stream."""
         current = self.leader_epoch(stream)
         if asked < current:
             raise StaleEpoch(asked, current)
@@ -140,18 +140,18 @@ class Cluster:
             raise UnknownEpoch(asked, current)
 
     def place(self, stream: StreamId, owner: int, leader_epoch: int) -> None:
-        """A stream has another owner now, which must be a known node. Never called while there is one node."""
+        """Gives a stream another owner, which must be a known node. Never called with a single node."""
         if owner not in self._nodes:
             raise ValueError(f"node {owner} is not in the cluster")
         if leader_epoch <= self.leader_epoch(stream):
-            raise ValueError(f"leader epoch {leader_epoch} does not follow {self.leader_epoch(stream)}")
+            raise ValueError(f"leader epoch {leader_epoch} is not above the current {self.leader_epoch(stream)}")
         self._placements[stream] = _Placement(owner, leader_epoch)
         self._notify_listeners(OwnerChanged(stream, owner, leader_epoch))
 
-    # -- the feed
+    # -- notifications
 
     def watch(self, listener: Listener) -> None:
-        """Call `listener` after each change."""
+        """Calls `listener` after each change."""
         self._listeners.append(listener)
 
     def _notify_listeners(self, change: Change) -> None:
@@ -160,8 +160,8 @@ class Cluster:
 
 
 def new_cluster_id(random_bytes: Callable[[int], bytes]) -> str:
-    """A random UUID of version 4 in 22 characters, as Kafka writes it; the first is never '-', which command lines
-    would take for a flag."""
+    """Returns a random UUID of version 4 in 22 characters, as Kafka writes it. The first character is never '-', which
+    command lines would take for a flag."""
     raw = bytearray(random_bytes(16))
     raw[0] &= 0x7F
     raw[6] = raw[6] & 0x0F | 0x40

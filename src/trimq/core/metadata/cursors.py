@@ -1,5 +1,5 @@
-"""How far each group has read each stream. Keeps what it is told: a cursor may go back, and stands where it is when the
-head of its stream is trimmed. Knows no protocol and no stream's ends."""
+"""Committed offsets (cursors) of each group on each stream. Stores the offsets it is given: a cursor may move back, and
+does not move when the head of its stream is trimmed. Knows no protocol and no stream's ends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NO_LEADER_EPOCH = -1
 
 
 class Cursor(msgspec.Struct, frozen=True, array_like=True):
-    """`offset` is the next to be read. `committed_ms` tells how long a group has been unused."""
+    """`offset` is the next offset to read. `committed_ms` shows how long a group has been unused."""
 
     offset: int
     committed_ms: int
@@ -30,7 +30,8 @@ _NONE: Mapping[StreamId, Cursor] = MappingProxyType({})
 
 
 class Cursors:
-    """A commit is seen at once and counts when its ticket's pass is durable; if that is refused it goes back."""
+    """A commit is visible at once and durable once its ticket's pass is durable. If the pass is refused, the commit is
+    rolled back."""
 
     def __init__(self, table: DurableMap[Cursor], timeline: Timeline) -> None:
         self._table = table
@@ -39,7 +40,8 @@ class Cursors:
         self._held: dict[str, Collection[tuple[str, StreamId]]] = {}
         self._holders: dict[tuple[str, StreamId], int] = {}
         self.latest: Ticket | None = None
-        """Of the last change. Once its pass is durable and not refused, all that was seen by then counts."""
+        """Ticket of the last change. Once its pass is durable and not refused, all cursors visible at that time are
+        durable."""
         self._load()
         table.on_undone(self._rolled_back)
 
@@ -52,7 +54,8 @@ class Cursors:
         leader_epoch: int = NO_LEADER_EPOCH,
         committed_ms: int | None = None,
     ) -> Ticket:
-        """The group has read `stream` up to `offset`: now, or when a transaction said so that is committed only now."""
+        """Sets the group's next offset to read. `committed_ms` is for transactions: the time at which the offset was
+        sent, if the transaction commits later."""
         at_ms = self._timeline.now_ms() if committed_ms is None else committed_ms
         cursor = Cursor(offset, at_ms, leader_epoch, metadata)
         self.latest = ticket = self._table.put(_key(group, stream), cursor)
@@ -66,7 +69,8 @@ class Cursors:
     # -- transactions
 
     def hold(self, transaction: str, places: Collection[tuple[str, StreamId]]) -> None:
-        """An open transaction will move these cursors, by group and stream, or leave them; it held others before."""
+        """Registers the cursors, by group and stream, that an open transaction moves if it commits. Replaces those
+        registered for this transaction before."""
         for place in self._held.pop(transaction, ()):
             self._holders[place] -= 1
             if not self._holders[place]:
@@ -77,50 +81,50 @@ class Cursors:
                 self._holders[place] = self._holders.get(place, 0) + 1
 
     def is_unstable(self, group: str, stream: StreamId) -> bool:
-        """Whether an open transaction will move this cursor if it commits."""
+        """Returns whether an open transaction moves this cursor if it commits."""
         return (group, stream) in self._holders
 
     def unstable(self, group: str) -> list[StreamId]:
-        """The streams of the group whose cursors an open transaction may move; some may have no cursor yet."""
+        """Streams on which an open transaction may move the group's cursor; some may have no cursor yet."""
         return [stream for holder, stream in self._holders if holder == group]
 
     def unstable_groups(self) -> set[str]:
-        """The groups of which an open transaction may move a cursor."""
+        """Groups with a cursor that an open transaction may move."""
         return {group for group, _ in self._holders}
 
     def holders(self, group: str) -> list[str]:
-        """The open transactions that may move cursors of the group."""
+        """Open transactions that may move cursors of the group."""
         return [name for name, places in self._held.items() if any(group == holder for holder, _ in places)]
 
-    # -- all of them
+    # -- listing and deletion
 
     def all(self, group: str) -> Mapping[StreamId, Cursor]:
-        """Every cursor of the group: a view, which changes with the next commit."""
+        """Returns all cursors of the group as a view, which changes with the next commit."""
         return self._groups.get(group, _NONE)
 
     def groups(self) -> list[str]:
-        """The groups that have a cursor."""
+        """Groups that have a cursor."""
         return list(self._groups)
 
     def delete(self, group: str, topic: UUID | None = None) -> Ticket | None:
-        """Forget the group's cursors, or those of one topic. None: there were none."""
+        """Deletes the group's cursors, or those of one topic. Returns None if there were none."""
         streams = [stream for stream in self.all(group) if topic is None or stream.topic == topic]
         return self._remove(group, streams)
 
     def delete_stream(self, group: str, stream: StreamId) -> Ticket | None:
-        """Forget one cursor. None: there was none."""
+        """Deletes one cursor. Returns None if there was none."""
         return self._remove(group, [stream] if stream in self.all(group) else [])
 
     def delete_topic(self, topic: UUID) -> Ticket | None:
-        """The topic is gone, and with it every group's cursors of it. None: there were none."""
+        """Deletes all groups' cursors of a deleted topic. Returns None if there were none."""
         last = None
         for group in self.groups():
             last = self.delete(group, topic) or last
         return last
 
     def delete_strays(self, topics: Collection[UUID]) -> None:
-        """Forget the cursors of all but these topics: a crash, or a refused write, may have kept those of one that is
-        gone."""
+        """Deletes the cursors of all topics but these. A crash or a refused write may have left cursors of a deleted
+        topic."""
         strays = dict.fromkeys(stream.topic for cursors in self._groups.values() for stream in cursors)
         for topic in strays:
             if topic not in topics:
@@ -144,14 +148,14 @@ class Cursors:
 
     def _rolled_back(self, keys: Collection[str]) -> None:
         if self.latest is not None:
-            # What is seen now was there before: it counts when the passes up to that one are durable.
+            # The cursors visible now are from earlier passes: they are durable once the passes up to that one are.
             self.latest = Ticket(self.latest.number)
         for key in keys:
             topic, index, group = key.split("/", 2)
             self._set(group, StreamId(UUID(topic), int(index)), self._table.get(key))
 
     def _load(self) -> None:
-        # Groups share streams: each is made, and kept, once.
+        # Groups share streams: one object for each saves memory.
         streams: dict[tuple[str, str], StreamId] = {}
         topics: dict[str, UUID] = {}
         for key, cursor in self._table.items():
@@ -165,5 +169,5 @@ class Cursors:
 
 
 def _key(group: str, stream: StreamId) -> str:
-    """A group's name may hold any character, so it comes last."""
+    """The group's name comes last because it may contain any character."""
     return f"{stream.topic.hex}/{stream.number}/{group}"

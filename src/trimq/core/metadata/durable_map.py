@@ -1,4 +1,4 @@
-"""What the core needs of a small durable map, whoever keeps it: a table of this machine now, a shared store later."""
+"""Interface of the small durable maps that the core needs: a table on this machine now, a shared store later."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ V = TypeVar("V")
 
 
 class DurableMap(Protocol[V]):
-    """A change is seen at once and counts when its ticket's pass is durable; when that is refused it goes back."""
+    """A change is visible at once and durable once its ticket's pass is durable. If the pass is refused, the change is
+    rolled back."""
 
     def get(self, key: str) -> V | None: ...
 
     def put(self, key: str, value: V) -> Ticket: ...
 
     def put_all(self, keys: Sequence[str], value: V) -> Ticket:
-        """All of these keys have this value."""
+        """Sets all keys to the same value."""
 
     def delete(self, key: str) -> Ticket: ...
 
@@ -27,4 +28,4 @@ class DurableMap(Protocol[V]):
     def items(self) -> Iterable[tuple[str, V]]: ...
 
     def on_undone(self, listener: Callable[[Collection[str]], None]) -> None:
-        """Call `listener` with the keys that went back to what they were, as soon as they have: `get` shows it."""
+        """Calls `listener` with the keys that were rolled back, as soon as `get` returns the old values."""

@@ -1,4 +1,5 @@
-"""Namespaces: names that stand apart, as virtual hosts do. Kept in the catalogue; the default one is always there."""
+"""Namespaces: separate sets of names, as AMQP virtual hosts are. Stored in the catalogue; the default namespace always
+exists."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ _KIND = "namespace"
 
 
 class Namespaces:
-    """`empty(name)` removes all that is in one."""
+    """`empty(name)` deletes everything in a namespace."""
 
     def __init__(self, catalogue: Catalogue, empty: Callable[[str], None]) -> None:
         self._catalogue = catalogue
@@ -28,15 +29,15 @@ class Namespaces:
         return name == DEFAULT_NAMESPACE or (isinstance(name, str) and self._catalogue.get(_KIND, name) is not None)
 
     def define(self, name: str) -> Ticket | None:
-        """None: it is there already."""
+        """Creates a namespace. Returns None if it exists already."""
         if name in self:
             return None
         if not name or len(name.encode()) > 255:
-            raise InvalidSetting("namespace", "a name has 1 to 255 bytes")
+            raise InvalidSetting("namespace", "the name must have 1 to 255 bytes")
         return self._catalogue.put(_KIND, name, {}, None)
 
     def delete(self, name: str) -> Ticket:
-        """With all that is in it."""
+        """Deletes the namespace and everything in it."""
         known = self._catalogue.get(_KIND, name)
         if known is None:
             raise UnknownNamespace(name, "")

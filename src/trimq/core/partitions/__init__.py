@@ -1,0 +1,1 @@
+"""Topics and streams on partition logs, Kafka's layout."""

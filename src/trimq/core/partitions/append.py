@@ -1,4 +1,4 @@
-"""Append to partition logs: checks the write gate, ownership, size, the batch itself and idempotence, then appends."""
+"""Appends to partition logs, after checks of the write gate, the owner, the size, the batch itself and idempotence."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class PartitionAppender:
         if size > stream.message_bytes:
             raise MessageTooLong(size, stream.message_bytes)
         batch, header, append_time_ms = self._validator.validate(stream.rules, batch, header)
-        if len(batch) != size:  # it is under another codec now, and may have grown
+        if len(batch) != size:  # recompressed with another codec; it may have grown
             size = len(batch)
             if size > stream.message_bytes:
                 raise MessageTooLong(size, stream.message_bytes)

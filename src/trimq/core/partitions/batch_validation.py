@@ -1,5 +1,5 @@
-"""What a stream takes: holds the records of a sent batch against the stream's rules, and rewrites what its topic wants
-otherwise than it was sent. Knows batches; offsets and producers are decided elsewhere."""
+"""Validation of produced batches: checks the records against the rules of the stream, and rewrites timestamps and
+compression as its topic requires. Knows batches; offsets and producers are handled elsewhere."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ _HOUR_MS = 3_600_000
 
 
 class BatchRules(NamedTuple):
-    """`codec` None: as it was sent. A record may be `max_age_ms` older and `max_lead_ms` ahead of the broker's time."""
+    """`codec` None keeps the producer's codec. A record's timestamp may be at most `max_age_ms` before and
+    `max_lead_ms` after the broker's time."""
 
     needs_keys: bool = False
     keeps_append_time: bool = False
@@ -37,7 +38,7 @@ class BatchRules(NamedTuple):
 
 
 class ValidatedBatch(NamedTuple):
-    """The batch as it is to be kept. `append_time_ms` is -1 where the records keep their producer's time."""
+    """Batch in the form to store. `append_time_ms` is -1 if the records keep the producer's timestamps."""
 
     batch: Buffer
     header: BatchHeader
@@ -45,8 +46,8 @@ class ValidatedBatch(NamedTuple):
 
 
 class BatchValidator:
-    """`opens_every_batch`: look at each record. Otherwise only where the rules of the stream ask for it. `max_records`:
-    in one batch, with their headers."""
+    """`opens_every_batch`: checks each record; otherwise only if the rules of the stream require it. `max_records`:
+    limit of one batch for records and headers together."""
 
     def __init__(
         self, now_ms: Callable[[], int], max_expanded_bytes: int, opens_every_batch: bool, max_records: int
@@ -57,10 +58,10 @@ class BatchValidator:
         self._max_records = max_records
 
     def validate(self, rules: BatchRules, batch: Buffer, header: BatchHeader) -> ValidatedBatch:
-        """`batch` is exactly one, whose header was checked; it may be rewritten in place. A refusal, or BadBatch: it
-        breaks a rule of the stream or of its format."""
+        """`batch` is exactly one batch with a checked header; it may be rewritten in place. Raises a refusal, or
+        BadBatch, if it breaks a rule of the stream or of its format."""
         if header.record_count > self._max_records:
-            raise BatchTooLarge(f"a batch of {header.record_count} records, where {self._max_records} are allowed")
+            raise BatchTooLarge(f"a batch of {header.record_count} records (limit: {self._max_records} records)")
         now_ms = self._now_ms()
         max_timestamp_ms = header.max_timestamp_ms
         is_append_time = header.attributes & LOG_APPEND_TIME_BIT
@@ -80,14 +81,14 @@ class BatchValidator:
             stamp_append_time(batch, now_ms)
             return ValidatedBatch(batch, read_header(batch), now_ms)
         if is_append_time or header.max_timestamp_ms != max_timestamp_ms:
-            # A lie in the header would mislead every search by time.
+            # A wrong maximum in the header would mislead every search by time.
             batch = _writable(batch)
             stamp_create_time(batch, max_timestamp_ms)
             header = read_header(batch)
         return ValidatedBatch(batch, header, NO_TIMESTAMP)
 
     def _check_records(self, rules: BatchRules, batch: Buffer, header: BatchHeader, now_ms: int) -> int:
-        """The latest time of any record."""
+        """Returns the latest timestamp of the records."""
         window_ms = ANY_TIME
         if not rules.keeps_append_time:
             window_ms = (now_ms - rules.max_age_ms, now_ms + rules.max_lead_ms)
@@ -95,10 +96,10 @@ class BatchValidator:
         if rules.needs_keys and summary.first_null_key_index is not None:
             raise MissingKey(summary.first_null_key_index)
         if rules.keeps_append_time and header.is_log_append_time:
-            raise UntimelyRecord(0, "the producer says that the broker has set its time")
+            raise UntimelyRecord(0, "the producer sent it with log append time, which only the broker may set")
         if summary.first_outside_window_index is not None:
             raise UntimelyRecord(
-                summary.first_outside_window_index, f"its time is not between {window_ms[0]} and {window_ms[1]}"
+                summary.first_outside_window_index, f"its timestamp is not between {window_ms[0]} and {window_ms[1]}"
             )
         if not summary.offsets_in_order and header.codec != Codec.NONE:
             raise InvalidRecords("the offsets inside a compressed batch do not count from 0")

@@ -1,5 +1,5 @@
-"""Compacts streams by key, one at a time: takes each compaction from step to step, so that requests are served in
-between. Knows when a step may follow, never what it does."""
+"""Compacts streams by key, one at a time and step by step, so that requests are served in between. Knows when a step
+may run, never its content."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class _Round:
-    """One stream's compaction under way."""
+    """Compaction of one stream in progress."""
 
     __slots__ = ("compaction", "steps", "stream")
 
@@ -55,11 +55,11 @@ class Compactor:
         self._timer: Timer | None = None
 
     def consider(self, stream: Stream) -> None:
-        """Compact the stream, when its turn comes, if there is enough to gain."""
+        """Schedules a compaction of the stream if there is enough to gain."""
         try:
             is_due = plan_compaction(stream.log, self._checkpoints, self._timeline.now_ms()) is not None
         except (Refusal, OSError) as error:
-            log.warning("%s: whether to compact it cannot be told: %s", stream.log.folder, error)
+            log.warning("%s: cannot plan compaction (%s)", stream.log.folder, error)
             return
         if is_due:
             self._waiting[stream] = None
@@ -67,7 +67,7 @@ class Compactor:
                 self._begin_next()
 
     def stop(self) -> None:
-        """Leave everything as it is: a restart carries on."""
+        """Leaves the files as they are: a restart continues from there."""
         self._waiting.clear()
         self._round = None
         if self._timer is not None:
@@ -84,7 +84,7 @@ class Compactor:
             self._schedule_step(self._round)
 
     def _schedule_step(self, round: _Round) -> None:
-        """The next step, once those who wait have been served. Not if the round was given up meanwhile."""
+        """Schedules the next step after waiting requests, unless the round was abandoned meanwhile."""
         if round is self._round:
             self._timer = self._timeline.call_at(self._timeline.now_ms(), self._step)
 
@@ -94,7 +94,7 @@ class Compactor:
         if round is None:
             return
         try:
-            # A deleted topic's folder may belong to a new topic of that name by now.
+            # The folder of a deleted topic may belong to a new topic of the same name by now.
             step = self._next_step(round) if self._is_served(round.stream) else StopIteration
         except (Refusal, OSError, CorruptCompanion) as error:
             self._give_up(round, error)
@@ -120,7 +120,7 @@ class Compactor:
             self._passes.give_up(error)
             self.stop()
             return
-        log.warning("%s: compaction failed, it is tried again: %s", round.stream.log.folder, error)
+        log.warning("%s: compaction failed, will be retried (%s)", round.stream.log.folder, error)
         self._begin_next()
 
     def _await(self, round: _Round, step: Step) -> None:
@@ -134,6 +134,6 @@ class Compactor:
     def _work_done(self, round: _Round, error: BaseException | None) -> None:
         if error is None:
             self._schedule_step(round)
-        else:  # what cannot be read or synced leaves the folder in nobody's hands
+        else:  # after a failed read or sync the state of the folder is unknown
             self._passes.give_up(error)
             self.stop()

@@ -1,4 +1,4 @@
-"""Idempotent producers: is this batch new, was it sent before, or does it leave a gap. Decides; the log keeps state."""
+"""Idempotent producers: decides whether a batch is new, a duplicate, or out of sequence. The log stores the state."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ _SEQUENCES = 1 << 31
 
 
 def find_duplicate(stream: Stream, header: BatchHeader) -> Appended | None:
-    """Where a repeated batch was appended the first time; None: it is new. A refusal: it does not follow."""
+    """Returns the first append of a duplicate batch, or None if the batch is new. Raises a refusal if it is out of
+    sequence."""
     state = stream.log.producers.get(header.producer_id)
     if state is None:
-        return None  # expired, or never seen: any sequence may begin
+        return None  # expired or unknown producer: any first sequence is valid
     if header.producer_epoch < state.epoch:
         raise StaleProducer(header.producer_id, state.epoch)
     if state.open_from != NO_OFFSET and not header.is_transactional:
@@ -23,7 +24,7 @@ def find_duplicate(stream: Stream, header: BatchHeader) -> Appended | None:
     sent = state.find_duplicate_batch(header.producer_epoch, header.base_sequence, header.last_sequence)
     if sent is not None:
         return Appended(sent.first_offset, stream.log.latest_ticket(), sent.timestamp_ms)
-    # An epoch begins with 0, also one that a transaction's marker began: or its first batch could get lost unnoticed.
+    # Every epoch begins with 0, also one begun by a transaction marker: else its first batch could be lost unnoticed.
     expected = 0
     if header.producer_epoch == state.epoch and state.batches:
         expected = (state.batches[-1].last_sequence + 1) % _SEQUENCES

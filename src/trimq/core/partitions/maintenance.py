@@ -1,5 +1,6 @@
-"""What a broker does on its own: expires segments by age, size and disk pressure, forgets silent producers, has streams
-compacted and sealed segments summed. A little at a time, on the clock; an idle broker does nothing in between."""
+"""Background maintenance of partition logs: expires segments by age, size and disk pressure, expires idle producers,
+and starts compaction and the checksums of sealed segments. Works in small portions, on the clock; an idle broker does
+nothing in between."""
 
 from __future__ import annotations
 
@@ -56,7 +57,7 @@ class PartitionMaintenance:
         self._turn()
 
     def _turn(self) -> None:
-        """A share of the round, so that requests are not kept waiting."""
+        """Handles a limited number of streams, so that requests do not wait."""
         for _ in range(_STREAMS_PER_TURN):
             stream = next(self._round, None)
             if stream is None:
@@ -67,12 +68,12 @@ class PartitionMaintenance:
 
     def _tend(self, stream: Stream) -> None:
         if stream.log.is_removed:
-            return  # since the round began
+            return  # deleted since the round began
         now_ms = self._timeline.now_ms()
         try:
             expire(stream.log, now_ms)
         except (Refusal, OSError) as error:
-            log.warning("%s: expiry failed, it is tried again: %s", stream.log.folder, error)
+            log.warning("%s: expiry failed, will be retried (%s)", stream.log.folder, error)
         stream.log.producers.expire(now_ms, _PRODUCER_EXPIRY_MS)
         self._compactor.consider(stream)
         self._checksums.consider(stream.log)
@@ -82,4 +83,4 @@ class PartitionMaintenance:
         if excess_bytes > 0:
             logs = [stream.log for topic in self._topics for stream in topic.streams]
             freed = expire_oldest(logs, excess_bytes)
-            log.warning("the disk is nearly full: %d bytes of the oldest records were removed", freed)
+            log.warning("disk nearly full: deleted %d bytes of the oldest records", freed)

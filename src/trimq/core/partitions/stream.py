@@ -1,4 +1,4 @@
-"""A stream: one ordered sequence with its three ends and those who wait for it to grow. Knows a log, no protocol."""
+"""Stream: one ordered sequence of records, with its three ends and its waiters. Knows a log, no protocol."""
 
 from __future__ import annotations
 
@@ -26,23 +26,25 @@ from trimq.storage.partition_log.reader import (
     read_batches,
 )
 
-# How much of a log `records` reads at a time.
+# Bytes of a log that `records` reads at a time.
 _READ_BYTES = 1 << 20
 
 
 class Appended(NamedTuple):
-    """Where a batch went. It counts when the ticket's pass is durable and the ticket carries no refusal."""
+    """Position of an appended batch. The append is durable when the ticket's pass is durable and the ticket has no
+    refusal."""
 
     base_offset: int
     ticket: Ticket
     append_time_ms: int = NO_TIMESTAMP
-    """The broker's time, where the records keep that. Of what was sent before: the latest time of its records."""
+    """The broker's time, if the records carry that. For a duplicate: the latest timestamp of its records."""
     joined: Ticket | None = None
-    """With which its stream became part of the transaction: without that the batch does not count either."""
+    """Ticket with which the stream was added to the transaction. If that is refused, the batch does not count
+    either."""
 
     @property
     def number(self) -> int:
-        """Of the pass that decides whether it counts."""
+        """Number of the pass that decides whether the append is durable."""
         return self.ticket.number if self.joined is None else max(self.ticket.number, self.joined.number)
 
     @property
@@ -51,7 +53,7 @@ class Appended(NamedTuple):
 
 
 class Stream:
-    """`end` (appended) >= `durable_end` (synced here) >= `readable_end` (what consumers may see)."""
+    """`end` (appended) >= `durable_end` (synced here) >= `readable_end` (visible to consumers)."""
 
     def __init__(
         self, id: StreamId, topic: str, log: PartitionLog, message_bytes: int, rules: BatchRules, damages: DamageReports
@@ -79,12 +81,12 @@ class Stream:
 
     @property
     def readable_end(self) -> int:
-        """With one replica, what is durable here may be read."""
+        """With one replica, all durable records may be read."""
         return self.log.durable_end
 
     @property
     def stable_end(self) -> int:
-        """Before it every transaction is decided."""
+        """Last stable offset: every transaction before it is decided."""
         first_unstable_offset = self.log.first_unstable_offset
         end = self.readable_end
         return end if first_unstable_offset is None else min(first_unstable_offset, end)
@@ -94,8 +96,8 @@ class Stream:
         return Appended(base_offset, self.log.append(batch, header, leader_epoch))
 
     def read(self, offset: int, max_bytes: int, limit: int | None = None, may_wait: bool = True) -> BatchSlice:
-        """Whole batches from the one that holds `offset` on, none beyond `limit`: one at least, if there is any.
-        ColdRead: they are on disk only, and the caller may not wait for them."""
+        """Returns whole batches, from the one that contains `offset` on, none beyond `limit`; at least one, if there is
+        any. Raises ColdRead for cold data if `may_wait` is False."""
         end = self.readable_end
         if not self.log.start <= offset <= end:
             raise OffsetOutOfRange(offset, self.log.start, end)
@@ -106,11 +108,11 @@ class Stream:
             raise
 
     def aborted(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
-        """The aborted transactions with records between `from_offset` and, exclusively, `to_offset`."""
+        """Aborted transactions with records between `from_offset` and, exclusively, `to_offset`."""
         return collect_aborted(self.log, from_offset, to_offset)
 
     def records(self, offset: int, max_expanded_bytes: int) -> Iterator[Record]:
-        """The readable records from `offset` on, whoever they were meant for; markers of transactions are left out."""
+        """Yields all readable records from `offset` on, without transaction markers."""
         while offset < self.readable_end:
             found = self.read(offset, _READ_BYTES)
             for part in found.parts:
@@ -123,13 +125,13 @@ class Stream:
     def find_time(
         self, timestamp_ms: int, max_expanded_bytes: int, limit: int | None = None
     ) -> OffsetAndTimestamp | None:
-        """The first record that is not older than `timestamp_ms`."""
+        """Returns the first record that is not older than `timestamp_ms`."""
         end = self.readable_end if limit is None else limit
         with self._reporting_damage():
             return find_time(self.log, timestamp_ms, end, max_expanded_bytes)
 
     def find_latest(self, max_expanded_bytes: int) -> OffsetAndTimestamp | None:
-        """The record with the largest timestamp; the lowest offset among equals."""
+        """Returns the record with the largest timestamp; the lowest offset among equals."""
         with self._reporting_damage():
             return find_latest(self.log, self.readable_end, max_expanded_bytes)
 
@@ -141,10 +143,10 @@ class Stream:
             self._damages.found(damage, remedy(damage.file))
             raise
 
-    # -- those who wait
+    # -- waiters
 
     def watch(self, callback: Callable[[], None]) -> Watch:
-        """Call back once, when `readable_end` has grown."""
+        """Calls back once, when `readable_end` has grown."""
         if self._waiters is None:
             self._waiters = Waiters()
         return self._waiters.watch(callback)

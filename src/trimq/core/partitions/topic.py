@@ -1,4 +1,4 @@
-"""One topic: its definition, and the streams that are open for it."""
+"""One topic: its definition and its open streams."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trimq.model import Layout, TopicName
 
 
 class TopicDefinition(msgspec.Struct, frozen=True):
-    """A topic as it is kept in the catalogue."""
+    """Topic as stored in the catalogue."""
 
     namespace: str
     name: str
@@ -26,8 +26,6 @@ class TopicDefinition(msgspec.Struct, frozen=True):
 
 
 class Topic:
-    """One topic and the streams that are open for it."""
-
     def __init__(self, id: UUID, definition: TopicDefinition, version: int) -> None:
         self.id = id
         self.name = TopicName(definition.namespace, definition.name)

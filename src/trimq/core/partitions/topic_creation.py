@@ -1,5 +1,6 @@
-"""Streams of topics that are about to be made or to grow: so many that they are opened a few in each turn of the loop.
-Nobody sees them before the topic takes them; what a crash leaves of them goes with the next start."""
+"""Staged topics: opens the streams of topics that are about to be created or grown, a few in each loop turn, since
+there may be many. The streams are invisible until the topic takes them; the next start removes those that a crash
+left."""
 
 from __future__ import annotations
 
@@ -17,11 +18,11 @@ from trimq.model import TopicName
 log = logging.getLogger(__name__)
 
 STREAMS_PER_TURN = 25
-"""So many are opened at once. Each takes about as long as a small request."""
+"""Streams opened in one loop turn. Each takes about as long as a small request."""
 
 
 class StagedTopic:
-    """`topic` is not the one that others see, but has its streams, and those that are made for it."""
+    """`topic` is invisible to others until it is taken. It has the existing streams and the new ones."""
 
     def __init__(self, topic: Topic, streams: int, begun_with: int = 0) -> None:
         self.topic = topic
@@ -46,8 +47,8 @@ class StagedTopic:
 
 
 class StagedTopicOpener:
-    """`open_streams(topic, count)` opens those of a topic that are missing. `discard` is for a draft that was not
-    taken."""
+    """`open_streams(topic, count)` opens the missing streams of a topic. `discard` is called with a staged topic that
+    was not taken."""
 
     def __init__(
         self,
@@ -61,7 +62,8 @@ class StagedTopicOpener:
         self._by_name: dict[TopicName, StagedTopic] = {}
 
     def blocks_creation(self, name: TopicName, streams: int, settings: TopicSettings) -> bool:
-        """Whether a topic of this name cannot be made now, because another is, or one like it that is not ready."""
+        """Returns whether a topic of this name cannot be created now, because a different one is staged, or an equal
+        one is not ready."""
         draft = self._by_name.get(name)
         if draft is None:
             return False
@@ -76,27 +78,28 @@ class StagedTopicOpener:
         return not (draft.is_ready and is_alike and draft.is_growth)
 
     def wait_until_done(self, names: Iterable[TopicName], callback: Callable[[], None]) -> bool:
-        """Call back when one of these names has no draft any more. False: none of them has one."""
+        """Calls back when the staged topic of one of these names is taken or dropped. Returns False if none is
+        staged."""
         draft = next((self._by_name[name] for name in names if name in self._by_name), None)
         if draft is not None:
             draft.waiters.append(callback)
         return draft is not None
 
     def take(self, name: TopicName) -> StagedTopic | None:
-        """The streams are somebody's now. To be called where nothing is blocked."""
+        """Hands a staged topic with its streams to the caller, which has checked that nothing is blocked."""
         draft = self._by_name.pop(name, None)
         if draft is not None:
             self._notify_waiters(draft)
         return draft
 
     def _notify_waiters(self, draft: StagedTopic) -> None:
-        """Not now: whoever takes it has yet to make its topic."""
+        """Calls the waiters in the next loop turn: the caller of `take` has yet to create the topic."""
         for callback in draft.waiters:
             self._call_soon(callback)
 
     def open(self, drafts: Sequence[StagedTopic], done: Callable[[], None]) -> None:
-        """Call `done` when all are ready: what is not taken in it is discarded. A draft of a name that has one is left
-        out, as is one whose streams cannot be opened."""
+        """Calls `done` when all are ready; staged topics that `done` does not take are discarded. Skips a topic if one
+        of its name is staged already, or if its streams cannot be opened."""
         begun = [draft for draft in drafts if self._by_name.setdefault(draft.topic.name, draft) is draft]
         self._open_next(deque(begun), begun, done)
 
@@ -110,12 +113,12 @@ class StagedTopicOpener:
         try:
             done()
         except Exception:
-            log.exception("what was to follow the opening of streams failed")  # which the others must not pay for
+            log.exception("topic creation: callback failed after the streams were opened")  # drop drafts anyway
         for draft in drafts:
             self._drop(draft)
 
     def _open_some(self, left: deque[StagedTopic], most: int) -> int:
-        """Of the first draft. How many were opened."""
+        """Opens at most `most` streams of the first staged topic. Returns how many were opened."""
         draft = left[0]
         before = len(draft.topic.streams)
         end = min(before + most, draft.streams)
@@ -123,7 +126,7 @@ class StagedTopicOpener:
             self._open_streams(draft.topic, end)
         except Refusal:
             left.popleft()
-            self._drop(draft)  # whoever wants it is refused when it comes to it
+            self._drop(draft)  # `create` or `grow` raises the refusal to its caller
             return most
         if end == draft.streams:
             draft.is_ready = True

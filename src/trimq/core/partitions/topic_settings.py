@@ -1,4 +1,4 @@
-"""What may be set for one topic, in neutral words, with the broker's values as defaults. Pure."""
+"""Settings of one topic under neutral names, with the broker's values as defaults. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NUMBER = re.compile(r"-?\d{1,19}")
 APPENDED, CREATED = "appended", "created"
 AS_SENT = "producer"
 _CODECS = {"none": Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
-_LEVELS = {"gzip": -1, "lz4": 9, "zstd": 3}  # as Kafka has them; snappy knows none
+_LEVELS = {"gzip": -1, "lz4": 9, "zstd": 3}  # Kafka's defaults; snappy has no levels
 
 
 def _check_whole(name: str, value: str, least: int = 0, most: int = NO_LIMIT) -> None:
@@ -36,26 +36,26 @@ def _check_share(name: str, value: str) -> None:
         number = float(value)
     except ValueError:
         raise InvalidSetting(name, f"{value[:40]!r} is not a number") from None
-    if not 0 <= number <= 1:  # nor is it when it is not a number at all
+    if not 0 <= number <= 1:  # also true of NaN
         raise InvalidSetting(name, f"{value} is not between 0 and 1")
 
 
 def _check_choice(name: str, value: str, words: tuple[str, ...]) -> None:
     if value not in words:
-        raise InvalidSetting(name, f"{value[:40]!r} is none of {', '.join(words)}")
+        raise InvalidSetting(name, f"{value[:40]!r} is not one of {', '.join(words)}")
 
 
 def _check_cleanup(name: str, value: str) -> None:
-    """Any of the two, both, or none of them: then everything is kept."""
+    """Accepts compact, delete, both, or neither: then everything is kept."""
     words = value.split(",") if value else []
     if len(set(words)) != len(words) or not {"compact", "delete"}.issuperset(words):
-        raise InvalidSetting(name, f"{value[:40]!r} is not made of compact and delete, each at most once")
+        raise InvalidSetting(name, f"{value[:40]!r} is not a list of compact and delete, each at most once")
 
 
 def _check_gzip_level(name: str, value: str) -> None:
     _check_whole(name, value, -1, 9)
     if value == "0":
-        raise InvalidSetting(name, "0 does not compress: -1 (the default) or 1 to 9")
+        raise InvalidSetting(name, "0 does not compress: use -1 (the default) or 1 to 9")
 
 
 _CHECKS: dict[str, Callable[[str, str], None]] = {
@@ -78,7 +78,7 @@ _CHECKS: dict[str, Callable[[str, str], None]] = {
     "gzip_level": _check_gzip_level,
     "lz4_level": partial(_check_whole, least=1, most=17),
     "zstd_level": partial(_check_whole, least=-131_072, most=22),
-    # With one replica the next two are always kept: no more replicas can be asked for, none can be behind.
+    # With one replica the next two always hold: no more replicas can be required, none can lag behind.
     "min_synced_replicas": partial(_check_whole, least=1, most=_INT32),
     "unclean_election": partial(_check_choice, words=("true", "false")),
     "sync_every_records": partial(_check_whole, least=1),
@@ -87,23 +87,24 @@ _CHECKS: dict[str, Callable[[str, str], None]] = {
 
 
 def check_topic_settings(given: TopicSettings, broker: Settings) -> None:
-    """Refuse what is unknown or out of range: nothing is stored that is not enforced."""
+    """Raises InvalidSetting for an unknown name or a value out of range: no setting is stored that is not enforced."""
     for name, value in given.items():
         check = _CHECKS.get(name)
         if check is None:
-            raise InvalidSetting(name, "there is no such topic setting")
+            raise InvalidSetting(name, "unknown topic setting")
         check(name, value)
     if int(given.get("max_compaction_lag_ms", NO_LIMIT)) < int(given.get("min_compaction_lag_ms", 0)):
-        raise InvalidSetting("max_compaction_lag_ms", "it is below min_compaction_lag_ms")
+        raise InvalidSetting("max_compaction_lag_ms", "must not be below min_compaction_lag_ms")
     check_sync(given, broker)
 
 
 def check_sync(given: TopicSettings, broker: Settings) -> None:
-    """With flush = sync every acknowledged write is on disk, which is more than a topic can ask for."""
+    """Raises InvalidSetting if the topic asks for syncs that the broker does not give. With flush = sync every
+    acknowledged write is on disk, which is more than a topic can ask for."""
     if broker.flush == "sync":
         return
     if int(given.get("sync_every_records", NO_LIMIT)) < NO_LIMIT:
-        reason = "the broker runs with flush = async, which acknowledges before it syncs; flush = sync gives this"
+        reason = "the broker runs with flush = async, which acknowledges before it syncs; set flush = sync"
         raise InvalidSetting("sync_every_records", reason)
     if int(given.get("sync_every_ms", NO_LIMIT)) < broker.flush_interval_ms:
         reason = f"the broker runs with flush = async and syncs every {broker.flush_interval_ms} ms"
@@ -111,7 +112,7 @@ def check_sync(given: TopicSettings, broker: Settings) -> None:
 
 
 def log_settings(given: TopicSettings, broker: Settings) -> LogSettings:
-    """The settings of a partition log: the topic's own, else the broker's."""
+    """Returns the settings of a partition log: the topic's own, else the broker's."""
 
     def whole(name: str, default: int) -> int:
         return int(given[name]) if name in given else default
@@ -138,12 +139,12 @@ def log_settings(given: TopicSettings, broker: Settings) -> LogSettings:
 
 
 def needs_keys(given: TopicSettings) -> bool:
-    """Whether the topic is compacted, which takes a key in every record."""
+    """Returns whether the topic is compacted, which requires a key in every record."""
     return "compact" in given.get("cleanup", "delete")
 
 
 def is_retention_enabled(given: TopicSettings) -> bool:
-    """Whether the oldest records may go."""
+    """Returns whether the oldest records may be deleted."""
     return "delete" in given.get("cleanup", "delete")
 
 
@@ -152,7 +153,7 @@ def message_limit(given: TopicSettings, broker: Settings) -> int:
 
 
 def stream_rules(given: TopicSettings) -> BatchRules:
-    """What the topic's streams take, and what they make of it."""
+    """Returns the rules by which the topic's streams check and rewrite batches."""
     compression = given.get("compression", AS_SENT)
     level = int(given.get(f"{compression}_level", _LEVELS.get(compression, -1)))
     return BatchRules(

@@ -1,4 +1,5 @@
-"""Topics and their streams: create, delete, grow, describe. Definitions live in the catalogue, bytes in the store."""
+"""Topics and their streams: create, delete, grow, describe. Definitions are stored in the catalogue, records in the
+partition store."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ __all__ = ["Topic", "TopicDefinition", "Topics"]
 log = logging.getLogger(__name__)
 
 _KIND = "topic"
-# The folders of so many streams are taken away in one turn of the loop, so that others have theirs.
+# Stream folders deleted in one loop turn, so that other work does not wait.
 _REMOVED_PER_TURN = 50
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
@@ -76,12 +77,12 @@ class Topics:
         self._by_id: dict[UUID, Topic] = {}
         self._deleting: dict[UUID, Topic] = {}
         self._staged = StagedTopicOpener(partial(self._open_streams, is_new=True), self._discard, passes.call_soon)
-        self._refused: dict[UUID, TopicName] = {}  # whose new folders are still in the way
+        self._refused: dict[UUID, TopicName] = {}  # topics with new folders that are not deleted yet
         self._deleted_listeners: list[Callable[[UUID], object]] = []
         self.other_home: Callable[[TopicName], Layout | None] = lambda name: None
-        """Whether the name is taken by what is kept in another home."""
+        """Returns the layout of a queue of this name, or None: names are unique across layouts."""
         self.commit_log_home: Callable[[TopicName], Layout | None] = lambda name: None
-        """The same of topics whose streams share one log."""
+        """Same as `other_home`, for topics on the commit log."""
         catalogue.watch(_KIND, self._definition_changed)
 
     def __iter__(self) -> Iterator[Topic]:
@@ -94,7 +95,8 @@ class Topics:
         return self._by_name.get(name)
 
     def get(self, name: TopicName, home: Layout | None = None) -> Topic:
-        """The topic, or a refusal: unknown, or kept in another home than the caller can serve."""
+        """Returns the topic. Raises UnknownTopic, or OtherHome if its layout is not `home`, the only one that the
+        caller can serve."""
         topic = self._by_name.get(name)
         if topic is None:
             raise UnknownTopic(str(name))
@@ -109,14 +111,14 @@ class Topics:
         return topic
 
     def streams(self) -> Iterator[Stream]:
-        """Of every topic."""
+        """Streams of every topic."""
         return (stream for topic in self for stream in topic.streams)
 
     def find_stream(self, id: StreamId) -> Stream | None:
         topic = self._by_id.get(id.topic)
         return topic.streams[id.number] if topic is not None and id.number < len(topic.streams) else None
 
-    # -- changes: seen at once, acknowledged when the ticket's pass is durable, taken back when it is refused
+    # -- changes: visible at once, acknowledged when the ticket's pass is durable, rolled back when it is refused
 
     def create(self, name: TopicName, home: Layout, streams: int, settings: TopicSettings) -> tuple[Topic, Ticket]:
         id = self.check_new(name, streams, settings)
@@ -132,9 +134,9 @@ class Topics:
         return Topic(id, TopicDefinition(name.namespace, name.name, home.value, 0, self._now_ms(), dict(settings)), 0)
 
     def prepare(self, wanted: Iterable[tuple[TopicName, int, TopicSettings]], done: Callable[[], None]) -> None:
-        """Open the many streams of topics that are about to be created, a few in each turn of the loop, then call
-        `done`, in which `create` finds them. What cannot be is left to be refused there. If somebody else is making one
-        of them, that comes first."""
+        """Opens the many streams of topics that are about to be created, a few in each loop turn, then calls `done`, in
+        which `create` finds them. Skips invalid topics: `create` refuses them. Waits first if another request is
+        creating one of them."""
         wanted = list(wanted)
         if self._staged.wait_until_done([name for name, _, _ in wanted], partial(self.prepare, wanted, done)):
             return
@@ -148,14 +150,14 @@ class Topics:
         self._staged.open(drafts, done)
 
     def prepare_growth(self, wanted: Iterable[tuple[Topic, int]], done: Callable[[], None]) -> None:
-        """As `prepare`, for `grow`."""
+        """Same as `prepare`, for `grow`."""
         self._staged.open([StagedTopic.for_growth(topic, streams) for topic, streams in wanted], done)
 
     def check_new(self, name: TopicName, streams: int, settings: TopicSettings) -> UUID:
-        """Refuse what `create` would refuse. The id for the topic."""
+        """Raises the refusal that `create` would raise. Returns the id for the topic."""
         self.check_name(name.name)
         if name.namespace != DEFAULT_NAMESPACE:
-            raise InvalidName(str(name), "the folders of topics are named without a namespace")
+            raise InvalidName(str(name), "topics on partition logs exist in the default namespace only")
         if not 1 <= streams <= self._settings.limits.streams_per_topic:
             raise InvalidCount(f"a topic has 1 to {self._settings.limits.streams_per_topic} streams, not {streams}")
         self.check_settings(settings)
@@ -166,7 +168,7 @@ class Topics:
         if any(topic.name == name for topic in self._deleting.values()):
             raise Busy(f"topic {name} is being deleted")
         if name in self._refused.values():
-            raise Busy(f"topic {name} could not be created a moment ago")
+            raise Busy(f"topic {name} is being cleaned up after a failed creation")
         if self._staged.blocks_creation(name, streams, settings):
             raise Busy(f"topic {name} is being created")
         return self._new_id()
@@ -176,12 +178,12 @@ class Topics:
         if len(name) > limit:
             raise NameTooLong(len(name), limit)
         if not _LEGAL.fullmatch(name):
-            raise InvalidName(name, "a topic's name has letters, digits, '.', '_' and '-' only")
+            raise InvalidName(name, "a topic name may have only letters, digits, '.', '_' and '-'")
         if name in (".", ".."):
-            raise InvalidName(name, "it means a folder")
+            raise InvalidName(name, "it is reserved by the file system")
 
     def grow(self, topic: Topic, streams: int) -> Ticket:
-        """Add streams. Existing ones keep their records and numbers."""
+        """Adds streams. Existing streams keep their records and numbers."""
         self._require_known(topic)
         self.check_growth(topic, streams)
         draft = self._staged.take(topic.name)
@@ -191,18 +193,18 @@ class Topics:
         return ticket
 
     def check_growth(self, topic: Topic, streams: int) -> None:
-        """Refuse what `grow` would refuse."""
+        """Raises the refusal that `grow` would raise."""
         if streams <= len(topic.streams):
-            raise InvalidCount(f"topic {topic.name} has {len(topic.streams)} streams already and cannot have {streams}")
+            raise InvalidCount(f"topic {topic.name} has {len(topic.streams)} streams and cannot grow to {streams}")
         if streams > self._settings.limits.streams_per_topic:
             raise InvalidCount(f"a topic has at most {self._settings.limits.streams_per_topic} streams")
         if topic.id in self._refused:
-            raise Busy(f"topic {topic.name} could not be given more streams a moment ago")
+            raise Busy(f"topic {topic.name} is being cleaned up after failing to grow")
         if self._staged.blocks_growth(topic, streams):
-            raise Busy(f"topic {topic.name} is being given more streams")
+            raise Busy(f"topic {topic.name} is being grown")
 
     def _add_streams(self, topic: Topic, count: int) -> list[Stream]:
-        """All of them, or none and a refusal."""
+        """Opens all of the new streams, or none of them and raises a refusal."""
         before = len(topic.streams)
         try:
             self._open_streams(topic, count, is_new=True)
@@ -215,15 +217,15 @@ class Topics:
 
     def _take_streams(self, topic: Topic, draft: StagedTopic) -> list[Stream]:
         topic.streams += draft.new_streams
-        self._apply_settings(topic, topic.settings)  # they may have changed since these were opened
+        self._apply_settings(topic, topic.settings)  # they may have changed since the streams were opened
         return draft.new_streams
 
     def _discard(self, draft: StagedTopic) -> None:
-        """It was not taken."""
+        """Removes the streams of a staged topic that was not taken."""
         self._store.remove(draft.topic.id, [stream.log for stream in draft.new_streams])
 
     def _confirm_streams(self, topic: Topic, new_streams: list[Stream], ticket: Ticket) -> None:
-        """When the ticket says so, they stay or go."""
+        """Keeps the new streams if the ticket's pass is durable, removes them if it is refused."""
         logs = [stream.log for stream in new_streams]
         self._passes.on_durable(ticket, lambda done: self._take_back(topic, logs) if done.refusal else None)
         self._passes.on_synced(
@@ -235,13 +237,14 @@ class Topics:
         self._store.remove(topic.id, logs)
 
     def _require_known(self, topic: Topic) -> None:
-        """Refuse what is asked of a topic that has been deleted meanwhile."""
+        """Raises UnknownTopic if the topic was deleted meanwhile."""
         if self._by_id.get(topic.id) is not topic:
             raise UnknownTopic(str(topic.name))
 
     def _definition_changed(self, key: str, found: Stored | None) -> None:
-        """When a pass is refused, go back to what the catalogue says: at once, for what is appended to a topic that
-        nobody will know after a restart would be acknowledged. Our own changes are newer than what we know."""
+        """Rolls a topic back to its definition in the catalogue when a pass was refused. This happens at once:
+        otherwise appends to a topic that is unknown after a restart would be acknowledged. Ignores our own changes,
+        which are newer than the known version."""
         id = UUID(key)
         topic = self._by_id.get(id) or self._deleting.get(id)
         if topic is None or (found is not None and found.version >= topic.version):
@@ -259,7 +262,7 @@ class Topics:
         self._remember(topic)
 
     def check_settings(self, settings: TopicSettings) -> None:
-        """Refuse what `change_settings` would refuse."""
+        """Raises the refusal that `change_settings` would raise."""
         check_topic_settings(settings, self._settings)
 
     def change_settings(self, topic: Topic, settings: TopicSettings) -> Ticket:
@@ -276,10 +279,10 @@ class Topics:
             stream.rules = stream_rules(settings)
 
     def delete(self, topic: Topic) -> Ticket:
-        """Forget the topic at once; its files go, and its name is free, when that is on disk."""
+        """Hides the topic at once. Its files are deleted, and its name is free, when the deletion is on disk."""
         self._require_known(topic)
         marked = msgspec.structs.replace(topic.definition(), deleted=True)
-        # The mark outlives a crash in the middle of the removal, which is then finished at the next start.
+        # The mark survives a crash during the removal; the next start then finishes it.
         ticket = self._save(topic, marked)
         self._forget(topic)
         self._deleting[topic.id] = topic
@@ -304,7 +307,7 @@ class Topics:
             listener(topic.id)
 
     def _unmark(self, ids: Iterable[UUID]) -> None:
-        """Their folders cannot come back: nothing has to be known of them any more."""
+        """Deletes the definitions of deleted topics: their folders cannot reappear, so the mark is no longer needed."""
         for id in ids:
             found = self._catalogue.get(_KIND, str(id))
             if found is not None:
@@ -321,13 +324,14 @@ class Topics:
             topic.version = found.version
 
     def on_deleted(self, listener: Callable[[UUID], object]) -> None:
-        """Call `listener` when a topic is gone for good: what others keep of it may go too."""
+        """Calls `listener` when a topic is deleted for good, so that others delete their data about it."""
         self._deleted_listeners.append(listener)
 
     # -- opening
 
     def open(self) -> None:
-        """Finish removals, open every topic of the catalogue, and adopt partition folders that were put here."""
+        """Finishes interrupted deletions, opens every topic of the catalogue, and adopts partition folders copied from
+        elsewhere."""
         definitions = {
             UUID(key): (msgspec.convert(found.value, TopicDefinition), found.version)
             for key, found in self._catalogue.all(_KIND)
@@ -348,7 +352,7 @@ class Topics:
         try:
             check_sync(topic.settings, self._settings)
         except InvalidSetting as refusal:
-            raise StartupError(f"topic {topic.name} cannot be served as it was asked for: {refusal}") from None
+            raise StartupError(f"topic {topic.name} cannot be opened: {refusal}") from None
 
     def _adopt(self) -> None:
         known = {topic.name.name for topic in self}
@@ -356,9 +360,9 @@ class Topics:
             try:
                 self.check_new(TopicName(DEFAULT_NAMESPACE, name), streams, {})
             except Refusal as refusal:
-                log.warning("the folders of topic %s are not adopted: %s", name, refusal)
+                log.warning("topic %s: partition folders not adopted (%s)", name, refusal)
                 continue
-            log.info("adopting the folders of topic %s with %d partitions", name, streams)
+            log.info("topic %s: adopting %d partition folders", name, streams)
             definition = TopicDefinition(DEFAULT_NAMESPACE, name, Layout.PARTITION_LOG.value, 0, self._now_ms())
             is_free = id not in self._by_id and self._catalogue.get(_KIND, str(id)) is None
             topic = Topic(id if is_free else self._new_id(), definition, 0)
@@ -367,7 +371,8 @@ class Topics:
             self._define_adopted(topic)
 
     def _define_adopted(self, topic: Topic) -> None:
-        """Only when all of its logs have a checkpoint on disk: until then a crash must find strangers again."""
+        """Defines an adopted topic only when all of its logs have a checkpoint on disk: after an earlier crash its
+        folders must be adopted again."""
 
         def define() -> None:
             if self._by_id.get(topic.id) is topic and not any(stream.log.needs_checkpoint for stream in topic.streams):

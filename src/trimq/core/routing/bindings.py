@@ -1,5 +1,5 @@
-"""What leads from an exchange to queues and other exchanges. Each kind of exchange has its own way to match; none knows
-what a message is beyond its key and headers."""
+"""Bindings from an exchange to queues and other exchanges, with one matcher per exchange type. Knows no more of a
+message than its key and headers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trimq.formats.amqp_content.property_list import read_property
 
 
 class MessageHeaders(dict[str, Value]):
-    """The headers of a message, and its other properties for those who ask: `header` is the list of all, raw."""
+    """Headers of a message, with access to its other properties. `header` is the raw list of all properties."""
 
     def __init__(self, headers: Mapping[str, Value], header: bytes) -> None:
         super().__init__(headers)
@@ -26,7 +26,7 @@ class MessageHeaders(dict[str, Value]):
 
 
 ReadHeaders = Callable[[], MessageHeaders]
-"""Reads the headers of a message, which most exchanges do not ask for."""
+"""Reads the headers of a message. Most exchanges do not need them."""
 
 
 class Destination(NamedTuple):
@@ -61,7 +61,7 @@ class Matcher(Protocol):
     looks_at_headers: bool
 
     def check(self, binding: Binding) -> None:
-        """Refuse a binding that cannot be one of this kind."""
+        """Raises a refusal if the binding is invalid for this exchange type."""
 
     def add(self, binding: Binding) -> None: ...
 
@@ -71,7 +71,7 @@ class Matcher(Protocol):
 
 
 class DirectMatcher:
-    """The binding's key is the message's."""
+    """Matches bindings with the same key as the message."""
 
     looks_at_headers = False
 
@@ -94,7 +94,7 @@ class DirectMatcher:
 
 
 class FanoutMatcher:
-    """Every binding."""
+    """Matches every binding."""
 
     looks_at_headers = False
 
@@ -114,7 +114,7 @@ class FanoutMatcher:
 
 
 class TopicMatcher:
-    """The binding's key is a pattern."""
+    """Matches the message's key against binding keys, which are patterns."""
 
     looks_at_headers = False
 
@@ -134,7 +134,7 @@ class TopicMatcher:
 
 
 class HeadersMatcher:
-    """The binding's arguments are held against the message's headers."""
+    """Matches the message's headers against the arguments of bindings."""
 
     looks_at_headers = True
 
@@ -159,8 +159,8 @@ _HASHED_PROPERTIES = ("correlation_id", "message_id", "timestamp")
 
 
 class ConsistentHashMatcher:
-    """One of the bindings, whose keys are their weights: by the message's key, or by the header or the property that is
-    named."""
+    """Selects one binding by a hash of the message's key, or of a given header or property. The binding keys are
+    weights."""
 
     def __init__(self, arguments: Mapping[str, Value]) -> None:
         self._header = arguments.get(_HASH_HEADER)
@@ -207,7 +207,8 @@ DELAYED = "x-delayed-message"
 
 
 def make_matcher(kind: str, arguments: Mapping[str, Value]) -> Matcher:
-    """A delayed exchange matches as the kind that its argument names."""
+    """Returns the matcher of an exchange type. A delayed exchange matches as the type in its x-delayed-type
+    argument."""
     if kind == DELAYED:
         inner = arguments.get("x-delayed-type")
         kind = inner if isinstance(inner, str) else ""

@@ -1,4 +1,5 @@
-"""Spreads keys over destinations by weight, so that most stay where they are when a destination comes or goes."""
+"""Consistent hashing: distributes keys over destinations by weight. Most keys keep their destination when another one
+is added or removed."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ class HashRing(Generic[T]):
         self._owners: dict[str, T] = {}
 
     def add(self, name: str, weight: int, value: T) -> None:
-        """`name` must be this binding's alone: its places on the ring follow from it."""
+        """`name` must be unique to this binding: it determines the positions on the ring."""
         self._owners[name] = value
         points = range(weight * _POINTS_PER_WEIGHT)
         self._points = sorted(self._points + [(_ring_position(f"{number}/{name}"), name) for number in points])
@@ -32,7 +33,7 @@ class HashRing(Generic[T]):
             self._points = [point for point in self._points if point[1] != name]
 
     def find(self, key: str) -> T | None:
-        """Who has this key. None: there is nobody."""
+        """Returns the destination of a key, or None if the ring is empty."""
         if not self._points:
             return None
         at = bisect(self._points, (_ring_position(key), "")) % len(self._points)

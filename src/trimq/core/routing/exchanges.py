@@ -1,5 +1,5 @@
-"""Exchanges and their bindings: declared, bound, unbound, deleted. Durable ones live in the catalogue, the others in
-memory. Knows queues by their names alone."""
+"""Exchanges and their bindings: declare, bind, unbind, delete. Durable ones are stored in the catalogue, transient ones
+in memory. Knows queues by name only."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ class Exchange:
 
 
 class Exchanges:
-    """`is_durable_queue(namespace, name)` says whether a binding to that queue may outlive a restart; None: there is no
-    such queue."""
+    """`is_durable_queue(namespace, name)` returns whether a binding to that queue may survive a restart, or None if
+    there is no such queue."""
 
     def __init__(self, catalogue: Catalogue, is_durable_queue: Callable[[str, str], bool | None]) -> None:
         self._catalogue = catalogue
@@ -83,9 +83,9 @@ class Exchanges:
         self._bindings_by_destination: dict[tuple[str, Destination], dict[BindingIdentity, Binding]] = {}
         self._namespaces: set[str] = set()
         self.changed: Callable[[], None] = lambda: None
-        """Called when routes are no longer what they were."""
+        """Called when routes may have changed."""
         self.on_added: Callable[[Exchange], None] = lambda exchange: None
-        """Called for each that is new, before anything is routed through it."""
+        """Called for each new exchange, before any message is routed through it."""
         self.deleted: Callable[[Exchange], None] = lambda exchange: None
         catalogue.watch(_EXCHANGE, self._on_exchange_reverted)
         catalogue.watch(_BINDING, self._on_binding_reverted)
@@ -99,7 +99,7 @@ class Exchanges:
     def __iter__(self) -> Iterator[Exchange]:
         return iter(list(self._exchanges.values()))
 
-    # -- looking
+    # -- lookup
 
     def has_binding(self, namespace: str, binding: Binding) -> bool:
         source = self.find(namespace, binding.source)
@@ -128,13 +128,13 @@ class Exchanges:
     # -- exchanges
 
     def check_declaration(self, name: str, kind: str, arguments: FieldTable) -> None:
-        """Refuse what is wrong whoever asks."""
+        """Raises the refusals that do not depend on the caller."""
         make_matcher(kind, arguments)
         if name == DEFAULT:
             raise DefaultExchange
 
     def check_deletion(self, namespace: str, name: str) -> None:
-        """As `check_declaration`."""
+        """Same as `check_declaration`, for a deletion."""
         if name == DEFAULT:
             raise DefaultExchange
         if name in _PREDECLARED:
@@ -150,7 +150,7 @@ class Exchanges:
         is_internal: bool,
         arguments: FieldTable,
     ) -> Ticket | None:
-        """None: it is there already and is durable, or need not outlive a restart."""
+        """Returns None if the exchange exists already and is durable, or if it is transient."""
         self.check_declaration(name, kind, arguments)
         definition = ExchangeDefinition(
             namespace, name, kind, is_durable, is_auto_delete, is_internal, write_table(arguments)
@@ -170,7 +170,7 @@ class Exchanges:
         return self._catalogue.put(_EXCHANGE, _key(namespace, name), msgspec.to_builtins(definition), None)
 
     def delete(self, namespace: str, name: str, if_unused: bool) -> Ticket | None:
-        """With all its bindings. None: it is not there, or was never on disk."""
+        """Deletes an exchange and all its bindings. Returns None if it does not exist or is transient."""
         self.check_deletion(namespace, name)
         found = self.find(namespace, name)
         if found is None:
@@ -189,7 +189,7 @@ class Exchanges:
         return self._delete_definition(_EXCHANGE, _key(exchange.namespace, exchange.name)) or ticket
 
     def delete_all(self, namespace: str) -> None:
-        """The namespace goes."""
+        """Deletes all exchanges of a namespace that is being deleted."""
         for exchange in self:
             if exchange.namespace == namespace and self._exchanges.get((namespace, exchange.name)) is exchange:
                 self._delete(exchange)
@@ -204,13 +204,13 @@ class Exchanges:
     # -- bindings
 
     def check_binding(self, binding: Binding) -> None:
-        """As `check_declaration`."""
+        """Same as `check_declaration`, for a binding."""
         if binding.source == DEFAULT or (binding.destination == DEFAULT and not binding.to_queue):
             raise DefaultExchange
 
     def bind(self, namespace: str, binding: Binding) -> Ticket | None:
-        """None: it is there already and is durable, or need not outlive a restart. That its queue exists was seen
-        to."""
+        """Returns None if the binding exists already and is durable, or if it is transient. The caller has checked that
+        the queue exists."""
         source = self._bindable(namespace, binding)
         if binding.identity in source.bindings:
             return self._catalogue.pending(_BINDING, _binding_key(namespace, binding))
@@ -229,7 +229,7 @@ class Exchanges:
         return self._catalogue.put(_BINDING, _binding_key(namespace, binding), msgspec.to_builtins(stored), None)
 
     def unbind(self, namespace: str, binding: Binding) -> Ticket | None:
-        """One that is not there, or whose ends are not, is no mistake."""
+        """Removes a binding. A binding, exchange or queue that does not exist is not an error."""
         self.check_binding(binding)
         source = self.find(namespace, binding.source)
         if source is None or binding.identity not in source.bindings:
@@ -238,7 +238,7 @@ class Exchanges:
         return self._delete_if_last(source) or ticket
 
     def unbind_queue(self, namespace: str, name: str) -> Ticket | None:
-        """The queue is gone."""
+        """Removes all bindings of a deleted queue."""
         return self._unbind_destination(namespace, Destination(True, name))
 
     def bindings_of(self, namespace: str, queue: str) -> list[Binding]:
@@ -297,7 +297,7 @@ class Exchanges:
         stored = self._catalogue.get(kind, key)
         return None if stored is None else self._catalogue.delete(kind, key, stored.version)
 
-    # -- what the catalogue tells: only a refused pass makes it differ from what is known here
+    # -- changes of the catalogue: only a refused pass makes it differ from the state here
 
     def _on_exchange_reverted(self, key: str, stored: StoredDefinition | None) -> None:
         namespace, name = msgspec.json.decode(key, type=tuple[str, str])

@@ -1,4 +1,4 @@
-"""How the headers of a message match the arguments of bindings. Pure: tables in, yes or no out."""
+"""Matching of message headers against the arguments of bindings. Pure: tables in, yes or no out."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def check_arguments(arguments: Mapping[str, Value]) -> None:
 
 
 class HeaderMatchRule(NamedTuple):
-    """What a binding asks of headers."""
+    """Headers that a binding requires."""
 
     pairs: tuple[tuple[str, Value], ...]
     is_any: bool
@@ -32,7 +32,8 @@ class HeaderMatchRule(NamedTuple):
 
 
 def read_match_rule(arguments: Mapping[str, Value]) -> HeaderMatchRule:
-    """Without x-match all must match. A void argument matches any value of that header."""
+    """Parses the arguments of a binding. Without x-match, all headers must match. A void argument matches any value of
+    that header."""
     way = arguments.get(_MATCH, "all")
     with_x = way in ("all-with-x", "any-with-x")
     pairs = tuple(
@@ -49,7 +50,7 @@ _IndexKey = tuple[Hashable, ...]
 
 
 class HeaderIndex(Generic[Id]):
-    """Finds those of many bindings that match, looking only at those that have something in common with the headers."""
+    """Index of bindings: finds the matching ones by checking only those that share a header with the message."""
 
     def __init__(self) -> None:
         self._wanted: dict[Id, tuple[int, HeaderMatchRule, tuple[_IndexKey, ...]]] = {}
@@ -64,7 +65,7 @@ class HeaderIndex(Generic[Id]):
         self.remove(id)
         wanted = read_match_rule(arguments)
         index_keys = [_index_key(name, value) for name, value in wanted.pairs]
-        if not wanted.is_any and index_keys:  # all must match: the rarest will do
+        if not wanted.is_any and index_keys:  # all must match: the rarest suffices
             index_keys = [min(index_keys, key=lambda index_key: len(self._by_index_key.get(index_key, ())))]
         self._added += 1
         self._wanted[id] = (self._added, wanted, tuple(index_keys))
@@ -83,7 +84,7 @@ class HeaderIndex(Generic[Id]):
                 self._by_index_key.pop(index_key, None)
 
     def match(self, headers: Mapping[str, Value]) -> list[Id]:
-        """In the order in which they were added."""
+        """Returns the matching ids in the order in which they were added."""
         found = dict(self._always)
         for name, value in headers.items():
             for index_key in {(name,), _index_key(name, value)}:
@@ -94,7 +95,7 @@ class HeaderIndex(Generic[Id]):
 
 
 def _index_key(name: str, value: Value) -> _IndexKey:
-    """What equal values of a header have in common. Of those that cannot be hashed, and of a void one, the name."""
+    """Returns a key that equal values of a header share. For void and unhashable values, it is the name alone."""
     if value is None:
         return (name,)
     kind = "bool" if isinstance(value, bool) else "float" if isinstance(value, float) else ""
@@ -112,4 +113,4 @@ def _is_equal(wanted: Value, found: Value) -> bool:
         return wanted is found
     if isinstance(wanted, float) or isinstance(found, float):
         return isinstance(wanted, float) and isinstance(found, float) and wanted == found
-    return wanted == found  # numbers of every width alike
+    return wanted == found  # integers of all widths compare equal

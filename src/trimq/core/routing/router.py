@@ -1,5 +1,5 @@
-"""From an exchange and a key to the names of queues: through bindings, other exchanges and alternates, each queue once.
-Knows exchanges; neither queues nor messages beyond their key and headers."""
+"""Router from an exchange and a key to queue names: through bindings, other exchanges and alternate exchanges, each
+queue once. Knows exchanges, but no queues, and of a message only its key and headers."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Router:
         exchanges.changed = self._routes.clear
 
     def forget(self) -> None:
-        """Something that routes depend on has changed."""
+        """Clears the cached routes after a change that they depend on."""
         self._routes.clear()
 
     def known(self, namespace: str, exchange: str, key: str) -> Route | None:
-        """What `route` found before for one key, if it did not depend on the headers."""
+        """Returns the cached route of one key. Routes that depend on headers are not cached."""
         return self._routes.get((namespace, exchange, key))
 
     def route(
@@ -37,8 +37,8 @@ class Router:
         headers: ReadHeaders,
         delayed_exchanges: list[Exchange] | None = None,
     ) -> Route:
-        """The names of the queues, in the order in which they were found. `delayed_exchanges`: the message asks for a
-        delay, and does not go through exchanges that keep it back; those that it comes to are put there."""
+        """Returns the names of the queues, in the order in which they were found. Pass `delayed_exchanges` if the
+        message asks for a delay: delayed exchanges are then appended to that list instead of being routed through."""
         walk = _RouteSearch(self._exchanges, keys, headers, delayed_exchanges)
         walk.visit(exchange)
         found = tuple(walk.queues)
@@ -62,7 +62,7 @@ class _RouteSearch:
         self.looked_at_headers = False
 
     def visit(self, first: Exchange) -> None:
-        """Without recursion: a chain of exchanges may be long, or a circle."""
+        """Works without recursion: a chain of exchanges may be long or circular."""
         waiting = [first]
         while waiting:
             exchange = waiting.pop()
@@ -70,7 +70,7 @@ class _RouteSearch:
                 continue
             self._visited.add(exchange.name)
             if exchange.is_delayed:
-                self.looked_at_headers = True  # another message may ask for what this one does not
+                self.looked_at_headers = True  # depends on the delay header: do not cache
                 if self._delaying is not None:
                     self._delaying.append(exchange)
                     continue
@@ -81,7 +81,7 @@ class _RouteSearch:
 
     def _match(self, exchange: Exchange) -> tuple[list[Exchange], bool]:
         if exchange.name == DEFAULT:
-            self.queues.update(dict.fromkeys(self._keys))  # every queue is bound to it by its name
+            self.queues.update(dict.fromkeys(self._keys))  # every queue is bound to the default exchange by name
             return [], True
         self.looked_at_headers = self.looked_at_headers or exchange.matcher.looks_at_headers
         following: list[Exchange] = []
@@ -103,7 +103,7 @@ class _RouteSearch:
 
 
 def copied_keys(headers: Mapping[str, Value]) -> list[str]:
-    """The keys of CC and BCC: the message goes to those too."""
+    """Returns the additional routing keys of the CC and BCC headers."""
     keys: list[str] = []
     for name in ("CC", "BCC"):
         if name not in headers:

@@ -1,4 +1,5 @@
-"""Topic patterns: words between dots, `*` for exactly one word, `#` for any number. Pure: patterns in, matches out."""
+"""Topic patterns: words between dots, `*` for exactly one word, `#` for any number of words. Pure: patterns in, matches
+out."""
 
 from __future__ import annotations
 
@@ -17,12 +18,12 @@ class _Node(Generic[T]):
 
 
 def words_of(key: str) -> list[str]:
-    """An empty key has no words; an empty word between dots is one."""
+    """Splits a key. An empty key has no words; an empty word between dots is one."""
     return key.split(".") if key else []
 
 
 class TopicTrie(Generic[T]):
-    """A value may be added more than once under one pattern, and goes when it was removed as often."""
+    """A value may be added several times under one pattern, and must be removed as often."""
 
     def __init__(self) -> None:
         self._root: _Node[T] = _Node()
@@ -56,10 +57,10 @@ class TopicTrie(Generic[T]):
             del node.children[word]
 
     def match(self, key: str) -> list[T]:
-        """The values of all patterns that match, each once, in no order that means anything."""
+        """Returns the values of all matching patterns, each once, in no defined order."""
         words = words_of(key)
         found: dict[T, None] = {}
-        seen: set[tuple[int, int]] = set()  # `#.#` reaches the same place on many ways
+        seen: set[tuple[int, int]] = set()  # `#.#` reaches the same node on many paths
         places = [(self._root, 0)]
         while places:
             node, at = places.pop()
@@ -71,7 +72,7 @@ class TopicTrie(Generic[T]):
             else:
                 for word in (words[at], "*"):
                     child = node.children.get(word)
-                    # A published `*` or `#` is an ordinary word, which no pattern but a wildcard matches.
+                    # A published `*` or `#` is an ordinary word, which only a wildcard matches.
                     if child is not None and (word == "*" or words[at] not in ("*", "#")):
                         places.append((child, at + 1))
             rest = node.children.get("#")

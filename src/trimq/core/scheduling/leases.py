@@ -1,5 +1,5 @@
-"""Messages that are out for delivery, each with a deadline, of one group of competing readers. Knows where a message
-is, never what it is nor what becomes of it when it comes back."""
+"""Leases of messages in flight, each with a deadline, for one group of competing consumers. Knows the position of a
+message, never its content, nor the next step after a lease expires."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LeaseHolder = Hashable
 
 
 class Lease(msgspec.Struct):
-    """`attempts` counts the deliveries so far, this one included."""
+    """`attempts` counts the deliveries so far, including this one."""
 
     id: LeaseId
     stream: StreamId
@@ -35,7 +35,7 @@ class Lease(msgspec.Struct):
 
 
 class _Offsets:
-    """Which offsets of one stream are out."""
+    """Offsets of one stream that are in flight."""
 
     __slots__ = ("_heap", "out")
 
@@ -56,10 +56,11 @@ class _Offsets:
 
 
 class Leases:
-    """Each lease ends in exactly one of three ways: it is settled, it is released, or `expired` is called with it.
+    """Each lease ends in exactly one of three ways: it is settled, it is released, or it expires and `expired` is
+    called with it.
 
-    A holder may settle or extend until `expired` was called, even if the clock is past the deadline by then. When
-    `expired` raises a Refusal the lease stays and expires again after a second."""
+    A holder may settle or extend a lease until `expired` was called, even after the deadline. If `expired` raises a
+    Refusal, the lease stays and expires again after a second."""
 
     def __init__(self, timeline: Timeline, expired: Callable[[Lease], None]) -> None:
         self._expired = expired
@@ -72,7 +73,7 @@ class Leases:
         return len(self._leases)
 
     def grant(self, stream: StreamId, offset: int, holder: LeaseHolder, deadline_ms: int, attempts: int) -> LeaseId:
-        """The message at `offset` goes out to `holder`, who has until `deadline_ms` to settle it."""
+        """Leases the message at `offset` to `holder` until `deadline_ms`."""
         if self.is_leased(stream, offset):
             raise AlreadyLeased(offset)
         id = self._deadlines.schedule(deadline_ms, TimerEntry(stream, offset))
@@ -82,7 +83,7 @@ class Leases:
     def grant_all(
         self, stream: StreamId, offsets: Sequence[int], holder: LeaseHolder, deadline_ms: int, attempts: int
     ) -> list[LeaseId]:
-        """As `grant`, of several messages of one stream, none twice: all of them, or none."""
+        """Same as `grant`, for several distinct messages of one stream: all of them, or none."""
         known = self._by_stream.get(stream)
         if known is not None:
             for offset in offsets:
@@ -96,21 +97,21 @@ class Leases:
         return ids
 
     def extend(self, id: LeaseId, deadline_ms: int) -> Lease:
-        """Its deadline is `deadline_ms` from now on, which may be earlier than it was."""
+        """Moves the deadline to `deadline_ms`, which may be earlier than before."""
         lease = self.get(id)
         self._deadlines.reschedule(id, deadline_ms)
         lease.deadline_ms = deadline_ms
         return lease
 
     def settle(self, id: LeaseId) -> Lease:
-        """The holder is done with it, for good or ill."""
+        """Ends a lease because the holder has processed or rejected the message."""
         lease = self.get(id)
         self._deadlines.cancel(id)
         self._remove(lease.stream, lease.holder, (lease,))
         return lease
 
     def ack_all(self, ids: Sequence[LeaseId]) -> None:
-        """As `settle`, of several, none twice: all of them, or none."""
+        """Same as `settle`, for several distinct leases: all of them, or none."""
         if len(ids) == 1:
             self.settle(ids[0])
             return
@@ -120,7 +121,7 @@ class Leases:
             self._remove(stream, holder, batch)
 
     def release(self, holder: LeaseHolder) -> list[Lease]:
-        """The holder vanished: all its leases come back, in the order of streams and offsets."""
+        """Ends all leases of a holder that disconnected. Returns them in the order of streams and offsets."""
         leases = [self.settle(id) for id in tuple(self._by_holder.get(holder, ()))]
         leases.sort(key=lambda lease: (lease.stream, lease.offset))
         return leases
@@ -136,7 +137,8 @@ class Leases:
         return offsets is not None and offset in offsets.out
 
     def lowest(self, stream: StreamId) -> int | None:
-        """The lowest offset that is out: everything before it was settled, or is back with the caller."""
+        """Returns the lowest offset in flight, or None. Every offset before it was settled, or returned to the
+        caller."""
         offsets = self._by_stream.get(stream)
         return None if offsets is None else offsets.lowest()
 
@@ -148,7 +150,7 @@ class Leases:
         return len(self._by_holder.get(holder, ()))
 
     def _add(self, stream: StreamId, holder: LeaseHolder, batch: Iterable[Lease]) -> None:
-        """All of one stream and holder."""
+        """Adds leases of one stream and one holder."""
         of_holder = self._by_holder.setdefault(holder, set())
         offsets = self._by_stream.get(stream)
         if offsets is None:
@@ -171,7 +173,7 @@ class Leases:
 
     def _expire(self, pending: PendingTimer) -> None:
         lease = self._leases[pending.id]
-        # First, so that `expired` may grant the message to the next holder at once.
+        # Removed first, so that `expired` may lease the message to the next holder at once.
         self._remove(lease.stream, lease.holder, (lease,))
         try:
             self._expired(lease)

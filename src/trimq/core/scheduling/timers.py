@@ -1,5 +1,5 @@
-"""What is due when: an index of due time to stream and position, with one timer of the clock for all of it. The durable
-truth is the home layout, from which this is rebuilt after a start; it knows nothing of the messages themselves."""
+"""Timers of messages: an index from due time to stream and position, driven by one timer of the clock. Rebuilt after a
+start from the durable layout; knows nothing of the messages themselves."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from trimq.model import StreamId
 
 log = logging.getLogger(__name__)
 
-# What one turn of the loop fires at most, however much is due, and for how long: other connections wait meanwhile.
+# Limits of one loop turn, in timers and in time: other connections wait meanwhile.
 FIRES_PER_TURN = 256
 TURN_MS = 10
 RETRY_MS = 1000
 
-# A timer's id is its number in the order of scheduling, then its slot.
+# A timer id consists of a sequence number, which gives the order of scheduling, and a slot.
 _SLOT_BITS = 32
 _SLOT_MASK = (1 << _SLOT_BITS) - 1
 _ID_MASK = (1 << ID_BITS) - 1
@@ -33,7 +33,7 @@ TimerId = int
 
 
 class TimerEntry(NamedTuple):
-    """What becomes due: a stable identity, the same after a rebuild."""
+    """Identity of a timer, the same after a rebuild."""
 
     stream: StreamId
     position: int
@@ -48,18 +48,18 @@ class PendingTimer(NamedTuple):
 Fire = Callable[[PendingTimer], None]
 
 FireBatch = Callable[[Sequence[TimerEntry], int], int]
-"""Fires several that are due, from a number on, at once: as many as may be fired so. How many; the next is fired alone.
-Of a row of five, of which the third is special: (row, 0) gives 2, the third is fired alone, (row, 3) gives 2. A
-Refusal: none of them has fired, and all of the rest is tried again after a second; who must not put off those behind
-schedules what was refused by itself."""
+"""Fires due timers together, beginning at the given index, and returns how many it fired; `Timers` then fires the next
+one alone. Example with five timers of which the third is special: (batch, 0) returns 2, the third is fired alone,
+(batch, 3) returns 2. A Refusal means that none has fired: the rest of the batch is retried after a second. A callback
+that must not delay the timers behind a refused one reschedules that one itself."""
 
 
 class FiredTimers:
-    """Timers whose effect was found in the logs after a crash.
+    """Timers that had fired before a crash, as found in the logs.
 
-    A firing appends a message and marks the timer as done, in two files: a crash may keep the first and lose the
-    second. So the appended message carries the timer's identity, recovery notes here those that it meets behind the
-    last mark, and a timer that is noted is dropped when it is due: firing twice appends once."""
+    Firing appends a message and marks the timer as done, in two files. A crash may keep the first write and lose the
+    second. Therefore the appended message carries the timer's identity. Recovery notes here each identity that it finds
+    after the last mark, and a noted timer is dropped when it is due: firing twice appends once."""
 
     __slots__ = ("_positions",)
 
@@ -74,12 +74,12 @@ class FiredTimers:
         return positions is not None and entry.position in positions
 
     def forget(self, stream: StreamId) -> None:
-        """The marks of this stream have caught up, or the stream is gone."""
+        """Called when the marks of this stream have caught up, or the stream was deleted."""
         self._positions.pop(stream, None)
 
 
 class _StreamNumbers:
-    """Small numbers for the streams that have a pending timer, so that a timer need not hold the whole name."""
+    """Small numbers for the streams that have a pending timer, so that a timer need not store the whole stream id."""
 
     def __init__(self) -> None:
         self._numbers: dict[StreamId, int] = {}
@@ -119,14 +119,14 @@ class _StreamNumbers:
 
 
 class Timers:
-    """Fires in the order of due times and, for equal ones, in the order of scheduling. While nothing is pending,
-    nothing is armed.
+    """Fires timers in the order of due times and, for equal ones, in the order of scheduling. Sets no timer of the
+    clock while none is pending.
 
-    `fire` may raise a Refusal, or an OSError of a file that cannot be opened now: the timer stays and is tried again
-    after a second. After any other exception, which is a bug, the timer is dropped until the next rebuild: to repeat
-    half of a firing could append for ever.
+    `fire` may raise a Refusal, or an OSError if a file cannot be opened now: the timer is retried after a second. After
+    any other exception, which is a bug, the timer is dropped until the next rebuild: repeating half of a firing could
+    append forever.
 
-    With `fire_batch`, timers that are due together are fired together. The callback must leave other timers alone, but
+    With `fire_batch`, timers that are due together are fired together. The callback must not change other timers, but
     may schedule new ones. `fired` is not used then."""
 
     def __init__(
@@ -138,7 +138,7 @@ class Timers:
         self._fired = FiredTimers() if fired is None else fired
         self._keys = TimerHeap(self._is_current)
         self._scheduled = 0
-        # One slot per pending timer, in four columns; a free slot has the number 0.
+        # One slot per pending timer, in four columns; a free slot has the sequence number 0.
         self._numbers = array("q")
         self._dues_ms = array("q")
         self._positions = array("q")
@@ -153,7 +153,7 @@ class Timers:
         return len(self._numbers) - len(self._free_slots)
 
     def schedule(self, due_ms: int, entry: TimerEntry) -> TimerId:
-        """Fire `entry` when it is `due_ms`, or at the next turn when that is past. Never inside this call."""
+        """Schedules `entry` for `due_ms`, or for the next loop turn if that is past. Never fires inside this call."""
         due_ms = min(due_ms, _LATEST_MS)
         self._scheduled += 1
         slot = self._take_slot()
@@ -169,7 +169,7 @@ class Timers:
         return id
 
     def schedule_all(self, due_ms: int, stream: StreamId, positions: Sequence[int]) -> list[TimerId]:
-        """As `schedule`, of several of one stream that are due together."""
+        """Same as `schedule`, for several timers of one stream with the same due time."""
         if not positions:
             return []
         due_ms = min(due_ms, _LATEST_MS)
@@ -191,7 +191,7 @@ class Timers:
         return ids
 
     def reschedule(self, id: TimerId, due_ms: int) -> bool:
-        """Fire it at another time instead, with the same id. False: it is no longer pending."""
+        """Changes the due time; the id stays the same. Returns False if the timer is no longer pending."""
         if not self._is_pending(id):
             return False
         slot = id & _SLOT_MASK
@@ -202,7 +202,7 @@ class Timers:
         return True
 
     def cancel(self, id: TimerId) -> bool:
-        """It will not fire. False: it is no longer pending."""
+        """Cancels a timer. Returns False if it is no longer pending."""
         if not self._is_pending(id):
             return False
         due_ms = self._dues_ms[id & _SLOT_MASK]
@@ -211,7 +211,7 @@ class Timers:
         return True
 
     def cancel_all(self, ids: Sequence[TimerId]) -> None:
-        """None of them will fire: those that are no longer pending have."""
+        """Cancels those of the timers that are still pending."""
         dues_ms = []
         for id in ids:
             if self._is_pending(id):
@@ -224,11 +224,12 @@ class Timers:
         return self._pending(id) if self._is_pending(id) else None
 
     def upcoming(self, limit: int) -> list[PendingTimer]:
-        """The next `limit` timers, in the order in which they will fire."""
+        """Returns the next `limit` timers in the order in which they will fire."""
         return [self._pending(key & _ID_MASK) for key in islice(self._keys.in_order(), limit)]
 
     def upcoming_of(self, stream: StreamId, limit: int) -> list[PendingTimer]:
-        """The same for one stream. Looks at every pending timer: for people, not for the message path."""
+        """Same as `upcoming`, for one stream. Scans every pending timer: for administration, not for the message
+        path."""
         wanted = self._streams.number(stream)
         if wanted is None:
             return []
@@ -260,7 +261,7 @@ class Timers:
         self._numbers[slot] = 0
         self._free_slots.append(slot)
 
-    # -- keys; one is stale when its timer is gone or has another due time
+    # -- keys: a key is stale when its timer was removed or has another due time
 
     def _is_current(self, key: int) -> bool:
         slot = key & _SLOT_MASK
@@ -270,13 +271,14 @@ class Timers:
     # -- firing
 
     def _changed(self, due_ms: int, count: int = 1) -> None:
-        """A timer with this due time came or went; or several, of which it was the first."""
+        """Called after a timer with this due time was added or removed, or after several, of which this is the
+        earliest."""
         self._keys.sweep(len(self), count)
         if self._alarm is None or due_ms <= self._alarm_ms:
             self._arm()
 
     def _arm(self) -> None:
-        """Have the clock call when the earliest timer is due, and only then."""
+        """Sets the timer of the clock to the earliest due time."""
         if self._is_firing:
             return  # armed once, at the end of the turn
         key = self._keys.earliest()
@@ -291,7 +293,7 @@ class Timers:
             self._alarm = self._timeline.call_at(due_ms, self._fire_due)
 
     def _fire_due(self) -> None:
-        """Fire what is due, but no more than a turn of the loop can bear: the rest follows in the next turn."""
+        """Fires due timers up to the limit of one loop turn; the rest follow in the next turn."""
         self._alarm = None
         self._is_firing = True
         now_ms = self._timeline.now_ms()
@@ -331,17 +333,17 @@ class Timers:
     def _fire_batch_from(
         self, fire_batch: FireBatch, batch: Sequence[TimerEntry], begin: int, keys: Sequence[int]
     ) -> int:
-        """How many are done with."""
+        """Returns how many timers were handled."""
         try:
             count = fire_batch(batch, begin)
         except Refusal as refusal:
-            log.warning("%d timers are tried again: %s", len(keys) - begin, refusal)
+            log.warning("timers: retrying %d (%s)", len(keys) - begin, refusal)
             retry_ms = self._timeline.now_ms() + RETRY_MS
             for key in keys[begin:]:
                 self.reschedule(key & _ID_MASK, retry_ms)
             return len(keys) - begin
         except Exception:
-            log.exception("%d timers failed", len(keys) - begin)
+            log.exception("timers: dropped %d after an unexpected error", len(keys) - begin)
             count = len(keys) - begin
         for key in keys[begin : begin + count]:
             self._free(key & _SLOT_MASK)
@@ -354,11 +356,11 @@ class Timers:
             if pending.entry not in self._fired:
                 self._fire(pending)
         except (Refusal, OSError) as refusal:
-            log.warning("a timer of %s is tried again: %s", pending.entry, refusal)
+            log.warning("timer of %s: retrying (%s)", pending.entry, refusal)
             if self._is_current(key):
                 self.reschedule(id, self._timeline.now_ms() + RETRY_MS)
             return
         except Exception:
-            log.exception("a timer of %s failed", pending.entry)
+            log.exception("timer of %s: dropped after an unexpected error", pending.entry)
         if self._is_current(key):  # `fire` may have cancelled or rescheduled it
             self._free(id & _SLOT_MASK)

@@ -1,4 +1,4 @@
-"""Those who wait for one stream to grow. Knows neither the stream nor what they wait for."""
+"""Waiters for the growth of one stream. Knows neither the stream nor the purpose of a waiter."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Callback = Callable[[], None]
 
 
 class Watch:
-    """One who waits. It is woken at most once."""
+    """One waiter. Its callback is called at most once."""
 
     __slots__ = ("_callback", "_waiters")
 
@@ -20,22 +20,22 @@ class Watch:
         self._callback: Callback | None = callback
 
     def cancel(self) -> None:
-        """The callback will not be called. Harmless when it was called already."""
+        """Removes the waiter. Does nothing if its callback was called already."""
         self._callback = None
         self._waiters._waiting.pop(self, None)
 
     def _wake(self) -> None:
         callback, self._callback = self._callback, None
         if callback is None:
-            return  # cancelled by one who was woken before it
+            return  # cancelled by a waiter that was called before
         try:
             callback()
         except Exception:
-            log.exception("a waiter failed when it was woken")  # the others must be woken all the same
+            log.exception("waiter of a stream: callback failed")  # the other waiters must still be called
 
 
 class Waiters:
-    """Woken in the order in which they came. A wake-up costs nothing while nobody waits."""
+    """Calls waiters in the order in which they registered. Waking costs nothing while there are none."""
 
     __slots__ = ("_waiting",)
 
@@ -46,13 +46,13 @@ class Waiters:
         return len(self._waiting)
 
     def watch(self, callback: Callback) -> Watch:
-        """Call `callback` at the next wake-up, and forget it then."""
+        """Registers `callback` for the next wake-up only."""
         watch = Watch(self, callback)
         self._waiting[watch] = None
         return watch
 
     def wake(self) -> None:
-        """Call everyone who waits now. Who begins to wait during it is called at the next one."""
+        """Calls all current waiters. Those that register during the call are called at the next wake-up."""
         if self._waiting:
             waiting, self._waiting = self._waiting, {}
             for watch in waiting:
@@ -60,7 +60,7 @@ class Waiters:
 
 
 class AnyWatch:
-    """One who waits for any of several things, and is woken once."""
+    """Waiter for any of several events, called once."""
 
     __slots__ = ("_callback", "_watches")
 
@@ -73,6 +73,6 @@ class AnyWatch:
         self._callback()
 
     def cancel(self) -> None:
-        """The callback will not be called. Harmless when it was called already."""
+        """Removes the waiter. Does nothing if its callback was called already."""
         for watch in self._watches:
             watch.cancel()

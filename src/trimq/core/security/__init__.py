@@ -1,0 +1,1 @@
+"""Security: users and rights, authentication, SCRAM credentials and quotas."""

@@ -1,5 +1,5 @@
-"""Who may do what: users and rights, kept once for all protocols in the catalogue. Decides by the caller's principal;
-how a client proves who it is belongs to the front-ends."""
+"""Users and their rights, stored once for all protocols in the catalogue. Decides by the caller's principal; front-ends
+authenticate clients."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _CACHED_DECISIONS = 10_000
 
 
 class Action(IntEnum):
-    """CONFIGURE makes, changes and deletes; DESCRIBE needs any of the three rights on the name; ADMINISTER concerns
-    users, rights and the broker itself. (An IntEnum, because its hash is that of a number.)"""
+    """CONFIGURE covers create, change and delete. DESCRIBE needs any of the three rights on the name. ADMINISTER covers
+    users, rights and the broker itself. (An IntEnum, because it hashes as fast as a number.)"""
 
     CONFIGURE = 0
     WRITE = 1
@@ -62,8 +62,8 @@ class User(msgspec.Struct, frozen=True):
 
 
 class Right(msgspec.Struct, frozen=True):
-    """What a principal may do in a namespace, as RabbitMQ has it: each pattern is a regular expression that is sought
-    anywhere in a resource's name; an empty one allows nothing."""
+    """Rights of a principal in a namespace, as in RabbitMQ: each pattern is a regular expression that is searched for
+    anywhere in a resource's name; an empty pattern allows nothing."""
 
     principal: str
     namespace: str
@@ -73,7 +73,7 @@ class Right(msgspec.Struct, frozen=True):
 
 
 class Access:
-    """While no user is defined, everyone is allowed everything. From the first user on, a caller needs a right that
+    """While no user is defined, every caller may do everything. From the first user on, a caller needs a right that
     allows the action, or must be an administrator."""
 
     def __init__(self, catalogue: Catalogue, random_bytes: Callable[[int], bytes]) -> None:
@@ -84,8 +84,8 @@ class Access:
         self._rights: dict[tuple[str, str], _CompiledRight] = {}
         self._decisions: dict[tuple[str, Action, Resource], bool] = {}
         self.revision = 0
-        """Grows with every change of users and rights."""
-        # Who tries a name that does not exist waits as long as everybody else, and so learns nothing from the time.
+        """Increases with every change of users and rights."""
+        # A login with an unknown name takes as long as any other, so that the time does not reveal which users exist.
         self._nobody = unknown_password(random_bytes)
         for key, definition in catalogue.all(_USER):
             self._user_changed(key, definition)
@@ -98,7 +98,7 @@ class Access:
 
     @property
     def is_enforced(self) -> bool:
-        """Whether not everyone is allowed everything."""
+        """False while every caller may do everything."""
         return bool(self._users)
 
     def allowed(self, caller: Caller, action: Action, resource: Resource) -> bool:
@@ -117,7 +117,7 @@ class Access:
             raise AccessDenied(caller.principal, action.name.lower(), str(resource), resource.name, resource.namespace)
 
     def require_topic(self, caller: Caller, action: Action, name: TopicName) -> None:
-        """As `require`, for every message that names its topic: while everything is allowed, nothing is built."""
+        """Same as `require`, for each message that names its topic: allocates nothing while no user is defined."""
         if self._users:
             self.require(caller, action, Resource(ResourceKind.TOPIC, name.namespace, name.name))
 
@@ -134,16 +134,16 @@ class Access:
         return list(self._users.values())
 
     def password_hash(self, name: str) -> str:
-        """What `matches` compares a password with; for an unknown user, a hash of no known password."""
+        """Returns the hash to pass to `matches`. For an unknown user, it is a hash of no known password."""
         user = self._users.get(name)
         return self._nobody if user is None else user.password_hash
 
     def verify(self, name: str, password: str) -> bool:
-        """Takes 50 ms on purpose. On the event loop, hand `matches(password, password_hash(name))` to a thread."""
+        """Takes 50 ms on purpose. On the event loop, run `matches(password, password_hash(name))` in a thread."""
         return matches(password, self.password_hash(name)) and name in self._users
 
     def define_user(self, name: str, password: str, is_administrator: bool = False) -> Ticket:
-        """Make a user, or give one another password. Takes 50 ms, as `verify` does."""
+        """Creates a user or changes its password. Takes 50 ms, as `verify` does."""
         return self.put_user(User(name, hash_password(password, self.new_salt()), is_administrator))
 
     def new_salt(self) -> bytes:
@@ -151,15 +151,15 @@ class Access:
 
     def put_user(self, user: User) -> Ticket:
         if not user.name:
-            raise InvalidSetting("user", "a user needs a name")
+            raise InvalidSetting("user", "the user name is empty")
         return self._put(_USER, user.name, user)
 
     def on_removed(self, listener: Callable[[str], None]) -> None:
-        """Call `listener` with the name of every user who is removed."""
+        """Calls `listener` with the name of every user that is removed."""
         self._removed.append(listener)
 
     def remove_user(self, name: str) -> Ticket:
-        """Remove the user with all rights. With the last one, everyone is allowed everything again."""
+        """Removes the user and all its rights. After the last user is removed, every caller may do everything again."""
         found = self._catalogue.get(_USER, name)
         if found is None:
             raise UnknownUser(name)
@@ -174,12 +174,12 @@ class Access:
         return [patterns.right for patterns in self._rights.values()]
 
     def grant(self, right: Right) -> Ticket:
-        """Take the place of what the principal was allowed in this namespace."""
-        _CompiledRight(right)  # refuses what is no pattern
+        """Replaces the principal's rights in this namespace."""
+        _CompiledRight(right)  # raises InvalidSetting if a pattern is invalid
         return self._put(_RIGHT, _right_key(right.principal, right.namespace), right)
 
     def revoke(self, principal: str, namespace: str) -> Ticket | None:
-        """The principal is allowed nothing in this namespace. None: it was so already."""
+        """Removes the principal's rights in this namespace. Returns None if there were none."""
         key = _right_key(principal, namespace)
         found = self._catalogue.get(_RIGHT, key)
         return None if found is None else self._catalogue.delete(_RIGHT, key, found.version)
@@ -188,7 +188,7 @@ class Access:
         found = self._catalogue.get(kind, key)
         return self._catalogue.put(kind, key, msgspec.to_builtins(value), None if found is None else found.version)
 
-    # -- what the catalogue tells
+    # -- changes of the catalogue
 
     def _user_changed(self, key: str, definition: Definition | None) -> None:
         self._forget_decisions()
@@ -213,7 +213,7 @@ class Access:
 
 
 class _CompiledRight:
-    """A right, ready to be asked."""
+    """Right with its compiled patterns."""
 
     def __init__(self, right: Right) -> None:
         self.right = right
@@ -232,12 +232,12 @@ class _CompiledRight:
 
 def _compile(name: str, pattern: str) -> re.Pattern[str]:
     try:
-        # As in RabbitMQ, an empty pattern is the one that matches the empty name only.
+        # As in RabbitMQ, an empty pattern matches the empty name only.
         return re.compile(pattern or r"\A\Z")
     except (re.error, RecursionError, OverflowError) as error:
-        raise InvalidSetting(name, f"{pattern!r} is no regular expression: {error}") from error
+        raise InvalidSetting(name, f"{pattern!r} is not a regular expression: {error}") from error
 
 
 def _right_key(principal: str, namespace: str) -> str:
-    """Both may hold any character."""
+    """JSON, because both names may contain any character."""
     return msgspec.json.encode((principal, namespace)).decode("utf-8")

@@ -1,5 +1,5 @@
-"""Who a client is when it comes with a name and a password, and which namespaces it may enter. Passwords are compared
-off the event loop; what a user may do there is decided by `access`."""
+"""Authentication by user name and password, and the namespaces that a user may enter. Compares passwords off the event
+loop; `access` decides on the user's actions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trimq.core.security.access import Access
 from trimq.core.security.passwords import matches
 from trimq.offload import Offload
 
-# As in RabbitMQ: known without being defined, but only to clients on the same machine.
+# As in RabbitMQ: a predefined user, for clients on the same machine only.
 GUEST = "guest"
 
 _REMEMBERED = 1000
@@ -23,13 +23,13 @@ class Authenticator:
     def __init__(self, access: Access, offload: Offload, random_bytes: Callable[[int], bytes]) -> None:
         self._access = access
         self._offload = offload
-        # A password that was right once is recognised without the 50 ms that a guess costs. Kept is a digest under a
-        # key of this process, next to the hash that it was right for.
+        # A password that was correct once is recognised without the 50 ms of a comparison. The cache stores a digest
+        # under a random key of this process, and the hash that the password matched.
         self._key = random_bytes(_KEY_BYTES)
         self._known: dict[tuple[str, str], bytes] = {}
 
     def check(self, name: str, password: str, address: str, done: Callable[[bool], None]) -> None:
-        """`done(whether the login is right)` is called now or later, on the loop."""
+        """Calls `done(is_valid)` on the loop, now or later."""
         if name == GUEST and not is_loopback(address):
             done(False)
         elif not self._access.users():
@@ -58,15 +58,15 @@ class Authenticator:
 
     @property
     def is_login_required(self) -> bool:
-        """While no user is defined, nobody has to say who they are."""
+        """False while no user is defined."""
         return bool(self._access.users())
 
     def on_removed(self, listener: Callable[[str], None]) -> None:
-        """Call `listener` with the name of every user who is removed."""
+        """Calls `listener` with the name of every user that is removed."""
         self._access.on_removed(listener)
 
     def may_access_namespace(self, name: str, namespace: str) -> bool:
-        """Whether a user may do anything at all there. While nobody is defined, everyone may."""
+        """Returns whether a user has any right in the namespace. While no user is defined, every client has."""
         users = {user.name: user for user in self._access.users()}
         if not users:
             return True
@@ -79,7 +79,7 @@ class Authenticator:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether `host:port` is on this machine."""
+    """Returns whether `host:port` is on this machine."""
     host = address.rpartition(":")[0].strip("[]")
     try:
         return ip_address(host).is_loopback

@@ -1,5 +1,5 @@
-"""Salted password hashes, checked in constant time. Pure; slow on purpose, so that a caller on the event loop hands
-`matches` to a thread."""
+"""Salted password hashes, checked in constant time. Pure, and slow on purpose: callers on the event loop run `matches`
+in a thread."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import hashlib
 import hmac
 from collections.abc import Callable
 
-# scrypt: about 50 ms and 16 MiB for each guess. The hash names its parameters, so that they may rise later.
+# scrypt: about 50 ms and 16 MiB per guess. The hash contains its parameters, so that they can be raised later.
 _LOG2_COST = 14
 _BLOCK_SIZE = 8
 _PARALLEL = 1
@@ -18,7 +18,7 @@ _HASH_BYTES = 32
 
 
 def hash_password(password: str, salt: bytes) -> str:
-    """`scrypt$<log2 of the cost>$<block size>$<parallel>$<salt>$<hash>`, the last two in base64."""
+    """Returns `scrypt$<log2 of the cost>$<block size>$<parallel>$<salt>$<hash>`, the last two in base64."""
     digest = _digest(password, salt, _LOG2_COST, _BLOCK_SIZE, _PARALLEL, _HASH_BYTES)
     return _write(salt, digest)
 
@@ -29,12 +29,12 @@ def _write(salt: bytes, digest: bytes) -> str:
 
 
 def unknown_password(random_bytes: Callable[[int], bytes]) -> str:
-    """A hash of no known password: to compare with it takes as long as with a real one."""
+    """Returns a hash of no known password. Comparing with it takes as long as with a real one."""
     return _write(random_bytes(SALT_BYTES), random_bytes(_HASH_BYTES))
 
 
 def matches(password: str, hashed: str) -> bool:
-    """Whether `hashed` was made from this password. A hash that cannot be read matches nothing."""
+    """Returns whether `hashed` was made from this password. A hash that cannot be parsed matches nothing."""
     try:
         scheme, log2_cost, block_size, parallel, salt, digest = hashed.split("$")
         expected = base64.b64decode(digest, validate=True)
@@ -42,7 +42,7 @@ def matches(password: str, hashed: str) -> bool:
             return False
         costs = int(log2_cost), int(block_size), int(parallel)
         found = _digest(password, base64.b64decode(salt, validate=True), *costs, len(expected))
-    except (ValueError, TypeError, OverflowError):  # whichever hashlib chose for parameters that cannot be
+    except (ValueError, TypeError, OverflowError):  # hashlib raises any of these for invalid parameters
         return False
     return hmac.compare_digest(found, expected)
 

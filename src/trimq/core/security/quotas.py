@@ -1,5 +1,5 @@
-"""How many bytes a second a client may send and be sent. Definitions live in the catalogue; what was used is known to
-this run alone. Decides how long a client has to wait, and leaves the waiting to others."""
+"""Quotas: the bytes per second that a client may send and receive. Definitions are stored in the catalogue, the usage
+only in memory. Computes how long a client has to wait; callers do the throttling."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trimq.storage.group_commit.passes import Ticket
 _KIND = "quota"
 _MAX_METERS = 10_000
 
-# Who kept within the rate may use up to so much of it at once.
+# A client below its rate may use this much of it in one burst.
 _BURST_MS = 1000
 
 
@@ -27,20 +27,20 @@ class Direction(Enum):
 
 
 class QuotaEntityName(msgspec.Struct, frozen=True, array_like=True):
-    """`name` None: each one that has no quota of its own."""
+    """`name` None: default for each name without a quota of its own."""
 
     name: str | None
 
 
 class QuotaEntity(msgspec.Struct, frozen=True, array_like=True):
-    """Whom a quota is for: a principal, a client id, or a client id of a principal. None: whatever it is."""
+    """Entity that a quota applies to: a principal, a client id, or a client id of a principal. None: any."""
 
     principal: QuotaEntityName | None = None
     client: QuotaEntityName | None = None
 
 
 class Quota(msgspec.Struct, frozen=True):
-    """Bytes a second that the broker takes in from, and sends out to, all connections of a holder together."""
+    """Bytes per second that the broker receives from, and sends to, all connections of an entity together."""
 
     rates: dict[str, int] = {}
 
@@ -49,7 +49,7 @@ class Quota(msgspec.Struct, frozen=True):
 
 
 class _Meter:
-    """The time at which all that was sent so far would have been sent, at the rate and without a pause."""
+    """Time at which all bytes so far would have been transferred at exactly the allowed rate."""
 
     __slots__ = ("_paid_until_ms",)
 
@@ -88,7 +88,7 @@ class Quotas:
         return self._quotas
 
     def define(self, entity: QuotaEntity, rates: Mapping[Direction, int]) -> Ticket | None:
-        """Take the place of the holder's quota; without rates it has none. None: nothing had to change."""
+        """Replaces the entity's quota; without rates, deletes it. Returns None if nothing had to change."""
         self.check(entity, rates)
         key = msgspec.json.encode(entity).decode("utf-8")
         found = self._catalogue.get(_KIND, key)
@@ -99,9 +99,9 @@ class Quotas:
 
     @staticmethod
     def check(entity: QuotaEntity, rates: Mapping[Direction, int]) -> None:
-        """Refuse what `define` would refuse."""
+        """Raises the refusal that `define` would raise."""
         if entity == QuotaEntity():
-            raise InvalidSetting("quota", "a quota needs a principal or a client that it is for")
+            raise InvalidSetting("quota", "a quota needs a principal or a client id")
         for direction, rate in rates.items():
             if rate < 1:
                 raise InvalidSetting(f"bytes {direction.value} a second", f"{rate} is below 1")
@@ -116,12 +116,12 @@ class Quotas:
     # -- use
 
     def wait_ms(self, caller: Caller, direction: Direction) -> int:
-        """How long the caller has to wait until it is within its quota again; 0: it is, or has none."""
+        """Returns how long the caller has to wait until it is within its quota again; 0 if it is, or has no quota."""
         found = self._find(caller, direction) if self._quotas else _NO_QUOTA
         return 0 if found is None else found.meter.wait_ms(self._now_ms())
 
     def charge(self, caller: Caller, direction: Direction, size: int) -> int:
-        """`size` bytes pass now. How long the caller has to wait afterwards."""
+        """Charges `size` bytes that are transferred now. Returns how long the caller has to wait afterwards."""
         found = self._find(caller, direction) if self._quotas else _NO_QUOTA
         if found is None:
             return 0
@@ -130,7 +130,7 @@ class Quotas:
         return found.meter.wait_ms(now_ms)
 
     def _find(self, caller: Caller, direction: Direction) -> _AppliedQuota | None:
-        """The closest quota counts. One for everybody is each one's own."""
+        """Returns the most specific quota. A default quota is metered separately for each client that it applies to."""
         for entity in _closest_first(caller):
             quota = self._quotas.get(entity)
             rate = None if quota is None else quota.rate(direction)
@@ -149,13 +149,14 @@ class Quotas:
         return meter
 
     def _forget_idle(self) -> None:
-        """Client ids are the clients' to invent: those that owe nothing are as good as new."""
+        """Drops meters without debt, which are as good as new: clients can invent any number of client ids."""
         now_ms = self._now_ms()
         self._meters = {key: meter for key, meter in self._meters.items() if meter.wait_ms(now_ms) > 0}
 
 
 def _closest_first(caller: Caller) -> list[QuotaEntity]:
-    """As Kafka ranks them: a named principal beats any, and with it a named client beats any."""
+    """Kafka's precedence: a named principal before the default one, and within that a named client before the default
+    one."""
     principal, client, any_one = (
         QuotaEntityName(caller.principal),
         QuotaEntityName(caller.client_id),

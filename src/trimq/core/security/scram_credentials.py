@@ -1,5 +1,5 @@
-"""What a client that proves itself by SCRAM (RFC 5802) is known by: salted keys, never a password. Kept in the
-catalogue; who checks a proof, and what a user may do, is decided elsewhere."""
+"""SCRAM credentials (RFC 5802): salted keys, never a password. Stored in the catalogue. Proofs are checked, and a
+user's rights decided, elsewhere."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ MAX_ITERATIONS = 16_384
 
 
 class ScramCredential(msgspec.Struct, frozen=True):
-    """`stored_key` proves that a client knows the password, `server_key` proves to it that we knew it."""
+    """`stored_key` verifies that a client knows the password; `server_key` proves to the client that the broker knows
+    it."""
 
     user: str
     mechanism: str
@@ -33,11 +34,11 @@ class ScramCredential(msgspec.Struct, frozen=True):
 def derive_credential(
     user: str, mechanism: str, iterations: int, salt: bytes, salted_password: bytes
 ) -> ScramCredential:
-    """RFC 5802, section 3. Whoever reads the result cannot log in with it."""
+    """Derives the keys as in RFC 5802, section 3. The result does not suffice to log in."""
     if not user:
-        raise InvalidSetting("user", "a user needs a name")
+        raise InvalidSetting("user", "the user name is empty")
     if mechanism not in MECHANISMS:
-        raise InvalidSetting("mechanism", f"{mechanism} is none of {', '.join(MECHANISMS)}")
+        raise InvalidSetting("mechanism", f"{mechanism} is not one of {', '.join(MECHANISMS)}")
     if not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS:
         raise InvalidSetting("iterations", f"{iterations} is not between {MIN_ITERATIONS} and {MAX_ITERATIONS}")
     if not salt or not salted_password:
@@ -61,11 +62,11 @@ class ScramCredentials:
         return list(self._by_user)
 
     def of(self, user: str) -> list[ScramCredential]:
-        """One for each mechanism at most."""
+        """Returns at most one credential per mechanism."""
         return list(self._by_user.get(user, {}).values())
 
     def put(self, credential: ScramCredential) -> Ticket:
-        """Take the place of the user's credential for this mechanism."""
+        """Replaces the user's credential for this mechanism."""
         key = _key(credential.user, credential.mechanism)
         found = self._catalogue.get(_KIND, key)
         version = None if found is None else found.version
@@ -90,7 +91,7 @@ class ScramCredentials:
 
 
 def _key(user: str, mechanism: str) -> str:
-    """A user's name may hold any character."""
+    """JSON, because a user name may contain any character."""
     return msgspec.json.encode((user, mechanism)).decode("utf-8")
 
 

@@ -1,0 +1,1 @@
+"""Transactions of producers: their coordinator, states, markers and producer ids."""

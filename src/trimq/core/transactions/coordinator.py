@@ -1,6 +1,6 @@
-"""All transactions of the broker: keeps their states, ends those that take too long, and carries out what was decided.
-An outcome is durable first, then every stream gets its marker, then the transaction is complete; a restart goes on from
-wherever that was interrupted."""
+"""Transaction coordinator: stores the states of transactions, aborts those that time out, and carries out decisions. An
+outcome is made durable first, then every stream gets its marker, then the transaction is complete. A restart continues
+from the step that was interrupted."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ _KEPT_MS = 7 * 86_400_000
 
 
 class TransactionCoordinator:
-    """A change is seen at once and counts when its ticket's pass is durable; if that is refused it goes back."""
+    """A change is visible at once and durable once its ticket's pass is durable. If the pass is refused, the change is
+    rolled back."""
 
     def __init__(
         self,
@@ -52,17 +53,18 @@ class TransactionCoordinator:
         self._timers: dict[str, Timer] = {}
         self._joining: list[tuple[Ticket, int, StreamId]] = []
         self._strays: set[tuple[int, StreamId]] = set()
-        """Where a producer has appended to a stream that could not be added: it waits until that is aborted."""
+        """Pairs of a producer and a stream that could not be added to its transaction, but has its records. The
+        producer has to wait until those are aborted."""
         self._sweep_timer: Timer | None = None
         self._is_started = False
         for name, known in table.items():
             self._hold(name, known)
         table.on_undone(self._rolled_back)
 
-    # -- from start to end
+    # -- life cycle
 
     def start(self) -> None:
-        """Go on where the last run was interrupted."""
+        """Continues transactions that the last run left unfinished."""
         self._is_started = True
         for name, known in list(self._table.items()):
             if known.is_prepared:
@@ -77,7 +79,7 @@ class TransactionCoordinator:
         self._await_sweep()
 
     def stop(self) -> None:
-        """No more of what was not asked for. What is decided is still carried out."""
+        """Stops timeouts and retries. Decided transactions are still completed."""
         self._is_started = False
         for timer in self._timers.values():
             timer.cancel()
@@ -86,7 +88,7 @@ class TransactionCoordinator:
             self._sweep_timer.cancel()
             self._sweep_timer = None
 
-    # -- looking
+    # -- lookup
 
     def get(self, name: str) -> Transaction:
         known = self._table.get(name)
@@ -100,12 +102,12 @@ class TransactionCoordinator:
     # -- producers
 
     def allocate_producer_id(self) -> AllocatedProducerId:
-        """An id for a producer without transactions."""
+        """Returns an id for a producer without transactions."""
         return self._ids.next()
 
     def init_producer(self, name: str, claimed: ProducerIdentity | None, timeout_ms: int) -> tuple[Transaction, Ticket]:
-        """A producer begins to use the name. Whoever had it is fenced, and its ongoing transaction aborted first: until
-        that is done the answer is TransactionUnderWay."""
+        """Registers a producer under the transactional id `name`. Fences the previous producer, and first aborts its
+        ongoing transaction: raises TransactionUnderWay until that is done."""
         if not 0 < timeout_ms <= _MOST_TIMEOUT_MS:
             raise InvalidTransactionTimeout(timeout_ms, _MOST_TIMEOUT_MS)
         known, now_ms = self._table.get(name), self._clock.message.now_ms()
@@ -123,22 +125,22 @@ class TransactionCoordinator:
         return taken, self._put(name, taken)
 
     def _new_id(self) -> int:
-        # A new block is reserved in the same pass as the state that needs it, and ids in use are never given again.
+        # A new block is reserved in the same pass as the state that needs it, and ids in use are never allocated again.
         return self._ids.next().id
 
-    # -- the life of a transaction
+    # -- transactions
 
     def add(
         self, name: str, producer: ProducerIdentity, streams: Iterable[StreamId] = (), groups: Iterable[str] = ()
     ) -> Ticket | None:
-        """The transaction will write to these streams, or move cursors of these groups. None: that is durable."""
+        """Adds streams to write to, and groups with cursors to move. Returns None if they are durably added already."""
         known = self._table.get(name)
         added = transaction.add(known, producer, streams, groups, self._clock.message.now_ms())
         return self._latest if added is known else self._put(name, added)
 
     def join(self, name: str, producer: ProducerIdentity, stream: StreamId) -> Ticket | None:
-        """A batch of the transaction is about to be appended to a stream, which is added if it was not. The batch
-        counts only if the ticket is not refused; None: the stream is added for good."""
+        """Adds the stream of a batch that is about to be appended, if needed. The batch counts only if the ticket is
+        not refused. Returns None if the stream is durably added already."""
         if (producer.id, stream) in self._strays:
             raise TransactionUnderWay
         known = self._table.get(name)
@@ -157,7 +159,7 @@ class TransactionCoordinator:
                 self._abort_stray(producer_id, stream)
 
     def _abort_stray(self, producer_id: int, stream: StreamId) -> None:
-        """The batch may be in its log, but no transaction will end it."""
+        """Aborts records that may be in the log, but that no transaction will end."""
         ticket = self._marker_writer.abort_stray(producer_id, stream)
         if ticket is None:
             self._strays.discard((producer_id, stream))
@@ -174,13 +176,13 @@ class TransactionCoordinator:
             timeline.call_at(timeline.now_ms() + _RETRY_MS, lambda: self._abort_stray(producer_id, stream))
 
     def require_stream(self, name: str, producer: ProducerIdentity, stream: StreamId) -> None:
-        """Refuse a write to a stream that was not added."""
+        """Raises a refusal if the stream was not added to the transaction."""
         transaction.require_stream(self._table.get(name), producer, stream)
 
     def commit_cursors(
         self, name: str, producer: ProducerIdentity, group: str, cursors: Sequence[PendingCursor]
     ) -> Ticket:
-        """These cursors of the group are moved if the transaction commits."""
+        """Adds cursors of the group that move if the transaction commits."""
         known, now_ms = self._table.get(name), self._clock.message.now_ms()
         seen = [
             PendingCursor(
@@ -197,7 +199,8 @@ class TransactionCoordinator:
         return self._put(name, transaction.commit_cursors(known, producer, group, seen, now_ms))
 
     def drop_cursors(self, group: str, stream: StreamId | None = None) -> Ticket | None:
-        """The group is deleted, or its cursor of a stream: no open transaction moves it any more. None: none would."""
+        """Removes the cursors of a deleted group, or its deleted cursor of a stream, from open transactions. Returns
+        None if there were none."""
         ticket = None
         for name in self._cursors.holders(group):
             known = self.get(name)
@@ -205,14 +208,14 @@ class TransactionCoordinator:
             if dropped is not known:
                 ticket = self._put(name, dropped)
                 if dropped.is_prepared:
-                    self._retry(name)  # the change has cancelled the timer of an end that could not be written
+                    self._retry(name)  # the change has cancelled the timer that retries the markers
         return ticket
 
     def end(
         self, name: str, producer: ProducerIdentity, is_commit: bool, bumps_epoch: bool, answer: EndCallback
     ) -> None:
-        """Commit or abort. `answer` is called when every stream has its durable marker, with the complete transaction
-        and the ticket of that state, or with a refusal; a refusal that is raised: it is not called at all."""
+        """Commits or aborts. Calls `answer` when every stream has its durable marker, with the complete transaction and
+        the ticket of that state, or with a refusal. If this raises a refusal, `answer` is not called."""
         known, now_ms = self._table.get(name), self._clock.message.now_ms()
         ended = transaction.end(known, producer, is_commit, bumps_epoch, now_ms, self._new_id)
         if ended is known:
@@ -221,7 +224,7 @@ class TransactionCoordinator:
         self._waiting.setdefault(name, []).append(answer)
         self._write_markers_when_durable(name, self._put(name, ended))
 
-    # -- carrying out
+    # -- markers
 
     def _write_markers_when_durable(self, name: str, ticket: Ticket) -> None:
         self._passes.on_durable(ticket, lambda done: self._outcome_durable(name, done))
@@ -239,7 +242,7 @@ class TransactionCoordinator:
 
     def _markers_written(self, name: str, known: Transaction, is_done: bool) -> None:
         if not is_done:
-            log.warning("the end of transaction %s could not be written, it is tried again", name)
+            log.warning("transaction %s: markers not written, will be retried", name)
             self._retry(name)
             return
         done = transaction.complete(known, self._clock.message.now_ms())
@@ -255,10 +258,10 @@ class TransactionCoordinator:
         for answer in self._waiting.pop(name, ()):
             answer(outcome, ticket)
 
-    # -- time
+    # -- timeouts
 
     def _arm(self, name: str) -> None:
-        """Wake up when an ongoing transaction has taken too long."""
+        """Sets the timeout of an ongoing transaction."""
         known = self._table.get(name)
         if known is None or not known.is_ongoing:
             timer = self._timers.pop(name, None)
@@ -281,7 +284,7 @@ class TransactionCoordinator:
         if known.started_ms != armed_for.started_ms or known.producer != armed_for.producer:
             self._arm(name)
             return
-        log.info("transaction %s took longer than %d ms and is aborted", name, known.timeout_ms)
+        log.info("transaction %s: aborted (open for more than %d ms)", name, known.timeout_ms)
         self._write_markers_when_durable(name, self._put(name, transaction.expire(known, now_ms)))
 
     def _await_sweep(self) -> None:
@@ -289,14 +292,14 @@ class TransactionCoordinator:
         self._sweep_timer = timeline.call_at(timeline.now_ms() + _SWEEP_MS, self._sweep)
 
     def _sweep(self) -> None:
-        """Forget names that nobody has used for long."""
+        """Deletes transactional ids that were unused for `_KEPT_MS`."""
         before_ms = self._clock.message.now_ms() - _KEPT_MS
         for name, known in list(self._table.items()):
             if not known.is_ongoing and not known.is_prepared and known.changed_ms < before_ms:
                 self._latest = self._table.delete(name)
         self._await_sweep()
 
-    # -- keeping
+    # -- storage
 
     def _put(self, name: str, known: Transaction) -> Ticket:
         self._latest = ticket = self._table.put(name, known)
@@ -325,7 +328,7 @@ class TransactionCoordinator:
                 self._rearm(name, known)
 
     def _rearm(self, name: str, known: Transaction) -> None:
-        """Not at once, when it is overdue: what could not be written now will hardly be written in this moment."""
+        """Postpones an overdue timeout: a write that was just refused would probably be refused again."""
         timeline = self._clock.message
         due_ms = max(known.due_ms, timeline.now_ms() + _RETRY_MS)
         self._set_timer(name, timeline.call_at(due_ms, lambda: self._expire(name, known)))

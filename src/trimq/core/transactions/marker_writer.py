@@ -1,5 +1,5 @@
-"""Carries the outcome of a transaction to where it counts: a marker on each of its streams, and the groups' cursors.
-Knows no transaction's state beyond that outcome."""
+"""Writes the outcome of a transaction: a marker on each of its streams, and the groups' cursors. Knows nothing of a
+transaction's state but that outcome."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class MarkerWriter:
-    """`streams` gives every stream that exists, `find_stream` one of them."""
+    """`streams` returns every stream that exists, `find_stream` one of them."""
 
     def __init__(
         self,
@@ -40,12 +40,13 @@ class MarkerWriter:
         self._now_ms = now_ms
 
     def write_markers(self, transaction: Transaction, done: Callable[[bool], None]) -> None:
-        """Mark the end of a prepared transaction everywhere. `done` is called when all of it is durable, or when some
-        of it could not be written: to mark it all once more does no harm. It may be called before this returns."""
+        """Writes the markers and cursors of a prepared transaction. Calls `done` with True when all are durable, or
+        with False if some could not be written: writing all of them again does no harm. May call `done` before it
+        returns."""
         tickets = [
             self._append(stream, transaction.producer_id, transaction.epoch, transaction.is_commit)
             for stream in map(self._find_stream, transaction.streams)
-            if stream is not None  # else its topic was deleted meanwhile
+            if stream is not None  # None if its topic was deleted meanwhile
         ]
         if transaction.is_commit:
             tickets += [ticket for cursor in transaction.cursors if (ticket := self._move(cursor)) is not None]
@@ -56,25 +57,30 @@ class MarkerWriter:
         self._passes.on_durable(last, partial(_report, tickets, done))
 
     def abort_stray(self, producer_id: int, id: StreamId) -> Ticket | None:
-        """End what a producer has open on a stream, which no transaction will. None: there is nothing."""
+        """Aborts open records of a producer on a stream that no transaction will end. Returns None if there are
+        none."""
         stream = self._find_stream(id)
         state = None if stream is None else stream.log.producers.get(producer_id)
         if stream is None or state is None or state.open_from == NO_OFFSET:
             return None
-        # With the next epoch: a producer that sends again what is aborted here, in the same epoch, would be taken to
-        # repeat a batch that counts, and it would be missing from its transaction.
+        # With the next epoch: in the same epoch, a batch that the producer sends again after this abort would be taken
+        # for a duplicate, and would be missing from its transaction.
         return self._append(stream, producer_id, min(state.epoch + 1, MAX_PRODUCER_EPOCH), is_commit=False)
 
     def find_strays(self, known: Collection[tuple[int, StreamId]]) -> list[tuple[int, StreamId]]:
-        """Which producers have something open, on which stream, of which no transaction knows: they vanished in a crash
-        before the transaction was durable. Readers would wait for it for ever."""
+        """Returns producers and streams with open records that belong to no known transaction: it was lost in a crash
+        before it was durable. Consumers would wait for its end forever."""
         strays = []
         for stream in self._streams():
             if stream.log.producers.first_open_offset() is None:
                 continue
             for producer_id, state in stream.log.producers.items():
                 if state.open_from != NO_OFFSET and (producer_id, stream.id) not in known:
-                    log.warning("%s: what producer %d left open is aborted", stream.log.folder, producer_id)
+                    log.warning(
+                        "%s: aborting open records of producer %d (no transaction ends them)",
+                        stream.log.folder,
+                        producer_id,
+                    )
                     strays.append((producer_id, stream.id))
         return strays
 
@@ -83,7 +89,7 @@ class MarkerWriter:
         batch = control_batch(producer_id, epoch, leader_epoch, is_commit, self._now_ms(), stream.end)
         try:
             return stream.append(batch, read_header(batch), leader_epoch).ticket
-        except Refusal as refusal:  # already now: a new segment could not be made
+        except Refusal as refusal:  # raised at once if a new segment could not be created
             ticket = Ticket(self._passes.durable)
             ticket.refusal = refusal
             return ticket

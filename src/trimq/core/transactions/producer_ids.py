@@ -1,4 +1,4 @@
-"""Producer ids, each given once. Reserved in blocks, so that not every producer costs a write."""
+"""Producer ids, each allocated once. Reserved in blocks, so that not every producer costs a write."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ _BLOCK = 1_000
 
 
 class AllocatedProducerId(NamedTuple):
-    """Nobody may hear of the id before the ticket's pass is durable; without a ticket it may be told at once."""
+    """The id must not be sent to a client before the ticket's pass is durable; without a ticket it may be sent at
+    once."""
 
     id: int
     ticket: Ticket | None
 
 
 class ProducerIds:
-    """`floor`: ids below it are known to be in use, whatever the table says."""
+    """`floor`: ids below it are known to be in use, even if the table does not contain them."""
 
     def __init__(self, table: DurableMap[str | int], floor: int = 0) -> None:
         self._table = table
@@ -37,12 +38,13 @@ class ProducerIds:
         return AllocatedProducerId(id, self._ticket)
 
     def _reserved(self) -> int:
-        """The end of the last block. What may be left of it is given up: another run may have handed it out."""
+        """Returns the end of the last block. The rest of that block is skipped: an earlier run may have allocated
+        it."""
         reserved = self._table.get(_KEY)
         return max(reserved if isinstance(reserved, int) else 0, self._floor)
 
     def _rolled_back(self, keys: Collection[str]) -> None:
         if _KEY in keys:
-            # The ids of the refused block were told to nobody.
+            # No client has received an id of the refused block.
             self._next = self._end = self._reserved()
             self._ticket = None

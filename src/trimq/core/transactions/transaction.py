@@ -1,5 +1,5 @@
-"""The transaction of one name and its states: an event comes in, the next state or a refusal comes out. Knows no clock,
-no disk and no stream; whoever keeps the states writes markers and waits."""
+"""Transaction of one transactional id, as a state machine: an event in, the next state or a refusal out. Knows no
+clock, no disk and no stream; the coordinator stores the states and writes the markers."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _COMMITTING = (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT
 
 
 class ProducerIdentity(NamedTuple):
-    """Who speaks: of several with the same id only the one with the present epoch is heard."""
+    """Identity of a producer. Of several with the same id, only the one with the current epoch is accepted."""
 
     id: int
     epoch: int
 
 
 class PendingCursor(msgspec.Struct, frozen=True, array_like=True):
-    """How far a group will have read a stream if the transaction commits. `seen`: the cursor that it would follow."""
+    """Cursor of a group after the transaction commits. `seen`: the group's cursor when this one was sent."""
 
     group: str
     stream: StreamId
@@ -53,15 +53,15 @@ class PendingCursor(msgspec.Struct, frozen=True, array_like=True):
     seen: Cursor | None = None
 
     def is_older_than(self, cursor: Cursor | None) -> bool:
-        """Whether the group has committed `cursor` later than this: the later one stays."""
+        """Returns whether the group committed `cursor` after this one was sent: then the later one stays."""
         if cursor is None or cursor == self.seen:
             return False
         return cursor.committed_ms >= self.sent_ms
 
 
 class Transaction(msgspec.Struct, frozen=True, array_like=True):
-    """`previous_epoch` is the one of which a renewal, or an end that raises the epoch, may be asked for again.
-    `successor_id` takes over when the transaction is complete and the epochs of `producer_id` are used up."""
+    """`previous_epoch`: epoch with which a client may repeat a renewal, or an end that raises the epoch. `successor_id`
+    replaces `producer_id` when the transaction is complete and the epochs of `producer_id` are used up."""
 
     producer_id: int
     epoch: int
@@ -86,7 +86,7 @@ class Transaction(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def is_prepared(self) -> bool:
-        """Its outcome is decided; not all streams have their marker yet."""
+        """True if the outcome is decided, but not all streams have their marker yet."""
         return self.state in _PREPARED
 
     @property
@@ -99,7 +99,7 @@ class Transaction(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def due_ms(self) -> int:
-        """When an ongoing one has taken too long."""
+        """Time at which an ongoing transaction times out."""
         return self.started_ms + self.timeout_ms
 
 
@@ -107,15 +107,15 @@ AllocateProducerId = Callable[[], int]
 
 
 def begin(producer_id: int, timeout_ms: int, now_ms: int) -> Transaction:
-    """A name is used for the first time."""
+    """Returns the first state of a transactional id."""
     return Transaction(producer_id, 0, timeout_ms, TransactionState.EMPTY, now_ms)
 
 
 def renew(
     known: Transaction, claimed: ProducerIdentity | None, timeout_ms: int, now_ms: int, new_id: AllocateProducerId
 ) -> Transaction:
-    """A producer takes the name over; who had it before is fenced. When an ongoing transaction stands in the way, the
-    answer is its prepared abort, and the producer has to ask again. `claimed`: who the producer says that it was."""
+    """Lets a producer take over the transactional id and fences the previous one. If a transaction is ongoing, returns
+    its prepared abort, and the producer has to ask again. `claimed`: identity that the producer says it had."""
     is_repeated = claimed is not None and claimed != known.producer
     if is_repeated and (claimed not in _previous_producers(known) or known.is_ongoing):
         raise ProducerFenced(*known.producer)
@@ -147,7 +147,7 @@ def renew(
 
 
 def expire(known: Transaction, now_ms: int) -> Transaction:
-    """An ongoing transaction has taken too long: it is aborted, and its producer fenced."""
+    """Aborts an ongoing transaction that timed out, and fences its producer."""
     return _abort_with_next_epoch(known, known.epoch, now_ms)
 
 
@@ -158,7 +158,7 @@ def add(
     groups: Iterable[str],
     now_ms: int,
 ) -> Transaction:
-    """The transaction will write to these streams, or move cursors of these groups. The same as `known`: it did."""
+    """Adds streams to write to, and groups with cursors to move. Returns `known` itself if nothing is new."""
     known = require_producer(known, producer)
     if known.is_prepared:
         raise TransactionUnderWay
@@ -172,7 +172,7 @@ def add(
 
 
 def require_stream(known: Transaction | None, producer: ProducerIdentity, stream: StreamId) -> None:
-    """Refuse a write to a stream that was not added."""
+    """Raises a refusal if the stream was not added to the transaction."""
     known = require_producer(known, producer)
     if not known.is_ongoing or stream not in known.streams:
         raise WrongTransactionState("the stream is not part of an ongoing transaction")
@@ -181,7 +181,7 @@ def require_stream(known: Transaction | None, producer: ProducerIdentity, stream
 def commit_cursors(
     known: Transaction | None, producer: ProducerIdentity, group: str, cursors: Iterable[PendingCursor], now_ms: int
 ) -> Transaction:
-    """These cursors of a group that was added are to be moved when the transaction commits."""
+    """Adds cursors that move when the transaction commits. Their group must have been added."""
     known = require_producer(known, producer)
     if known.is_prepared:
         raise TransactionUnderWay
@@ -193,8 +193,8 @@ def commit_cursors(
 
 
 def drop_cursors(known: Transaction, group: str, stream: StreamId | None, now_ms: int) -> Transaction:
-    """The group's cursors, or the one of this stream, will not be moved whatever the outcome. The same as `known`: they
-    would not have been."""
+    """Removes the group's cursors, or the one of this stream: they will not move, whatever the outcome. Returns `known`
+    itself if there were none."""
     kept = tuple(each for each in known.cursors if each.group != group or stream not in (None, each.stream))
     return known if kept == known.cursors else replace(known, changed_ms=now_ms, cursors=kept)
 
@@ -207,8 +207,8 @@ def end(
     now_ms: int,
     new_id: AllocateProducerId,
 ) -> Transaction:
-    """Decide the outcome. The same as `known`: it is decided and complete already. `bumps_epoch`: the producer goes on
-    with the next epoch, so that nothing of this transaction can slip into the next."""
+    """Decides the outcome. Returns `known` itself if it is decided and complete already. `bumps_epoch`: the producer
+    continues with the next epoch, so that no record of this transaction can slip into the next."""
     if bumps_epoch and known is not None and producer in _previous_producers(known) and not known.is_ongoing:
         return _repeat_end(known, is_commit)
     known = require_producer(known, producer)
@@ -217,7 +217,7 @@ def end(
     if not known.is_ongoing and not bumps_epoch:
         return _repeat_end(known, is_commit)
     if not known.is_ongoing and is_commit:
-        raise WrongTransactionState("there is nothing to commit")
+        raise WrongTransactionState("there is no ongoing transaction to commit")
     state = TransactionState.PREPARE_COMMIT if is_commit else TransactionState.PREPARE_ABORT
     if not bumps_epoch:
         return replace(known, state=state, changed_ms=now_ms)
@@ -233,7 +233,7 @@ def end(
 
 
 def complete(known: Transaction, now_ms: int) -> Transaction:
-    """Every stream of a prepared transaction has its marker, and the cursors are where they belong."""
+    """Completes a prepared transaction after all markers and cursors were written."""
     done = replace(
         known,
         state=_PREPARED[known.state],
@@ -249,7 +249,7 @@ def complete(known: Transaction, now_ms: int) -> Transaction:
 
 
 def require_producer(known: Transaction | None, producer: ProducerIdentity) -> Transaction:
-    """Refuse a producer that is not, or no longer, the one of the transaction."""
+    """Raises a refusal unless the producer is the current one of the transaction."""
     if known is None or known.producer_id != producer.id:
         raise ForeignProducer(producer.id)
     if known.epoch != producer.epoch:
@@ -258,7 +258,7 @@ def require_producer(known: Transaction | None, producer: ProducerIdentity) -> T
 
 
 def _previous_producers(known: Transaction) -> tuple[ProducerIdentity, ...]:
-    """Who the present producer was before: it may not have heard that it is another one now."""
+    """Earlier identities of the current producer, which may have lost the response with its new one."""
     if known.previous_epoch == NONE:
         return ()
     return ProducerIdentity(known.producer_id, known.previous_epoch), ProducerIdentity(
@@ -268,7 +268,7 @@ def _previous_producers(known: Transaction) -> tuple[ProducerIdentity, ...]:
 
 def _repeat_end(known: Transaction, is_commit: bool) -> Transaction:
     if known.state is TransactionState.EMPTY or known.is_commit is not is_commit:
-        raise WrongTransactionState(f"it is {known.state.value}")
+        raise WrongTransactionState(f"the transaction is in state {known.state.value}")
     if known.is_prepared:
         raise TransactionUnderWay
     return known
