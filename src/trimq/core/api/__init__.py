@@ -1,2 +1,1 @@
-"""Owns the operations that front-ends may call on the core, each with its access check. Nothing else in the core sees
-it."""
+"""Owns the operations on the core that front-ends may call, each with its access check."""

@@ -1,1 +1,1 @@
-"""Builds the core on top of storage. The only place that knows which part needs which."""
+"""Builds the core on top of storage, and is the only place that knows which part needs which."""

@@ -1,2 +1,1 @@
-"""Owns topics and message queues on the commit log (RocketMQ's layout): definitions, retry and dead-letter topics,
-retention. Knows no protocol."""
+"""Owns topics, message queues, retry and dead-letter topics on the commit log (RocketMQ's layout)."""

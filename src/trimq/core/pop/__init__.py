@@ -1,2 +1,1 @@
-"""Owns POP consumption: messages that consumer groups receive one by one, with a lease and a receipt each. Knows no
-protocol."""
+"""Owns POP consumption: messages that consumer groups receive one by one, each with a lease and a receipt."""

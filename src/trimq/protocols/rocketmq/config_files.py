@@ -1,5 +1,5 @@
-"""The files of RocketMQ's `config` folder: read once, when a store is opened that another broker wrote, and written
-from time to time and at the end, so that a genuine broker can go on with ours."""
+"""Files of RocketMQ's `config` folder: read once, when the store of another broker is opened, and written periodically
+and at stop, so that Apache RocketMQ can continue with our store."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ GROUPS = "subscriptionGroup.json"
 OFFSETS = "consumerOffset.json"
 DELAYS = "delayOffset.json"
 TIMERS = "timercheck"
-_OPTIONAL = "forbiddenTable"  # which brokers before 5 do not write
+_OPTIONAL = "forbiddenTable"  # not written by RocketMQ before 5.0
 
-# Last time read, end of the timer log, queue offset read to, and that of the master. There is no timer log of ours: a
-# genuine broker reads the waiting messages again.
+# Last time read, end of the timer log, queue offset read to, and that of the master. We have no timer log: Apache
+# RocketMQ reads the waiting messages again.
 _TIMERS = Struct(">qqqq")
 _TIMERS_BYTES = 4096
 
-# What one turn of the loop makes, which takes it a millisecond or two: so many rows, or so much of the cursors.
+# Limits of one turn of the loop, which takes 1 to 2 ms: rows, and bytes of cursors.
 _ROWS_AT_ONCE = 256
 _BYTES_AT_ONCE = 16 * 1024
 
@@ -53,7 +53,7 @@ class ConfigFiles:
         self._is_saving = False
 
     def start(self) -> None:
-        """Before anything else uses the store."""
+        """Imports the files of another broker; call before anything else uses the store."""
         if not self._config.is_imported:
             self._adopt()
         self._arm()
@@ -63,15 +63,15 @@ class ConfigFiles:
             self._timer.cancel()
             self._timer = None
         if self._is_saving:
-            self._config.mark_all_changed()  # what was begun is begun again, and done
+            self._config.mark_all_changed()  # restart the unfinished save
         for _ in self._save():
             pass
 
-    # -- reading
+    # -- import
 
     def _adopt(self) -> None:
         if self._config.files.names():
-            log.info("topics, groups and offsets of the store's last broker are taken over")
+            log.info("RocketMQ store of another broker: importing its topics, groups and offsets")
         self._read(TOPICS, "topicConfigTable", self._define_topic)
         if TOPICS not in self._config.files.names():
             for name, count in self._config.strays().items():
@@ -89,15 +89,15 @@ class ConfigFiles:
                 rows: Mapping[str, Any] = (found.get(table) if table == _OPTIONAL else found[table]) or {}
                 items = list(rows.items())
             except (BadJson, TypeError, KeyError, AttributeError) as error:
-                log.warning("%s cannot be read, what it was before is tried: %s", name, error)
+                log.warning("%s: cannot be read, trying the previous version (%s)", name, error)
                 continue
             for key, value in items:
                 try:
                     take(key, value)
                 except (Refusal, TypeError, ValueError, KeyError, AttributeError) as error:
                     if name == TOPICS and key in self._config.strays():
-                        raise StartupError(f"topic {key} of the store cannot be taken over: {error}") from None
-                    log.warning("%s: %.100s is not taken over: %s", name, key, error)
+                        raise StartupError(f"cannot import topic {key} of the RocketMQ store: {error}") from None
+                    log.warning("%s: entry %.100s not imported (%s)", name, key, error)
             return
 
     def _define_topic(self, name: str, row: dict[str, Any]) -> None:
@@ -118,7 +118,7 @@ class ConfigFiles:
     def _define_group(self, name: str, row: dict[str, Any]) -> None:
         for field, kept in groups.FIXED.items():
             if row.get(field, kept) != kept:
-                log.warning("group %.100s: %s is %.40r from now on, the only value that is served", name, field, kept)
+                log.warning("group %.100s: %s changed to %.40r (the only supported value)", name, field, kept)
         self._commit_log_api.define_group(SYSTEM, groups.read_group(name, row))
 
     def _forbid(self, name: str, topics: dict[str, int]) -> None:
@@ -138,7 +138,7 @@ class ConfigFiles:
         for number, offset in offsets.items():
             self._commit_log_api.commit(SYSTEM, group, topic, number, int(offset))
 
-    # -- writing
+    # -- export
 
     def _arm(self) -> None:
         self._timer = self._timeline.call_at(self._timeline.now_ms() + self._interval_ms, self._tick)
@@ -148,7 +148,7 @@ class ConfigFiles:
         self._run_step()
 
     def _run_step(self) -> None:
-        """One step in each turn of the loop: of many topics, groups or cursors nobody else waits for all."""
+        """Runs one step per turn of the loop, so that many topics, groups or cursors do not block connections."""
         for _ in self._steps:
             self._timer = self._timeline.call_at(self._timeline.now_ms(), self._run_step)
             return
@@ -156,7 +156,7 @@ class ConfigFiles:
 
     def _save(self) -> Iterator[None]:
         if not self._config.is_imported:
-            return  # what is there is still to be read
+            return  # the files are not imported yet
         changed = self._config.changes()
         self._is_saving = True
         try:
@@ -168,7 +168,7 @@ class ConfigFiles:
                 yield from self._save_cursors()
         except OSError as error:
             self._config.mark_all_changed()
-            log.warning("the files for a genuine RocketMQ broker are written later: %s", error)
+            log.warning("RocketMQ config files: write failed, will be retried (%s)", error)
         self._is_saving = False
 
     def _save_topics(self) -> Iterator[None]:
@@ -211,7 +211,7 @@ class ConfigFiles:
         files.write(TIMERS, _TIMERS.pack(self._now_ms(), 0, done, done).ljust(_TIMERS_BYTES, b"\0"))
 
     def _delayed(self, name: str) -> dict[int, int]:
-        """Up to where all that waited in each queue has been delivered."""
+        """Offset of each queue before which all delayed messages are delivered."""
         topic = self._commit_log_api.find(SYSTEM, name)
         cursors = self._commit_log_api.cursors(SYSTEM, DELAY_GROUP)
         return {

@@ -1,5 +1,5 @@
-"""The RocketMQ front-end over remoting: one conversation per connection, each command to the handler of its code. Name
-server and broker share what they know."""
+"""RocketMQ front-end over remoting: one conversation per connection; dispatches each command to the handler of its
+code. Name server and broker share their services."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class RocketMQConversation:
         made = self._answer(event)
         if flag & ONE_WAY and made is not None:
             if made.abandon is not None:
-                made.abandon()  # nobody waits for it
+                made.abandon()  # a one-way request gets no response
             return None
         return made
 
@@ -100,7 +100,7 @@ class RocketMQConversation:
             )
         limit = self._context.services.settings.command_bytes
         if len(command.body) > limit and command.code not in WITH_LARGE_BODIES:
-            reason = f"a body of {len(command.body)} bytes, where rocketmq.command_bytes allows {limit}"
+            reason = f"the body has {len(command.body)} bytes, rocketmq.command_bytes allows {limit}"
             return reply(command, ResponseCode.SYSTEM_ERROR, remark=reason)
         try:
             return handler(self._context, command)
@@ -110,10 +110,10 @@ class RocketMQConversation:
             return reply(command, ResponseCode.SYSTEM_ERROR, remark=str(error))
 
     def on_congestion_end(self) -> None:
-        """Nothing is held back: notices are few and short."""
+        """Nothing to resume: notifications are few and short, and are never held back."""
 
     def closing_parts(self, error: ProtocolError) -> Parts:
-        """Remoting has no last words: the connection closes."""
+        """Remoting has no closing message; the connection just closes."""
         return []
 
     def closed(self) -> None:
@@ -124,7 +124,7 @@ class RocketMQConversation:
 
 
 class RocketMQFrontEnd:
-    """The door of the name server, of the broker, or of the broker for old clients."""
+    """Listener of the name server, of the broker, or of the broker's VIP channel (port for old clients)."""
 
     def __init__(self, services: RocketMQServices, handlers: Mapping[int, Handler], held_bytes: ReceiveMemory) -> None:
         self._services = services
@@ -139,7 +139,7 @@ class RocketMQFrontEnd:
 
 
 def _host(address: str) -> bytes:
-    """Where a client is, as messages carry it."""
+    """Client address in the binary form that messages carry."""
     host, _, port = address.rpartition(":")
     try:
         return pack_host(host.strip("[]"), int(port))
@@ -152,16 +152,16 @@ def _prepare_topics(commit_log_api: CommitLogApi, given: RocketMQSettings, level
         try:
             commit_log_api.prepare(definition)
         except OtherHome as refusal:
-            log.warning("RocketMQ clients will miss a topic: %s", refusal)
+            log.warning("RocketMQ system topic not created, features that need it will fail (%s)", refusal)
 
 
 class RocketMQFrontEnds:
-    """Makes the front-ends of one broker, which share what they know."""
+    """Creates the RocketMQ front-ends of one broker, which share their services."""
 
     def __init__(
         self, settings: Settings, commit_log_api: CommitLogApi, cluster: Cluster, clock: Clock, counts: Counts
     ) -> None:
-        # Ids and queues are drawn: they need only differ from those of the run before.
+        # Seeds the ids and queue choices: they need only differ from those of the previous run.
         rng = random.Random(clock.message.now_ms())
         identity = Identity(settings, cluster)
         clients = ClientRegistry(clock.liveness, count(1).__next__)
@@ -172,7 +172,7 @@ class RocketMQFrontEnds:
         locks = QueueLocks(clock.liveness, LockLimits(given.group_locks, given.queue_locks))
         added = added_properties(given.cluster_name)
         self.held_bytes = ReceiveMemory(given.received_bytes)
-        """Of all the doors, and of gRPC's."""
+        """Receive memory shared by all listeners, including gRPC."""
         transactions = Transactions(
             commit_log_api, clock.message, identity, delays, clients, rng, check_back_settings(given)
         )
@@ -209,9 +209,8 @@ class RocketMQFrontEnds:
         config.start()
         _prepare_topics(commit_log_api, given, len(levels_ms))
         commit_log_api.pop_service.start(lambda: identity.store_host)
-        commit_log_api.on_start(
-            delays.start
-        )  # what is due already must not be refused, or it comes behind what is due later
+        # Starts once writes are accepted: a delivery refused before that would be retried behind messages due later.
+        commit_log_api.on_start(delays.start)
         transactions.start()
         commit_log_api.retention.add(delays)
         commit_log_api.retention.add(transactions)
@@ -233,7 +232,7 @@ class RocketMQFrontEnds:
         return RocketMQFrontEnd(self._services, VIP, self.held_bytes)
 
     def grpc(self, client_limit: int) -> GrpcFrontEnd:
-        # It brings protobuf with it, which only they need who ask for it.
+        # Imported only on use, since it imports protobuf.
         from trimq.protocols.rocketmq.grpc.front_end import GrpcFrontEnd
 
         return GrpcFrontEnd(self._services, client_limit)

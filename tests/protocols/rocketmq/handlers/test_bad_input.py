@@ -197,7 +197,7 @@ def test_a_long_body_of_what_is_no_message_is_refused_unread(code: int) -> None:
     desk = Desk(command_bytes=2000)
     peer = desk.broker if code in BROKER else desk.names
     answer = peer.ask(code, body=b"[" * 2001)
-    assert (answer.code, answer.remark) == (1, "a body of 2001 bytes, where rocketmq.command_bytes allows 2000")
+    assert (answer.code, answer.remark) == (1, "the body has 2001 bytes, rocketmq.command_bytes allows 2000")
 
 
 def test_messages_and_registrations_may_be_longer() -> None:

@@ -137,7 +137,7 @@ def test_a_member_that_subscribes_to_something_else_is_told_of(caplog: pytest.Lo
     subscribe(odd, "c3", "B")
     assert words_of(desk) == {"c1": ["t A"], "c2": ["t A"], "c3": ["t B"]}
     assert [record.getMessage() for record in caplog.records] == [
-        "group g: member c3 subscribes to t B, not all others do: t A, t B"
+        "group g: member c3 subscribes to t B, unlike other members (differences: t A, t B)"
     ]
     odd.conversation.closed()
     assert words_of(desk) is None

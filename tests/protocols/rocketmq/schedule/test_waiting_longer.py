@@ -98,7 +98,7 @@ def test_what_waits_on_a_disk_that_is_nearly_full_goes_and_is_told_of(caplog: py
     desk = desk.restart()  # so that all of it is behind a checkpoint
     with caplog.at_level(logging.WARNING):
         press(desk)
-    assert "waited" in caplog.text
+    assert "delayed messages: deleted" in caplog.text
     told = {failure.entry.record.body: failure.entry for failure in failures(desk)}
     assert {body: entry.reason for body, entry in told.items()} == {
         b"late": Reason.EXPIRED,

@@ -1,4 +1,4 @@
-"""Who is in each group, as operators see it, whichever protocol they use."""
+"""Supplies the members of RocketMQ consumer groups to the core, for operators of any protocol."""
 
 from __future__ import annotations
 

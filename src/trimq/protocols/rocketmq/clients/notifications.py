@@ -1,5 +1,5 @@
-"""How a client is told what it did not ask for. What is said is the same for every client; each surface has its own
-bytes for it."""
+"""Requests that the broker sends to clients on its own initiative. The contents are the same for every client; each
+front-end (remoting, gRPC) encodes them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from trimq.protocols.rocketmq.wire.remoting import ONE_WAY, encode_command
 
 
 class TransactionCheck(NamedTuple):
-    """Does this half count? `unit` shows it as the message that it will be; `position` and `queue_offset` are those of
-    the half itself."""
+    """Transaction check-back of one half message. `unit` is the half message encoded as the message it will become;
+    `position` and `queue_offset` are those of the half message itself."""
 
     unit: bytes
     unique: str
@@ -25,7 +25,7 @@ class TransactionCheck(NamedTuple):
 
 class Dialect(Protocol):
     def members_changed(self, group: str, opaque: int) -> list[Buffer]:
-        """Others share the group now. Empty: such a client need not know."""
+        """Notifies that the members of the group changed. Empty: such clients need no notification."""
 
     def check_back(self, question: TransactionCheck, opaque: int) -> list[Buffer]: ...
 

@@ -1,5 +1,5 @@
-"""Which client of a group has a queue for itself, so that its messages are consumed in order. A lock that is not
-renewed falls, and is then forgotten."""
+"""Exclusive locks of queues by clients of a group, for ordered consumption. A lock expires unless renewed, and is then
+deleted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
 
 LOCK_MS = 60_000
 
-# How many one turn of the loop forgets, which takes it a millisecond or two.
+# Locks deleted in one turn of the loop, which takes 1 to 2 ms.
 FORGOTTEN_AT_ONCE = 1000
 
 
@@ -23,7 +23,7 @@ class QueueName(NamedTuple):
 
 
 class LockLimits(NamedTuple):
-    """How many queues one group may have locked, and all of them together."""
+    """Maximum number of locked queues of one group, and of all groups together."""
 
     of_group: int
     of_all: int
@@ -40,14 +40,15 @@ class QueueLocks:
         self._limits = limits
         self._locks: dict[str, dict[QueueName, _Lock]] = {}
         self._renewed: dict[tuple[str, QueueName], None] = {}
-        """All of them, that which was renewed last at the end."""
+        """All locks, the most recently renewed last."""
         self._timer: Timer | None = None
 
     def __len__(self) -> int:
         return len(self._renewed)
 
     def lock(self, group: str, owner: str, queues: Sequence[QueueName]) -> list[QueueName]:
-        """Those of the queues that are the owner's now. Failure: they would be too many, and none is locked."""
+        """Returns those of the queues that the owner has locked now. Raises RemotingRefusal, and locks none, if there
+        would be too many locks."""
         self._check_room(group, queues)
         return [queue for queue in queues if self._lock(group, owner, queue)]
 
@@ -75,12 +76,12 @@ class QueueLocks:
         return True
 
     def has_any(self, group: str) -> bool:
-        """Whether any member of the group has a queue for itself."""
+        """Whether any member of the group holds a lock."""
         now_ms = self._timeline.now_ms()
         return any(now_ms - lock.renewed_ms <= LOCK_MS for lock in self._locks.get(group, {}).values())
 
     def unlock(self, group: str, owner: str, queue: QueueName) -> None:
-        """Only who has it can give it back."""
+        """Only the owner can unlock."""
         held = self._locks.get(group, {}).get(queue)
         if held is not None and held.owner == owner:
             self._forget(group, queue)

@@ -1,5 +1,5 @@
-"""Who is here: the clients that have sent a heartbeat, the groups that they produce and consume in, and what each group
-subscribes to. Soft state: it is gone with the connections."""
+"""Clients that have sent a heartbeat, their producer and consumer groups, and the subscriptions of each group. Soft
+state: it ends with the connections."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Client:
     seen_ms: int = 0
     dialect: Dialect = REMOTING
     release: str = ""
-    """Its version in words, of one that has no number for it."""
+    """Version text of a client without a version number."""
 
     @property
     def version_text(self) -> str:
@@ -50,14 +50,14 @@ class ConsumerGroup:
     members: dict[SessionControl, Client] = field(default_factory=dict)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
     member_subscriptions: dict[SessionControl, frozenset[tuple[str, str]]] = field(default_factory=dict)
-    """What each member subscribes to by its own word. All should say the same: the latest of them counts for all."""
+    """Subscription reported by each member. All should be equal; the latest one applies to the whole group."""
 
     @property
     def is_inconsistent(self) -> bool:
         return len(set(self.member_subscriptions.values())) > 1
 
     def record_subscriptions(self, client: Client, subscriptions: Iterable[Subscription]) -> None:
-        """A member that says something else than the others is told of in the log, once for each word."""
+        """Records the subscription of a member. Logs a subscription that differs from the others, once per change."""
         own_subscriptions = frozenset((each.topic, each.expression) for each in subscriptions)
         if self.member_subscriptions.get(client.outlet) == own_subscriptions:
             return
@@ -67,7 +67,7 @@ class ConsumerGroup:
                 {pair for each in self.member_subscriptions.values() for pair in each ^ own_subscriptions}
             )
             log.warning(
-                "group %s: member %s subscribes to %s, not all others do: %s",
+                "group %s: member %s subscribes to %s, unlike other members (differences: %s)",
                 self.name[:200],
                 client.id[:200],
                 ", ".join(subscription_texts(own_subscriptions))[:500],
@@ -79,7 +79,7 @@ class ConsumerGroup:
         return [member.id for member in self.members.values()]
 
     def subscribe(self, subscriptions: Iterable[Subscription]) -> bool:
-        """The latest word of any member counts. Whether the set of topics has changed."""
+        """Applies the latest subscription of any member. Returns whether the set of topics changed."""
         wanted = {subscription.topic: subscription for subscription in subscriptions}
         before = set(self.subscriptions)
         for topic, subscription in wanted.items():
@@ -93,7 +93,7 @@ class ConsumerGroup:
 
 @dataclass(slots=True, eq=False)
 class _ConnectionGroups:
-    """What one connection has said: the groups that it consumes in, and those that it produces in, each under an id."""
+    """Groups in which one connection consumes, and those in which it produces, each with its client id there."""
 
     consumed: dict[str, None] = field(default_factory=dict)
     produced: dict[str, str] = field(default_factory=dict)
@@ -125,7 +125,7 @@ class ClientRegistry:
         return list(self._producers.get(group, {}).values())
 
     def producer(self, id: str) -> Client | None:
-        """The client of this id that produces, if it can be sent commands."""
+        """Returns the producer with this id, if it uses remoting and so can be sent commands."""
         found = self._producers_by_id.get(id)
         return found if found is not None and found.dialect is REMOTING else None
 
@@ -133,13 +133,14 @@ class ClientRegistry:
         return list(self._producers)
 
     def groups_with(self, outlet: SessionControl, produced: Set[str], consumed: Set[str]) -> int:
-        """In how many groups a connection is once it is in these, too; one in which it does both counts twice."""
+        """Number of groups of the connection including these; a group in which it both produces and consumes counts
+        twice."""
         known = self._connections.get(outlet) or _ConnectionGroups()
         return len(known.produced.keys() | produced) + len(known.consumed.keys() | consumed)
 
     def note_fingerprint(self, outlet: SessionControl, fingerprint: int, is_without_topics: bool) -> bool:
-        """Whether a client should send all that it subscribes to: it has no fingerprint, or sends only that and it is
-        not the one that is known."""
+        """Whether the client must send its full subscription: it sent no fingerprint, or only a fingerprint that
+        differs from the known one."""
         if not fingerprint:
             return True
         if is_without_topics:
@@ -147,7 +148,7 @@ class ClientRegistry:
         self._fingerprints[outlet] = fingerprint
         return False
 
-    # -- coming
+    # -- heartbeats
 
     def add_producer(self, client: Client, group: str) -> None:
         self._touch(client)
@@ -159,8 +160,8 @@ class ClientRegistry:
         self._producers_by_id[client.id] = client
 
     def add_consumer(self, client: Client, group: ConsumerGroup, subscriptions: Iterable[Subscription] | None) -> bool:
-        """A heartbeat of a member; `group` carries what it says of the group, `subscriptions` is None if it says
-        nothing of them. Whether the topics have changed."""
+        """Handles the heartbeat of a member. `group` has the group's settings as reported by this member;
+        `subscriptions` is None if it reported none. Returns whether the topics changed."""
         self._touch(client)
         known = self._consumers.setdefault(group.name, group)
         known.consume_type, known.message_model = group.consume_type, group.message_model
@@ -181,10 +182,10 @@ class ClientRegistry:
         if self._timer is None:
             self._timer = self._liveness.call_at(client.seen_ms + _SCAN_INTERVAL_MS, self._drop_silent)
 
-    # -- going
+    # -- removal
 
     def remove_consumer(self, outlet: SessionControl, group: str) -> None:
-        """One group, as a consumer."""
+        """Removes the connection from one group as a consumer."""
         known = self._consumers.get(group)
         if known is None or known.members.pop(outlet, None) is None:
             return
@@ -206,8 +207,7 @@ class ClientRegistry:
         self._forget_if_idle(outlet)
 
     def _forget_id(self, outlet: SessionControl, group: str) -> None:
-        """The connection is not in the group under the id that it had there. Nobody is found by an id that has no
-        group left."""
+        """Removes the connection's client id in this group. An id with no group left is no longer found."""
         present = self._connections.get(outlet)
         id = None if present is None else present.produced.pop(group, None)
         if present is None or id is None:
@@ -225,7 +225,7 @@ class ClientRegistry:
             del self._connections[outlet]
 
     def connection_closed(self, outlet: SessionControl) -> None:
-        """The connection is gone, or nobody has heard of it for long."""
+        """Removes a connection that was closed or has sent no heartbeat for too long."""
         self._fingerprints.pop(outlet, None)
         present = self._connections.get(outlet)
         if present is None:
@@ -246,10 +246,10 @@ class ClientRegistry:
         if known:
             self._timer = self._liveness.call_at(now_ms + _SCAN_INTERVAL_MS, self._drop_silent)
 
-    # -- telling
+    # -- notifications
 
     def _notify_members(self, group: ConsumerGroup) -> None:
-        """Members divide the queues among themselves: each hears at once that there are others now."""
+        """Notifies the members, which divide the queues among themselves, at once of any change."""
         if group.message_model == BROADCASTING or not group.is_told_of_members:
             return
         for member in group.members.values():

@@ -1,4 +1,5 @@
-"""What the broker asks of clients on their own connections, until they answer, their time is over, or they are gone."""
+"""Requests from the broker to clients on their own connections. Each ends with a response, a time-out, or the end of
+the connection."""
 
 from __future__ import annotations
 
@@ -11,14 +12,14 @@ from trimq.protocols.contract import SessionControl
 from trimq.protocols.rocketmq.wire.remoting import Command, encode_command
 
 OnResponse = Callable[[Command | None], None]
-"""Told the answer, or None: there will be none."""
+"""Called with the response, or with None if there will be none."""
 
 
 T = TypeVar("T")
 
 
 class OneShotCallback(Generic[T]):
-    """Somebody waits for one answer: of those that come the first counts, and none once nobody waits."""
+    """Callback for one response: only the first value is passed on, and none after `end`."""
 
     def __init__(self, done: Callable[[T], object]) -> None:
         self._done: Callable[[T], object] | None = done
@@ -52,7 +53,7 @@ class ClientRequests:
         timeout_ms: int,
         done: OnResponse,
     ) -> None:
-        """`done` is called once: later, or at once if the client reads too slowly to be asked anything."""
+        """Calls `done` once: later, or at once with None if the client reads too slowly to be sent a request."""
         if outlet.is_congested:
             done(None)
             return
@@ -64,7 +65,7 @@ class ClientRequests:
         outlet.send([head, body] if body else [head])
 
     def response_received(self, outlet: SessionControl, answer: Command) -> None:
-        """An answer to nothing that was asked is passed over."""
+        """Passes the response to its request. A response to an unknown request is ignored."""
         self._complete(outlet, answer.opaque, answer)
 
     def connection_closed(self, outlet: SessionControl) -> None:

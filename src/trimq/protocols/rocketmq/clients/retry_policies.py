@@ -1,5 +1,5 @@
-"""How long a group waits before it tries a message again, as its administrator has set it: in steps that grow, or in
-such as are told one by one. Clients that speak gRPC are told it, and keep to it."""
+"""Retry policy of a consumer group, set by its administrator: exponential delays, or a list of delays. gRPC clients
+receive the policy and apply it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 SETTING = "retry_policy"
-"""Its name among the settings of a group."""
+"""Key in the settings of a group."""
 
 _Milliseconds = Annotated[int, Meta(ge=1, le=30 * 86_400_000)]
 _MOST_STEPS = 100
@@ -23,13 +23,13 @@ class Exponential(msgspec.Struct, frozen=True):
 
 
 class Customized(msgspec.Struct, frozen=True, omit_defaults=True):
-    """None: the levels of delayed messages."""
+    """List of delays. None: the delay levels of the broker."""
 
     next: Annotated[list[_Milliseconds], Meta(min_length=1, max_length=_MOST_STEPS)] | None = None
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
-    """As RocketMQ writes it."""
+    """In the JSON form of Apache RocketMQ."""
 
     type: Literal["CUSTOMIZED", "EXPONENTIAL"] = "CUSTOMIZED"
     exponentialRetryPolicy: Exponential | None = None
@@ -37,12 +37,12 @@ class RetryPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def exponential(self) -> Exponential | None:
-        """None: the steps are told one by one."""
+        """None: the policy is a list of delays."""
         return (self.exponentialRetryPolicy or Exponential()) if self.type == "EXPONENTIAL" else None
 
     def steps_ms(self, levels_ms: Sequence[int]) -> Sequence[int]:
-        told = None if self.customizedRetryPolicy is None else self.customizedRetryPolicy.next
-        return levels_ms if told is None else told
+        steps = None if self.customizedRetryPolicy is None else self.customizedRetryPolicy.next
+        return levels_ms if steps is None else steps
 
     def described(self) -> dict[str, Any]:
         shown: dict[str, Any] = msgspec.to_builtins(self)
@@ -50,7 +50,8 @@ class RetryPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def read_policy(given: object) -> str:
-    """The text that a group keeps. msgspec.ValidationError: it is no policy."""
+    """Returns the text to store in the group's settings. Raises msgspec.ValidationError if the value is no valid
+    policy."""
     return msgspec.json.encode(msgspec.convert({} if given is None else given, RetryPolicy)).decode()
 
 

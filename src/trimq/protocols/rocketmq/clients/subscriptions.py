@@ -1,5 +1,5 @@
-"""What a consumer wants of a topic: an expression over tags, compared by hash before a message is looked at, or one in
-SQL over its properties."""
+"""Subscription of a consumer to a topic: a tag expression, compared by hash before a message is read, or a SQL92
+expression over message properties."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SQL = "SQL92"
 
 
 class FilterLimits(NamedTuple):
-    """How large an expression over properties may be."""
+    """Limits of a SQL92 expression."""
 
     max_bytes: int = 16_384
     max_operators: int = 200
@@ -31,16 +31,17 @@ class Subscription(msgspec.Struct, frozen=True):
     expression_type: str = TAG
 
     def message_filter(self, limits: FilterLimits) -> MessageFilter | None:
-        """None: everything. Failure: the consumer's last word was no expression."""
+        """Returns None if the subscription matches everything. Raises RemotingRefusal if the consumer's last expression
+        was invalid."""
         try:
             return read_interest(self.expression, self.expression_type, limits)
         except RemotingRefusal as failure:
             raise RemotingRefusal(
-                ResponseCode.FILTER_DATA_NOT_EXIST, f"the expression of the subscription is wrong: {failure}"
+                ResponseCode.FILTER_DATA_NOT_EXIST, f"invalid expression in the subscription: {failure}"
             ) from None
 
     def described(self) -> dict[str, Any]:
-        """As clients show it."""
+        """JSON form for clients and tools."""
         tags = split_tags(self.expression) if self.expression_type == TAG else []
         return {
             "topic": self.topic,
@@ -60,12 +61,13 @@ def split_tags(expression: str) -> list[str]:
 
 
 def read_interest(expression: str | None, expression_type: str | None, limits: FilterLimits) -> MessageFilter | None:
-    """None: everything is wanted. Failure: it is no expression of its type."""
+    """Returns None if the expression matches everything. Raises RemotingRefusal if it is invalid."""
     if expression_type == SQL:
         return _read_sql(expression or "", limits)
     if expression_type not in (None, "", TAG):
         raise RemotingRefusal(
-            ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"expressions of type {expression_type[:40]} are not known"
+            ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+            f"unknown expression type {expression_type[:40]} (TAG and SQL92 are supported)",
         )
     tags = split_tags(expression or ALL)
     return MessageFilter({tags_code(tag) for tag in tags}.__contains__) if tags else None
@@ -75,19 +77,18 @@ def _read_sql(expression: str, limits: FilterLimits) -> MessageFilter:
     try:
         matches = compile_sql_filter(expression, *limits)
     except InvalidSqlFilter as error:
-        raise RemotingRefusal(
-            ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"no expression over properties: {error}"
-        ) from None
+        raise RemotingRefusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"invalid SQL92 expression: {error}") from None
     return MessageFilter(properties=lambda raw: matches(read_properties(raw)))
 
 
 def parse_subscription(data: dict[str, Any]) -> Subscription:
-    """As clients of all ages write it. ValueError: it names no topic, or no version that Java has a number for."""
+    """Reads the JSON of clients of any version. Raises ValueError if the topic is missing or the version does not fit a
+    Java long."""
     topic, version = data.get("topic"), int(data.get("subVersion") or 0)
     if not isinstance(topic, str):
-        raise ValueError("a subscription without a topic")
+        raise ValueError("the subscription has no topic")
     if not -(2**63) <= version < 2**63:
-        raise ValueError(f"a subscription of version {version}")
+        raise ValueError(f"subVersion out of range: {version}")
     return Subscription(
         topic,
         str(data.get("subString") or ALL),

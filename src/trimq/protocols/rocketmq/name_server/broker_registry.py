@@ -1,5 +1,5 @@
-"""The brokers that have registered with the name server, beside the one in this process, and the topics that each has.
-Soft state: a broker that says nothing for long is forgotten, and so is one whose connection ends."""
+"""External brokers that have registered with the name server, and their topics. Soft state: a broker is removed after
+its heartbeat time-out and when its connection closes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MASTER = 0
 
 
 class RegisteredBroker(NamedTuple):
-    """Which broker: of a name there may be several, each with a number of its own; the master has 0."""
+    """Identity of a broker. Several brokers may share a name, each with its own id; the master has 0."""
 
     cluster: str
     name: str
@@ -39,7 +39,7 @@ class _LiveBroker:
 
 @dataclass(slots=True)
 class BrokerData:
-    """All brokers of one name, by their numbers."""
+    """All brokers of one name, by id."""
 
     cluster: str
     name: str
@@ -57,7 +57,7 @@ class BrokerRegistry:
         self._topics: dict[str, dict[str, QueueData]] = {}
         self._timer: Timer | None = None
 
-    # -- what is known
+    # -- queries
 
     def brokers(self) -> Iterator[BrokerData]:
         return iter(self._brokers.values())
@@ -69,7 +69,7 @@ class BrokerRegistry:
         return iter(self._topics.items())
 
     def topic(self, name: str) -> dict[str, QueueData]:
-        """What each broker has of it, by the broker's name."""
+        """Queues of the topic by broker name."""
         return self._topics.get(name, {})
 
     def version(self, cluster: str, address: str) -> DataVersion | None:
@@ -77,13 +77,13 @@ class BrokerRegistry:
         return None if found is None else found.version
 
     def master(self, name: str) -> tuple[str, str] | None:
-        """Its address, and the one that its slaves follow it at."""
+        """Address of the master and its HA address for slaves."""
         known = self._brokers.get(name)
         address = None if known is None else known.addresses.get(MASTER)
         found = None if known is None or address is None else self._live.get((known.cluster, address))
         return None if found is None else (found.registrant.address, found.ha_address)
 
-    # -- coming
+    # -- registration
 
     def register(
         self,
@@ -94,19 +94,19 @@ class BrokerRegistry:
         timeout_ms: int = HEARTBEAT_TIMEOUT_MS,
         acts_as_master: bool = False,
     ) -> None:
-        """A first registration, or the next one of a broker that is known."""
+        """Handles the first or a repeated registration of a broker."""
         known = self._brokers.get(registrant.name)
         live = self._live.get((registrant.cluster, registrant.address))
         self._require_room(live is None, registration)
         if len(registration.topics) == 1 and (known is None or registrant.id not in known.addresses):
             raise RemotingRefusal(
-                ResponseCode.SYSTEM_ERROR, "register broker failed: one topic of a broker that is not known"
+                ResponseCode.SYSTEM_ERROR, "register broker failed: single-topic registration of an unknown broker"
             )
         if known is None:
             known = self._brokers[registrant.name] = BrokerData(registrant.cluster, registrant.name)
         known.acts_as_master = acts_as_master
         for number in [number for number, address in known.addresses.items() if address == registrant.address]:
-            del known.addresses[number]  # it may have become the master
+            del known.addresses[number]  # its id changes when it becomes the master
         known.addresses[registrant.id] = registrant.address
         is_news = live is None or live.version != registration.version or live.registrant.id != registrant.id
         if is_news and (registrant.id == MASTER or (acts_as_master and registrant.id == min(known.addresses))):
@@ -120,20 +120,24 @@ class BrokerRegistry:
     def _require_room(self, is_new: bool, registration: Registration) -> None:
         if is_new and len(self._live) >= self._max_brokers:
             raise RemotingRefusal(
-                ResponseCode.SYSTEM_BUSY, f"{self._max_brokers} brokers have registered, no more are allowed"
+                ResponseCode.SYSTEM_BUSY,
+                f"{self._max_brokers} brokers are registered already, see rocketmq.registered_brokers",
             )
         if len(self._topics.keys() | registration.topics.keys()) > self._max_topics:
-            raise RemotingRefusal(ResponseCode.SYSTEM_BUSY, f"more than {self._max_topics} topics are not allowed")
+            raise RemotingRefusal(
+                ResponseCode.SYSTEM_BUSY,
+                f"more than {self._max_topics} registered topics, see rocketmq.registered_topics",
+            )
 
     def _update_topics(self, registrant: RegisteredBroker, registration: Registration) -> None:
-        """What it does not tell of any more stays: somebody may still read it."""
+        """Adds or changes topics. Topics missing from the registration are kept: consumers may still read them."""
         for name, queues in registration.topics.items():
             if registrant.id != MASTER:
                 queues = queues._replace(permissions=queues.permissions & ~WRITABLE)
             self._topics.setdefault(name, {})[registrant.name] = queues
 
     def put_topic(self, topic: str, registration: dict[str, QueueData]) -> None:
-        """Somebody says that brokers have this topic. One that none has is not known."""
+        """Registers a topic for the given brokers; without brokers, does nothing."""
         self._require_room(False, Registration({topic: QueueData(0, 0, 0)}, DataVersion()))
         if registration:
             self._topics.setdefault(topic, {}).update(registration)
@@ -143,10 +147,10 @@ class BrokerRegistry:
         if found is not None:
             found.seen_ms = self._liveness.now_ms()
 
-    # -- changing
+    # -- changes
 
     def set_writable(self, broker: str, is_writable: bool) -> int:
-        """All topics of a broker; how many there are."""
+        """Changes the write permission of all topics of a broker. Returns the number of topics."""
         count = 0
         for known in self._topics.values():
             queues = known.get(broker)
@@ -157,7 +161,7 @@ class BrokerRegistry:
         return count
 
     def delete_topic(self, topic: str, cluster: str | None) -> None:
-        """None: of all clusters."""
+        """Deletes a topic from one cluster; None: from all."""
         known = self._topics.get(topic, {})
         for name in list(known):
             broker = self._brokers.get(name)
@@ -166,7 +170,7 @@ class BrokerRegistry:
         if not known:
             self._topics.pop(topic, None)
 
-    # -- going
+    # -- removal
 
     def unregister(self, cluster: str, address: str) -> None:
         entry = self._live.pop((cluster, address), None)

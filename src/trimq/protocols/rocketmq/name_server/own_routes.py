@@ -1,5 +1,5 @@
-"""What the name server tells of the broker in this process: its topics as they are, unless an operator took the right
-to write to them away here. A topic that is changed later shows itself as it is again."""
+"""Routes of the broker in this process, as the name server returns them: its topics, without the write permission if an
+operator wiped it here. A later change of a topic ends that override for the topic."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class OwnRoutes:
         self._commit_log_api = commit_log_api
         self._identity = identity
         self._overruled: dict[str, tuple[int, int]] = {}
-        """By topic: of which version, and with which permissions."""
+        """By topic name: topic version and permissions of the override."""
 
     @property
     def broker(self) -> BrokerData | None:
-        """None: nothing listens."""
+        """None: the broker does not listen."""
         identity = self._identity
         if not identity.address:
             return None
@@ -45,7 +45,7 @@ class OwnRoutes:
         return QueueData(definition.read_streams, definition.write_streams, permissions, definition.flags)
 
     def set_writable(self, caller: Caller, is_writable: bool) -> int:
-        """How many topics there are."""
+        """Sets or wipes the write permission of all topics. Returns the number of topics."""
         topics = self._commit_log_api.topics(caller)
         self._overruled = {}
         for topic in topics:

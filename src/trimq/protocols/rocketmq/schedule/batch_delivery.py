@@ -1,5 +1,5 @@
-"""Messages that are due together and want nothing but to come into their topics: read, copied and stored in one step,
-which takes a tenth of the time. Whatever is special about one is left to `delays`."""
+"""Batch delivery of delayed messages that are due together: reads, copies and appends them in one step, in a tenth of
+the time. Messages that need special treatment are left to `scheduler`."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from trimq.model import SYSTEM
 RECALLED = "TIMER_DEL_UNIQKEY"
 ENQUEUED_MS, DEQUEUED_MS = "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS"
 
-# A word that takes another message back is none itself; what has waited before is told anew when it came.
+# A recall marker is not delivered itself. A message that has already waited once gets new times of enqueue and dequeue.
 _SPECIAL = frozenset((RECALLED, ENQUEUED_MS, DEQUEUED_MS))
 
-# Longer ones gain nothing by company, and many of them would make a turn long.
+# Larger bodies gain nothing from batching, and many of them would make a turn of the loop long.
 _LONGEST_BODY = 16 * 1024
 
 _V4_BYTES = 8
@@ -46,7 +46,7 @@ _READ_BYTES = 4 << 20
 
 
 class _Template(NamedTuple):
-    """What is known of messages whose properties differ in their unique keys alone."""
+    """Common part of messages whose properties differ only in their unique keys."""
 
     lane: QueueTarget
     topic: str
@@ -56,10 +56,11 @@ class _Template(NamedTuple):
 
 
 class DueBatch:
-    """Takes messages of `fired` until one is special; then `deliver` stores them, and it goes on behind that one. Data
-    read for the first stretch is not read again for the next.
+    """Collects messages of `fired` up to one that needs special treatment; then `deliver` appends them, and collection
+    continues behind that one. Data read for one range is reused for the next.
 
-    `recalled`: recalled messages and where the recall is stored. `suspect_keys`: keys that must be looked up."""
+    `recalled`: recalled messages and the offsets of their recall markers. `suspect_keys`: keys that must be looked up
+    in the key index."""
 
     def __init__(
         self,
@@ -84,13 +85,13 @@ class DueBatch:
         self._more_keys: dict[int, str] = {}
         self._timer_times = (-1, b"")
         self.entries: list[TimerEntry] = []
-        # The stretch that was looked at last, and what is being read of it: from which number on, and up to which.
+        # Last range checked, and the state of reading it: index of the next message, and end of the range being read.
         self._range = range(0)
         self._units: Iterator[memoryview] = iter(())
         self._next = self._read_to = 0
 
     def range_end(self, begin: int) -> int:
-        """Behind those of the row that stand one after the other in one queue."""
+        """End of the range from `begin` on whose messages have consecutive offsets in one queue."""
         if begin not in self._range:
             stream, first = self.fired[begin]
             end = begin + 1
@@ -100,18 +101,18 @@ class DueBatch:
         return self._range.stop
 
     def take_range(self, stream: MessageQueue, begin: int, end: int) -> bool:
-        """Whether all of the row between these numbers, which stand one after the other in this stream, may come
-        together. False: those up to one that is special were taken."""
+        """Collects the messages in this range of consecutive offsets. Returns whether all of them could be batched; if
+        not, those in front of the first special or unreadable one are collected."""
         before = len(self.entries)
         try:
             self._read_from(stream, begin)
             is_plain = all(map(self.take, self.fired[begin:end], self._units))
-        except OSError:  # of a file that cannot be opened now; whoever is next will tell
+        except OSError:  # a file cannot be opened now; the next read reports it
             self._read_to = 0
             return False
         count = len(self.entries) - before
         self._next = begin + count + (not is_plain)
-        if is_plain and count < end - begin:  # one could not be read
+        if is_plain and count < end - begin:  # a message could not be read
             self._read_to = 0
             return False
         return is_plain
@@ -125,7 +126,7 @@ class DueBatch:
             pass
 
     def take(self, entry: TimerEntry, unit: memoryview) -> bool:
-        """Whether the message is one of those that may come together."""
+        """Collects the message if it can be batched. Returns whether it was."""
         original = read_copy_source(unit)
         if original is None:
             return False
@@ -133,7 +134,7 @@ class DueBatch:
         unique, rest = _without_key(written)
         if not unique or len(body) > self._max_body_bytes or unique in self._suspects:
             return False
-        # Most of those that are due together differ in their keys alone.
+        # Most messages that are due together differ only in their keys.
         template = self._templates.get(rest)
         if template is None:
             if rest in self._templates or (template := self._find_template(rest)) is None:
@@ -156,7 +157,7 @@ class DueBatch:
         return True
 
     def _find_template(self, rest: bytes) -> _Template | None:
-        """None: `delays` must look at it more closely."""
+        """Returns None if `scheduler` must handle these messages one by one."""
         properties = _read_plain(rest)
         if properties is None or not _SPECIAL.isdisjoint(properties):
             return None
@@ -168,7 +169,8 @@ class DueBatch:
         return _Template(target[2], topic, code, properties.get(KEYS, ""), TIMER_OUT_MS in properties)
 
     def _timer_properties(self, store_ms: int) -> bytes:
-        """When it came to wait, and when it waited no longer; many that wait came together."""
+        """Properties with the times of enqueue and dequeue. Cached, since many delayed messages were stored
+        together."""
         if self._timer_times[0] != store_ms:
             self._timer_times = store_ms, b"%s\x01%d\x02%s\x01%d\x02" % (
                 ENQUEUED_MS.encode(), store_ms, DEQUEUED_MS.encode(), self._now_ms,
@@ -176,7 +178,7 @@ class DueBatch:
         return self._timer_times[1]
 
     def _find_target(self, topic: str, queue: str) -> tuple[CommitLogTopic, MessageQueue, QueueTarget] | None:
-        """None: `delays` finds out what is wrong with it."""
+        """Returns None if the destination is unusable; `scheduler` then finds the reason."""
         if len(self._store_host) != _V4_BYTES:
             return None
         try:
@@ -195,13 +197,13 @@ class DueBatch:
         )
 
     def reset(self) -> None:
-        """With none taken: others of the row follow."""
+        """Clears the collected messages before collection continues."""
         self._messages, self._keys, self._more_keys, self.entries = [], [], {}, []
 
 
 def _without_key(written: bytes) -> tuple[str, bytes]:
-    """The unique key of a message, and its properties without that. An empty one: it is not there, or unlike those that
-    clients make."""
+    """Returns the unique key of a message and its properties without the key. The key is empty if it is missing or not
+    alphanumeric, unlike those that clients generate."""
     begin = 0 if written.startswith(_KEY) else written.find(_LATER_KEY) + 1
     if not begin and not written.startswith(_KEY):
         return "", written
@@ -214,8 +216,8 @@ def _without_key(written: bytes) -> tuple[str, bytes]:
 
 
 def _read_plain(rest: bytes) -> dict[str, str] | None:
-    """The properties of a message without its key, for which a "?" stands, and to which others may be added. None: they
-    must be written anew."""
+    """Returns the properties, with "?" in place of the unique key, if further properties can simply be appended. None:
+    they must be encoded again."""
     if not rest.endswith(_ENDS):
         return None
     at = rest.find(_KEY)
@@ -226,7 +228,7 @@ def _read_plain(rest: bytes) -> dict[str, str] | None:
 
 
 def units_at(stream: MessageQueue, offset: int, count: int) -> Iterator[memoryview]:
-    """The messages that stand there one after the other, up to one that is not there or cannot be read."""
+    """Messages at consecutive offsets, up to the first that is missing or unreadable."""
     end = offset + count
     try:
         while offset < end:
@@ -237,7 +239,7 @@ def units_at(stream: MessageQueue, offset: int, count: int) -> Iterator[memoryvi
             for each in found.parts:
                 part, at = memoryview(each), 0
                 while at < len(part):
-                    # A size of 0 is damage, at which the rest is given: it would never end.
+                    # A size of 0 is damage: yield the rest as one unit, otherwise the loop would never end.
                     size = int.from_bytes(part[at : at + 4], "big") or len(part)
                     yield part[at : at + size]
                     at += size

@@ -1,5 +1,5 @@
-"""The properties of messages that ask for nothing but to be stored and to come later: where these wait, and what is
-stored of them."""
+"""Fast path for the properties of delayed messages that need no other special treatment: finds their schedule queue and
+encodes their properties. Falls back to `send` when any other special property is present."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TIME = f"{TIMER_OUT_MS}\x01%d\x02".encode()
 
 
 class DelayedMessage(NamedTuple):
-    """`written` is what is stored, `keys` what keys there are besides the unique one."""
+    """`written`: properties as stored; `keys`: keys besides the unique one."""
 
     waiting: ScheduleSlot
     unique: str
@@ -30,15 +30,15 @@ class DelayedMessage(NamedTuple):
 
 
 class DelayedPropertyTemplates:
-    """As `PropertyTemplates`, for those that have one of the special properties: one that asks for a delay."""
+    """As `PropertyTemplates`, for messages with exactly one special property, which asks for a delay."""
 
     def __init__(self, delays: DelayScheduler, added: str, special: Collection[str]) -> None:
         self._delays = delays
-        told = (REAL_TOPIC, REAL_QUEUE, TIMER_OUT_MS)
-        self._shapes = PropertyTemplates(added, (frozenset(special) - {*DELAY_PROPERTIES}) | {*told})
+        added_here = (REAL_TOPIC, REAL_QUEUE, TIMER_OUT_MS)
+        self._shapes = PropertyTemplates(added, (frozenset(special) - {*DELAY_PROPERTIES}) | {*added_here})
 
     def read(self, topic: CommitLogTopic, number: int, text: str) -> DelayedMessage | None:
-        """None: something in them must be looked at more closely."""
+        """Returns None if the properties need the full treatment."""
         asked = _ASKED.findall(text)
         if len(asked) != 1:
             return None
@@ -51,8 +51,8 @@ class DelayedPropertyTemplates:
         try:
             waiting = self._delays.postpone(topic, number, properties)
         except Refusal:
-            return None  # `sending` will hear it too, and tell
-        if waiting is None or properties[name] != value:  # a level is stored as the number that it stands for
+            return None  # the full path meets the same refusal and reports it
+        if waiting is None or properties[name] != value:  # a level above the highest is stored as the highest
             return None
         written += _WAY % (topic.raw_name, number)
         if TIMER_OUT_MS in properties:

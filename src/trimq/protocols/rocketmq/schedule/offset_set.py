@@ -1,15 +1,15 @@
-"""A set of offsets that stand close together: a byte each, and the next that is in it, or is not, found at once."""
+"""Set of nearby offsets: one byte each, with a fast search for the next member or gap."""
 
 from __future__ import annotations
 
-# The head is let go when it is so long: each time would move the rest.
+# The start is trimmed only in chunks of this size, since each trim moves the rest.
 _FORGOTTEN_AT_ONCE = 1 << 16
 
 _IN, _OUT = b"\x01", b"\x00"
 
 
 class OffsetSet:
-    """None before `begin` is ever asked for."""
+    """Set of offsets from `begin` on. Callers never ask for earlier ones."""
 
     def __init__(self, begin: int) -> None:
         self._begin = begin
@@ -32,12 +32,12 @@ class OffsetSet:
         return self._marks.count(_IN)
 
     def first(self, offset: int, end: int) -> int:
-        """The first of them from `offset` on; `end`: there is none before it."""
+        """First member from `offset` on; `end` if there is none before it."""
         at = self._marks.find(_IN, max(offset - self._begin, 0), max(end - self._begin, 0))
         return end if at < 0 else self._begin + at
 
     def first_gap(self, offset: int) -> int:
-        """The first offset from this one on that is not one of them."""
+        """First offset from this one on that is not a member."""
         at = self._marks.find(_OUT, offset - self._begin)
         return max(offset, self._begin + (len(self._marks) if at < 0 else at))
 

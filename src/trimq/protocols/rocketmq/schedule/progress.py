@@ -1,5 +1,5 @@
-"""How far the messages of one queue, in which they wait for their time, are done with, and what a next run must know of
-that. Knows offsets and due times, never a message."""
+"""Delivery progress of one schedule queue, and the checkpoint of it for the next start. Knows offsets and due times,
+never a message."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ from trimq.core.commit_log.stream import MessageQueue, QueueEntry
 from trimq.core.commit_log.topics import CommitLogTopic
 from trimq.protocols.rocketmq.schedule.offset_set import OffsetSet
 
-# So much log without a delivery, or so many messages that came to wait, and what a next run has to look at is noted.
+# A new checkpoint is written after this much log without a delivery, or after this many new delayed messages.
 _CHECKPOINT_BYTES = 16 << 20
 _CHECKPOINT_MESSAGES = 4096
 
-# Behind every due time: of one that cannot be read now.
+# Later than every due time: for a message that cannot be read now.
 _UNREADABLE_MS = 1 << 63
 
 
 class ScheduleCheckpoint(NamedTuple):
-    """What is kept beside the offset before which all is done with. Each of it stays true for ever; a later note only
-    says more.
+    """Metadata stored with the cursor (the offset before which all messages are done). Every statement stays true for
+    ever; a later checkpoint only adds to it.
 
-    Of messages that wait for times of their own, all before `known_to` whose due time and offset are not behind
-    (`due_ms`, `offset`) are done with. Whatever of this queue was delivered before `log_position` in the log is done
-    with. No message before `recalls_from` that still waits recalls another. `delay_ms` made the due times."""
+    For messages with individual due times: all before `known_to` whose (due time, offset) is not greater than
+    (`due_ms`, `offset`) are done. All messages of this queue delivered before the log position `log_position` are done.
+    No pending message before `recalls_from` is a recall marker. `delay_ms` is the delay that the due times are based
+    on."""
 
     due_ms: int = -1
     offset: int = -1
@@ -46,8 +47,8 @@ def _read_checkpoint(text: str) -> ScheduleCheckpoint | None:
 
 
 class FiredBatch:
-    """Messages that were fired together. `last`: due time and offset of the furthest of them. By then those before
-    `known_to` were timed, and what became of these stands before `log_end` in the log."""
+    """Messages that were fired together. `last`: greatest (due time, offset) of them. When they fired, all messages
+    before `known_to` had timers, and the deliveries are before `log_end` in the log."""
 
     __slots__ = ("is_over", "known_to", "last", "log_end", "offsets")
 
@@ -60,50 +61,52 @@ class FiredBatch:
 
 
 class ScheduleProgress:
-    """Those before `next_offset` are all done with. `delay_ms`: how long each waits; 0: each for a time of its own.
+    """All messages before `next_offset` are done. `delay_ms`: the fixed delay of the queue; 0: each message has its own
+    due time.
 
-    Timers fire in the order of due times, and of offsets where these are equal: once a message is fired, so are all
-    before it that were timed by then. What is tried again is out of that order, and holds up every note meanwhile."""
+    Timers fire in the order of due times, then of offsets: once a message has fired, all earlier ones that had timers
+    have fired too. A retried message is out of this order, so no checkpoint is advanced until it is done."""
 
     def __init__(self, topic: CommitLogTopic, stream: MessageQueue, delay_ms: int, offset: int, text: str) -> None:
         self.topic = topic
         self.stream = stream
         self.delay_ms = delay_ms
-        self.restored_end = stream.end  # what a run before this one may have delivered already
-        # A power cut may have kept what was noted and taken messages, whose offsets others get.
+        self.restored_end = stream.end  # messages in front of it may have been delivered before the restart
+        # A power cut may have kept the cursor and lost messages, whose offsets are then used again.
         self.next_offset = min(max(stream.start, offset), stream.end)
         self.indexed_to = self.next_offset
         self.checkpoint = _read_checkpoint(text) or ScheduleCheckpoint()
         self.maybe_delivered = OffsetSet(self.next_offset)
-        """Those of which it has to be asked, one by one, whether they have come already."""
+        """Offsets that must be looked up one by one: they may have been delivered before the restart."""
         self.knows_recalls = not self.is_timed
-        """Whether it is known which of them take others back."""
+        """Whether all recall markers in this queue are known."""
         self.in_flight: set[int] = set()
         self._done = OffsetSet(self.next_offset)
         self._retried: set[int] = set()
         self._batches: deque[FiredBatch] = deque()
         self._furthest: FiredBatch | None = None
         self._recalls: deque[tuple[int, int]] = deque()
-        # The furthest that any of them stands which this run has delivered, or one before it may have.
+        # Greatest (due time, offset) and offset delivered since the start, or possibly delivered before it.
         self._last_due, self._last_offset = (-1, -1), -1
 
     @property
     def is_timed(self) -> bool:
         return self.delay_ms == 0
 
-    # -- what was found
+    # -- state at start
 
     def discard_checkpoint(self, log_end: int) -> bool:
-        """Whether the note that was found must be written anew: it speaks of more than there is."""
+        """Discards the restored checkpoint if it covers more than is stored. Returns whether it must be written
+        again."""
         if self.checkpoint.known_to <= self.restored_end and self.checkpoint.log_position <= log_end:
             return False
         self.checkpoint = ScheduleCheckpoint()
         return True
 
     def find(self, offset: int, due_ms: int, last_ms: int, stored_ms: int) -> bool:
-        """Whether a message that was found at the start still waits. Nothing was delivered that was due after
-        `last_ms`; but by levels that were others then, or by a clock that had been set back behind `stored_ms`, when
-        the last message of all was stored, it may have been due sooner."""
+        """Returns whether a message found at start is still pending. Nothing due after `last_ms` was delivered before
+        the restart. But the message may have been due earlier than it is now: by other delay levels, or by a clock
+        since set back to before `stored_ms`, the store time of the last message."""
         if self._is_checkpointed(due_ms, offset):
             self._mark_done((offset,))
             return False
@@ -116,53 +119,53 @@ class ScheduleProgress:
         return True
 
     def certain_end(self, offset: int, end: int) -> int:
-        """Up to which offset it is known, from there on, that none has come, or that those are known which may have."""
+        """End of the range from `offset` on in which only suspect keys (see RestartScan) need a lookup."""
         if offset >= self.restored_end:
             return end
         return self.maybe_delivered.first(offset, end) if self.knows_recalls else offset
 
     def set_recalls(self, words: Sequence[tuple[int, int]]) -> None:
-        """All that take others back, of those that were found: when each is due, and its offset."""
+        """Adds all recall markers found at start, as (due time, offset)."""
         self._recalls.extendleft(reversed(words))
         self.knows_recalls = True
 
     def add_recall(self, due_ms: int, offset: int) -> None:
-        """One that takes another back comes to wait there."""
+        """Adds a recall marker that is appended now."""
         while self._recalls and self._recalls[-1][1] >= offset:
-            self._recalls.pop()  # it was refused, and another has its offset
+            self._recalls.pop()  # it was refused, and its offset is used again
         self._recalls.append((due_ms, offset))
 
-    # -- going on
+    # -- delivery
 
     def waiting(self, count: int) -> Iterator[QueueEntry]:
-        """So many of those that were not all done with, oldest first."""
+        """Up to `count` entries that are not yet done as a whole, oldest first."""
         return self.stream.entries(self.next_offset, count)
 
     def is_handled(self, offset: int) -> bool:
-        """Whether it is delivered, or about to be."""
+        """Whether the message is delivered, or its delivery is not durable yet."""
         return offset < self.next_offset or offset in self._done or offset in self.in_flight
 
     def begin(self, offsets: Sequence[int], log_end: int) -> FiredBatch:
-        """They were fired, in this order, and what became of them stands before `log_end`."""
+        """Records that these messages fired, in this order, with deliveries before `log_end`."""
         self.in_flight.update(offsets)
         batch = FiredBatch(offsets, self._furthest_of(offsets), self.indexed_to, log_end)
         self._batches.append(batch)
         return batch
 
     def _furthest_of(self, offsets: Sequence[int]) -> tuple[int, int]:
-        """The last, unless one is tried again, which may stand behind others that were due later."""
+        """The last, unless some are retried: a retried message may have been due earlier than those in front of it."""
         looked_at = offsets[-1:] if self._retried.isdisjoint(offsets) else offsets
         return max((self._due_ms(offset), offset) for offset in looked_at)
 
     def _due_ms(self, offset: int) -> int:
-        """-1: it is kept no longer."""
+        """-1: deleted by retention."""
         try:
             return next((each.code for each in self.stream.entries(offset, 1) if each.offset == offset), -1)
         except OSError:
             return _UNREADABLE_MS
 
     def finish(self, batch: FiredBatch) -> bool:
-        """Whether there is more to note now."""
+        """Marks a batch as done. Returns whether a new checkpoint can be written."""
         self.in_flight.difference_update(batch.offsets)
         self._retried.difference_update(batch.offsets)
         before = self.next_offset, self.checkpoint
@@ -171,18 +174,18 @@ class ScheduleProgress:
         return (self.next_offset, self.checkpoint) != before
 
     def fail(self, batch: FiredBatch) -> None:
-        """They have to be tried again."""
+        """Marks a batch for retry."""
         self.in_flight.difference_update(batch.offsets)
         self.put_off(batch.offsets)
         self._end(batch)
 
     def put_off(self, offsets: Sequence[int]) -> None:
-        """They come later than their time, or with the next start."""
+        """Records that these messages are delivered late, or only after the next start."""
         self._retried.update(offsets)
 
     @property
     def has_delayed(self) -> bool:
-        """Whether any of them comes later than its time."""
+        """Whether any message is waiting for a retry."""
         return bool(self._retried)
 
     def _mark_done(self, offsets: Sequence[int]) -> None:
@@ -191,7 +194,7 @@ class ScheduleProgress:
         self.next_offset = self._done.first_gap(self.next_offset)
         self._done.forget_before(self.next_offset)
 
-    # -- notes
+    # -- checkpoints
 
     def _end(self, batch: FiredBatch) -> None:
         batch.is_over = True
@@ -207,21 +210,21 @@ class ScheduleProgress:
                 self.checkpoint = self.checkpoint._replace(log_position=first.log_end)
 
     def _advance_checkpoint(self, batch: FiredBatch) -> None:
-        """All that was fired before it, or with it, is done with."""
+        """Advances the checkpoint: all messages fired before or with this batch are done."""
         if batch.last >= self.checkpoint[:2]:
             self.checkpoint = self.checkpoint._replace(
                 due_ms=batch.last[0], offset=batch.last[1], known_to=batch.known_to
             )
 
     def _is_all_checkpointed(self) -> bool:
-        """Whether the note speaks of all that was delivered, and that an earlier run may have."""
+        """Whether the checkpoint covers all deliveries since the start, and all possible ones before it."""
         if not self.is_timed:
             return self.next_offset > self._last_offset
         return self.checkpoint[:2] >= self._last_due and self.checkpoint.known_to > self._last_offset
 
     def needs_checkpoint(self, log_end: int) -> bool:
-        """To be asked now and then. Whether it should be noted that a next run need not look at much of the log, or of
-        what waits here."""
+        """Whether a checkpoint should be written, so that the next start has less of the log or of this queue to scan.
+        Call from time to time."""
         is_far = log_end - self.checkpoint.log_position >= _CHECKPOINT_BYTES
         if is_far and not self._batches and self._is_all_checkpointed():
             self.checkpoint = self.checkpoint._replace(log_position=log_end)
@@ -229,8 +232,8 @@ class ScheduleProgress:
         return self.is_timed and self._recalls_from() - self.checkpoint.recalls_from >= _CHECKPOINT_MESSAGES
 
     def _recalls_from(self) -> int:
-        """Those of which a next run would not know that they are done with wait still: it would not know of what they
-        took back, either."""
+        """Lowest offset of a recall marker that the next start would not know to be done. Markers count as pending
+        until then, since the next start may also not know that the recalled messages are done."""
         if not self.knows_recalls:
             return self.checkpoint.recalls_from
         while self._recalls and self._is_checkpointed(*self._recalls[0]):
@@ -238,13 +241,14 @@ class ScheduleProgress:
         return min(self._recalls[0][1], self.indexed_to) if self._recalls else self.indexed_to
 
     def _is_checkpointed(self, due_ms: int, offset: int) -> bool:
-        """Whether a next run knows that it is done with."""
+        """Whether the checkpoint says that the message is done."""
         if offset < self.next_offset:
             return True
         return self.is_timed and offset < self.checkpoint.known_to and (due_ms, offset) <= self.checkpoint[:2]
 
     def write_checkpoint(self) -> str:
-        # While some wait whose due times other levels may have made, a next run must not trust these, either.
+        # While messages are pending whose due times may be based on other delay levels, the next start must not trust
+        # them either.
         is_sure = self.is_timed or self.next_offset >= self.restored_end or self.checkpoint.delay_ms == self.delay_ms
         self.checkpoint = self.checkpoint._replace(
             recalls_from=self._recalls_from(), delay_ms=self.delay_ms if is_sure else -1

@@ -1,5 +1,5 @@
-"""Taking a message back before its time: the handle that names it, and what was taken back since the start. Knows no
-queue and no timer."""
+"""Recall of delayed messages: the handle that identifies a message, and the recalls since the start. Knows no queue and
+no timer."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
 
 
 def write_handle(broker: str, topic: str, due_ms: int, unique: str) -> str:
-    """What recalls a message that waits until then."""
+    """Returns the handle with which a client can recall a message due at this time."""
     return base64.urlsafe_b64encode(f"v1 {topic} {broker} {due_ms} {unique}".encode()).decode()
 
 
 def read_handle(handle: str, broker: str, topic: str, now_ms: int) -> tuple[int, str]:
-    """When the message is due, and its unique key. Failure: it is no handle of this topic, or too late."""
+    """Returns the due time and unique key of the message. Raises RemotingRefusal if the handle is invalid for this
+    topic, or the message is due already."""
     try:
         version, name, where, due, unique = base64.urlsafe_b64decode(handle).decode().split(" ", 4)
     except (binascii.Error, ValueError):
@@ -34,7 +35,7 @@ def read_handle(handle: str, broker: str, topic: str, now_ms: int) -> tuple[int,
 
 
 def write_recall_marker(topic: str, unique: str, due_ms: int) -> tuple[str, bytes]:
-    """What takes the message back, and the properties of the message that says so."""
+    """Returns the marker of a recalled message, and the properties of the message that stores it."""
     marker = recall_marker(topic, unique)
     properties = {UNIQUE_KEY: unique, RECALLED: marker, TIMER_OUT_MS: str(due_ms), REAL_TOPIC: topic}
     try:
@@ -48,24 +49,24 @@ def _invalid() -> RemotingRefusal:
 
 
 class RecallIndex:
-    """`markers`: what takes a message back, and where in the wheel that is said."""
+    """`markers`: offset in the timer wheel topic by marker of the recalled message."""
 
     def __init__(self) -> None:
         self.markers: dict[str, int] = {}
         self._due_markers: list[tuple[str, int]] = []
 
     def note(self, marker: str, offset: int, refusal: Refusal | None) -> None:
-        """It is durable, or was refused."""
+        """Adds a marker when its append is durable; ignores it when refused."""
         if refusal is None:
             self.markers[marker] = max(offset, self.markers.get(marker, offset))
 
     def has(self, topic: str, unique: str, offset: int) -> bool:
-        """Whether a message that waits at `offset` was taken back."""
+        """Whether the message that waits at `offset` was recalled later."""
         return self.markers.get(recall_marker(topic, unique), -1) > offset
 
     def spend(self, marker: str, offset: int, has_delayed: bool) -> None:
-        """The word is due, and whatever it took back was due no later: it is forgotten. But not while anything is tried
-        again (`has_delayed`), which may be just that."""
+        """Forgets a marker that is due: the recalled message was due no later. Keeps it while any message is retried
+        (`has_delayed`), since that may be the recalled one."""
         if self.markers.get(marker) == offset:
             self._due_markers.append((marker, offset))
         if has_delayed:

@@ -1,6 +1,6 @@
-"""What runs before this one may have delivered without a note of it, or were told to take back: found out once, in
-small steps after the start. Of most messages that waited it is known then that they did not come; of the rest, and
-until then, the key index is asked for each."""
+"""Finds deliveries and recalls of delayed messages that were not checkpointed before the restart. Scans once, in small
+steps after the start. Afterwards most pending messages are known to be undelivered; the others, and all until then, are
+looked up in the key index one by one."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from trimq.protocols.rocketmq.schedule.progress import ScheduleProgress
 
 log = logging.getLogger(__name__)
 
-# A message is delivered when it is due, and stored with the time at which the pass began that stores it: no pass, which
-# is a turn of the loop, takes so long.
+# A message is stored with the start time of its pass, and delivered when it is due: a pass, which is one turn of the
+# loop, never takes this long.
 _LONGEST_PASS_MS = 10_000
 
-# What one turn looks at, which takes it a millisecond or two: so many, or so much.
+# Limits of one turn, which takes 1 to 2 ms: messages and bytes.
 _AT_ONCE = 256
 _BYTES_AT_ONCE = 1 << 20
 
-# So few are asked for one by one, and so much log is not looked at: that would take longer.
+# Up to this many messages are looked up one by one, and more log than this is not scanned: scanning would take longer.
 _MAX_SINGLE_LOOKUPS = 256
 _MOST_BYTES = 256 << 20
 
@@ -39,8 +39,8 @@ _DELIVERED = f"{REAL_TOPIC}{NAME_ENDS}".encode()
 
 
 class RestartScan:
-    """`suspect_keys` are the unique keys of messages that may have come already, or have been taken back: of all that
-    have, and of a few others."""
+    """`suspect_keys`: unique keys of messages that may have been delivered or recalled. Contains all that were, and a
+    few others."""
 
     def __init__(
         self, commit_log_api: CommitLogApi, timeline: Timeline, queues: Mapping[StreamId, ScheduleProgress]
@@ -50,15 +50,15 @@ class RestartScan:
         self._queues = queues
         self.stored_ms = commit_log_api.last_store_ms
         self.last_due_ms = self.stored_ms + _LONGEST_PASS_MS
-        """Nothing was delivered that was due later."""
+        """Nothing with a later due time was delivered before the restart."""
         self.suspect_keys: set[str] = set()
         self._steps: Iterator[None] = iter(())
         self._timer: Timer | None = None
 
-    # -- finding out
+    # -- scan
 
     def look(self) -> None:
-        """All that was found is in the queues."""
+        """Starts the scan, after all pending messages are in the queues."""
         self._steps = self._scan()
         self._run_step()
 
@@ -73,7 +73,10 @@ class RestartScan:
                 self._timer = self._timeline.call_at(self._timeline.now_ms(), self._run_step)
                 return
         except (Refusal, OSError) as error:
-            log.warning("of each delayed message it is asked by itself whether it has come already: %s", error)
+            log.warning(
+                "delayed messages: cannot scan for deliveries before the restart, looking them up one by one (%s)",
+                error,
+            )
 
     def _scan(self) -> Iterator[None]:
         for queue in self._queues.values():
@@ -89,12 +92,12 @@ class RestartScan:
         self.let_go()
 
     def let_go(self) -> None:
-        """Nobody is suspected any more where all that was found is done with. To be called now and then."""
+        """Forgets the suspects once all messages found at start are done. Call from time to time."""
         if self.suspect_keys and all(queue.next_offset >= queue.restored_end for queue in self._queues.values()):
             self.suspect_keys.clear()
 
     def _find_recalls(self, queue: ScheduleProgress) -> Iterator[None]:
-        """The messages that take others back."""
+        """Finds the recall markers."""
         recalls: list[tuple[int, int]] = []
         offset = max(queue.checkpoint.recalls_from, queue.next_offset)
         while offset < queue.restored_end:
@@ -111,14 +114,16 @@ class RestartScan:
                     count = seen
                     break
             if seen < count and offset + seen >= queue.stream.start:
-                log.warning("%s: offset %d cannot be read", queue.topic.name.name, offset + seen)
-                return  # whether it takes another back is not known
+                log.warning(
+                    "%s: offset %d cannot be read, looking up recalls one by one", queue.topic.name.name, offset + seen
+                )
+                return  # it may be a recall marker
             offset = max(offset + seen, queue.stream.start)
             yield
         queue.set_recalls(recalls)
 
     def _find_deliveries(self, position: int) -> Iterator[None]:
-        """The messages that have waited, from there on."""
+        """Finds delivered messages in the log from this position on."""
         seen = size = 0
         for unit in self._commit_log_api.units_from(SYSTEM, position):
             if _DELIVERED in unit.properties and unit.topic not in _WAITING:
@@ -129,17 +134,18 @@ class RestartScan:
                 seen = size = 0
                 yield
 
-    # -- asking for one
+    # -- lookup of one message
 
     def needs_lookup(self, progress: ScheduleProgress, offset: int, unique: str) -> bool:
-        """Whether the key index has to be asked what became of this message."""
+        """Whether the key index must be searched for this message."""
         if offset >= progress.restored_end:
             return False
         return unique in self.suspect_keys or progress.certain_end(offset, offset + 1) == offset
 
     def was_delivered(self, progress: ScheduleProgress, unit: Unit, properties: Mapping[str, str]) -> bool:
-        """Whether a run before this one has delivered it and ended before it said so: firing twice appends once. A
-        message may wait several times, if its group wanted it back several times: then their number decides."""
+        """Whether the message was delivered before the restart without a checkpoint of it, so that it is not delivered
+        twice. A message that its group returned several times waits several times; then the number of deliveries
+        decides."""
         unique = properties.get(UNIQUE_KEY)
         if unique is None or not self.needs_lookup(progress, unit.queue_offset, unique):
             return False
@@ -163,7 +169,7 @@ class RestartScan:
         return progress is not None and progress.is_handled(unit.queue_offset)
 
     def is_recalled(self, progress: ScheduleProgress, unit: Unit, unique: str, properties: Mapping[str, str]) -> bool:
-        """Whether it was taken back before this run."""
+        """Whether the message was recalled before the restart."""
         if not self.needs_lookup(progress, unit.queue_offset, unique):
             return False
         wanted = recall_marker(properties.get(REAL_TOPIC, ""), unique)
@@ -172,13 +178,12 @@ class RestartScan:
 
 
 def recall_marker(topic: str, unique: str) -> str:
-    """What takes a message back."""
+    """Identifies a recalled message."""
     return f"{topic}+{unique}"
 
 
 def _delivery_identity(unit: Unit, properties: Mapping[str, str]) -> tuple[object, ...]:
-    """What a message that waits has in common with the one that it becomes, and with none that it could be taken
-    for."""
+    """Properties that a delayed message shares with its delivered copy, and with no other message."""
     recalled = properties.get(RECALLED)
     names = (REAL_TOPIC, REAL_QUEUE, TIMER_OUT_MS)
     return (unit.reconsume_times, recalled, *(properties.get(name) for name in names))

@@ -1,5 +1,5 @@
-"""Messages that are to come later: where they wait, when they are due, and how they reach their topic then. The topics
-in which they wait are the durable truth; the timers are an index on them, built anew at every start."""
+"""Scheduler of delayed messages: where they wait, when they are due, and their delivery to the destination topic. The
+schedule topics are the durable state; the timers are an index on them, rebuilt at every start."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ log = logging.getLogger(__name__)
 _SECONDS, _MILLISECONDS, _AT_MS = "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"
 
 DELAY_PROPERTIES = (DELAY, _SECONDS, _MILLISECONDS, _AT_MS)
-"""The properties that ask for a delay."""
+"""Properties that ask for a delay."""
 
-# Under this group it is kept how far the waiting messages of each queue have all been delivered.
+# The cursors of this group store the delivery progress of each schedule queue.
 GROUP = "CID_RMQ_SYS_DELAY"
 _FOR_EVER_MS = 2**62
 
-# So many messages that a full disk has ended are told of one by one: more would stop every connection for long.
+# Maximum number of ledger entries for messages deleted on a full disk: more would block every connection for long.
 _MOST_NOTED = 10_000
 
 
 class ScheduleSlot(NamedTuple):
-    """Where a message waits; `code` is when it is due, `handle` what recalls it."""
+    """Queue in which a message waits; `code` is its due time, `handle` recalls it."""
 
     topic: CommitLogTopic
     stream: MessageQueue
@@ -72,11 +72,11 @@ class DelayScheduler:
         self._due_batch: DueBatch | None = None
         self._recalled = RecallIndex()
         self._index_retries: dict[StreamId, Timer] = {}
-        """Queues that could not be looked into when something had come."""
+        """Queues that could not be indexed after an append; by queue, the timer of the retry."""
         self._is_stopped = False
 
     def start(self) -> None:
-        """Find what waits already, and look at whatever comes to wait."""
+        """Loads pending messages and watches the schedule queues for new ones."""
         for name in (SCHEDULE_TOPIC, WHEEL_TOPIC):
             if (topic := self._commit_log_api.find(SYSTEM, name)) is None:
                 continue
@@ -101,33 +101,31 @@ class DelayScheduler:
         return len(self._timers)
 
     def stop(self) -> None:
-        """Deliver nothing any more; the next start goes on."""
+        """Stops deliveries; the next start continues."""
         self._is_stopped = True
         self._restart_scan.stop()
         for look in self._index_retries.values():
             look.cancel()
 
     def _on_append(self, progress: ScheduleProgress) -> None:
-        progress.stream.watch(
-            partial(self._on_append, progress)
-        )  # whatever happens: what comes later must be timed, too
+        progress.stream.watch(partial(self._on_append, progress))  # first: later appends need timers even if this fails
         if not self._is_stopped:
             self._index_or_retry(progress)
 
     def _index_or_retry(self, progress: ScheduleProgress) -> None:
-        """At what has come to wait: now, or, if that cannot be, in a second."""
+        """Sets timers for new messages; on failure, retries in a second."""
         stream = progress.stream.id
         if stream in self._index_retries:
             self._index_retries.pop(stream).cancel()
         try:
             self._index(progress)
         except (Refusal, OSError) as error:
-            log.warning("what came to wait in %s is looked at again: %s", stream, error)
+            log.warning("schedule queue %s: reading new delayed messages failed, will be retried (%s)", stream, error)
             retry_ms = self._timeline.now_ms() + RETRY_MS
             self._index_retries[stream] = self._timeline.call_at(retry_ms, partial(self._index_or_retry, progress))
 
     def _index(self, progress: ScheduleProgress) -> None:
-        """Only what is durable is timed: what was refused must not fire."""
+        """Sets timers for durable messages only: a refused message must not fire."""
         at = self._restart_scan.last_due_ms, self._restart_scan.stored_ms
         for offset, due_ms in progress.stream.codes(progress.indexed_to):
             if offset >= progress.restored_end or progress.find(offset, due_ms, *at):
@@ -136,7 +134,7 @@ class DelayScheduler:
         self._checkpoint_if_due(progress)
 
     def _checkpoint_if_due(self, progress: ScheduleProgress) -> None:
-        """So that a next start has little to look at."""
+        """Limits the scan after the next start."""
         if progress.needs_checkpoint(self._durable_end()):
             self._save_checkpoint(progress)
 
@@ -146,14 +144,14 @@ class DelayScheduler:
         self._restart_scan.let_go()
 
     def _durable_end(self) -> int:
-        """Of the log. What stands behind it may be refused, and others get its place."""
+        """Durable end of the log. Positions behind it may be refused and used again."""
         return self._commit_log_api.log_ends()[1]
 
-    # -- coming to wait
+    # -- scheduling
 
     def postpone(self, topic: CommitLogTopic, queue_id: int, properties: dict[str, str]) -> ScheduleSlot | None:
-        """Where a message with these properties waits, which then name the topic that it is for. None: it need not
-        wait. Failure: for too long, or until no time at all."""
+        """Returns the schedule queue for a message with these properties, and adds its destination to them. None: no
+        delay. Raises RemotingRefusal if the delay is too long or invalid."""
         level = self._level(properties)
         if level > 0:
             properties[DELAY] = str(level)
@@ -183,10 +181,10 @@ class DelayScheduler:
         try:
             return min(int(text), len(self.levels_ms))
         except ValueError:
-            raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, f"{text[:40]!r} is no level of delay") from None
+            raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, f"{text[:40]!r} is not a delay level") from None
 
     def _due_ms(self, properties: dict[str, str]) -> int:
-        """0: it names no time."""
+        """Returns 0 if the properties name no time."""
         now_ms = self._timeline.now_ms()
         for name, begin_ms, unit_ms in ((_SECONDS, now_ms, 1000), (_MILLISECONDS, now_ms, 1), (_AT_MS, 0, 1)):
             if name in properties:
@@ -200,11 +198,11 @@ class DelayScheduler:
                 return due_ms
         return 0
 
-    # -- being due
+    # -- delivery
 
     def _fire_batch(self, fired: Sequence[TimerEntry], begin: int) -> int:
-        """How many of them, from a number on, were delivered together: all up to one that is special, or of which it is
-        not known whether a run before this one has delivered it."""
+        """Delivers a batch from index `begin` on: all messages up to one that needs special treatment, or that may have
+        been delivered before the restart. Returns their number."""
         if self._is_stopped:
             return len(fired) - begin
         due = self._due_batch
@@ -221,7 +219,7 @@ class DelayScheduler:
         except Exception:
             self._mark_delayed(fired[begin:])
             raise
-        # Whatever it holds is of use for the rest of its row alone.
+        # The data it holds is useful only for the rest of this sequence.
         self._due_batch = due if begin + count < len(fired) - 1 else None
         return count
 
@@ -238,13 +236,13 @@ class DelayScheduler:
             begin = end
 
     def _deliver_batch(self, due: DueBatch) -> None:
-        """What is refused is tried again, and nothing else: one that was taken back must be dropped in its turn, before
-        the word that took it back is."""
+        """Appends the batch. Only refused messages are retried: a recalled message must be dropped in its turn, before
+        its recall marker is."""
         entries = due.entries
         try:
             placed = due.deliver()
         except Refusal as refusal:
-            log.warning("%d messages that are due are tried again: %s", len(entries), refusal)
+            log.warning("%d delayed messages: delivery refused, will be retried (%s)", len(entries), refusal)
             self._retry(entries)
             return
         finally:
@@ -256,20 +254,22 @@ class DelayScheduler:
         if offsets:
             self._track_delivery(placed, [(self._queues[stream], own) for stream, own in offsets.items()])
         if count < len(entries):
-            log.warning("%d messages that are due are tried again: %s", len(entries) - count, placed.refusal)
+            log.warning(
+                "%d delayed messages: delivery refused, will be retried (%s)", len(entries) - count, placed.refusal
+            )
             self._retry(entries[count:])
 
     def _track_delivery(
         self, placed: Appended | AppendedBatch, delivered: Sequence[tuple[ScheduleProgress, list[int]]]
     ) -> None:
-        """They are done with when their pass is durable."""
+        """Marks the messages as done when their pass is durable."""
         _, _, log_end = self._commit_log_api.log_ends()
         batches = [(progress, progress.begin(offsets, log_end)) for progress, offsets in delivered]
         self._commit_log_api.on_durable(placed.ticket, lambda done: self._delivered(batches, done.refusal))
 
     def _fire(self, pending: PendingTimer) -> None:
         if self._is_stopped:
-            return  # the next start finds it
+            return  # the next start delivers it
         try:
             self._fire_one(pending.entry)
         except Exception:
@@ -282,7 +282,7 @@ class DelayScheduler:
         try:
             unit = progress.stream.unit(entry.position)
         except OffsetOutOfRange:
-            self._finish(progress, entry.position)  # it was kept no longer
+            self._finish(progress, entry.position)  # deleted by retention
             return
         properties = read_properties(unit.properties)
         if RECALLED in properties:
@@ -297,7 +297,9 @@ class DelayScheduler:
         try:
             placed = self._deliver(target, unit, properties)
         except PropertiesTooLong as refusal:
-            log.error("a message that has waited for %s cannot be stored there: %s", target.name.name, refusal)
+            log.error(
+                "delayed message for topic %s: cannot be delivered, recorded as failed (%s)", target.name.name, refusal
+            )
             self._record_failure(unit, properties)
             self._finish(progress, entry.position)
             return
@@ -331,7 +333,7 @@ class DelayScheduler:
                 self._save_checkpoint(progress)
 
     def _finish(self, progress: ScheduleProgress, offset: int) -> None:
-        """Nothing has to be delivered."""
+        """Marks a message as done without a delivery."""
         if progress.finish(progress.begin([offset], self._durable_end())):
             self._save_checkpoint(progress)
 
@@ -345,13 +347,14 @@ class DelayScheduler:
         for stream, position in entries:
             self._queues[stream].put_off([position])
 
-    # -- files in which messages wait
+    # -- retention of schedule queues
 
     def oldest_position(self) -> int | None:
         return min((each.position for queue in self._queues.values() for each in queue.waiting(1)), default=None)
 
     def let_go(self, start: int) -> None:
-        """The disk is nearly full. What will be due later finds nothing any more."""
+        """Records pending messages as failed before their files are deleted on a nearly full disk. Their timers will
+        find nothing."""
         count = 0
         for queue in self._queues.values():
             for entry in queue.waiting(_FOR_EVER_MS):
@@ -367,20 +370,24 @@ class DelayScheduler:
                 if count <= _MOST_NOTED:
                     self._record_failure(unit, properties)
         if count:
-            ledger_note = "the ledger of failures has them" if count <= _MOST_NOTED else f"the ledger has {_MOST_NOTED}"
-            log.error("%d messages that waited for their time go, for the disk is nearly full: %s", count, ledger_note)
+            ledger_note = (
+                "the ledger of failures has all"
+                if count <= _MOST_NOTED
+                else f"the ledger of failures has only {_MOST_NOTED}"
+            )
+            log.error("%d delayed messages: deleted before delivery (disk nearly full), %s", count, ledger_note)
 
     def _record_failure(self, unit: Unit, properties: dict[str, str]) -> None:
         topic, queue_id = properties.get(REAL_TOPIC, ""), parse_time_ms(properties.get(REAL_QUEUE))
         self._commit_log_api.failures.record_removed_message(SYSTEM, unit, topic, queue_id, Reason.EXPIRED)
 
-    # -- recalling
+    # -- recall
 
     def handle(self, topic: str, due_ms: int, unique: str) -> str:
         return write_handle(self._identity.broker_name, topic, due_ms, unique)
 
     def recall(self, topic: CommitLogTopic, handle: str) -> tuple[str, Appended]:
-        """What takes a waiting message back: its unique key, and the place of the word that it does not count."""
+        """Recalls a pending message. Returns its unique key and the position of the recall marker."""
         name = topic.name.name
         due_ms, unique = read_handle(handle, self._identity.broker_name, name, self._timeline.now_ms())
         waiting = self._slot(WHEEL_TOPIC, 0, due_ms, "")
@@ -394,7 +401,7 @@ class DelayScheduler:
         return unique, placed
 
     def _is_recalled(self, progress: ScheduleProgress, unit: Unit, properties: dict[str, str]) -> bool:
-        """Of what has come since the start it is known; of the rest the key index is asked."""
+        """Recalls since the start are in memory; earlier ones are looked up in the key index."""
         unique = properties.get(UNIQUE_KEY)
         if TIMER_OUT_MS not in properties or unique is None:
             return False

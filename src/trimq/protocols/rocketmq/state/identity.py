@@ -1,4 +1,4 @@
-"""Who this broker is to RocketMQ clients: its name, its cluster, and the address that they are told."""
+"""Identity of this broker for RocketMQ clients: broker name, cluster name, advertised addresses."""
 
 from __future__ import annotations
 
@@ -22,25 +22,26 @@ class Identity:
 
     @property
     def address(self) -> str:
-        """Where clients send to and pull from; empty while nothing listens there."""
+        """Advertised address of the broker; empty while it does not listen."""
         found = self._cluster.me.addresses.get(BROKER_PROTOCOL)
         return "" if found is None else f"{found.host}:{found.port}"
 
     @property
     def name_server_port(self) -> int:
-        """Where the name server listens; 0 while it does not."""
+        """Port of the name server; 0 while it does not listen."""
         found = self._cluster.me.addresses.get(NAME_SERVER_PROTOCOL)
         return 0 if found is None else found.port
 
     @property
     def grpc_address(self) -> tuple[str, int]:
-        """Where clients that speak gRPC find it; nowhere while nothing listens there."""
+        """Advertised gRPC address; ("", 0) while it does not listen."""
         found = self._cluster.me.addresses.get(GRPC_PROTOCOL)
         return ("", 0) if found is None else (found.host, found.port)
 
     @property
     def store_host(self) -> bytes:
-        """The address as messages carry it. One that is a name, and no number, cannot be carried."""
+        """Advertised address in the binary form that messages carry. A host name has no such form; 127.0.0.1 takes its
+        place."""
         if not self._store_host:
             found = self._cluster.me.addresses.get(BROKER_PROTOCOL)
             if found is None:

@@ -1,5 +1,5 @@
-"""Searches that may take longer than one turn of the event loop: each is answered at once if its first step finds the
-answer; of those that go on, one takes one step in each turn, so that nobody waits for them."""
+"""Searches that may take longer than one turn of the event loop. A search whose first step finds the result is answered
+at once. Of the others, one runs one step per turn, so that they do not block connections."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
 log = logging.getLogger(__name__)
 
 Steps = Iterator[Parts | None]
-"""None after each step but the last, then the answer."""
+"""Yields None after each step but the last, then the response."""
 
 Refuse = Callable[[Refusal], Parts]
 
@@ -23,23 +23,24 @@ class IncrementalSearches:
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
         self._waiting: dict[Reply, tuple[Steps, Refuse]] = {}
-        """Whose turn is next comes first."""
+        """Round robin: the next to run is first."""
         self._timer: Timer | None = None
         self._is_stopped = False
 
     def __len__(self) -> int:
-        """How many go on."""
+        """Number of unfinished searches."""
         return len(self._waiting)
 
     def begin(self, steps: Steps, refuse: Refuse) -> Reply:
-        """`refuse` makes the answer to one that is refused later. Refusal: it is now."""
+        """Starts a search. `refuse` encodes the response to a refusal in a later step; a refusal in the first step is
+        raised."""
         parts = next(steps)
         if parts is not None:
             return Reply.now(parts, None)
         if self._is_stopped:
             raise NotRunning
         reply = Reply.later(None, abandon=lambda: self._end(reply))
-        reply.resolves_soon = True  # a stop refuses it
+        reply.resolves_soon = True  # `stop` refuses it
         self._waiting[reply] = steps, refuse
         self._arm()
         return reply
@@ -69,9 +70,9 @@ class IncrementalSearches:
         except Refusal as refusal:
             parts = refuse(refusal)
         except OSError as error:
-            log.warning("a search could not go on: %s", error)
+            log.warning("search: aborted (read failed: %s)", error)
             parts = refuse(
-                RemotingRefusal(ResponseCode.SYSTEM_ERROR, f"what was looked for could not be read: {error}")
+                RemotingRefusal(ResponseCode.SYSTEM_ERROR, f"search failed, messages could not be read: {error}")
             )
         if parts is None:
             self._waiting[reply] = steps, refuse

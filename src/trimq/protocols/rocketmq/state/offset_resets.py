@@ -1,5 +1,5 @@
-"""Queues whose reading an administrator has moved, until each reader has heard: its next pull is told where to go on,
-and what it commits before that does not count."""
+"""Offset resets by an administrator that consumers do not know yet. The next pull of a queue returns the new offset;
+until then, commits for the queue are ignored."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class OffsetResets:
         return bool(self._moved) and (group, topic, number) in self._moved
 
     def take(self, group: str, topic: UUID, number: int) -> int | None:
-        """Where to go on. Said once."""
+        """Returns the new offset, once."""
         return self._moved.pop((group, topic, number), None) if self._moved else None
 
     def forget_group(self, group: str) -> None:

@@ -1,5 +1,5 @@
-"""Messages whose producer has sent them before under the same id: those that are remembered are not stored again, and
-whoever repeats one hears where it is. Off unless asked for."""
+"""Deduplication of sends by unique message id: a repeated send of a remembered id is not stored again and gets the
+result of the first one. Off by default."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trimq.protocols.rocketmq.wire.replies import PendingWrite
 
 
 class SendResult(NamedTuple):
-    """What the answer to a message says. `pending` is None for one that was on disk long ago."""
+    """Result of a send. `pending` is None for a message that is durable already."""
 
     id: str
     queue_id: int
@@ -20,7 +20,7 @@ class SendResult(NamedTuple):
 
 
 class SentIds:
-    """`limit`: how many ids are remembered; 0: none."""
+    """`limit`: number of remembered ids; 0: off."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -31,7 +31,7 @@ class SentIds:
         return self._limit > 0
 
     def find(self, topic: str, unique: str) -> SendResult | None:
-        """One that was refused counts as never sent."""
+        """Returns the result of an earlier send, unless that was refused."""
         found = self._sent.get((topic, unique))
         if found is not None and found.pending is not None and found.pending.refusal is not None:
             del self._sent[topic, unique]
@@ -44,6 +44,6 @@ class SentIds:
             self._sent.popitem(last=False)
 
     def forget_topic(self, topic: str) -> None:
-        """What was sent to it is gone, and may come again."""
+        """Forgets the ids of a deleted topic, so that its messages can be sent again."""
         for key in [key for key in self._sent if key[0] == topic]:
             del self._sent[key]

@@ -1,5 +1,5 @@
-"""How many messages and bytes came and went in the last minute, hour and day, by topic and by group. Counted where
-messages pass; nothing runs by itself."""
+"""Messages and bytes sent and read in the last minute, hour and day, by topic and by group. Counted on the message
+path; no background task."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 _STEP_MS = 10_000
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
-# Width of a step and how many are kept: of the hours enough to tell what there was when yesterday began.
+# Width of a step, and number of steps kept. The hours must reach back to the start of yesterday.
 _KEPT = ((_STEP_MS, 60), (600_000, 6), (_HOUR_MS, 49))
 
 
@@ -24,7 +24,7 @@ class TrafficWindows(NamedTuple):
 
 
 class TrafficCounter:
-    """What passed one point since the broker was started."""
+    """Messages and bytes counted at one point since the broker started."""
 
     __slots__ = ("_at", "_bytes", "_kept", "_messages", "_past")
 
@@ -44,7 +44,7 @@ class TrafficCounter:
         self._bytes += size
 
     def _fold(self) -> None:
-        """The step that is over joins those that are kept."""
+        """Adds the finished step to the kept steps."""
         if not self._messages:
             return
         done = TrafficSum(self._messages, self._bytes)
@@ -60,7 +60,7 @@ class TrafficCounter:
         return _plus(self._past, TrafficSum(self._messages, self._bytes))
 
     def since(self, now_ms: int, step: int, count: int) -> TrafficSum:
-        """Of the last `count` steps of the kind `step`, the one that is under way among them."""
+        """Sum of the last `count` steps of the width number `step`, including the current step."""
         self._fold()
         first = now_ms // _KEPT[step][0] - count
         found = [each for at, each in self._kept[step].items() if at > first]
@@ -70,7 +70,7 @@ class TrafficCounter:
         return TrafficWindows(self.since(now_ms, 0, 6), self.since(now_ms, 1, 6), self.since(now_ms, 2, 24))
 
     def before_today(self, now_ms: int, days: int) -> int:
-        """How many messages there had been when today began, or so many days before."""
+        """Messages counted before the start of today, or before the start of the day `days` earlier."""
         hours = now_ms % _DAY_MS // _HOUR_MS + 1 + 24 * days
         return self.total().messages - self.since(now_ms, 2, hours).messages
 
@@ -88,7 +88,8 @@ def _plus(one: TrafficSum, other: TrafficSum) -> TrafficSum:
 
 
 class Traffic:
-    """Groups are counted by topic too. What is forgotten still counts for the broker as a whole."""
+    """Traffic counters of the broker. Groups are counted per topic. Counters of deleted topics and groups still count
+    in the totals."""
 
     def __init__(self) -> None:
         self._sent: dict[str, TrafficCounter] = {}

@@ -1,4 +1,4 @@
-"""The topics that a RocketMQ broker has from its first start on, and which of them clients may not send to."""
+"""System topics that a RocketMQ broker has from its first start on, and which of them clients may not write."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ DLQ_PREFIX = "%DLQ%"
 
 _BOTH = READABLE | WRITABLE
 
-# What only the broker itself writes to. A foreign message in the wheel would stop all timers of a genuine broker.
+# Topics that only the broker writes. A foreign message in the timer wheel topic would stop all timers of Apache
+# RocketMQ.
 BROKER_ONLY_TOPICS = frozenset(
     (SCHEDULE_TOPIC, HALF_TOPIC, OP_TOPIC, CHECK_MAX_TOPIC, "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", WHEEL_TOPIC)
 )
@@ -50,7 +51,7 @@ def system_topics(
 
 
 def protected_topics(cluster_name: str, broker_name: str) -> frozenset[str]:
-    """Those that nobody makes, changes or deletes: some of them only a genuine broker uses."""
+    """Topics that clients cannot create, change or delete. Some are used by Apache RocketMQ only."""
     return frozenset(
         (
             *(DEFAULT_TOPIC, "SELF_TEST_TOPIC", "BenchmarkTest", "OFFSET_MOVED_EVENT", SCHEDULE_TOPIC, WHEEL_TOPIC),

@@ -1,5 +1,5 @@
-"""Producers that left a transaction undecided are asked what became of it, a bounded share in each turn of the loop;
-what is asked for in vain too often is set aside."""
+"""Transaction check-back: asks producers about undecided half messages, a bounded number per turn of the loop. After
+`transaction_check_max` checks the message is moved to TRANS_CHECK_MAX_TIME_TOPIC."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ IMMUNITY_S = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 
 
 class CheckBackSettings(NamedTuple):
-    """How long a half is left alone, how often is looked, how often its producer is asked, and after what time it is
-    given up though nobody could be."""
+    """Minimum age of a half message for a check, interval of rounds, maximum number of checks, and the age at which it
+    is discarded even if no producer could be asked."""
 
     timeout_ms: int
     interval_ms: int
@@ -65,7 +65,7 @@ def check_back_settings(settings: RocketMQSettings) -> CheckBackSettings:
 
 
 class _TurnBudget:
-    """What is done in one turn of the loop."""
+    """Work done in one turn of the loop."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -100,19 +100,19 @@ class TransactionChecker:
         self._rng = rng
         self.check_settings = check_settings
         self._timer: Timer | None = None
-        self._pending_offsets: deque[int] | None = None  # those that are still to be looked at, while there is a look
-        self._congested: deque[int] = deque()  # those of them whose producers have not read what they were sent before
+        self._pending_offsets: deque[int] | None = None  # rest of the current round; None between rounds
+        self._congested: deque[int] = deque()  # those whose producers read too slowly
         self._next_ms = 0
         self._refusals: list[Refusal] = []
         self._is_stopped = False
 
     def stop(self) -> None:
-        """Ask nobody any more; the next start goes on."""
+        """Stops check-back; the next start continues."""
         self._is_stopped = True
         self._cancel()
 
     def update_check_settings(self, check_settings: CheckBackSettings) -> None:
-        """From now on; the next look is an interval away."""
+        """Effective at once; the next round begins one interval from now."""
         self.check_settings = check_settings
         if self._pending_offsets is None and self._timer is not None:
             self._cancel()
@@ -124,14 +124,14 @@ class TransactionChecker:
             self._timer = None
 
     def arm(self) -> None:
-        """See that there will be a look if anything is undecided."""
+        """Schedules the next round if any half message is undecided."""
         self._arm_at(self._timeline.now_ms() + self.check_settings.interval_ms)
 
     def _arm_at(self, due_ms: int) -> None:
         if self._timer is None and self._pending_offsets is None and len(self._halves) and not self._is_stopped:
             self._timer = self._timeline.call_at(due_ms, self._start_round)
 
-    # -- looking at all that are undecided
+    # -- rounds
 
     def _start_round(self) -> None:
         self._pending_offsets = deque(self._halves)
@@ -139,8 +139,8 @@ class TransactionChecker:
         self._check_some()
 
     def _check_some(self) -> None:
-        """At as many as a turn of the loop can bear. The rest follows when these are durable and their producers were
-        asked: no more questions wait than one share has."""
+        """Checks as many half messages as one turn of the loop allows. The rest follows when these are durable and
+        their producers were asked: at most one turn's requests are pending."""
         self._timer = None
         if self._is_stopped or self._pending_offsets is None:
             return
@@ -159,8 +159,8 @@ class TransactionChecker:
             self._timer = self._timeline.call_at(self._timeline.now_ms() + milliseconds, self._check_some)
 
     def _end_round(self) -> None:
-        """All were looked at. Long questions take a reader a while: who is asked them is asked the rest a little
-        later, rather than at the next look."""
+        """Ends the round when all were checked. Producers that read slowly, since requests carry whole messages, get
+        the rest a second later rather than in the next round."""
         now_ms = self._timeline.now_ms()
         if self._congested and now_ms + RETRY_MS < self._next_ms:
             self._pending_offsets, self._congested = self._congested, deque()
@@ -170,7 +170,7 @@ class TransactionChecker:
         self._congested.clear()
         if self._refusals:
             count, last = len(self._refusals), self._refusals[-1]
-            log.warning("%d undecided transactions are looked at again later: %s", count, last)
+            log.warning("%d half messages: check-back refused, will be retried (last reason: %s)", count, last)
             self._refusals = []
         self._halves.checkpoint()
         self._arm_at(max(self._next_ms, now_ms))
@@ -187,14 +187,14 @@ class TransactionChecker:
             self._halves.forget((offset,))
         except Refusal as refusal:
             self._refusals.append(refusal)
-        except Exception:  # the others must be looked at all the same
-            log.exception("the undecided transaction %d could not be looked at", offset)
+        except Exception:  # the others must still be checked
+            log.exception("half message at offset %d: check-back failed", offset)
         else:
             if placed is not None:
                 budget.add(placed)
 
     def _check_or_discard(self, offset: int, age_ms: int) -> Appended | None:
-        """Where the half stands now. None: it is left alone."""
+        """Returns the new position of the half message, or of its discarded copy. None: not checked now."""
         unit = self._halves.unit(offset)
         properties = read_half(unit)
         times = parse_time_ms(properties.get(CHECKED_TIMES))
@@ -212,7 +212,7 @@ class TransactionChecker:
         try:
             placed = self._halves.resolve(offset, self._halves.rewrite(unit, properties))[0]
         except PropertiesTooLong:
-            return self._discard(offset, unit)  # there is no room to count how often it was asked for
+            return self._discard(offset, unit)  # no room for the check count
         self._commit_log_api.on_durable(
             placed.ticket, lambda done: None if done.refusal else self._send_check(producer, group, placed)
         )
@@ -227,10 +227,11 @@ class TransactionChecker:
         self._commit_log_api.failures.record_dead_letter(SYSTEM, topic, placed, becomes.draft, Reason.UNDECIDED)
         return placed
 
-    # -- asking
+    # -- requests to producers
 
     def _choose_producer(self, group: str) -> Client | None:
-        """One that is there. Who reads too slowly is not asked: questions carry whole messages."""
+        """Chooses a connected producer at random. One that reads too slowly is not chosen: requests carry whole
+        messages."""
         producers = self._clients.producers(group)
         if not producers:
             return None
@@ -241,8 +242,8 @@ class TransactionChecker:
         return self._rng.choice(free) if free else None
 
     def _send_check(self, producer: Client, group: str, placed: Appended) -> None:
-        """About the half in its new place. The producer may have been sent much since it was chosen: then another is
-        asked, and if none can be, all of them are spared until the next look."""
+        """Sends the check-back request for the half message at its new position. If the chosen producer has become
+        congested, asks another; if all are, waits for the next round."""
         recipient = self._choose_producer(group) if producer.outlet.is_congested else producer
         if recipient is None:
             return
@@ -250,7 +251,7 @@ class TransactionChecker:
         recipient.outlet.send(recipient.dialect.check_back(request, self._clients.next_opaque()))
 
     def _check_request(self, unit: Unit, placed: Appended) -> TransactionCheck:
-        """Shown as the message that it will be."""
+        """Encodes the half message as the message it will become."""
         host, properties = self._identity.store_host, read_half(unit)
         draft = UnitDraft(
             properties.get(REAL_TOPIC, "").encode(),

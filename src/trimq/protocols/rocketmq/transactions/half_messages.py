@@ -1,6 +1,6 @@
-"""The halves that no word decides yet: an index of two topics of the broker's own, one in which halves wait, one whose
-words say which are decided. Both are the durable truth; where a restart begins to read them is kept beside. Knows no
-producer."""
+"""Index of undecided half messages over two system topics: the half topic, in which they wait, and the op topic, whose
+markers say which are decided. Both topics are the durable state; a checkpoint says where a restart begins to read them.
+Knows no producer."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ log = logging.getLogger(__name__)
 
 TURN_MAX_HALVES = 256
 TURN_MAX_BYTES = 1 << 20
-"""So many halves, or bytes of them, are stored anew in one turn of the loop: every connection waits meanwhile."""
+"""Maximum number, and bytes, of half messages copied in one turn of the loop, since every connection waits
+meanwhile."""
 
 OPTIONAL_PROPERTIES = (*BROKER_PROPERTIES, WAIT)
 
@@ -45,15 +46,16 @@ _DECIDED = "d"
 _FOR_EVER_MS = 2**62
 
 STRAGGLER_DISTANCE = 4096
-"""A half that waits so far behind the newest is moved, or each start would read all that was decided since."""
+"""A half message this far behind the newest is copied to the end; otherwise each start would read everything decided
+since."""
 
 CHECKPOINT_INTERVAL = 256
-"""After so many decisions it is noted where a start has to begin."""
+"""A checkpoint is written after this many decisions."""
 
 
 class HalfMessages:
-    """Iterates over the offsets of those that wait, oldest first. `timeout_ms`: for how long one is left alone, because
-    its producer may just be about to decide. `arrived` is called when some have come."""
+    """Iterates over the offsets of undecided half messages, oldest first. `timeout_ms`: age before which a half message
+    is left alone, because its producer may be about to decide it. `arrived` is called when new ones were added."""
 
     def __init__(
         self,
@@ -68,14 +70,15 @@ class HalfMessages:
         self._identity = identity
         self._timeout_ms = timeout_ms
         self._arrived = arrived
-        self._waiting: dict[int, int] = {}  # offset in the half topic, and since when it waits
-        self._resolving: set[int] = set()  # whose word is on its way to the disk
-        self._moved: dict[int, int] = {}  # where a half stood first, and where it stands
-        self._first: dict[int, int] = {}  # the other way round
-        self._moving: dict[int, Appended] = {}  # where it will stand
+        self._waiting: dict[int, int] = {}  # offset in the half topic -> time it was first stored
+        self._resolving: set[int] = set()  # offsets whose op marker is not durable yet
+        self._moved: dict[int, int] = {}  # first offset of a copied half message -> current offset
+        self._first: dict[int, int] = {}  # current offset -> first offset
+        self._moving: dict[int, Appended] = {}  # offset -> copy that is not durable yet
         self._indexed_to = 0
         self._marks: deque[tuple[int, int]] = deque()
-        """An offset in the half topic, and one in the other: no word before it is about that half or one behind it."""
+        """Pairs of offsets (half topic, op topic): no marker before the second is about a half message at or behind the
+        first."""
         self._saved_checkpoint = (-1, -1)
         self._resolved_since = 0
         self._is_stopped = False
@@ -89,7 +92,7 @@ class HalfMessages:
     # -- starting
 
     def start(self) -> None:
-        """Find the halves that no word decides."""
+        """Loads the undecided half messages."""
         half_topic, halves = self.stream(HALF_TOPIC)
         op_topic, ops = self.stream(OP_TOPIC)
         cursors = [self._commit_log_api.cursor(SYSTEM, _GROUP, topic, 0) for topic in (half_topic, op_topic)]
@@ -104,12 +107,12 @@ class HalfMessages:
         self._index()
 
     def stop(self) -> None:
-        """Move nothing any more."""
+        """Stops copying."""
         self._is_stopped = True
 
     def _find(self, halves: MessageQueue, decided: set[int]) -> None:
-        """What is there already. A half that is stored anew tells what it was made of: a crash may have kept it and
-        lost the word that the one before it does not count any more."""
+        """Indexes the stored half messages. A copy names its source: a crash may have kept the copy and lost the marker
+        that the source is decided."""
         offsets: dict[int, int] = {}
         for offset, _ in halves.codes(self._indexed_to):
             unit = halves.unit(offset)
@@ -123,8 +126,8 @@ class HalfMessages:
             self._indexed_to = offset + 1
 
     def _previous_copy(self, unit: Unit) -> int:
-        """The half that this one was made of, by the first of its log or by a broker that does not note that. -1:
-        none."""
+        """Offset of the source of a copy that does not name it: the source is at log position 0, or the broker that
+        wrote the copy does not record it. -1: none."""
         times = parse_time_ms(find_property(unit.properties, CHECKED_TIMES))
         unique = find_property(unit.properties, UNIQUE_KEY)
         if not times or unique is None:
@@ -138,12 +141,13 @@ class HalfMessages:
         return -1
 
     def _is_already_resolved(self, unit: Unit) -> bool:
-        """A crash may have kept what a half became, and lost the word that it was decided."""
+        """Whether the half message was committed or discarded. A crash may have kept the resulting message and lost the
+        op marker."""
         topics = (find_property(unit.properties, REAL_TOPIC) or "", SCHEDULE_TOPIC, WHEEL_TOPIC, CHECK_MAX_TOPIC)
         return any(self.has_copy_in(unit, topic) for topic in topics)
 
     def has_copy_in(self, unit: Unit, topic: str) -> bool:
-        """Whether a message of this topic was."""
+        """Whether this topic has a message copied from the half message."""
         unique = find_property(unit.properties, UNIQUE_KEY)
         if unique is None:
             return False
@@ -155,8 +159,8 @@ class HalfMessages:
         return topic, topic.stream(0)
 
     def _index(self) -> None:
-        """Only what is durable is waited for."""
-        self.stream(HALF_TOPIC)[1].watch(self._index)  # first: what comes later is looked at, whatever happens now
+        """Indexes only durable half messages."""
+        self.stream(HALF_TOPIC)[1].watch(self._index)  # first: later appends are indexed even if this fails
         self._index_new()
 
     def _index_new(self) -> None:
@@ -167,7 +171,7 @@ class HalfMessages:
                 self._add_readable(halves, offset)
                 self._indexed_to = offset + 1
         except OSError as error:
-            log.warning("undecided transactions could not be looked for, it is tried again: %s", error)
+            log.warning("half messages: reading new ones failed, will be retried (%s)", error)
             if not self._is_stopped:
                 self._timeline.call_at(self._timeline.now_ms() + RETRY_MS, self._index_new)
         self._arrived()
@@ -176,14 +180,14 @@ class HalfMessages:
         try:
             self._add(offset, halves.unit(offset))
         except Refusal as refusal:
-            log.error("nobody will be asked about the undecided transaction %d: %s", offset, refusal)
+            log.error("half message at offset %d: unreadable, no check-back (%s)", offset, refusal)
 
     def _add_op_mark(self) -> None:
-        """Before halves are found that no word was about yet."""
+        """Adds a pair before half messages are indexed that no op marker can be about yet."""
         offset, op_offset = self._marks[-1]
-        word_end = self.stream(OP_TOPIC)[1].readable_end
-        if self._indexed_to - offset >= CHECKPOINT_INTERVAL or word_end - op_offset >= CHECKPOINT_INTERVAL:
-            self._marks.append((self._indexed_to, word_end))
+        op_end = self.stream(OP_TOPIC)[1].readable_end
+        if self._indexed_to - offset >= CHECKPOINT_INTERVAL or op_end - op_offset >= CHECKPOINT_INTERVAL:
+            self._marks.append((self._indexed_to, op_end))
 
     def _add(self, offset: int, unit: Unit) -> None:
         first = find_property(unit.properties, HALF_FIRST)
@@ -201,13 +205,14 @@ class HalfMessages:
         if self._moved.get(first) == offset:
             del self._moved[first]
 
-    # -- those that wait
+    # -- undecided half messages
 
     def current_copy(self, unit: Unit) -> Unit | None:
-        """A half that a producer knows, in the place in which it waits now. None: it is decided, or just being so."""
+        """Returns a half message that a producer refers to, at its current offset. None: it is decided, or its decision
+        is not durable yet."""
         offset = self._moved.get(unit.queue_offset, unit.queue_offset)
         moving = self._moving.get(offset)
-        # A word about the new place is written with it or behind it, unless that was refused.
+        # A marker for the new offset is written with the copy or after it, unless the copy was refused.
         if moving is not None and moving.ticket.refusal is None and moving.queue_offset not in self._resolving:
             return unit._replace(queue_offset=moving.queue_offset, position=moving.position)
         if self.since_ms(offset) is None:
@@ -215,16 +220,17 @@ class HalfMessages:
         return unit if offset == unit.queue_offset else self.unit(offset)
 
     def since_ms(self, offset: int) -> int | None:
-        """Since when it waits. None: it does not, or is just being decided."""
+        """Time the half message was first stored. None: it is decided, or its decision is not durable yet."""
         return None if offset in self._resolving else self._waiting.get(offset)
 
     def unit(self, offset: int) -> Unit:
         return self.stream(HALF_TOPIC)[1].unit(offset)
 
-    # -- and are decided
+    # -- decisions
 
     def resolve(self, offset: int, becomes: OutgoingMessage | None) -> list[Appended]:
-        """What the half becomes, if anything, and the word that it is decided: both, or none."""
+        """Appends the message that the half message becomes, if any, and the op marker that it is decided: both or
+        none."""
         topic, stream = self.stream(OP_TOPIC)
         host = self._identity.store_host
         properties = write_properties({TAGS: _DECIDED})
@@ -246,46 +252,46 @@ class HalfMessages:
             self.checkpoint()
 
     def forget(self, offsets: Iterable[int]) -> None:
-        """They are kept no longer."""
+        """Forgets half messages that retention has deleted."""
         for offset in offsets:
             self._drop(offset)
         self._save_checkpoint()
 
     def rewrite(self, unit: Unit, properties: dict[str, str]) -> OutgoingMessage:
-        """A half, stored anew."""
+        """Returns a copy of a half message for the half topic."""
         topic, halves = self.stream(HALF_TOPIC)
         return copy_half(topic, halves, unit, properties, tags_code(properties.get(TAGS, "")))
 
-    # -- where a start begins
+    # -- checkpoints
 
     def checkpoint(self) -> None:
-        """Move what is far behind, and note where a start has to begin."""
+        """Copies half messages that are far behind, and saves where a start begins to read."""
         self._resolved_since = 0
         if not self._is_stopped:
             self._move_stragglers()
         self._save_checkpoint()
 
     def _move_stragglers(self) -> None:
-        """So that a start need read neither what came since they came, nor what was decided since."""
+        """Copies old half messages to the end, so that a start need not read everything stored and decided since."""
         behind, now_ms, size = self._far_behind(), self._timeline.now_ms(), 0
         for offset in list(islice(self._waiting, TURN_MAX_HALVES)):
             if offset >= behind or size >= TURN_MAX_BYTES:
                 break
             if offset in self._resolving or now_ms - self._waiting[offset] < self._timeout_ms():
                 continue
-            with suppress(Refusal):  # later, then
+            with suppress(Refusal):  # retried at the next checkpoint
                 size += self._move(offset)
 
     def _far_behind(self) -> int:
-        """What stands before this offset is. Where many wait, those that came with the first are not: to move one past
-        the others would make these the next to be moved, for ever."""
+        """Offset before which a half message is far behind. The distance grows with the number of undecided ones:
+        otherwise copying one past the others would make those the next to be copied, for ever."""
         limit = STRAGGLER_DISTANCE + 2 * len(self._waiting)
         op_offset = self.stream(OP_TOPIC)[1].readable_end - limit
-        by_words = next((offset for offset, each in self._marks if each >= op_offset), self._indexed_to)
-        return max(self._indexed_to - limit, by_words)
+        by_ops = next((offset for offset, each in self._marks if each >= op_offset), self._indexed_to)
+        return max(self._indexed_to - limit, by_ops)
 
     def _move(self, offset: int) -> int:
-        """Store a half anew as if nothing had happened to it. How long it is."""
+        """Copies a half message unchanged to the end of the half topic. Returns its size."""
         try:
             unit = self.unit(offset)
         except OffsetOutOfRange:
@@ -297,7 +303,8 @@ class HalfMessages:
         return unit.size
 
     def _save_checkpoint(self) -> None:
-        """No half before the oldest that waits matters to a start, nor a word about one."""
+        """Saves the offset of the oldest undecided half message, and the offset in the op topic before which no marker
+        matters."""
         oldest = next(iter(self._waiting), self._indexed_to)
         while len(self._marks) > 1 and self._marks[1][0] <= oldest:
             self._marks.popleft()
@@ -305,7 +312,7 @@ class HalfMessages:
         if self._saved_checkpoint == (oldest, op_offset):
             return
         self._saved_checkpoint = oldest, op_offset
-        # In this order: a torn write that kept the second alone would bring decided halves back.
+        # In this order: a torn write that kept only the second would make decided half messages undecided again.
         for name, offset in ((HALF_TOPIC, oldest), (OP_TOPIC, op_offset)):
             self._commit_log_api.commit(SYSTEM, _GROUP, self.stream(name)[0], 0, offset)
 
@@ -318,8 +325,8 @@ def copy_half(
     code: int,
     bits: int = 0,
 ) -> OutgoingMessage:
-    """What a half becomes, wherever that goes. It tells what it was made of. `bits`: what
-    its system flag says of a transaction."""
+    """Returns the message that a half message becomes, in any topic. It names its source. `bits`: transaction bits of
+    its system flag."""
     draft = UnitDraft(
         topic.raw_name,
         stream.id.number,
@@ -336,12 +343,12 @@ def copy_half(
 
 
 def read_half(unit: Unit) -> dict[str, str]:
-    """The properties of a half, without what only tells of its way as a half."""
+    """Properties of a half message, without those of its copies."""
     properties = read_properties(unit.properties)
     properties.pop(HALF_FIRST, None)
     return properties
 
 
 def _offsets(body: bytes) -> list[int]:
-    """The halves that a word is about."""
+    """Offsets of the half messages that an op marker decides."""
     return [int(op_offset) for op_offset in body.split(b",") if op_offset.isdigit() and len(op_offset) < 19]

@@ -1,5 +1,4 @@
-"""Messages whose producer decides later whether they count: how they come to wait, how they are decided, and what
-becomes of them then."""
+"""Transactional messages: prepares half messages, and commits or rolls them back when the producer decides."""
 
 from __future__ import annotations
 
@@ -66,44 +65,46 @@ class Transactions:
         self._checker = TransactionChecker(
             commit_log_api, timeline, identity, self._halves, clients, rng, check_settings
         )
-        self._resuming: set[int] = set()  # positions of what was set aside and is becoming a half again
+        self._resuming: set[int] = set()  # positions of discarded half messages being put back
 
     def start(self) -> None:
-        """Find the halves that no word decides."""
+        """Loads the undecided half messages."""
         self._halves.start()
 
     def stop(self) -> None:
-        """Ask nobody any more; the next start goes on."""
+        """Stops check-back; the next start continues."""
         self._halves.stop()
         self._checker.stop()
 
     def update_check_settings(self, check_settings: CheckBackSettings) -> None:
-        """From now on; the next look is an interval away."""
+        """Effective at once; the next check-back round begins one interval from now."""
         self._checker.update_check_settings(check_settings)
 
-    # -- halves come
+    # -- prepare
 
     def prepare(
         self, topic: CommitLogTopic, queue_id: int, properties: dict[str, str]
     ) -> tuple[CommitLogTopic, MessageQueue]:
-        """Where a half waits, whose properties then name the topic that it is for."""
+        """Returns the half topic and queue, and adds the destination to the properties."""
         properties[REAL_TOPIC] = topic.name.name
         properties[REAL_QUEUE] = str(queue_id)
         properties[_ID] = properties[UNIQUE_KEY]
-        properties.pop(HALF_FIRST, None)  # the broker's own word
+        properties.pop(HALF_FIRST, None)  # set by the broker only
         return self._halves.stream(HALF_TOPIC)
 
     def resume(self, letter: Unit) -> Appended:
-        """A half that was set aside is a half again, as if nobody had been asked for it. Failure: it was not, or it is
-        one already."""
+        """Puts a discarded half message back into the half topic, with a check count of 0. Raises RemotingRefusal if it
+        is not a discarded half message, or was put back already."""
         if letter.topic != CHECK_MAX_TOPIC.encode():
             raise RemotingRefusal(
-                ResponseCode.SYSTEM_ERROR, "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed: not set aside"
+                ResponseCode.SYSTEM_ERROR,
+                "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed: the message is not in TRANS_CHECK_MAX_TIME_TOPIC",
             )
         position = letter.position
         if position in self._resuming or self._halves.has_copy_in(letter, HALF_TOPIC):
             raise RemotingRefusal(
-                ResponseCode.SYSTEM_ERROR, "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed: it was put back before"
+                ResponseCode.SYSTEM_ERROR,
+                "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed: it was put back already",
             )
         half = self._halves.rewrite(letter, {**read_half(letter), CHECKED_TIMES: "0"})
         host = self._identity.store_host
@@ -112,10 +113,10 @@ class Transactions:
         self._commit_log_api.on_durable(placed.ticket, lambda done: self._resuming.discard(position))
         return placed
 
-    # -- and are decided
+    # -- commit and rollback
 
     def decide(self, group: str, offset: int, position: int, is_commit: bool, is_answer: bool) -> Appended:
-        """The producer's word: the half counts, or does not. `is_answer`: the broker had asked."""
+        """Commits or rolls back a half message for its producer. `is_answer`: in response to a check-back."""
         unit = self._half(position)
         properties = read_half(unit)
         if properties.get(PRODUCER_GROUP) != group:
@@ -124,7 +125,7 @@ class Transactions:
             raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
         standing = self._halves.current_copy(unit)
         if standing is None:
-            raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, "this transaction is decided already")
+            raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, "the transaction is already committed or rolled back")
         self._refuse_late(unit, properties, is_answer)
         becomes = self._committed(standing, properties) if is_commit else None
         return self._halves.resolve(standing.queue_offset, becomes)[-1]
@@ -139,17 +140,19 @@ class Transactions:
         return unit
 
     def _refuse_late(self, unit: Unit, properties: dict[str, str], is_answer: bool) -> None:
-        """Who asked to be left alone for a while must decide within it, or when it is asked."""
+        """Raises RemotingRefusal if a producer that asked for an immunity time decides after it, other than in response
+        to a check-back."""
         if IMMUNITY_S not in properties or is_answer:
             return
         limit_ms = max(parse_time_ms(properties[IMMUNITY_S]) * 1000, self._checker.check_settings.timeout_ms)
         if self._timeline.now_ms() - unit.born_ms > limit_ms:
             raise RemotingRefusal(
-                ResponseCode.ILLEGAL_OPERATION, "the transaction is decided too late: it will be asked for"
+                ResponseCode.ILLEGAL_OPERATION,
+                "the transaction is decided after its immunity time; wait for the check-back",
             )
 
     def _committed(self, unit: Unit, properties: dict[str, str]) -> OutgoingMessage:
-        """The message that a half becomes."""
+        """The message that a committed half message becomes."""
         name, queue_id = properties.pop(REAL_TOPIC, ""), parse_time_ms(properties.pop(REAL_QUEUE, None))
         if properties.get(WAIT) == "false":
             del properties[WAIT]
@@ -160,19 +163,20 @@ class Transactions:
             topic, stream, code = waiting.topic, waiting.stream, waiting.code
         return copy_half(topic, stream, unit, properties, code, TRANSACTION_COMMIT)
 
-    # -- files in which halves wait
+    # -- retention of the half topic
 
     def oldest_position(self) -> int | None:
         return next((entry.position for entry in self._waiting()), None)
 
     def _waiting(self) -> Iterator[QueueEntry]:
-        """Oldest first; without those that are kept no longer."""
+        """Entries of undecided half messages, oldest first, without those deleted by retention."""
         halves = self._halves.stream(HALF_TOPIC)[1]
         offsets = (offset for offset in self._halves if offset >= halves.start)
         return (entry for offset in offsets for entry in halves.entries(offset, 1))
 
     def let_go(self, start: int) -> None:
-        """The disk is nearly full. What goes can be decided no more."""
+        """Records half messages as failed before their files are deleted on a nearly full disk. They can no longer be
+        decided."""
         before = takewhile(lambda entry: entry.position < start, self._waiting())
         going = [entry.offset for entry in before if self._halves.since_ms(entry.offset) is not None]
         for offset in going:
@@ -182,4 +186,6 @@ class Transactions:
             self._commit_log_api.failures.record_removed_message(SYSTEM, unit, topic, queue_id, Reason.UNDECIDED)
         self._halves.forget(going)
         if going:
-            log.error("%d transactions that waited to be decided go, for the disk is nearly full", len(going))
+            log.error(
+                "%d undecided half messages: deleted (disk nearly full), all in the ledger of failures", len(going)
+            )
