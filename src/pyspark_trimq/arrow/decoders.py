@@ -9,7 +9,6 @@ import pyarrow as pa
 from pyspark_trimq.arrow.kafka_rows import KafkaRows
 from pyspark_trimq.arrow.message_rows import content_rows, record_batches, unit_rows
 from pyspark_trimq.arrow.record_locations import RecordRange, locate
-from pyspark_trimq.broker.client import StreamKey
 from pyspark_trimq.mistakes import Unreachable
 from trimq.model import Buffer
 
@@ -20,13 +19,13 @@ that comes of it stays in these bytes: they are written over when the next ones 
 _ROW_READERS = {"commit-log": unit_rows, "queue-log": content_rows}
 
 
-def decoder_for(home: str, schema: pa.Schema, key: StreamKey) -> Decode:
+def decoder_for(home: str, schema: pa.Schema, topic: str, number: int) -> Decode:
     if home == "partition-log":
-        rows = KafkaRows(schema, key.topic, key.number)
+        rows = KafkaRows(schema, topic, number)
         return lambda stored, start, end, aborted: rows.batches(
             locate(stored, RecordRange(start, end, [(id, first) for id, first in aborted]))
         )
     if home not in _ROW_READERS:
-        raise Unreachable(f"the broker keeps {key.topic} as {home!r}: it is newer than this source, which must follow")
+        raise Unreachable(f"the broker keeps {topic} as {home!r}: it is newer than this source, which must follow")
     read = _ROW_READERS[home]
-    return lambda stored, start, end, aborted: record_batches(read(stored, start, end), schema, key.topic, key.number)
+    return lambda stored, start, end, aborted: record_batches(read(stored, start, end), schema, topic, number)

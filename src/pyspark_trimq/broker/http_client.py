@@ -136,7 +136,7 @@ class HttpBrokerClient:
             if offset < head["next"] < end:
                 self._prefetch(self._log_target(wanted, head["next"]))
             if decode is None:
-                decode = decoder_for(head["home"], schema, wanted.key)
+                decode = decoder_for(head["home"], schema, topic, number)
             yield from decode(body[head_end:], offset, end, head["aborted"])
             if head["next"] <= offset:
                 raise Lost(f"{topic} {number} ends at {offset}, where messages up to {end} were to be read")

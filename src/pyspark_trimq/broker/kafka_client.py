@@ -177,7 +177,7 @@ class KafkaBrokerClient:
 
     def read(self, wanted: OffsetRange, schema: pa.Schema, fails_on_loss: bool) -> Iterator[pa.RecordBatch]:
         key, offset, end = wanted
-        decode = decoder_for(PARTITION_LOG, schema, key)
+        decode = decoder_for(PARTITION_LOG, schema, *key)
         size, empty = chunk_bytes(end - offset), 0
         while offset < end:
             try:
