@@ -10,8 +10,8 @@ from pyspark.sql.types import BinaryType, DataType, IntegerType, StringType, Str
 from pyspark_trimq.arrow.columns import HEADER_TYPE
 from pyspark_trimq.broker.encryption import CA_FILE, Encryption, client_settings, read_encryption
 from pyspark_trimq.broker.login import LOGIN_OPTIONS, Login, read_login
+from pyspark_trimq.broker.option_reader import OptionReader
 from pyspark_trimq.mistakes import Mistake
-from pyspark_trimq.source.options import read_options
 
 _NAMES = (
     "bootstrap",
@@ -60,7 +60,7 @@ def read_sink_options(given: Mapping[str, str]) -> SinkOptions:
         name[len(_CLIENT_PREFIX) :]: value for name, value in given.items() if name.lower().startswith(_CLIENT_PREFIX)
     }
     rest = {name: value for name, value in given.items() if not name.lower().startswith(_CLIENT_PREFIX)}
-    options = read_options(rest, _NAMES)
+    options = OptionReader(rest, _NAMES)
     delivery = options.text("delivery") or _DELIVERIES[0]
     if delivery not in _DELIVERIES:
         raise Mistake(f"the option delivery is {delivery!r}: it must be {' or '.join(_DELIVERIES)}")

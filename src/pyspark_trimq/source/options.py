@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pyspark_trimq.broker.encryption import CA_FILE, Encryption, read_encryption
 from pyspark_trimq.broker.login import LOGIN_OPTIONS, Login, read_login
+from pyspark_trimq.broker.option_reader import OptionReader
 from pyspark_trimq.mistakes import Mistake
 
 T = TypeVar("T")
@@ -94,36 +95,6 @@ def read_source_options(given: Mapping[str, str]) -> SourceOptions:
         login=read_login(options.text),
         encryption=read_encryption(options.text("bootstrap") or "", options.text(CA_FILE)),
     )
-
-
-class OptionReader:
-    def __init__(self, given: Mapping[str, str], names: tuple[str, ...]) -> None:
-        self._names = {name.lower(): name for name in names}
-        self._values = {name.lower(): str(value) for name, value in given.items()}
-        unknown = [name for name in given if name.lower() not in self._names]
-        if unknown:
-            raise Mistake(f"there is no option {unknown[0]!r}; there are {', '.join(names)}")
-
-    def text(self, name: str) -> str | None:
-        return self._values.get(name.lower())
-
-    def required(self, name: str, example: str) -> str:
-        value = self.text(name)
-        if not value:
-            raise Mistake(f"give the option {name}: {example}")
-        return value
-
-    def parsed(self, name: str, parse: Callable[[str], T]) -> T | None:
-        value = self.text(name)
-        if value is None:
-            return None
-        try:
-            return parse(value.strip())
-        except ValueError as error:
-            raise Mistake(f"the option {name} is {value!r}: {error}") from None
-
-
-read_options = OptionReader
 
 
 def _or_default(value: T | None, default: T) -> T:
