@@ -33,12 +33,6 @@ SMALL_BYTES = 32 * 1024 * 1024
 COMPACT_FROM = 16
 BATCHES_BETWEEN_COMPACTIONS = 64
 
-# The day of the message in UTC, whatever the session's time zone, between the years 1 and 9999.
-DAY_EXPRESSION = (
-    "cast(date_from_unix_date(cast(greatest(least(floor(unix_micros(timestamp) / 86400000000), 2932896), -719162) "
-    "as int)) as string)"
-)
-
 
 @plain_errors()
 def archive(

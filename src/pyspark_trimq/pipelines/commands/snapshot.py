@@ -8,9 +8,8 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pyspark_trimq.pipelines.commands.archive import DAY_EXPRESSION
 from pyspark_trimq.pipelines.lakes.compaction import WHOLE_BYTES
-from pyspark_trimq.pipelines.lakes.files import DATE, DataFile, FrameRows
+from pyspark_trimq.pipelines.lakes.files import DATE, DAY_EXPRESSION, DataFile, FrameRows
 from pyspark_trimq.pipelines.lakes.lake import KEEP_REPLACED, OWN_FOLDER, Lake, open_for_writing, read
 from pyspark_trimq.pipelines.reports.outcome import BatchFigures, Outcome, Plot, Table, batch_plots
 from pyspark_trimq.pipelines.runner.checkpoint import open_checkpoint

@@ -20,6 +20,11 @@ from pyspark.sql.types import StructType
 
 TOPIC, DATE = "topic", "date"
 ABORTED = "aborted"
+# The day of the message in UTC, whatever the session's time zone, between the years 1 and 9999.
+DAY_EXPRESSION = (
+    "cast(date_from_unix_date(cast(greatest(least(floor(unix_micros(timestamp) / 86400000000), 2932896), -719162) "
+    "as int)) as string)"
+)
 # As many files may be open at once in a task before Spark sorts by topic and date instead.
 OPEN_FILES = 64
 
