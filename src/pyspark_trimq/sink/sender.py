@@ -14,7 +14,6 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from pyspark_trimq.broker.client import TOKEN_TOPIC
 from pyspark_trimq.mistakes import Mistake, Unreachable
-from pyspark_trimq.sink.large_records import LARGE_RECORDS
 from trimq.clock import monotonic_seconds
 
 _TOKEN_PARTITIONS = 32
@@ -26,6 +25,13 @@ _DELETE_TIMEOUT_S = 10
 # As long as Kafka's brokers let a transaction be open, unless they are told otherwise: rows are sent as they come.
 _TRANSACTION_MS = 900_000
 _TRANSACTION_SETTING = "transaction.timeout.ms"
+
+# The client would refuse by itself what is larger than a megabyte before it is compressed: the broker knows better.
+# Batches stay as small as they were, for a topic takes no more than a megabyte at once unless it is told to.
+_LARGE_RECORDS: dict[str, object] = {
+    "message.max.bytes": 1_000_000_000,
+    "batch.size": 1_000_000,
+}
 
 # librdkafka would write to the terminal; what matters comes as an exception.
 _QUIET_LOGGER = logging.getLogger("pyspark_trimq.librdkafka")
@@ -172,7 +178,7 @@ class _Sender:
             "enable.idempotence": True,
             "partitioner": "murmur2_random",  # as the Java client: a key has one partition, whoever sends it
             "linger.ms": 20,
-            **LARGE_RECORDS,
+            **_LARGE_RECORDS,
             "queue.buffering.max.messages": 200_000,
             "queue.buffering.max.kbytes": 128 << 10,
             "delivery.report.only.error": True,
