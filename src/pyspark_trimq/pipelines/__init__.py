@@ -8,11 +8,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pyspark_trimq.pipelines.commands.aggregate import aggregate, join
+    from pyspark_trimq.pipelines.commands.aggregate import aggregate
     from pyspark_trimq.pipelines.commands.archive import archive
     from pyspark_trimq.pipelines.commands.audit import audit
     from pyspark_trimq.pipelines.commands.dead_letters import Choice, dead_letters
     from pyspark_trimq.pipelines.commands.dedupe import dedupe
+    from pyspark_trimq.pipelines.commands.join import join
     from pyspark_trimq.pipelines.commands.lag import Load, lag
     from pyspark_trimq.pipelines.commands.restore import restore
     from pyspark_trimq.pipelines.commands.snapshot import snapshot
@@ -32,7 +33,7 @@ _HOMES = {
     "audit": "commands.audit",
     "dead_letters": "commands.dead_letters",
     "dedupe": "commands.dedupe",
-    "join": "commands.aggregate",
+    "join": "commands.join",
     "lag": "commands.lag",
     "restore": "commands.restore",
     "snapshot": "commands.snapshot",

@@ -6,12 +6,14 @@ from __future__ import annotations
 import dataclasses
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pyspark_trimq.pipelines.runner.durations import parse_duration
 from trimq.errors import StartupError
+
+T = TypeVar("T")
 
 FORMATS = ("json", "text", "bytes")
 
@@ -61,8 +63,17 @@ class Query:
     sql: str
 
 
-def read_recipe(path: Path, kind: str) -> Aggregation | Joining | Query:
-    """`kind` is aggregate or join. StartMistake: the file is not there, or not as it should be."""
+def read_aggregation(path: Path) -> Aggregation | Query:
+    """StartMistake: the file is not there, or not as it should be."""
+    return _read(path, _aggregation)
+
+
+def read_joining(path: Path) -> Joining | Query:
+    """StartMistake: the file is not there, or not as it should be."""
+    return _read(path, _joining)
+
+
+def _read(path: Path, parse: Callable[[_Fields], T]) -> T | Query:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -73,7 +84,7 @@ def read_recipe(path: Path, kind: str) -> Aggregation | Joining | Query:
         given = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise StartupError(f"{path}: {error}") from None
-    return _aggregation(_Fields(given, str(path))) if kind == "aggregate" else _joining(_Fields(given, str(path)))
+    return parse(_Fields(given, str(path)))
 
 
 class _Fields:
