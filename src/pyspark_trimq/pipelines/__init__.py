@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from pyspark_trimq.pipelines.reports.outcome import Outcome
     from pyspark_trimq.pipelines.reports.page import write_json, write_report
     from pyspark_trimq.pipelines.runner.failure import PipelineFailure
-    from pyspark_trimq.pipelines.runner.runner import How
+    from pyspark_trimq.pipelines.runner.how import How
 
 _HOMES = {
     "Choice": "commands.dead_letters",
-    "How": "runner.runner",
+    "How": "runner.how",
     "Load": "commands.lag",
     "Outcome": "reports.outcome",
     "PipelineFailure": "runner.failure",

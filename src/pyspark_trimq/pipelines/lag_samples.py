@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from pyspark_trimq.pipelines.runner.broker_admin import BrokerAdmin
 from pyspark_trimq.pipelines.runner.failure import PipelineFailure
+from pyspark_trimq.pipelines.runner.how import How
 from pyspark_trimq.pipelines.runner.progress_bar import bars
-from pyspark_trimq.pipelines.runner.runner import How
 from pyspark_trimq.sink.sender import SINK_PREFIX
 from trimq.clock import monotonic_seconds, system_clock
 

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from pyspark_trimq.pipelines.reports.outcome import Outcome
 from pyspark_trimq.pipelines.runner.failure import plain_errors
-from pyspark_trimq.pipelines.runner.runner import DEFAULT_HOW, How
+from pyspark_trimq.pipelines.runner.how import DEFAULT_HOW, How
 from pyspark_trimq.pipelines.topic_tables.query import run_recipe, spark_interval, topic_table
 from pyspark_trimq.pipelines.topic_tables.recipes import Aggregation, read_aggregation
 

@@ -19,14 +19,9 @@ from pyspark_trimq.pipelines.lakes.staged_source import KEEPS_COLUMNS, NAME, STA
 from pyspark_trimq.pipelines.reports.outcome import Outcome, Plot, Table, batch_plots
 from pyspark_trimq.pipelines.runner.checkpoint import Checkpoint, open_checkpoint
 from pyspark_trimq.pipelines.runner.failure import plain_errors
-from pyspark_trimq.pipelines.runner.runner import (
-    DEFAULT_HOW,
-    How,
-    run_query,
-    stream_options,
-    subscribed_ends,
-    subscription,
-)
+from pyspark_trimq.pipelines.runner.how import DEFAULT_HOW, How
+from pyspark_trimq.pipelines.runner.runner import run_query, stream_options, subscription
+from pyspark_trimq.pipelines.runner.topics import subscribed_ends
 from pyspark_trimq.source.options import read_source_options
 
 SMALL_BYTES = 32 * 1024 * 1024

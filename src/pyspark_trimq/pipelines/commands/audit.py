@@ -26,7 +26,8 @@ from pyspark_trimq.pipelines.messages.sequences import (
 from pyspark_trimq.pipelines.reports.outcome import Figure, Outcome, Plot, Table, batch_plots
 from pyspark_trimq.pipelines.runner.checkpoint import Checkpoint, open_checkpoint, write_atomically
 from pyspark_trimq.pipelines.runner.failure import plain_errors
-from pyspark_trimq.pipelines.runner.runner import DEFAULT_HOW, How, read_stream, run_query, subscription
+from pyspark_trimq.pipelines.runner.how import DEFAULT_HOW, How
+from pyspark_trimq.pipelines.runner.runner import read_stream, run_query, subscription
 from trimq.errors import StartupError
 
 FAULT_KINDS: tuple[FaultKind, ...] = ("gap", "duplicate", "reordered")

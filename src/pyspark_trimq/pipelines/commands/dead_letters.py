@@ -17,8 +17,10 @@ from pyspark_trimq.pipelines.reports.outcome import Outcome, Plot, Table, batch_
 from pyspark_trimq.pipelines.runner.checkpoint import open_checkpoint
 from pyspark_trimq.pipelines.runner.durations import parse_duration
 from pyspark_trimq.pipelines.runner.failure import plain_errors
+from pyspark_trimq.pipelines.runner.how import DEFAULT_HOW, How
 from pyspark_trimq.pipelines.runner.progress_bar import bars
-from pyspark_trimq.pipelines.runner.runner import DEFAULT_HOW, How, is_writable, read_current, subscription
+from pyspark_trimq.pipelines.runner.runner import read_current, subscription
+from pyspark_trimq.pipelines.runner.topics import is_writable
 from trimq.clock import monotonic_seconds, system_clock
 from trimq.errors import StartupError
 

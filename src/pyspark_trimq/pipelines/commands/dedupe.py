@@ -17,16 +17,9 @@ from pyspark_trimq.pipelines.runner.batch_limits import bounded_stream
 from pyspark_trimq.pipelines.runner.checkpoint import open_checkpoint
 from pyspark_trimq.pipelines.runner.durations import parse_duration
 from pyspark_trimq.pipelines.runner.failure import plain_errors
-from pyspark_trimq.pipelines.runner.runner import (
-    DEFAULT_HOW,
-    How,
-    configure_state_store,
-    ensure_topic,
-    run_query,
-    source_ends,
-    subscription,
-    write_to_topic,
-)
+from pyspark_trimq.pipelines.runner.how import DEFAULT_HOW, How
+from pyspark_trimq.pipelines.runner.runner import configure_state_store, run_query, subscription, write_to_topic
+from pyspark_trimq.pipelines.runner.topics import ensure_topic, source_ends
 
 MIN_MEMORY_MS = 3_600_000
 CLOCK_TOLERANCE = "10 minutes"

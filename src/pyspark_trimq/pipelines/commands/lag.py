@@ -19,7 +19,9 @@ from pyspark_trimq.pipelines.reports.outcome import Outcome, Plot, Table
 from pyspark_trimq.pipelines.runner.checkpoint import open_checkpoint
 from pyspark_trimq.pipelines.runner.durations import parse_duration
 from pyspark_trimq.pipelines.runner.failure import plain_errors
-from pyspark_trimq.pipelines.runner.runner import DEFAULT_HOW, How, read_current, topic_ends
+from pyspark_trimq.pipelines.runner.how import DEFAULT_HOW, How
+from pyspark_trimq.pipelines.runner.runner import read_current
+from pyspark_trimq.pipelines.runner.topics import topic_ends
 
 RECORD_SCHEMA = "topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP"
 COMMITTED_RANGES_SCHEMA = "group STRING, topic STRING, partition INT, first BIGINT, after BIGINT, at_ms BIGINT"

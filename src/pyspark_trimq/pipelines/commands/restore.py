@@ -22,8 +22,9 @@ from pyspark_trimq.pipelines.restoration.too_large import too_large_message
 from pyspark_trimq.pipelines.runner.checkpoint import open_checkpoint
 from pyspark_trimq.pipelines.runner.durations import parse_duration
 from pyspark_trimq.pipelines.runner.failure import PipelineFailure, plain_errors, plain_message
+from pyspark_trimq.pipelines.runner.how import DEFAULT_HOW, How
 from pyspark_trimq.pipelines.runner.progress_bar import bars
-from pyspark_trimq.pipelines.runner.runner import DEFAULT_HOW, How, ensure_topic, topic_ends
+from pyspark_trimq.pipelines.runner.topics import ensure_topic, topic_ends
 from trimq.clock import monotonic_seconds
 from trimq.errors import StartupError
 

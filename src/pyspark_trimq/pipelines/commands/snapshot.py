@@ -14,7 +14,8 @@ from pyspark_trimq.pipelines.lakes.lake import KEEP_REPLACED, OWN_FOLDER, Lake, 
 from pyspark_trimq.pipelines.reports.outcome import BatchFigures, Outcome, Plot, Table, batch_plots
 from pyspark_trimq.pipelines.runner.checkpoint import open_checkpoint
 from pyspark_trimq.pipelines.runner.failure import plain_errors
-from pyspark_trimq.pipelines.runner.runner import DEFAULT_HOW, How, read_stream, run_query, subscription
+from pyspark_trimq.pipelines.runner.how import DEFAULT_HOW, How
+from pyspark_trimq.pipelines.runner.runner import read_stream, run_query, subscription
 
 KEPT_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from pyspark_trimq.pipelines.runner.how import How
 from pyspark_trimq.pipelines.runner.progress_bar import bars
-from pyspark_trimq.pipelines.runner.runner import How
 
 LETTER_SCHEMA = (
     "topic STRING, offset BIGINT, reason STRING, origin STRING, exception STRING, message STRING, replays INT, "

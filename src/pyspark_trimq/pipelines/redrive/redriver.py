@@ -18,8 +18,10 @@ from pyspark_trimq.pipelines.reports.outcome import BatchFigures
 from pyspark_trimq.pipelines.runner.batch_limits import messages_per_batch
 from pyspark_trimq.pipelines.runner.checkpoint import Checkpoint, sync_folder, write_atomically
 from pyspark_trimq.pipelines.runner.failure import plain_errors
+from pyspark_trimq.pipelines.runner.how import How
 from pyspark_trimq.pipelines.runner.progress_bar import ProgressBar
-from pyspark_trimq.pipelines.runner.runner import How, read_current, source_ends
+from pyspark_trimq.pipelines.runner.runner import read_current
+from pyspark_trimq.pipelines.runner.topics import source_ends
 from pyspark_trimq.sink.writers import delete_write_tokens
 from trimq.clock import monotonic_seconds, system_clock
 from trimq.errors import StartupError

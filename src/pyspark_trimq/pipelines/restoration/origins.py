@@ -12,7 +12,9 @@ from pyspark.sql import functions as F
 
 from pyspark_trimq.pipelines.messages.headers import header_text
 from pyspark_trimq.pipelines.runner.checkpoint import write_atomically
-from pyspark_trimq.pipelines.runner.runner import How, read_current, topic_ends
+from pyspark_trimq.pipelines.runner.how import How
+from pyspark_trimq.pipelines.runner.runner import read_current
+from pyspark_trimq.pipelines.runner.topics import topic_ends
 from trimq.errors import StartupError
 
 TOPIC, PARTITION, OFFSET = "trimq-origin-topic", "trimq-origin-partition", "trimq-origin-offset"

@@ -14,7 +14,7 @@ from pyspark_trimq.broker.encryption import client_settings
 from pyspark_trimq.mistakes import Mistake, Unreachable
 from pyspark_trimq.pipelines.restoration.pieces import record_size
 from pyspark_trimq.pipelines.runner.broker_admin import QUIET_LOGGER, TIMEOUT_S
-from pyspark_trimq.pipelines.runner.runner import How
+from pyspark_trimq.pipelines.runner.how import How
 
 LIMIT = "max.message.bytes"
 _SIZE_ERROR = re.compile(r"size too large|MSG_SIZE_TOO_LARGE|RECORD_LIST_TOO_LARGE|record batch larger", re.IGNORECASE)

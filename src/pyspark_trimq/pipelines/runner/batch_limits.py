@@ -10,7 +10,8 @@ from pyspark.sql import DataFrame
 
 from pyspark_trimq.broker.client import open_broker_client
 from pyspark_trimq.mistakes import TopicMistake
-from pyspark_trimq.pipelines.runner.runner import How, read_stream
+from pyspark_trimq.pipelines.runner.how import How
+from pyspark_trimq.pipelines.runner.runner import read_stream
 
 LIMIT = "maxBytesPerTrigger"
 BATCH_BYTES = 256 << 20

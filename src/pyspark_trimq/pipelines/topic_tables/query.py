@@ -16,13 +16,9 @@ from pyspark_trimq.pipelines.runner.batch_limits import bounded_stream
 from pyspark_trimq.pipelines.runner.checkpoint import open_checkpoint
 from pyspark_trimq.pipelines.runner.durations import parse_duration
 from pyspark_trimq.pipelines.runner.failure import plain_message
-from pyspark_trimq.pipelines.runner.runner import (
-    How,
-    configure_state_store,
-    ensure_topic,
-    run_query,
-    write_to_topic,
-)
+from pyspark_trimq.pipelines.runner.how import How
+from pyspark_trimq.pipelines.runner.runner import configure_state_store, run_query, write_to_topic
+from pyspark_trimq.pipelines.runner.topics import ensure_topic
 from pyspark_trimq.pipelines.topic_tables.recipes import Aggregation, Input, Joining, Query
 from trimq.errors import StartupError
 
