@@ -12,12 +12,14 @@ T = TypeVar("T")
 
 
 class OptionReader:
+    """Raises Mistake for an option that is not in `names`."""
+
     def __init__(self, given: Mapping[str, str], names: tuple[str, ...]) -> None:
         self._names = {name.lower(): name for name in names}
         self._values = {name.lower(): str(value) for name, value in given.items()}
         unknown = [name for name in given if name.lower() not in self._names]
         if unknown:
-            raise Mistake(f"there is no option {unknown[0]!r}; there are {', '.join(names)}")
+            raise Mistake(f"there is no option {unknown[0]!r}; the options are {', '.join(names)}")
 
     def text(self, name: str) -> str | None:
         return self._values.get(name.lower())

@@ -1,4 +1,4 @@
-"""The options of the source, read and checked once: a wrong one is refused in a sentence, never passed over."""
+"""Options of the source, read and checked once. An unknown option or an invalid value raises Mistake."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EARLIEST = "earliest"
 LATEST = "latest"
 
 Offsets = dict[str, dict[int, int]]
-"""By topic and stream. -2 is the earliest, -1 the latest."""
+"""Offsets by topic and stream; -2 means earliest, -1 latest."""
 
 Bound = str | Offsets
 
@@ -47,7 +47,7 @@ _TOPIC_OPTIONS = ("subscribe", "subscribePattern", "assign")
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """None: not given. Exactly one of `subscribe`, `pattern` and `assigned` is."""
+    """None means not given. Exactly one of `subscribe`, `pattern` and `assigned` is given."""
 
     bootstrap: str
     namespace: str
@@ -69,7 +69,7 @@ class SourceOptions:
 
 
 def read_source_options(given: Mapping[str, str]) -> SourceOptions:
-    """Mistake: an option is unknown, or its value makes no sense."""
+    """Raises Mistake if an option is unknown or its value is invalid."""
     options = OptionReader(given, _NAMES)
     ways = [name for name in _TOPIC_OPTIONS if options.text(name) is not None]
     if len(ways) != 1:
@@ -128,7 +128,7 @@ def _isolation(text: str) -> bool:
 def _names(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     if not names:
-        raise ValueError("it must name a topic, or several with commas between them")
+        raise ValueError("it must be a topic, or several separated by commas")
     return names
 
 
@@ -136,7 +136,7 @@ def _pattern(text: str) -> str:
     try:
         re.compile(text)
     except re.error as error:
-        raise ValueError(f"it must be a regular expression, but {error}") from None
+        raise ValueError(f"it must be a regular expression: {error}") from None
     return text
 
 
@@ -166,7 +166,7 @@ def _bound(text: str) -> Bound:
 
 
 def read_offsets(text: str) -> Offsets:
-    """ValueError: it is something else."""
+    """Raises ValueError if the text is not JSON of that form."""
     shape = '{"orders": {"0": 23, "1": -2}}, with -2 for the earliest and -1 for the latest, or earliest, or latest'
     found: Offsets = {}
     for topic, streams in _object(text, shape).items():
