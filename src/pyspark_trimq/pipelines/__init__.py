@@ -1,6 +1,7 @@
-"""Pipelines for what people do with topics beside reading them: each a function, and a command `trimq pipeline NAME`.
+"""Pipelines for common work on topics: archive, restore, audit, dedupe and others. Each is a function and a command
+`trimq pipeline NAME`.
 
-Each is loaded when it is asked for: Spark's workers load this package too, and need next to nothing of it."""
+Each module is imported on first use: Spark's workers import this package too, and need almost nothing of it."""
 
 from __future__ import annotations
 

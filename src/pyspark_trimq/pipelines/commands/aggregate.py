@@ -1,4 +1,5 @@
-"""The pipeline `aggregate`: windows over a topic, the rows as JSON into another topic."""
+"""Pipeline `aggregate`: computes windowed aggregates of a topic and writes them as JSON into another topic. Late
+messages count as long as the recipe allows."""
 
 from __future__ import annotations
 
@@ -17,11 +18,11 @@ from pyspark_trimq.pipelines.topic_tables.recipes import Aggregation, read_aggre
 
 @plain_errors()
 def aggregate(recipe: str | Path, *, how: How = DEFAULT_HOW) -> Outcome:
-    """Windowed aggregates, as a file of TOML or SQL says. A window's row is written once, when no late message can
-    change it any more."""
+    """Runs the aggregation of a TOML or SQL file. Writes the row of a window once, when late messages can no longer
+    change it."""
     path = Path(recipe)
     outcome = run_recipe("aggregate", path, read_aggregation(path), _plan, how)
-    outcome.notes.append("Windows that late messages may still change are written by a later run.")
+    outcome.notes.append("Windows that late messages can still change are written by a later run.")
     return outcome
 
 

@@ -1,4 +1,5 @@
-"""The pipeline `join`: two topics joined, the rows as JSON into another topic."""
+"""Pipeline `join`: joins two topics and writes the rows as JSON into another topic. Late messages count as long as the
+recipe allows."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from pyspark_trimq.pipelines.topic_tables.recipes import Joining, read_joining
 
 @plain_errors()
 def join(recipe: str | Path, *, how: How = DEFAULT_HOW) -> Outcome:
-    """A join of two topics, as a file of TOML or SQL says."""
+    """Runs the join of a TOML or SQL file."""
     path = Path(recipe)
     return run_recipe("join", path, read_joining(path), _plan, how)
 
@@ -28,7 +29,8 @@ def _plan(how: How, recipe: Joining) -> tuple[DataFrame, Sequence[str]]:
 
 
 def joined(left: DataFrame, right: DataFrame, recipe: Joining) -> DataFrame:
-    """Rows that match and whose times are at most `within` apart: without that bound Spark would keep all for ever."""
+    """Joins matching rows whose times are at most `within` apart. Without that bound Spark would keep all rows
+    forever."""
     span = f"INTERVAL {parse_duration(recipe.within)} MILLISECONDS".replace("MILLISECONDS", "MILLISECOND")
     left_at, right_at = f"left.{recipe.left.time}", f"right.{recipe.right.time}"
     near = f"{right_at} BETWEEN {left_at} - {span} AND {left_at} + {span}"

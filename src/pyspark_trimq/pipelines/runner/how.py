@@ -1,4 +1,4 @@
-"""Settings that every pipeline takes: the broker, the login, the checkpoint, once or continuously."""
+"""Settings that every pipeline has: broker, login, checkpoint, and whether it runs once or continuously."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from pyspark_trimq.broker.login import Login, read_login
 from pyspark_trimq.pipelines.runner.broker_admin import BrokerAdmin
 from trimq.errors import StartupError
 
-SINK_OPTIONS = ("compression", "delivery")  # options, beside those that begin with `kafka.`
+SINK_OPTIONS = ("compression", "delivery")  # besides options that begin with `kafka.`
 
 
 @dataclasses.dataclass(frozen=True)
 class How:
-    """What every pipeline can be told. `once`: up to what is there now, then end; else on and on, a batch `every` so
-    often, until `stop` is set or `for_seconds` have passed."""
+    """Settings of a run. With `once` it processes the messages present at the start and ends. Otherwise it runs a batch
+    `every` interval until `stop` is set or `for_seconds` have passed."""
 
     bootstrap: str = "http://127.0.0.1:8180"
-    http: str = ""  # the HTTP port; "": the bootstrap if that is one, else where TRIMQ_HTTP says, else the standard one
+    http: str = ""  # HTTP port; "": bootstrap if it is HTTP, else TRIMQ_HTTP, else 127.0.0.1:8180
     spark: SparkSession | None = None
     once: bool = True
     every: str = "10 seconds"
     checkpoint: str | Path | None = None
     rows_per_batch: int = 500_000
-    options: Mapping[str, str] = dataclasses.field(default_factory=dict)  # of source and sink, beside ours
-    user: str = ""  # who asks, where the broker has users
+    options: Mapping[str, str] = dataclasses.field(default_factory=dict)  # further options of source and sink
+    user: str = ""  # needed if the broker requires a login
     password: str | None = dataclasses.field(default=None, repr=False)
-    password_file: str | None = None  # where the password is; neither: TRIMQ_PASSWORD holds it
-    show: bool | None = None  # bars in the terminal; None: if it is one
+    password_file: str | None = None  # file with the password; without both: TRIMQ_PASSWORD
+    show: bool | None = None  # progress bar; None: only on a terminal
     stop: threading.Event = dataclasses.field(default_factory=threading.Event)
     for_seconds: float | None = None
 
@@ -50,39 +50,40 @@ class How:
         return BrokerAdmin(url, self.login(), self.encryption())
 
     def is_http(self) -> bool:
-        """Whether the bootstrap is the HTTP port; else it is a Kafka port, of any broker."""
+        """Returns True if the bootstrap is an HTTP port, False if it is a Kafka port, of this broker or Apache
+        Kafka."""
         return self.bootstrap.startswith(("http://", HTTPS))
 
     def login(self) -> Login | None:
-        """Mistake: a user without a password."""
+        """Raises Mistake for a user without a password."""
         given = {"user": self.user, "password": self.password, "passwordFile": self.password_file}
         return read_login(given.get)
 
     def encryption(self) -> Encryption | None:
-        """None: connections are plain. Mistake: the option caFile makes no sense."""
+        """Returns None if connections are not encrypted. Raises Mistake if the option caFile is invalid."""
         return read_encryption(self.bootstrap, self._ca_file())
 
     def _ca_file(self) -> str | None:
-        """Of the options the one that is for source and sink alike."""
+        """Returns the option caFile, which applies to source and sink."""
         return next((value for name, value in self.options.items() if name.lower() == CA_FILE.lower()), None)
 
     def address(self) -> dict[str, str]:
-        """Where the broker is, who asks and who vouches, as options of the source and of the sink."""
+        """Returns address, login and trusted certificates as options of source and sink."""
         login, ca_file = self.login(), self._ca_file()
         login_options = {} if login is None else {"user": login.user, "password": login.password}
         ca_option = {} if ca_file is None else {CA_FILE: ca_file}
         return {"bootstrap": self.bootstrap, **login_options, **ca_option}
 
     def source_options(self) -> dict[str, str]:
-        """Those of the options that are not for the sink."""
+        """Returns the further options that are not for the sink."""
         return {name: value for name, value in self.options.items() if not _is_sink_option(name)}
 
     def sink_options(self) -> dict[str, str]:
-        """Where to and as whom, and those of the options that are for the sink."""
+        """Returns `address()` and the further options for the sink."""
         return {**self.address(), **{name: value for name, value in self.options.items() if _is_sink_option(name)}}
 
     def folder(self, default: Path | None) -> Path:
-        """Where the checkpoint is. StartMistake: nobody said."""
+        """Returns the checkpoint folder. Raises StartupError if none is given and there is no default."""
         if self.checkpoint is not None:
             return Path(self.checkpoint)
         if default is None:

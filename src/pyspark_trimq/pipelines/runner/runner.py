@@ -1,5 +1,5 @@
-"""How a pipeline runs, whichever it is: reads topics as a stream, once or on and on, shows how far it is, and says in a
-sentence why it failed."""
+"""Runs the streaming query of a pipeline, once or continuously: reads topics, writes topics, shows progress, and
+reports failures in one sentence. Does not know which pipeline it runs."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from pyspark_trimq.pipelines.runner.progress_bar import ProgressBar, bars, sum_o
 from trimq.clock import monotonic_seconds
 from trimq.errors import StartupError
 
-WRITTEN_METRIC, ROWS_METRIC = "written", "rows"  # what is counted on the way, as Spark is told to observe it
-POLL_S = 0.25  # how often a running query is looked at
+WRITTEN_METRIC, ROWS_METRIC = "written", "rows"  # names of the observed metric and its field
+POLL_S = 0.25  # interval at which a running query is polled
 STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 SPARK_DEFAULT_PARTITIONS = "200"
 STATE_PARTITIONS = "4"
 
 
 def subscription(topics: Sequence[str], pattern: str) -> dict[str, str]:
-    """Which topics to read, as options of the source."""
+    """Returns the topics to read as options of the source. Raises StartupError unless exactly one way is given."""
     if bool(topics) == bool(pattern):
-        raise StartupError("name topics, or a pattern of their names, one of the two")
+        raise StartupError("name either topics or a pattern of topic names")
     return {"subscribePattern": pattern} if pattern else {"subscribe": ",".join(topics)}
 
 
 def read_stream(how: How, subscribed: Mapping[str, str], columns: str = "", **options: str) -> DataFrame:
-    """The messages as a stream. `columns`: only these, as in a schema, which spares the others' way."""
+    """Returns the messages as a stream. `columns` is a schema of the only columns to decode."""
     reader = how.session().readStream.format("trimq")
     if columns:
         reader = reader.schema(columns)
@@ -46,14 +46,14 @@ def read_stream(how: How, subscribed: Mapping[str, str], columns: str = "", **op
 
 
 def stream_options(how: How, subscribed: Mapping[str, str], **options: str) -> dict[str, str]:
-    """What the source is told."""
+    """Returns the options of the source for a stream."""
     limit = {"maxOffsetsPerTrigger": str(how.rows_per_batch)}
     asked = {"includeHeaders": "true", **limit, **options, **how.source_options()}
     return {**how.address(), **subscribed, **asked}
 
 
 def read_current(how: How, subscribed: Mapping[str, str], columns: str = "", **options: str) -> DataFrame:
-    """The messages that are there now."""
+    """Returns the messages that exist now, as a batch frame."""
     reader = how.session().read.format("trimq")
     if columns:
         reader = reader.schema(columns)
@@ -62,14 +62,14 @@ def read_current(how: How, subscribed: Mapping[str, str], columns: str = "", **o
 
 
 def write_to_topic(how: How, frame: DataFrame, mode: str = "append") -> DataStreamWriter:
-    """The rows of a streaming frame as messages, each once, counted on the way."""
+    """Returns a writer of the rows as messages, exactly once, that also counts them."""
     counted = frame.observe(WRITTEN_METRIC, F.count(F.lit(1)).alias(ROWS_METRIC))
     return counted.writeStream.format("trimq").options(**how.sink_options()).outputMode(mode)
 
 
 def configure_state_store(spark: SparkSession) -> None:
-    """For queries with state: on disk, and in as many parts as one machine has use for. A checkpoint keeps what it
-    began with."""
+    """Configures queries with state: the state is stored on disk, in as few partitions as suit one machine. An existing
+    checkpoint keeps its own number of partitions."""
     spark.conf.set("spark.sql.streaming.stateStore.providerClass", STATE_STORE)
     if spark.conf.get("spark.sql.shuffle.partitions") == SPARK_DEFAULT_PARTITIONS:
         spark.conf.set("spark.sql.shuffle.partitions", STATE_PARTITIONS)
@@ -82,8 +82,8 @@ def run_query(
     checkpoint: Checkpoint,
     rows: Callable[[], Mapping[int, int]] | None = None,
 ) -> list[BatchFigures]:
-    """Run the query to its end. What its batches were; PipelineFailure: it failed, and may be started again. `rows`
-    tells those of each batch, where Spark does not see them."""
+    """Runs the query to its end and returns figures of its batches. Raises PipelineFailure if it fails; it can be
+    started again. `rows` returns the rows of each batch where Spark does not see them."""
     every = f"{parse_duration(how.every)} milliseconds"
     writer = writer.option("checkpointLocation", checkpoint.spark)
     writer = writer.trigger(availableNow=True) if how.once else writer.trigger(processingTime=every)
@@ -94,12 +94,12 @@ def run_query(
         try:
             _wait_for_query(how, query, shown, seen)
         except KeyboardInterrupt:
-            is_interrupted = True  # the way in which people end a run that goes on and on
+            is_interrupted = True  # Ctrl-C is the normal end of a continuous run
         finally:
             with suppress(PySparkException):
                 query.stop()
         seen.note(query)
-        # A batch that was cut short by the end may have failed: the next run repeats it.
+        # Stopping may make the current batch fail; the next run repeats it.
         if (error := query.exception()) is not None and not (is_interrupted or how.stop.is_set()):
             raise error
     return [seen.figures[number] for number in sorted(seen.figures)]
@@ -107,12 +107,12 @@ def run_query(
 
 def _wait_for_query(how: How, query: StreamingQuery, shown: ProgressBar, seen: _QueryProgress) -> None:
     began = monotonic_seconds()
-    while not query.awaitTermination(POLL_S):  # type: ignore[arg-type]  # fractions are taken
+    while not query.awaitTermination(POLL_S):  # type: ignore[arg-type]  # accepts fractions
         seen.note(query)
         seen.show(query, shown)
         is_over = how.for_seconds is not None and monotonic_seconds() - began >= how.for_seconds
         if is_over and how.once:
-            how.stop.set()  # it was not to end before all is read: whoever asked is told
+            how.stop.set()  # ended before all was read: the caller sees `stop`
         if how.stop.is_set() or is_over or (how.once and _is_idle(query)):
             return
     seen.note(query)
@@ -120,7 +120,7 @@ def _wait_for_query(how: How, query: StreamingQuery, shown: ProgressBar, seen: _
 
 
 class _QueryProgress:
-    """What the batches of a query were. `rows` tells how many each had, if Spark does not know."""
+    """Collects figures of the batches of a query. `rows` replaces the row counts of Spark if given."""
 
     def __init__(self, rows: Callable[[], Mapping[int, int]] | None) -> None:
         self._rows = rows
@@ -133,7 +133,7 @@ class _QueryProgress:
             rows = int(progress.numInputRows) if reported is None else reported.get(number, 0)
             counted = progress.observedMetrics.get(WRITTEN_METRIC)
             written = 0 if counted is None else _observed(counted, ROWS_METRIC)
-            if rows or written:  # Spark closes windows in a batch that reads nothing
+            if rows or written:  # a batch that reads nothing may still write closed windows
                 ended = datetime.fromisoformat(progress.timestamp.replace("Z", "+00:00")).timestamp() * 1000
                 duration_ms = int(progress.durationMs.get("triggerExecution", 0))
                 self.figures[number] = BatchFigures(number, rows, duration_ms / 1000, int(ended) + duration_ms, written)
@@ -151,7 +151,7 @@ class _QueryProgress:
 
 
 def _observed(row: Row, name: str) -> int:
-    """Spark Connect hands over such a row as two fields, its values and its schema."""
+    """Returns a field of an observed row. Spark Connect returns such a row as two fields, values and schema."""
     reported = row.asDict()
     if name not in reported:
         reported = dict(zip((field["name"] for field in reported["schema"]["fields"]), reported["values"], strict=True))
@@ -159,12 +159,12 @@ def _observed(row: Row, name: str) -> int:
 
 
 def _is_idle(query: StreamingQuery) -> bool:
-    """Everything that was there has been read. A query that reads what is there and ends does so by itself."""
+    """Returns True if the query waits for new messages. An AvailableNow query normally ends without this check."""
     status = query.status
     return not status["isDataAvailable"] and str(status["message"]).startswith("Waiting")
 
 
 def _position(query: StreamingQuery) -> int:
-    """How far the last whole batch came."""
+    """Returns the sum of the end offsets of the last complete batch."""
     last = query.lastProgress
     return -1 if last is None else sum(sum_of_offsets(source.endOffset) for source in last.sources)

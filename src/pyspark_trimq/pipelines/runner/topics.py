@@ -1,4 +1,4 @@
-"""Topics that a pipeline reads or writes: their offsets, and creating the target."""
+"""Looks up offsets of topics that a pipeline reads, and creates the topics that it writes."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ OTHER_LAYOUTS = {"commit-log": "a RocketMQ topic", "queue-log": "an AMQP queue"}
 
 
 def topic_ends(how: How, topic: str, namespace: str = "") -> dict[int, StreamBounds]:
-    """Where each partition begins and ends. Mistake: there is no such topic."""
+    """Returns the offsets of each partition. Raises TopicMistake if the topic does not exist."""
     with closing(open_broker_client(how.bootstrap, namespace, True, False, how.login(), how.encryption())) as client:
         return client.ends(topic)
 
 
 def source_ends(how: How, topic: str) -> dict[int, StreamBounds]:
-    """As `topic_ends`, of a topic or queue that is read: in the namespace that was asked for."""
+    """Like `topic_ends`, in the namespace of the source options."""
     return topic_ends(how, topic, how.options.get("namespace", ""))
 
 
 def subscribed_ends(how: How, subscribed: Mapping[str, str]) -> dict[str, dict[int, StreamBounds]]:
-    """Of all topics that are asked for, those that match a pattern too. Mistake: there is no such topic."""
+    """Returns the offsets of all subscribed topics, by name or pattern. Raises TopicMistake if one does not exist."""
     namespace, pattern = how.options.get("namespace", ""), subscribed.get("subscribePattern", "")
     with closing(open_broker_client(how.bootstrap, namespace, True, False, how.login(), how.encryption())) as client:
         if pattern:
@@ -36,7 +36,7 @@ def subscribed_ends(how: How, subscribed: Mapping[str, str]) -> dict[str, dict[i
 
 
 def ensure_topic(how: How, topic: str, partitions: int) -> None:
-    """Make the topic if there is none. StartMistake: there is one that rows cannot be written to."""
+    """Creates the topic if it does not exist. Raises StartupError if it exists but is not a Kafka topic."""
     if is_writable(how, topic):
         return
     if how.is_http():
@@ -46,8 +46,8 @@ def ensure_topic(how: How, topic: str, partitions: int) -> None:
 
 
 def is_writable(how: How, topic: str) -> bool:
-    """False: there is no topic of that name. StartMistake: there is one of another home, and the sink writes to topics
-    of Kafka's home alone."""
+    """Returns False if the topic does not exist. Raises StartupError if it has another layout: the sink writes to Kafka
+    topics only."""
     with closing(open_broker_client(how.bootstrap, "", True, False, how.login(), how.encryption())) as client:
         try:
             home = client.home(topic)
@@ -55,6 +55,6 @@ def is_writable(how: How, topic: str) -> bool:
             return False
     if home in OTHER_LAYOUTS:
         raise StartupError(
-            f"{topic!r} is {OTHER_LAYOUTS[home]}, but rows are written to Kafka topics: name another topic"
+            f"{topic!r} is {OTHER_LAYOUTS[home]}, but rows are written to Kafka topics only: name another topic"
         )
     return True

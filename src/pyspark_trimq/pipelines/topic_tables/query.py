@@ -1,5 +1,5 @@
-"""Runs a recipe as a streaming query: topics as tables, the rows of the result as JSON messages into a topic. Does not
-know how `aggregate` and `join` build their results."""
+"""Runs a recipe as a streaming query: reads topics as tables and writes the rows of the result as JSON messages into a
+topic. Does not know how `aggregate` and `join` build their results."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _query_frame(how: How, query: Query) -> DataFrame:
 
 
 def topic_table(how: How, source: Input) -> DataFrame:
-    """The topic's messages as rows: the columns of its JSON (null where a message has none), and `key`, `topic`,
+    """Returns the messages of a topic as rows: the columns of their JSON (null if missing), and `key`, `topic`,
     `partition`, `offset` and `timestamp` of the message."""
     frame = bounded_stream(how, {"subscribe": source.topic})
     kept = [
@@ -81,7 +81,7 @@ def topic_table(how: How, source: Input) -> DataFrame:
 
 
 def as_messages(frame: DataFrame, keys: Sequence[str], to: str) -> DataFrame:
-    """Each row as JSON; the columns that were grouped by are the key too."""
+    """Returns each row as a message: the value is JSON of all columns, the key is the columns `keys` joined by `|`."""
     columns = [F.col(f"`{name}`") for name in frame.columns]
     value = F.to_json(F.struct(*columns)).cast("binary")
     chosen = [F.col(f"`{name}`").cast("string") for name in keys] if keys else []
