@@ -50,9 +50,7 @@ def test_a_task_that_takes_too_long_is_told_so(broker: Broker, monkeypatch: pyte
     with pytest.raises(Unreachable, match="another attempt of the same task took over, or its transaction was open"):
         send_exactly_once(target, Token("q", 0, 0), slowly(broker, 2))
     monkeypatch.setattr(sender, "monotonic_seconds", lambda: next(times))
-    with pytest.raises(
-        Unreachable, match=r"transaction after 90 s, its timeout is 60 s: .* kafka\.transaction\.timeout\.ms"
-    ):
+    with pytest.raises(Unreachable, match=r"after 90 s, its timeout is 60 s: .* kafka\.transaction\.timeout\.ms"):
         send_exactly_once(target, Token("q", 0, 0), slowly(broker, 2))
 
 

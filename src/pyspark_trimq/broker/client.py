@@ -86,8 +86,8 @@ def open_broker_client(
     login: Login | None = None,
     encryption: Encryption | None = None,
 ) -> BrokerClient:
-    """`waits_for_broker`: retry while the broker restarts, from the first request on. Raises Mistake if the address is
-    invalid."""
+    """Returns a client of the HTTP or Kafka port. `waits_for_broker`: retry while the broker restarts, from the first
+    request on. Raises Mistake if the address is invalid."""
     if bootstrap.startswith(("http://", "https://")):
         from pyspark_trimq.broker.http_client import HttpBrokerClient
 

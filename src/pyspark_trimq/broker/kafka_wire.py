@@ -38,7 +38,7 @@ _ERROR_TEXTS = {
 
 
 class KafkaRefused(Exception):
-    """The broker answered with an error code."""
+    """The broker responded with an error code."""
 
     def __init__(self, code: int) -> None:
         super().__init__(_ERROR_TEXTS.get(code, f"Kafka error code {code}"))
@@ -125,14 +125,14 @@ class BrokerConnection:
     def __init__(
         self,
         address: Address,
-        patience: RetryPolicy,
+        retry_policy: RetryPolicy,
         login: Login | None = None,
         context: ssl.SSLContext | None = None,
     ) -> None:
         self.address = address
         self._login = login
         self._context = context
-        self._retry_policy = patience
+        self._retry_policy = retry_policy
         self._socket: socket.socket | None = None
 
     def close(self) -> None:

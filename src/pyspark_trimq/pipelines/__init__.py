@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark_trimq.pipelines.runner.failure import PipelineFailure
     from pyspark_trimq.pipelines.runner.how import How
 
-_HOMES = {
+_MODULES = {
     "Choice": "commands.dead_letters",
     "How": "runner.how",
     "Load": "commands.lag",
@@ -63,6 +63,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"pyspark_trimq.pipelines.{_HOMES[name]}"), name)
+    return getattr(import_module(f"pyspark_trimq.pipelines.{_MODULES[name]}"), name)

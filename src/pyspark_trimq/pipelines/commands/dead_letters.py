@@ -142,7 +142,7 @@ class _LetterSelection:
 
 
 def _redrive(selection: _LetterSelection, resending: Redriver) -> Outcome:
-    """Redrives once or continuously. Each pass selects again, because letters arrive and grow older."""
+    """Redrives once or continuously. Each round selects again, because letters arrive and grow older."""
     how, chosen, began = selection.how, 0, monotonic_seconds()
     pause_s = parse_duration(how.every) / 1000
     with bars("dead-letters", how.show) as shown:
