@@ -1,7 +1,8 @@
-"""Spark's way to TriMQ: `spark.read`, `spark.readStream`, `df.write` and `df.writeStream` with `format("trimq")`.
+"""Spark data source and sink for TriMQ: `spark.read`, `spark.readStream`, `df.write` and `df.writeStream` with
+`format("trimq")`.
 
-Spark finds this module by its name. Whatever fails while it is imported would hide every other source too, so that it
-imports nothing but PySpark; the rest is loaded when it is used."""
+Spark finds this module by its name. An error during its import would hide every other Python data source too, so it
+imports nothing but PySpark. All other modules are imported on first use."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource
 
 if TYPE_CHECKING:
-    # Not all of them are there in older versions of PySpark.
+    # Older versions of PySpark lack some of these classes.
     from pyspark.sql import SparkSession
     from pyspark.sql.datasource import (
         DataSourceArrowWriter,
@@ -27,7 +28,7 @@ __all__ = ["DefaultSource", "register"]
 
 @contextmanager
 def _reject_old_pyspark() -> Iterator[None]:
-    """Mistake: this PySpark lacks what is imported."""
+    """Raises Mistake if the installed PySpark lacks a class that the body imports."""
     try:
         yield
     except ImportError as error:
@@ -38,12 +39,12 @@ def _reject_old_pyspark() -> Iterator[None]:
         from pyspark_trimq.mistakes import Mistake
 
         raise Mistake(
-            f"format('trimq') needs PySpark 4.3, and this is {pyspark.__version__}: pip install 'trimq[spark]'"
+            f"format('trimq') needs PySpark 4.3, found {pyspark.__version__}: pip install 'trimq[spark]'"
         ) from None
 
 
 class DefaultSource(DataSource):
-    """Topics and queues of TriMQ as rows."""
+    """Data source `trimq`: one row per message of a topic or queue."""
 
     @classmethod
     def name(cls) -> str:
@@ -81,5 +82,5 @@ class DefaultSource(DataSource):
 
 
 def register(spark: SparkSession | Any) -> None:
-    """Make `format("trimq")` known. Spark finds it by itself, unless another module named `pyspark_*` is broken."""
+    """Registers `format("trimq")`. Spark also discovers it, unless another module named `pyspark_*` fails to import."""
     spark.dataSource.register(DefaultSource)

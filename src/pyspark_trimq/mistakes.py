@@ -1,4 +1,5 @@
-"""What can go wrong for a user of the source and the sink: one sentence each, that says what to do."""
+"""Errors that users of the source and the sink see. Each text is one sentence that says what is wrong and what to
+do."""
 
 from __future__ import annotations
 
@@ -6,26 +7,27 @@ import re
 
 
 class Mistake(ValueError):
-    """What was asked cannot be done: an option, a topic, a schema."""
+    """Invalid option, topic or schema. Retrying does not help."""
 
 
 class TopicMistake(Mistake):
-    """There is no topic or queue of that name."""
+    """The topic or queue does not exist."""
 
 
 class Lost(RuntimeError):
-    """Messages that were to be read are no longer there."""
+    """Messages that the query has not read yet were deleted."""
 
 
 class Unreachable(RuntimeError):
-    """The broker does not answer, or not as it should."""
+    """The broker does not respond, or its response is invalid."""
 
 
 _OWN_ERROR = re.compile(r"pyspark_trimq\.mistakes\.(?:Mistake|TopicMistake|Lost|Unreachable): ([^\n]*)")
 
 
 def sentence_of(error: BaseException) -> str:
-    """What we said, in whatever Spark made of it; else the first line of what Spark says."""
+    """Returns the text of the innermost error of this module within an exception of Spark, or the first line of the
+    exception if there is none."""
     text = str(error)
-    told = _OWN_ERROR.findall(text)
-    return str(told[-1]) if told else text.partition("\n")[0]
+    found = _OWN_ERROR.findall(text)
+    return str(found[-1]) if found else text.partition("\n")[0]

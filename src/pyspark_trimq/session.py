@@ -1,4 +1,5 @@
-"""A Spark session with the settings that the source, the sink and the pipelines want; whatever is given wins."""
+"""Creates Spark sessions with the settings that the source, the sink and the pipelines need. Settings of the caller
+win."""
 
 from __future__ import annotations
 
@@ -18,19 +19,19 @@ DEFAULTS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
     "spark.sql.session.timeZone": "UTC",
-    # Spark's own: rows go to Python in pieces of this size. Without it a thousand large ones are more than Arrow holds.
+    # Upper bound of an Arrow batch that Spark passes to Python. Without it, 1,000 large rows exceed Arrow's limits.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # An idle query asks the broker for its ends at this pace.
+    # Interval at which an idle query asks the broker for new end offsets.
     "spark.sql.streaming.pollingDelay": "100ms",
 }
 
-# Where no other machine takes part.
+# Only for local masters, where driver and workers run on one machine.
 LOCAL = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "4",
-    # Over TCP each task that runs in Python waits 40 ms for an acknowledgement that is held back.
+    # Over TCP, each Python task waits 40 ms for a delayed TCP acknowledgement.
     "spark.python.unix.domain.socket.enabled": str(hasattr(socket, "AF_UNIX")).lower(),
     "spark.python.daemon.module": "pyspark_trimq.worker_daemon",
 }
@@ -39,8 +40,8 @@ LOCAL = {
 def make_session(
     name: str = "trimq", master: str | None = None, conf: Mapping[str, str] | None = None, connect: bool = False
 ) -> SparkSession:
-    """`master`: `local[*]` unless it is said; `sc://host` is a Spark Connect server. `connect`: through such a
-    server, started here, with that master."""
+    """Returns a session with `format("trimq")` registered. `master` defaults to `local[*]`; `sc://host` connects to a
+    Spark Connect server. `connect` starts a local Spark Connect server with that master and connects to it."""
     from pyspark.sql import SparkSession
 
     from pyspark_trimq import register
@@ -53,7 +54,7 @@ def make_session(
     if conf and "spark.pyspark.python" in conf:
         os.environ["PYSPARK_PYTHON"] = conf["spark.pyspark.python"]  # only spark-submit reads the setting
     if is_local:
-        # Its Python workers are to be this very Python, and its sockets on loopback.
+        # Python workers must run the interpreter of this process; sockets stay on loopback.
         if "PYSPARK_PYTHON" not in os.environ:
             os.environ["PYSPARK_PYTHON"] = find_worker_python()
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

@@ -113,11 +113,11 @@ def test_a_checkpoint_of_something_else_is_refused(spark: Any, broker: Broker, t
     archive(["orders"], lake=tmp_path / "lake", how=how(spark, broker, checkpoint=checkpoint))
     with pytest.raises(StartupError, match="its subscribe is 'orders', not 'others'"):
         archive(["others"], lake=tmp_path / "lake", how=how(spark, broker, checkpoint=checkpoint))
-    with pytest.raises(StartupError, match="is parquet, not delta"):
+    with pytest.raises(StartupError, match="has the format parquet, not delta"):
         archive(["orders"], lake=tmp_path / "lake", format="delta", how=how(spark, broker, checkpoint=checkpoint))
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").write_text("mine")
-    with pytest.raises(StartupError, match="not empty"):
+    with pytest.raises(StartupError, match="neither empty nor a checkpoint"):
         archive(["orders"], lake=tmp_path / "lake", how=how(spark, broker, checkpoint=tmp_path / "full"))
 
 

@@ -15,7 +15,7 @@ from pyspark_trimq.pipelines import How, PipelineFailure, archive, dedupe
 from pyspark_trimq.pipelines.lakes.lake import open_for_reading
 from trimq.testing import Broker
 
-SENTENCE = r"^there is no room on a disk \(.*\): make some where the lake, the checkpoint and .* nothing is lost$"
+SENTENCE = r"^a disk is full \(.*\): free space for the lake, the checkpoint and .* nothing is lost$"
 COUNT, SIZE = 20, 20_000
 
 

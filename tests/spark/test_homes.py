@@ -163,7 +163,7 @@ def test_rows_are_not_written_to_rocketmq_topics_or_amqp_queues(spark: Any, brok
     with pika.BlockingConnection(pika.URLParameters(broker.amqp)) as connection:
         connection.channel().queue_declare("jobs", durable=True)
     for target, what in (("units", "a RocketMQ topic"), ("jobs", "an AMQP queue")):
-        sentence = f"^'{target}' is {what}, but rows are written to Kafka topics: name another topic$"
+        sentence = f"^'{target}' is {what}, but rows are written to Kafka topics only: name another topic$"
         with pytest.raises(StartupError, match=sentence):
             dedupe(["orders"], to=target, how=how(f"dedupe {target}"))
         with pytest.raises(StartupError, match=sentence):

@@ -69,7 +69,7 @@ def test_a_run_that_is_refused_takes_nothing_from_a_lake_of_another_spelling(
     orphan.write_bytes(b"half a file")
     for spelled in (tmp_path / "link", tmp_path / "other" / ".." / "lake"):
         (tmp_path / "other").mkdir(exist_ok=True)
-        with pytest.raises(StartupError, match="belongs to something else"):
+        with pytest.raises(StartupError, match="has other settings"):
             archive(["others"], lake=spelled, format=format, keep_replaced="0", how=how(spark, broker))
         assert orphan.exists(), "nothing is swept before it is known whose lake it is"
         assert bodies(lake) == expected(4)
@@ -88,7 +88,7 @@ def test_a_lake_whose_manifest_is_gone_is_refused_and_keeps_its_files(
     archive(["orders"], lake=lake, how=how(spark, broker))
     (lake / "_trimq").rename(tmp_path / "gone")
     before = sorted(lake.rglob("*.parquet"))
-    with pytest.raises(StartupError, match="but no manifest names them"):
+    with pytest.raises(StartupError, match="but no manifest lists them"):
         archive(["orders"], lake=lake, how=how(spark, broker))
     assert sorted(lake.rglob("*.parquet")) == before
 
@@ -133,7 +133,7 @@ def test_names_of_any_kind_are_archived_put_together_and_restored(
     """Spark takes brackets for patterns, URLs take signs and spaces for something else."""
     names = {"parquet": "la[k]e {1,2} 50% é*?#", "delta": "la{1,2}ke 50% é*?#", "iceberg": "la[k]e {1,2} 50% é*"}
     for other in ("delta", "iceberg"):
-        with pytest.raises(StartupError, match=f"of the format {other} cannot lie in"):
+        with pytest.raises(StartupError, match=f"of the format {other} cannot be in"):
             archive(["orders"], lake=tmp_path / names["parquet"], format=other, how=how(spark, broker))
     lake = tmp_path / names[format]
     broker.create_topic("orders")

@@ -66,7 +66,7 @@ def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one(
     broker.create_topic("orders")
     fill(broker, "orders", 100, 120)  # more than there were, so that offsets tell nothing
     for _ in range(2):
-        assert "the topic 'orders' was deleted and made anew" in said(query.run)
+        assert "the topic 'orders' was deleted and created again" in said(query.run)
     assert query.run(failOnDataLoss="false") == list(range(100, 120))
     assert query.run() == []
     broker.send("orders", "120")
@@ -132,7 +132,7 @@ def test_a_topic_that_vanishes_does_not_take_the_others_along(
     assert query.run() == [*range(5), *range(10, 15)]
     delete_topic(broker, "a")
     broker.send("c", "15")
-    assert "the topic 'a' is gone" in said(query.run)
+    assert "the topic 'a' was deleted" in said(query.run)
     assert query.run(failOnDataLoss="false") == [15]
     assert "there is no topic" in said(query.run, subscribe="b,c", failOnDataLoss="false")
     broker.send("c", "16")
@@ -166,7 +166,7 @@ def test_a_topic_that_goes_while_its_messages_wait_is_a_loss(broker: Broker, por
     end = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
     assert end["log.a"] == {"0": 2}
     delete_topic(broker, "log.a")
-    with pytest.raises(Lost, match=r"message 2 of log\.a 0 was to be read next, but it is gone"):
+    with pytest.raises(Lost, match=r"message 2 of log\.a 0 was to be read next, but it was deleted"):
         reader.latestOffset(end, reader.getDefaultReadLimit())
     reader.stop()
 

@@ -36,16 +36,16 @@ def source(maker: Any, broker: Broker, options: dict[str, str]) -> Any:
         ({**GOOD, "bootstrap": "127.0.0.1:1"}, "the broker at 127.0.0.1:1 does not answer"),
         ({**GOOD, "bootstrap": "http://127.0.0.1:1"}, "the broker at http://127.0.0.1:1 does not answer"),
         ({**GOOD, "startingOffset": "earliest"}, "there is no option 'startingoffset'"),
-        ({**GOOD, "startingOffsets": "latest"}, "startingOffsets is 'latest', where nothing is left"),
+        ({**GOOD, "startingOffsets": "latest"}, "startingOffsets is 'latest', so that a batch reads nothing"),
         ({**GOOD, "startingOffsets": "soon"}, "the option startingOffsets is 'soon': it must be JSON"),
         ({**GOOD, "startingOffsets": '{"orders": {"0": 1}}'}, "startingOffsets names no offset for partition 1"),
         (
             {**GOOD, "startingOffsets": '{"orders": {"0": 1, "1": 0}, "others": {"0": 1}}'},
-            "startingOffsets names partition 0 of 'others', which is not read",
+            "startingOffsets names partition 0 of 'others', which the query does not read",
         ),
         (
             {**GOOD, "startingOffsets": '{"orders": {"0": 1, "1": 0, "7": 0}}'},
-            "startingOffsets names partition 7 of 'orders', which is not read",
+            "startingOffsets names partition 7 of 'orders', which the query does not read",
         ),
         ({**GOOD, "minPartitions": "0"}, "the option minPartitions is '0': it must be a whole number above 0"),
         ({**GOOD, "failOnDataLoss": "maybe"}, "the option failOnDataLoss is 'maybe': it must be true or false"),
@@ -83,9 +83,9 @@ def test_a_schema_chooses_columns(spark: Any, broker: Broker) -> None:
 @pytest.mark.parametrize(
     ("rows", "options", "sentence"),
     [
-        ("select 'a' as body", {"topic": "orders"}, "a message has no 'body'; select among value, key"),
+        ("select 'a' as body", {"topic": "orders"}, "the sink has no column 'body': select only value, key"),
         ("select 1 as value", {"topic": "orders"}, "the column 'value' must be binary or string, not int"),
-        ("select 'a' as key", {"topic": "orders"}, "a column named 'value' is needed"),
+        ("select 'a' as key", {"topic": "orders"}, "there is no column 'value'"),
         ("select 'a' as value", {}, "give the option topic, or a column named 'topic'"),
         ("select 'a' as value", {"topic": "orders", "delivery": "twice"}, "the option delivery is 'twice'"),
         ("select 'a' as value", {"topic": "orders", "topics": "b"}, "there is no option 'topics'"),
@@ -184,7 +184,7 @@ def test_the_checkpoint_of_something_else_is_refused(spark: Any, broker: Broker,
     broker.send("orders", "0")
     with pytest.raises(PySparkException) as raised:
         Query(spark, broker, tmp_path).run()
-    assert "which is no offset of this source: use another one" in sentence_of(raised.value)
+    assert "which is not an offset of this source: use another checkpoint" in sentence_of(raised.value)
 
 
 @pytest.mark.parametrize(

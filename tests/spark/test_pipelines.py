@@ -229,10 +229,10 @@ def test_two_topics_are_joined_within_a_time(spark: Any, broker: Broker, tmp_pat
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        (AGGREGATE.replace('window = "1 minute"', 'window = "soon"'), "'soon' is no span of time"),
-        (AGGREGATE.replace("late", "lates"), "lates is not known here"),
-        (AGGREGATE.replace('to = "views-per-page"', ""), "to must be a text"),
-        (AGGREGATE.replace("[from]", "[form]"), "there must be a table \\[from\\]"),
+        (AGGREGATE.replace('window = "1 minute"', 'window = "soon"'), "'soon' is not a duration"),
+        (AGGREGATE.replace("late", "lates"), "the field lates is unknown"),
+        (AGGREGATE.replace('to = "views-per-page"', ""), "to must be a string"),
+        (AGGREGATE.replace("[from]", "[form]"), "the table \\[from\\] is missing"),
         ("to = ", "Invalid value"),
         (AGGREGATE.replace("count(*)", "nothing(*)"), "nothing"),
     ],

@@ -104,7 +104,7 @@ def test_a_queue_that_was_made_anew_is_not_taken_for_the_old_one(broker: Broker,
     publish(channel, 0, 9)
     with pytest.raises(Lost, match="messages 0 to 5 of jobs 0 were to be read"):
         reader.partitions(start, end)
-    with pytest.raises(Lost, match="'jobs' was deleted and made anew"):
+    with pytest.raises(Lost, match="'jobs' was deleted and created again"):
         reader.latestOffset(end, reader.getDefaultReadLimit())
     reader.stop()
 

@@ -74,20 +74,20 @@ def test_what_was_archived_comes_back_byte_for_byte_and_only_once(
 
 def test_what_cannot_be_restored_is_told_in_a_sentence(spark: Any, broker: Broker, tmp_path: Path) -> None:
     how = How(bootstrap=broker.http, spark=spark, show=False)
-    with pytest.raises(StartupError, match="is no archive"):
+    with pytest.raises(StartupError, match="is not an archive"):
         restore(tmp_path, how=how)
     broker.create_topic("orders", partitions=2)
     broker.create_topic("narrow", partitions=1)
     fill_two = [broker.send("orders", b"body", partition=partition) for partition in (0, 1)]
     assert fill_two
     archive(["orders"], lake=tmp_path / "lake", how=how)
-    with pytest.raises(StartupError, match="holds no topic 'others'"):
+    with pytest.raises(StartupError, match="has no topic 'others'"):
         restore(tmp_path / "lake", topics=["others"], how=how)
     with pytest.raises(StartupError, match="holds messages that were not restored"):
         restore(tmp_path / "lake", how=how)
     with pytest.raises(StartupError, match="'narrow' has 1 partitions, but 'orders' had 2"):
         restore(tmp_path / "lake", to="narrow", how=how)
-    with pytest.raises(StartupError, match="is no name for topics"):
+    with pytest.raises(StartupError, match="is not a topic name"):
         restore(tmp_path / "lake", to="{other}", how=how)
 
 

@@ -52,7 +52,7 @@ def test_a_record_that_is_larger_than_the_target_takes_is_named(spark: Any, brok
         restore(tmp_path / "lake", to="again", how=how(spark, broker))
     sentence = str(raised.value)
     assert re.search(
-        r"^message 1 of orders 0 has 30001\d\d bytes, and 'again' does not take more than 1048588 ", sentence
+        r"^message 1 of orders 0 has 30001\d\d bytes, but 'again' does not accept more than 1048588 ", sentence
     )
     assert "raise max.message.bytes of 'again'" in sentence
     assert "\n" not in sentence

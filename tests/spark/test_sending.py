@@ -62,10 +62,10 @@ def test_a_full_disk_is_told_and_leaves_nothing_behind(tmp_path: Path, monkeypat
         assert send_exactly_once(target(broker), Token("q", 0, 0), [ROWS]) == (2, False)
     with Broker(folder=tmp_path, storage_low_water_bytes=10**17) as broker:
         monkeypatch.setattr(sender, "_has_token_topic", {broker.kafka})
-        with pytest.raises(Unreachable, match=f"the broker at {broker.kafka} did not take the rows: "):
+        with pytest.raises(Unreachable, match=f"the broker at {broker.kafka} did not accept the rows: "):
             send_exactly_once(target(broker), Token("q", 0, 1), [ROWS])
         plain = target(broker)._replace(client={"message.timeout.ms": "2000"})
-        with pytest.raises(Unreachable, match="did not take"):
+        with pytest.raises(Unreachable, match="did not accept"):
             send_at_least_once(plain, [ROWS])
     with Broker(folder=tmp_path) as broker:
         assert len(broker.records("orders")) == 2
@@ -75,5 +75,5 @@ def test_a_full_disk_is_told_and_leaves_nothing_behind(tmp_path: Path, monkeypat
 
 def test_nobody_at_the_address_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sender, "_TIMEOUT_S", 1)
-    with pytest.raises(Unreachable, match=r"the broker at 127\.0\.0\.1:1 did not take the rows"):
+    with pytest.raises(Unreachable, match=r"the broker at 127\.0\.0\.1:1 did not accept the rows"):
         send_exactly_once(Target("127.0.0.1:1", "orders", "none", {}), Token("q", 0, 0), [ROWS])

@@ -47,10 +47,10 @@ def test_a_task_that_takes_too_long_is_told_so(broker: Broker, monkeypatch: pyte
     broker.create_topic("orders")
     target = Target(broker.kafka, "orders", "none", {"transaction.timeout.ms": "60000"})
     times = iter([0.0, 90.0])
-    with pytest.raises(Unreachable, match="another try of the same task has taken over, or its transaction was open"):
+    with pytest.raises(Unreachable, match="another attempt of the same task took over, or its transaction was open"):
         send_exactly_once(target, Token("q", 0, 0), slowly(broker, 2))
     monkeypatch.setattr(sender, "monotonic_seconds", lambda: next(times))
-    with pytest.raises(Unreachable, match=r"was open for 90 s and may be for 60 s: .* kafka\.transaction\.timeout\.ms"):
+    with pytest.raises(Unreachable, match=r"after 90 s, its timeout is 60 s: .* kafka\.transaction\.timeout\.ms"):
         send_exactly_once(target, Token("q", 0, 0), slowly(broker, 2))
 
 
@@ -107,7 +107,7 @@ def test_a_sink_waits_for_a_broker_that_restarts(spark: Any, broker: Broker, tmp
 @pytest.mark.parametrize(
     ("rows", "sentence"),
     [
-        ("select 'a' as value, -1 as partition", "a row's partition is negative"),
+        ("select 'a' as value, -1 as partition", "a row has a negative partition"),
         (
             "select 'a' as value, array(struct(cast(null as string) as key, binary('v') as value)) as headers",
             "a row has a header without a key",

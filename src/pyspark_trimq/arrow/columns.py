@@ -1,5 +1,5 @@
-"""The columns that a row has: names, types, and which of them a reader asked for. Knows Spark's and Arrow's types, no
-message."""
+"""Columns of a row: names, types, and the schema check of a reader. Knows the types of Spark and Arrow, but no
+messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pyspark_trimq.mistakes import Mistake
 
 HEADER_TYPE = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 
-# The first seven, and the headers, are those of Spark's Kafka source.
+# The first seven and the headers equal those of Spark's Kafka source.
 TYPES: dict[str, DataType] = {
     "key": BinaryType(),
     "value": BinaryType(),
@@ -41,12 +41,12 @@ TYPES: dict[str, DataType] = {
 
 
 def row_schema(has_headers: bool) -> StructType:
-    """What a reader gets who names no columns."""
+    """Returns the schema of a reader that names no columns."""
     return StructType([StructField(name, type) for name, type in TYPES.items() if has_headers or name != "headers"])
 
 
 def check_schema(schema: StructType) -> None:
-    """Mistake: it asks for something that rows do not have."""
+    """Raises Mistake if a column does not exist or has another type."""
     for field in schema.fields:
         expected = TYPES.get(field.name)
         if expected is None:
@@ -59,7 +59,7 @@ def check_schema(schema: StructType) -> None:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Exactly what Spark expects of each record batch."""
+    """Returns the exact schema that Spark expects of each record batch."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return to_arrow_schema(schema, timezone="UTC")

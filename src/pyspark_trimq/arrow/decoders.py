@@ -1,4 +1,4 @@
-"""Stored bytes of a home as record batches: which decoder for which home."""
+"""Chooses the decoder that turns stored bytes of a layout into record batches."""
 
 from __future__ import annotations
 
@@ -9,24 +9,23 @@ import pyarrow as pa
 from pyspark_trimq.arrow.kafka_rows import KafkaRows
 from pyspark_trimq.arrow.message_rows import content_rows, record_batches, unit_rows
 from pyspark_trimq.arrow.record_locations import RecordRange, locate
-from pyspark_trimq.broker.client import StreamKey
 from pyspark_trimq.mistakes import Unreachable
 from trimq.model import Buffer
 
 Decode = Callable[[Buffer, int, int, Collection[tuple[int, int]]], Iterator[pa.RecordBatch]]
-"""Of these bytes the messages from an offset to, exclusively, another, without aborted transactions. Nothing
-that comes of it stays in these bytes: they are written over when the next ones are there."""
+"""(stored bytes, start offset, end offset, aborted transactions) -> the messages from start to end (exclusive) without
+aborted ones. The batches hold copies: the caller overwrites the stored bytes with the next response."""
 
 _ROW_READERS = {"commit-log": unit_rows, "queue-log": content_rows}
 
 
-def decoder_for(home: str, schema: pa.Schema, key: StreamKey) -> Decode:
+def decoder_for(home: str, schema: pa.Schema, topic: str, number: int) -> Decode:
     if home == "partition-log":
-        rows = KafkaRows(schema, key.topic, key.number)
+        rows = KafkaRows(schema, topic, number)
         return lambda stored, start, end, aborted: rows.batches(
             locate(stored, RecordRange(start, end, [(id, first) for id, first in aborted]))
         )
     if home not in _ROW_READERS:
-        raise Unreachable(f"the broker keeps {key.topic} as {home!r}: it is newer than this source, which must follow")
+        raise Unreachable(f"the broker stores {topic} in the unknown layout {home!r}: update trimq here to its version")
     read = _ROW_READERS[home]
-    return lambda stored, start, end, aborted: record_batches(read(stored, start, end), schema, key.topic, key.number)
+    return lambda stored, start, end, aborted: record_batches(read(stored, start, end), schema, topic, number)

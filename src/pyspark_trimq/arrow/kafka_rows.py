@@ -1,4 +1,5 @@
-"""Located records as Arrow record batches: the bytes of a column are gathered by Arrow itself, not by row."""
+"""Turns located Kafka records into Arrow record batches. Arrow copies the bytes of a whole column at once, not row by
+row."""
 
 from __future__ import annotations
 
@@ -20,14 +21,14 @@ from pyspark_trimq.arrow.record_locations import (
     read_varints,
 )
 
-# Spark takes batches of some megabytes best.
+# Spark is fastest with batches of a few megabytes.
 ROWS_PER_BATCH = 20_000
 
-_INLINE = 12  # a shorter value stands in the view itself
+_INLINE = 12  # Arrow stores values of up to 12 bytes in the view itself
 
 
 class KafkaRows:
-    """Makes record batches of one stream's records, with the columns of `schema`."""
+    """Builds record batches with the columns of `schema` from the records of one stream."""
 
     def __init__(self, schema: pa.Schema, topic: str, number: int) -> None:
         self._schema = schema
@@ -60,7 +61,8 @@ class KafkaRows:
 
 
 def empty_column(type: pa.DataType, count: int) -> pa.Array:
-    """What the home protocol has no field for. Lists and maps are empty, never null: Spark is slow with null ones."""
+    """Returns a column for a field that the protocol lacks. Lists and maps are empty, not null: Spark is slow with
+    nulls."""
     offsets = pa.array(np.zeros(count + 1, np.int32))
     if pa.types.is_map(type):
         return pa.MapArray.from_arrays(offsets, pa.nulls(0, type.key_type), pa.nulls(0, type.item_type))
@@ -98,14 +100,14 @@ _COLUMNS: dict[str, Callable[[LocatedRecords], pa.Array]] = {
 
 
 def gather(data: Bytes, fields: FieldLocations) -> pa.Array:
-    """A binary column of what lies at these places: views that Arrow copies into one piece."""
+    """Returns a binary column of the fields at these positions: builds views, which Arrow copies into one buffer."""
     position, length = fields
     count = len(length)
-    if count and int((position + length).max()) > len(data):  # Arrow would read whatever lies behind
+    if count and int((position + length).max()) > len(data):  # Arrow does not check and would read beyond the buffer
         raise BadRecords("a field is longer than the records")
     is_null = length < 0
     null_count = int(is_null.sum())
-    if null_count == count:  # keys often are
+    if null_count == count:  # common for keys
         return pa.nulls(count, pa.binary())
     views: npt.NDArray[np.uint32] = np.zeros((count, 4), np.uint32)
     views[:, 0] = np.where(is_null, 0, length)
@@ -130,7 +132,7 @@ def _inline(data: Bytes, position: Numbers, length: npt.NDArray[np.uint32]) -> n
 
 
 def _headers(found: LocatedRecords) -> pa.Array:
-    """A list of names and values by record, in their order."""
+    """Returns the headers of each record as a list of (key, value), in order."""
     counts = found.header_count
     ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
     total = int(ends[-1])
@@ -154,6 +156,6 @@ def _headers(found: LocatedRecords) -> pa.Array:
 def _text(column: pa.Array) -> pa.Array:
     try:
         return pc.cast(column, pa.string())
-    except pa.ArrowInvalid:  # a name that is no text: shown as well as it can be
+    except pa.ArrowInvalid:  # a name is not valid UTF-8: replace the invalid bytes
         shown: list[Any] = [None if raw is None else raw.decode("utf-8", "replace") for raw in column.to_pylist()]
         return pa.array(shown, pa.string())

@@ -1,4 +1,4 @@
-"""Stored messages of RocketMQ topics and of AMQP queues as Arrow record batches, message by message."""
+"""Turns stored messages of RocketMQ topics and AMQP queues into Arrow record batches, message by message."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trimq.model import Buffer
 _ROWS_PER_BATCH = 10_000
 _MAX_EXPANDED_BYTES = 256 << 20
 
-# Bits 8 to 10 of a unit's system flag: how its body is compressed. Old producers left them 0 and used zlib.
+# Bits 8 to 10 of a unit's system flag: compression type of the body. Old producers left them 0 and used zlib.
 _COMPRESSIONS = {1: Codec.LZ4, 2: Codec.ZSTD}
 
 Row = dict[str, Any]
@@ -57,7 +57,7 @@ def _batch(columns: dict[str, list[Any]], schema: pa.Schema) -> pa.RecordBatch:
 
 
 def unit_rows(stored: Buffer, start: int, end: int) -> Iterator[Row]:
-    """Of messages with an offset between these two."""
+    """Yields the rows of RocketMQ messages with offsets from `start` to `end` (exclusive)."""
     at = 0
     while at < len(stored):
         unit = read_unit(stored, at)
@@ -95,7 +95,7 @@ def _decompress_body(unit: Unit) -> bytes:
 
 
 def content_rows(stored: Buffer, start: int, end: int) -> Iterator[Row]:
-    """Of messages with an offset between these two."""
+    """Yields the rows of AMQP messages with offsets from `start` to `end` (exclusive)."""
     data = bytes(stored)
     at = 0
     while (found := read_stored(data, at)) is not None:
@@ -118,7 +118,8 @@ def _content_row(content: Content, offset: int) -> Row:
 
 
 def _content_properties(content: Content) -> dict[str, str]:
-    """Those of the protocol, by their names there; the application's own are headers."""
+    """Returns the basic properties by their AMQP names, with exchange and routing key. Application headers are
+    excluded."""
     found = {
         "exchange": content.exchange.decode("utf-8", "replace"),
         "routing_key": content.key.decode("utf-8", "replace"),

@@ -1,5 +1,5 @@
-"""Finds the records in stored batches and where each of their fields lies, by whole batches at a time: numpy's arrays
-of positions, no object per record. Knows the format of batches, nothing of Arrow or Spark."""
+"""Locates records and their fields in stored Kafka batches. Works on numpy arrays of positions over whole batches and
+creates no object per record. Knows the batch format, nothing of Arrow or Spark."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from trimq.model import Buffer
 Numbers = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
-# What one compressed batch may expand to.
+# Upper bound of one batch after decompression.
 _MAX_EXPANDED_BYTES = 256 << 20
 
-_MARKER = struct.Struct(">hh")  # version and kind, the key of a control record
+_MARKER = struct.Struct(">hh")  # key of a control record: version, type
 _ABORT = 0
 
 
 class BadRecords(ValueError):
-    """The bytes are not the records that they should be."""
+    """The bytes are not valid Kafka records."""
 
 
 class FieldLocations(NamedTuple):
-    """Where the bytes of a field lie, by record; a length of -1 is null."""
+    """Position and length of one field in each record; a length of -1 means null."""
 
     position: Numbers
     length: Numbers
 
 
 class LocatedRecords(NamedTuple):
-    """The records of some batches, by column. `data` holds their bytes, uncompressed."""
+    """Records of several batches, column by column. Positions refer to `data`, which is uncompressed."""
 
     data: Bytes
     offset: Numbers
@@ -54,7 +54,8 @@ class LocatedRecords(NamedTuple):
 
 
 class RecordRange(NamedTuple):
-    """Records from `start` to, exclusively, `end`; without those of aborted transactions: (producer, first offset)."""
+    """Records from `start` to `end` (exclusive), except those of the `aborted` transactions (producer id, first
+    offset)."""
 
     start: int
     end: int
@@ -62,7 +63,7 @@ class RecordRange(NamedTuple):
 
 
 class AbortedRange(NamedTuple):
-    """Records of one batch that were aborted, next to each other."""
+    """Contiguous aborted records of one batch."""
 
     producer_id: int
     producer_epoch: int
@@ -71,12 +72,12 @@ class AbortedRange(NamedTuple):
     records: int
 
 
-_aborted_ranges: ContextVar[list[AbortedRange] | None] = ContextVar("left out", default=None)
+_aborted_ranges: ContextVar[list[AbortedRange] | None] = ContextVar("aborted ranges", default=None)
 
 
 @contextmanager
 def collect_aborted() -> Iterator[list[AbortedRange]]:
-    """While this lasts, aborted records that are passed over are listed."""
+    """Yields a list to which `locate` adds the aborted records that it skips, until the context ends."""
     found: list[AbortedRange] = []
     before = _aborted_ranges.set(found)
     try:
@@ -94,11 +95,11 @@ def _collect_aborted(header: BatchHeader, wanted: RecordRange) -> None:
 
 
 def locate(stored: Buffer, wanted: RecordRange) -> LocatedRecords:
-    """The wanted records of whole batches, in order."""
+    """Returns the wanted records of complete batches, in order. Raises BadRecords if the bytes are invalid."""
     try:
         return _locate(stored, wanted)
     except (IndexError, struct.error) as error:
-        raise BadRecords(f"the records cannot be read: {error}") from error
+        raise BadRecords(f"invalid records: {error}") from error
 
 
 def _locate(stored: Buffer, wanted: RecordRange) -> LocatedRecords:
@@ -115,7 +116,7 @@ def _locate(stored: Buffer, wanted: RecordRange) -> LocatedRecords:
 
 
 def _decompress_batches(stored: Buffer, batches: list[tuple[int, BatchHeader]]) -> tuple[bytes, list[int]]:
-    """The records of all batches uncompressed, and where those of each batch begin."""
+    """Returns the uncompressed records of all batches, and the position of the first record of each batch."""
     view = memoryview(stored)
     places, payloads, size = [], [], 0
     for position, header in batches:
@@ -127,8 +128,8 @@ def _decompress_batches(stored: Buffer, batches: list[tuple[int, BatchHeader]]) 
 
 
 def _find_starts(data: memoryview, position: int, count: int, keep: Callable[[int], None]) -> None:
-    """Where each record begins: each tells only where the next one does. Numpy has no way to walk like that, and to
-    look for runs of records of one length costs more than this loop unless they are hundreds."""
+    """Calls `keep` with the position of each record. Record lengths form a chain, which numpy cannot follow. Looking
+    for runs of records of equal length costs more than this loop unless a run has hundreds of records."""
     for _ in range(count):
         keep(position)
         raw = data[position]
@@ -145,7 +146,7 @@ def _find_starts(data: memoryview, position: int, count: int, keep: Callable[[in
 
 
 def _long_size(data: memoryview, position: int) -> int:
-    """The size of a record whose length takes three bytes or more, with them."""
+    """Returns the size of a record, including its length field of three bytes or more."""
     raw = shift = width = 0
     while True:
         byte = data[position + width]
@@ -155,11 +156,11 @@ def _long_size(data: memoryview, position: int) -> int:
         if byte < 0x80:
             return width + (raw >> 1)
         if width == 5:
-            raise BadRecords("the length of a record is too long")
+            raise BadRecords("the length field of a record has more than 5 bytes")
 
 
 def _committed(stored: Buffer, wanted: RecordRange) -> Iterable[tuple[int, BatchHeader]]:
-    """The batches with records that count, and their positions."""
+    """Yields position and header of each data batch in the range that is not aborted."""
     waiting = sorted(wanted.aborted, key=lambda transaction: -transaction[1])
     active: set[int] = set()
     for position, header in walk(stored, 0, len(stored)):
@@ -177,11 +178,11 @@ def _committed(stored: Buffer, wanted: RecordRange) -> Iterable[tuple[int, Batch
 
 
 def _is_abort(stored: Buffer, position: int) -> bool:
-    # length, attributes, time, offset and the key's length take a byte each in a marker
+    # In a control record length, attributes, timestamp delta, offset delta and key length take one byte each.
     return bool(_MARKER.unpack_from(stored, position + HEADER_BYTES + 5)[1] == _ABORT)
 
 
-# -- the fields of all records at once
+# -- fields of all records at once
 
 
 def _fields(data: Bytes, headers: list[BatchHeader], start: Numbers) -> LocatedRecords:
@@ -192,12 +193,12 @@ def _fields(data: Bytes, headers: list[BatchHeader], start: Numbers) -> LocatedR
 
     length, position = read_varints(data, start)
     end = position + length
-    time, position = read_varints(data, position + 1)  # after the attributes, which mean nothing yet
+    time, position = read_varints(data, position + 1)  # skips the attributes, which Kafka does not use
     delta, position = read_varints(data, position)
     key, position = _read_bytes(data, position)
     value, position = _read_bytes(data, position)
     header_count, position = read_varints(data, position)
-    left = end - position  # a header takes two bytes at least
+    left = end - position  # a header takes at least two bytes
     if bool(np.any((left < 0) | ((header_count == 0) & (left != 0)) | (header_count < 0) | (header_count > left))):
         raise BadRecords("the fields of a record do not end where the record does")
     base_ms = spread([header.base_timestamp_ms for header in headers])
@@ -211,7 +212,7 @@ def _fields(data: Bytes, headers: list[BatchHeader], start: Numbers) -> LocatedR
         kind,
         spread([header.producer_id for header in headers]),
         spread([header.producer_epoch for header in headers]),
-        np.where(sequence < 0, -1, (sequence + delta) & 0x7FFF_FFFF),  # wraps, as producers do
+        np.where(sequence < 0, -1, (sequence + delta) & 0x7FFF_FFFF),  # sequence numbers have 31 bits and wrap to 0
         key,
         value,
         header_count,
@@ -220,11 +221,11 @@ def _fields(data: Bytes, headers: list[BatchHeader], start: Numbers) -> LocatedR
 
 
 def read_varints(data: Bytes, position: Numbers) -> tuple[Numbers, Numbers]:
-    """The zig-zag numbers at these positions, and where each of them ends."""
+    """Returns the zig-zag varints at these positions, and the position after each. Raises BadRecords."""
     try:
         return _read_varints(data, position)
     except IndexError:
-        raise BadRecords("the records end within a number") from None
+        raise BadRecords("the records end within a varint") from None
 
 
 def _read_varints(data: Bytes, position: Numbers) -> tuple[Numbers, Numbers]:
@@ -235,7 +236,7 @@ def _read_varints(data: Bytes, position: Numbers) -> tuple[Numbers, Numbers]:
     shift = 7
     while len(more):
         if shift > 63:
-            raise BadRecords("a number is too long")
+            raise BadRecords("a varint has more than 10 bytes")
         byte = data[after[more]]
         raw[more] |= (byte & 0x7F).astype(np.uint64) << np.uint64(shift)
         after[more] += 1
@@ -254,7 +255,7 @@ def _read_bytes(data: Bytes, position: Numbers) -> tuple[FieldLocations, Numbers
 
 
 def _trim_to_range(found: LocatedRecords, wanted: RecordRange) -> LocatedRecords:
-    """Without the records of the first and the last batch that were not asked for."""
+    """Removes records of the first and the last batch that are outside the range."""
     inside = (found.offset >= wanted.start) & (found.offset < wanted.end)
     if bool(inside.all()):
         return found
@@ -262,7 +263,7 @@ def _trim_to_range(found: LocatedRecords, wanted: RecordRange) -> LocatedRecords
 
 
 def keep(found: LocatedRecords, rows: Any) -> LocatedRecords:
-    """Of these rows alone: numbers, or a slice."""
+    """Returns only these rows, given as indices or as a slice."""
     columns: list[Any] = [
         FieldLocations(column.position[rows], column.length[rows])
         if isinstance(column, FieldLocations)

@@ -1,5 +1,5 @@
-"""What the source needs to know of a broker, through either of its ports: which streams there are, where they begin and
-end, and their messages. Chooses the port by its address."""
+"""Interface of the source to a broker, through its HTTP port or its Kafka port: streams, their offsets, their messages,
+committed offsets. Chooses the port by the form of the address. Knows neither protocol."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class StreamKey(NamedTuple):
 
 @dataclass(frozen=True)
 class StreamBounds:
-    """`end` is where a reader of the chosen isolation has to stop for now, `last` where others do. `id` is that of the
-    topic, another one when it was deleted and made anew; empty where topics have none. `deletes_on_ack`: of a queue,
-    whose messages go when consumers acknowledge them, which is no loss."""
+    """Offsets of one stream. `end` is the end for the chosen isolation level, `last` the end for `read_uncommitted`.
+    `id` is the topic id, which changes if the topic is deleted and created again; empty if the broker has no topic ids.
+    `deletes_on_ack` is True for queues: an ack deletes the message, which is not a data loss."""
 
     start: int
     end: int
@@ -34,7 +34,7 @@ class StreamBounds:
 
 
 class OffsetRange(NamedTuple):
-    """What one task reads: from `start` to, exclusively, `end`."""
+    """Offsets that one task reads, from `start` to `end` (exclusive)."""
 
     key: StreamKey
     start: int
@@ -43,35 +43,37 @@ class OffsetRange(NamedTuple):
 
 class BrokerClient(Protocol):
     def topics(self) -> list[str]:
-        """Those that are somebody's: what brokers and sinks have for themselves is reached by its name only."""
+        """Returns all topics except internal ones and the sinks' token topic, which are readable by name only."""
 
     def ends(self, topic: str) -> dict[int, StreamBounds]:
-        """By stream. Mistake: there is no such topic."""
+        """Returns the offsets of each stream. Raises TopicMistake if the topic does not exist."""
 
     def sizes(self, topic: str) -> dict[int, int]:
-        """About how many bytes are kept of each stream. Mistake: there is no such topic."""
+        """Returns the approximate size of each stream in bytes. Raises TopicMistake if the topic does not exist."""
 
     def home(self, topic: str) -> str:
-        """How the broker keeps it. Mistake: there is no such topic."""
+        """Returns the name of the topic's layout on disk. Raises TopicMistake if the topic does not exist."""
 
     def at_time(self, topic: str, time_ms: int) -> dict[int, int]:
-        """The first offset of each stream that is not older; its end if there is none."""
+        """Returns the first offset of each stream whose message is not older than `time_ms`; the end if there is
+        none."""
 
     def read(self, wanted: OffsetRange, schema: pa.Schema, fails_on_loss: bool) -> Iterator[pa.RecordBatch]:
-        """Lost: messages are gone, unless that is not to fail."""
+        """Yields the messages of the range. If some were deleted, raises Lost or, without `fails_on_loss`, skips
+        them."""
 
     def commit(self, group: str, offsets: Mapping[StreamKey, int], metadata: str) -> None:
-        """Tell how far a group has read."""
+        """Commits offsets of a group, with `metadata` stored beside them."""
 
     def find_group(self, prefix: str, metadata: str) -> str | None:
-        """The group of which something was told with this note."""
+        """Returns the group with this prefix that has an offset committed with `metadata`, or None."""
 
     @property
     def encryption(self) -> Encryption | None:
-        """None: its connections are plain."""
+        """Returns None if connections are not encrypted."""
 
     def delete_group_request(self, group: str) -> tuple[str, int, list[bytes]]:
-        """A host, a port, and what to send there, one after the other, when the group is to be forgotten."""
+        """Returns host, port, and the requests that delete the group, to be sent one after the other."""
 
     def close(self) -> None: ...
 
@@ -84,7 +86,8 @@ def open_broker_client(
     login: Login | None = None,
     encryption: Encryption | None = None,
 ) -> BrokerClient:
-    """`waits_for_broker`: the broker was there before, and is waited for. Mistake: the address is none."""
+    """Returns a client of the HTTP or Kafka port. `waits_for_broker`: retry while the broker restarts, from the first
+    request on. Raises Mistake if the address is invalid."""
     if bootstrap.startswith(("http://", "https://")):
         from pyspark_trimq.broker.http_client import HttpBrokerClient
 
@@ -92,11 +95,11 @@ def open_broker_client(
     from pyspark_trimq.broker.kafka_client import KafkaBrokerClient
 
     if namespace:
-        raise Mistake("the option namespace needs the HTTP port: set bootstrap to http://host:8180")
+        raise Mistake("the option namespace works with the HTTP port only: set bootstrap to http://host:8180")
     return KafkaBrokerClient(bootstrap, is_committed, waits_for_broker, login, encryption)
 
 
-# Tokens of sinks are cursors on a topic without messages, one per partition of it: a group with a lag of nothing.
+# A sink token is a committed offset on this topic, which has no messages, so that the group shows no lag.
 TOKEN_TOPIC = "trimq-spark-tokens"
 
 _CHUNK_BYTES = 4 << 20
@@ -105,19 +108,19 @@ _BYTES_PER_MESSAGE = 4096
 
 
 def chunk_bytes(messages: int) -> int:
-    """How much to ask for at once: some megabytes, unless few messages are wanted, which would not fill them."""
+    """Returns the number of bytes to fetch per request: 4 MB, less if only a few messages are wanted."""
     return max(SMALL_CHUNK_BYTES, min(messages * _BYTES_PER_MESSAGE, _CHUNK_BYTES))
 
 
 def offset_after_loss(wanted: OffsetRange, offset: int, start: int | None, end: int | None, fails_on_loss: bool) -> int:
-    """Where to go on, now that there is nothing at `offset`; no `start` and `end`: the stream is gone. Lost: not at
-    all."""
+    """Returns the offset to continue from if the broker has no message at `offset` any more. `start` and `end` are the
+    current bounds, None if the stream was deleted. Raises Lost if `fails_on_loss`."""
     key = wanted.key
     if fails_on_loss:
-        gone = "the topic is gone" if start is None else f"it has messages from {start} to {end}"
+        gone = "the topic was deleted" if start is None else f"it has messages from {start} to {end}"
         raise Lost(
             f"messages {offset} to {wanted.end} of {key.topic} {key.number} are lost, {gone}; "
-            "with failOnDataLoss=false the query goes on without them"
+            "with failOnDataLoss=false the query continues without them"
         )
     return wanted.end if start is None or not offset < start < wanted.end else start
 
@@ -125,8 +128,8 @@ def offset_after_loss(wanted: OffsetRange, offset: int, start: int | None, end: 
 def find_kafka_address(
     bootstrap: str, login: Login | None = None, waits_for_broker: bool = False, encryption: Encryption | None = None
 ) -> str:
-    """The Kafka port of the broker that either address names. `waits_for_broker`: it was there before, and is waited
-    for."""
+    """Returns the Kafka address of the broker; asks its HTTP port if `bootstrap` is an HTTP address.
+    `waits_for_broker`: retry while the broker restarts."""
     if not bootstrap.startswith(("http://", "https://")):
         return bootstrap
     from pyspark_trimq.broker.http_client import HttpBrokerClient

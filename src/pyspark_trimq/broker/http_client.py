@@ -1,4 +1,4 @@
-"""The broker through its HTTP port: streams of every home."""
+"""Client of the broker's HTTP port, which serves streams of every layout."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _UNAUTHORIZED, _FORBIDDEN = 401, 403
 
 
 class HttpRefused(Exception):
-    """The broker said no."""
+    """The broker responded with an error status."""
 
     def __init__(self, status: int, details: dict[str, Any]) -> None:
         super().__init__(str(details.get("message", f"status {status}")))
@@ -53,7 +53,7 @@ class HttpBrokerClient:
         parts = urlsplit(url)
         if "@" in parts.netloc:
             raise Mistake(
-                "bootstrap holds a login, which plans and reports would show: give the options user and password"
+                "bootstrap contains a login, which plans and reports would show: use the options user and password"
             )
         if not parts.hostname or parts.path not in ("", "/") or parts.query:
             raise Mistake(f"bootstrap is {url!r}: give host:9092 or http://host:8180")
@@ -66,21 +66,20 @@ class HttpBrokerClient:
         self._namespace = {"namespace": namespace} if namespace else {}
         self._isolation = "read_committed" if is_committed else "read_uncommitted"
         self._end_name = "stable_end" if is_committed else "end"
-        self._prefetched_target = ""  # what was asked for in advance
-        self._receive_buffer = (
-            bytearray()
-        )  # holds the last answer; new memory for each would cost as much as to fill it
+        self._prefetched_target = ""  # request sent ahead, response not read yet
+        # Reused for each response: allocating new memory would take as long as filling it.
+        self._receive_buffer = bytearray()
 
     def close(self) -> None:
         self._connection.close()
 
-    # -- what there is
+    # -- topics and offsets
 
     def kafka_address(self) -> str:
-        """Mistake: the broker does not listen there."""
+        """Raises Mistake if the broker has no Kafka port."""
         found = self._json("/api/addresses")["addresses"].get("kafka")
         if found is None:
-            raise Mistake(f"the broker at {self._url} has no Kafka port, which is needed to write: switch it on")
+            raise Mistake(f"the broker at {self._url} has no Kafka port, which the sink needs: switch it on")
         return str(found)
 
     def topics(self) -> list[str]:
@@ -112,12 +111,12 @@ class HttpBrokerClient:
         except HttpRefused as refused:
             if refused.status == 404:
                 raise TopicMistake(f"there is no topic or queue {topic!r} at {self._url}") from None
-            raise Unreachable(f"the broker at {self._url} says no: {refused}") from None
+            raise Unreachable(f"the broker at {self._url} refused the request: {refused}") from None
 
     # -- messages
 
     def read(self, wanted: OffsetRange, schema: pa.Schema, fails_on_loss: bool) -> Iterator[pa.RecordBatch]:
-        # Loaded by those who read: whoever plans a query starts a third faster without it.
+        # Imported only in tasks that read: planning a query starts a third faster without it.
         from pyspark_trimq.arrow.decoders import decoder_for
 
         (topic, number), offset, end = wanted
@@ -136,10 +135,10 @@ class HttpBrokerClient:
             if offset < head["next"] < end:
                 self._prefetch(self._log_target(wanted, head["next"]))
             if decode is None:
-                decode = decoder_for(head["home"], schema, wanted.key)
+                decode = decoder_for(head["home"], schema, topic, number)
             yield from decode(body[head_end:], offset, end, head["aborted"])
             if head["next"] <= offset:
-                raise Lost(f"{topic} {number} ends at {offset}, where messages up to {end} were to be read")
+                raise Lost(f"{topic} {number} ends at {offset}, but messages up to {end} were to be read")
             offset = head["next"]
 
     def _log_target(self, wanted: OffsetRange, offset: int) -> str:
@@ -178,7 +177,7 @@ class HttpBrokerClient:
         return f"{path}?{urlencode({**self._namespace, **query})}"
 
     def _request(self, method: str, target: str, body: bytes | None = None) -> memoryview:
-        """The answer, which is there until something else is asked."""
+        """Returns the response body, which is valid until the next request. Raises HttpRefused."""
         status, received = self._retry_policy.call(
             lambda: self._exchange(method, target, body),
             lambda error: Unreachable(f"the broker at {self._url} does not answer: {error}"),
@@ -187,24 +186,24 @@ class HttpBrokerClient:
             raise refused(self._url, self._login)
         if status == _FORBIDDEN:
             raise Mistake(
-                f"the broker at {self._url} says no: {_error_details(received).get('message', 'not allowed')}"
+                f"the broker at {self._url} refused access: {_error_details(received).get('message', 'not allowed')}"
             )
         if status >= 400:
             raise HttpRefused(status, _error_details(received))
         return received
 
     def _prefetch(self, target: str) -> None:
-        """Ask for what is needed next, so that the broker answers while the last answer is worked on."""
+        """Sends the next request ahead, so that the broker works on it while this process decodes the last response."""
         try:
             self._connection.request("GET", target, None, self._headers)
             self._prefetched_target = target
         except (OSError, HTTPException):
-            self._connection.close()  # it is asked for again, patiently, when it is needed
+            self._connection.close()  # `_request` sends it again, with retries
 
     def _exchange(self, method: str, target: str, body: bytes | None) -> tuple[int, memoryview]:
         is_sent = self._prefetched_target == target
         if self._prefetched_target and not is_sent:
-            self._connection.close()  # its answer is not wanted any more
+            self._connection.close()  # discards the pending response
         self._prefetched_target = ""
         try:
             if not is_sent:
@@ -220,7 +219,7 @@ class HttpBrokerClient:
 
     def _receive(self, response: HTTPResponse) -> memoryview:
         size = response.length
-        if size is None:  # it comes in pieces
+        if size is None:  # chunked response
             self._receive_buffer = bytearray(response.read())
             return memoryview(self._receive_buffer)
         if len(self._receive_buffer) < size:
@@ -230,9 +229,9 @@ class HttpBrokerClient:
         while got < size:
             more = response.readinto(room[got:])
             if not more:
-                raise OSError(f"the answer ends after {got} of {size} bytes")
+                raise OSError(f"the response ends after {got} of {size} bytes")
             got += more
-        response.read()  # it is over: the connection is free for the next
+        response.read()  # at its end: makes the connection ready for the next request
         return room
 
 

@@ -1,4 +1,4 @@
-"""The broker through its Kafka port: topics that Kafka's clients see, of this broker or of a genuine Kafka."""
+"""Client of a Kafka port, of this broker or of Apache Kafka. Serves topics that Kafka clients see."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from trimq.formats.kafka_batch.header import LENGTH_ENDS_AT, read_header
 
 PARTITION_LOG = "partition-log"
 
-# Tries until the metadata tells a leader that knows that it is one.
+# Attempts until the metadata names a leader that accepts requests.
 _TRIES = 5
 
-# Answers without messages, each after a second, until it is believed that none will come.
+# Empty fetch responses, each after one second, before the read fails.
 _MAX_EMPTY_FETCHES = 60
 
 
@@ -58,10 +58,10 @@ class KafkaBrokerClient:
         for one in self._connections.values():
             one.close()
 
-    # -- what there is
+    # -- topics and offsets
 
     def check_access(self) -> None:
-        """Mistake: whoever answers does not let us in."""
+        """Raises Mistake if the broker refuses the login or its certificate is not trusted."""
         self._metadata([])
 
     def topics(self) -> list[str]:
@@ -69,7 +69,7 @@ class KafkaBrokerClient:
         return sorted(name for name, each in found if not (each.error or each.is_internal or name == TOKEN_TOPIC))
 
     def ends(self, topic: str) -> dict[int, StreamBounds]:
-        id = self._look_up(topic)  # anew: it may be another topic of this name, or have more partitions
+        id = self._look_up(topic)  # fresh: the topic may have been recreated, or have new partitions
         starts, lasts = self._offsets(topic, wire.EARLIEST), self._offsets(topic, wire.LATEST, False)
         ends = self._offsets(topic, wire.LATEST) if self._is_committed else lasts
         return {
@@ -86,7 +86,7 @@ class KafkaBrokerClient:
         return found | {number: self._estimate_size(StreamKey(topic, number), each) for number, each in missing.items()}
 
     def _estimate_size(self, key: StreamKey, ends: StreamBounds) -> int:
-        """By the first messages, for users who may not know how large logs are."""
+        """Extrapolates from the first messages, for users who may not describe log directories."""
         stored, after = _complete_batches(self._fetch(key, ends.start, SMALL_CHUNK_BYTES).records)
         messages = 0 if after is None else after - ends.start
         return len(stored) * (ends.last - ends.start) // messages if messages > 0 else 0
@@ -110,11 +110,9 @@ class KafkaBrokerClient:
             if not errors:
                 return {number: offset for number, (_, offset) in sorted(found.items())}
             if not errors <= {wire.UNKNOWN_TOPIC, *wire.STALE_METADATA}:
-                raise Unreachable(
-                    f"the broker does not tell the offsets of {topic!r}: {wire.KafkaRefused(errors.pop())}"
-                )
+                raise Unreachable(f"the offsets of {topic!r} cannot be read: {wire.KafkaRefused(errors.pop())}")
             self._forget(topic)
-        raise Unreachable(f"no broker leads all partitions of {topic!r} now: try again")
+        raise Unreachable(f"some partitions of {topic!r} have no leader now: try again")
 
     def _by_leader(self, topic: str) -> dict[wire.Address, list[int]]:
         found: dict[wire.Address, list[int]] = {}
@@ -130,12 +128,12 @@ class KafkaBrokerClient:
         return known
 
     def _look_up(self, topic: str) -> str:
-        """Who leads the partitions is known after this. The topic's id."""
+        """Updates the known leaders of the topic's partitions and returns the topic id."""
         found = self._metadata([topic])
         topic_metadata = found.topics.get(topic)
         if topic_metadata is not None and topic_metadata.error == wire.TOPIC_NOT_ALLOWED:
             raise Mistake(
-                f"the broker at {self._bootstrap[0]} says no: {self._user_text()} may do nothing with {topic!r}"
+                f"the broker at {self._bootstrap[0]} refused access: {self._user_text()} may not use {topic!r}"
             )
         self._forget(topic)
         if topic_metadata is None or topic_metadata.error or not topic_metadata.leaders:
@@ -147,7 +145,7 @@ class KafkaBrokerClient:
         return topic_metadata.id
 
     def _user_text(self) -> str:
-        return "who does not log in" if self._login is None else f"the user {self._login.user!r}"
+        return "a client without a login" if self._login is None else f"the user {self._login.user!r}"
 
     def _forget(self, topic: str) -> None:
         self._leaders = {key: leader for key, leader in self._leaders.items() if key.topic != topic}
@@ -177,7 +175,7 @@ class KafkaBrokerClient:
 
     def read(self, wanted: OffsetRange, schema: pa.Schema, fails_on_loss: bool) -> Iterator[pa.RecordBatch]:
         key, offset, end = wanted
-        decode = decoder_for(PARTITION_LOG, schema, key)
+        decode = decoder_for(PARTITION_LOG, schema, *key)
         size, empty = chunk_bytes(end - offset), 0
         while offset < end:
             try:
@@ -191,13 +189,15 @@ class KafkaBrokerClient:
                 continue
             stored, next_offset = _complete_batches(found.records)
             if next_offset is None:
-                if len(found.records) >= size:  # one batch is larger than that
+                if len(found.records) >= size:  # the first batch is larger than the fetch size
                     size *= 2
                     continue
                 empty += 1
                 if found.end < end or empty == _MAX_EMPTY_FETCHES:
-                    raise Lost(f"{key.topic} {key.number} gives nothing from {offset} on, up to {end} was to be read")
-                continue  # the broker still reads from its disk
+                    raise Lost(
+                        f"{key.topic} {key.number} has no messages from {offset} to {end}, which were to be read"
+                    )
+                continue  # the broker is still reading from disk
             empty = 0
             yield from decode(stored, offset, end, found.aborted)
             offset = max(next_offset, offset)
@@ -256,8 +256,8 @@ _checked_logins: set[tuple[str, Login | None, Encryption | None]] = set()
 
 
 def check_login(bootstrap: str, login: Login | None, encryption: Encryption | None) -> None:
-    """Once per process: workers are used again. A broker that restarts is waited for. Mistake: it does not let this
-    user in, or is not to be trusted, which the Kafka client would try again and again."""
+    """Checks the login once per process, as Spark reuses workers, and retries while the broker restarts. Raises Mistake
+    if the broker refuses the login or its certificate is not trusted. The Kafka client would retry both without end."""
     if (bootstrap, login, encryption) not in _checked_logins:
         with closing(
             KafkaBrokerClient(bootstrap, True, waits_for_broker=True, login=login, encryption=encryption)
@@ -274,7 +274,7 @@ def _address(part: str) -> wire.Address:
 
 
 def _complete_batches(records: memoryview) -> tuple[memoryview, int | None]:
-    """Without a last batch that was cut short, and the offset after the others. None: there is no whole one."""
+    """Returns the records without a truncated last batch, and the offset after them; None if no batch is complete."""
     size, next_offset = 0, None
     while len(records) - size >= LENGTH_ENDS_AT:
         length = int.from_bytes(records[size + 8 : size + LENGTH_ENDS_AT], "big")

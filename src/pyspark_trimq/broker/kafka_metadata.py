@@ -1,5 +1,5 @@
-"""Which topics a Kafka broker has, as whom it knows them, and how much it keeps of each: requests and answers. Topics
-have ids since Kafka 2.8, by which one that was deleted and made anew is told from the old one."""
+"""Kafka requests and responses about topics: leaders, topic ids and sizes on disk. Apache Kafka has topic ids since
+2.8; they reveal that a topic was deleted and created again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NO_ID = uuid.UUID(int=0)
 
 
 class TopicMetadata(NamedTuple):
-    """`id`: empty, if the broker gives topics none. `is_internal`: the broker has it for itself."""
+    """`id` is empty if the broker has no topic ids."""
 
     error: int
     leaders: dict[int, int]
@@ -32,7 +32,7 @@ class Metadata(NamedTuple):
 
 
 def metadata_version(response: ResponseReader) -> tuple[int, int]:
-    """The one to ask for, by an answer to API_VERSIONS."""
+    """Returns the Metadata version to use, from a response to API_VERSIONS."""
     response.int16()
     versions = response.array(lambda: (response.int16(), response.int16(), response.int16()))
     key, version = METADATA_WITH_IDS
@@ -41,7 +41,7 @@ def metadata_version(response: ResponseReader) -> tuple[int, int]:
 
 
 def metadata_request(version: tuple[int, int], topics: Iterable[str] | None) -> bytes:
-    """Of all topics, if none are named. None is created by asking."""
+    """Requests all topics if `topics` is None. Does not create topics."""
     if version == METADATA_WITH_IDS:
         named = None if topics is None else [_NO_ID.bytes + _compact_text(name) + b"\x00" for name in topics]
         listed = b"\x00" if named is None else _uvarint(len(named) + 1) + b"".join(named)
@@ -78,7 +78,7 @@ def _read_metadata_v4(response: ResponseReader) -> Metadata:
 
 
 class _FlexibleReader:
-    """Fields of the newer kind: lengths are short, and there may be more behind."""
+    """Reads flexible versions: compact lengths (varints) and tagged fields."""
 
     def __init__(self, response: ResponseReader) -> None:
         self.response = response
@@ -154,7 +154,7 @@ def sizes_request(topic: str, numbers: Iterable[int]) -> bytes:
 
 
 def read_sizes(response: ResponseReader) -> dict[int, int]:
-    """How many bytes the asked one keeps of each partition; of none, if the user may not know."""
+    """Returns the size of each partition in bytes; empty if the user lacks the permission."""
     response.int32()
 
     def partition() -> tuple[int, int]:

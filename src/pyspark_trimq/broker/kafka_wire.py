@@ -1,5 +1,5 @@
-"""Requests and answers of the Kafka protocol that a reader of messages needs, in versions without tagged fields, and a
-connection that exchanges them. Every version that is used here is served by Kafka since 2.3 and by this broker."""
+"""Kafka requests and responses that the source needs, in versions without tagged fields, and a connection for them.
+Apache Kafka since 2.3 and this broker serve every version used here."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, LIST_GROUPS, DELETE_GROUPS = (8, 
 EARLIEST, LATEST = -2, -1
 OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC, NOT_LEADER = 1, 3, 6
 TOPIC_NOT_ALLOWED, _UNSUPPORTED_SASL_MECHANISM, _ILLEGAL_SASL_STATE = 29, 33, 34
-STALE_METADATA = (5, NOT_LEADER, 74, 76)  # the metadata is: another broker leads
+STALE_METADATA = (5, NOT_LEADER, 74, 76)  # another broker is the leader: refresh the metadata
 
 
 _ERROR_TEXTS = {
-    29: "the user may not do that with the topic",
-    30: "the user may not do that with the group",
-    31: "the user may not do that with the broker",
+    29: "the user lacks a permission for the topic",
+    30: "the user lacks a permission for the group",
+    31: "the user lacks a permission for the cluster",
 }
 
 
 class KafkaRefused(Exception):
-    """The broker answered with an error code."""
+    """The broker responded with an error code."""
 
     def __init__(self, code: int) -> None:
-        super().__init__(_ERROR_TEXTS.get(code, f"Kafka's error code {code}"))
+        super().__init__(_ERROR_TEXTS.get(code, f"Kafka error code {code}"))
         self.code = code
 
 
@@ -54,7 +54,7 @@ class Address(NamedTuple):
 
 
 class ResponseReader:
-    """Reads an answer, one field after the other."""
+    """Reads the fields of a response one after the other."""
 
     def __init__(self, data: bytearray) -> None:
         self._data = data
@@ -114,25 +114,25 @@ _FLEXIBLE_VERSIONS = {(3, 10)}
 
 
 def frame(api: tuple[int, int], body: bytes) -> bytes:
-    """A whole request."""
+    """Returns a complete request: length, header, body."""
     head = struct.pack(">hhih", *api, 0, len(_CLIENT_ID)) + _CLIENT_ID + (b"\x00" if api in _FLEXIBLE_VERSIONS else b"")
     return _INT32.pack(len(head) + len(body)) + head + body
 
 
 class BrokerConnection:
-    """One connection to one broker, encrypted if there is a context for that."""
+    """Connection to one broker; uses TLS if there is a context."""
 
     def __init__(
         self,
         address: Address,
-        patience: RetryPolicy,
+        retry_policy: RetryPolicy,
         login: Login | None = None,
         context: ssl.SSLContext | None = None,
     ) -> None:
         self.address = address
         self._login = login
         self._context = context
-        self._retry_policy = patience
+        self._retry_policy = retry_policy
         self._socket: socket.socket | None = None
 
     def close(self) -> None:
@@ -141,7 +141,7 @@ class BrokerConnection:
             self._socket = None
 
     def call(self, api: tuple[int, int], body: bytes) -> ResponseReader:
-        """Unreachable: nobody answers."""
+        """Sends a request and returns the response. Raises Unreachable if the broker does not respond."""
         request = frame(api, body)
         return self._retry_policy.call(
             lambda: self._exchange(request),
@@ -163,7 +163,7 @@ class BrokerConnection:
         return self._round_trip(self._socket, request)
 
     def _connected(self) -> socket.socket:
-        """Mistake: it is not the broker that it says it is."""
+        """Raises Mistake if the certificate of the broker is not trusted."""
         plain = socket.create_connection(self.address, _TIMEOUT_S)
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -175,7 +175,7 @@ class BrokerConnection:
             raise untrusted_certificate_error(str(self.address), error) from None
         except ssl.SSLError as error:
             plain.close()
-            raise OSError(f"it does not encrypt as it was asked to ({error.reason or error})") from None
+            raise OSError(f"the TLS handshake failed ({error.reason or error})") from None
         except BaseException:
             plain.close()
             raise
@@ -184,11 +184,11 @@ class BrokerConnection:
         connection.sendall(request)
         (size,) = _INT32.unpack(self._receive(connection, 4))
         if not 4 <= size <= _MAX_RESPONSE_BYTES:
-            raise OSError(f"an answer of {size} bytes: is this a Kafka port?")
+            raise OSError(f"invalid response size of {size} bytes: is this a Kafka port?")
         return ResponseReader(self._receive(connection, size))
 
     def _log_in(self, connection: socket.socket, login: Login) -> None:
-        """Mistake: the broker does not let this user in."""
+        """Raises Mistake if the broker refuses the login."""
         handshake, authenticate = sasl_frames(login)
         error = self._round_trip(connection, handshake).int16()
         if not error:
@@ -210,16 +210,16 @@ class BrokerConnection:
 
 
 def sasl_frames(login: Login) -> tuple[bytes, bytes]:
-    """The two requests that begin a connection."""
+    """Returns the two SASL requests that start a connection."""
     token = login.plain()
     return frame(SASL_HANDSHAKE, text("PLAIN")), frame(SASL_AUTHENTICATE, _INT32.pack(len(token)) + token)
 
 
 def _login_error(address: Address, login: Login, error: int) -> Mistake:
     if error == _ILLEGAL_SASL_STATE:
-        return Mistake(f"the broker at {address} asks nobody to log in: leave out the options user and password")
+        return Mistake(f"the broker at {address} does not use logins: leave out the options user and password")
     if error == _UNSUPPORTED_SASL_MECHANISM:
-        return Mistake(f"the broker at {address} takes no login by SASL's PLAIN, the only one that is known here")
+        return Mistake(f"the broker at {address} does not accept SASL PLAIN, the only mechanism supported here")
     return refused(str(address), login)
 
 
@@ -232,7 +232,7 @@ def list_offsets_request(topic: str, numbers: Iterable[int], time_ms: int, is_co
 
 
 def read_offsets(response: ResponseReader) -> dict[int, tuple[int, int]]:
-    """Error and offset by partition."""
+    """Returns error code and offset by partition."""
     response.int32()
 
     def partition() -> tuple[int, int, int]:
@@ -294,7 +294,7 @@ def read_commit(response: ResponseReader) -> None:
 
 
 def read_offset_metadata(response: ResponseReader) -> set[str]:
-    """What was noted with each of a group's offsets."""
+    """Returns the metadata texts committed with the offsets of a group."""
     partitions = response.array(
         lambda: (
             response.text(),

@@ -1,5 +1,5 @@
-"""Who asks: a name and a password, from options of the source and the sink. The password is in no text that is made
-of them."""
+"""Login of the source and the sink: user name and password, read from their options. No text or repr shows the
+password."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class Login:
     password: str = field(repr=False)
 
     def basic(self) -> str:
-        """As HTTP's header Authorization has it."""
+        """Returns the value of the HTTP header Authorization."""
         return f"Basic {b64encode(f'{self.user}:{self.password}'.encode()).decode()}"
 
     def plain(self) -> bytes:
-        """As SASL's mechanism PLAIN has it."""
+        """Returns the token of SASL PLAIN."""
         return f"\0{self.user}\0{self.password}".encode()
 
     def client_settings(self) -> dict[str, str]:
-        """For librdkafka."""
+        """Returns the settings for librdkafka."""
         return {
             "security.protocol": "SASL_PLAINTEXT",
             "sasl.mechanism": "PLAIN",
@@ -39,15 +39,15 @@ class Login:
 
 
 def read_login(option: Callable[[str], str | None]) -> Login | None:
-    """What the options LOGIN_NAMES say, of which `option` gives the text. None: nobody is to log in. Mistake: a user
-    without a password, or the other way round."""
+    """Reads LOGIN_OPTIONS; `option` returns the value of an option. Returns None if no user is given. Raises Mistake
+    for a user without a password or a password without a user."""
     user, password, file = (option(name) for name in LOGIN_OPTIONS)
     if not user:
         if password is not None or file is not None:
-            raise Mistake("a password is given, but no user: give the option user")
+            raise Mistake("a password is given without a user: give the option user")
         return None
     if "\0" in user or ":" in user:
-        raise Mistake(f"the option user is {user!r}: the name of a user has no colon")
+        raise Mistake(f"the option user is {user!r}: a user name must not contain a colon")
     return Login(user, _password(user, password, file))
 
 
@@ -58,7 +58,7 @@ def _password(user: str, given: str | None, file: str | None) -> str:
         try:
             return Path(file).read_text(encoding="utf-8").rstrip("\r\n")
         except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or "it is no text"
+            reason = getattr(error, "strerror", None) or "it is not valid UTF-8"
             raise Mistake(f"the password of {user!r} cannot be read from {file}: {reason}") from None
     found = given if given is not None else os.environ.get(PASSWORD_VARIABLE)
     if found is None:
@@ -69,7 +69,7 @@ def _password(user: str, given: str | None, file: str | None) -> str:
 
 
 def refused(address: str, login: Login | None) -> Mistake:
-    """What to say when a broker does not let somebody in."""
+    """Returns the error for a login that the broker refused."""
     if login is None:
-        return Mistake(f"the broker at {address} wants a login: give the options user and password")
-    return Mistake(f"the broker at {address} knows no user {login.user!r} with this password")
+        return Mistake(f"the broker at {address} requires a login: give the options user and password")
+    return Mistake(f"the broker at {address} refused the user name {login.user!r} or its password")

@@ -1,4 +1,4 @@
-"""Waiting for a broker that restarts: how often, and how long in all."""
+"""Retries requests while the broker restarts: pauses between attempts, and the total time."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from pyspark_trimq.mistakes import Unreachable
 
 T = TypeVar("T")
 
-# Half a minute in all.
+# 30 seconds in total.
 _WAITS_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.5, *[2.0] * 13)
 
 
 class RetryPolicy:
-    """Whoever never had an answer is told at once that there is none: the address may be wrong."""
+    """Retries for 30 s. Before the first response it retries only once, because the address may be wrong, unless
+    `waits_for_broker`."""
 
     def __init__(self, waits_for_broker: bool) -> None:
         self._waits_for_broker = waits_for_broker
 
     def call(self, exchange: Callable[[], T], failed: Callable[[Exception], Unreachable]) -> T:
-        """Try until there is an answer. OSError: of one try. Unreachable: of the last."""
+        """Calls `exchange` until it returns. Retries on OSError; raises the result of `failed` after the last
+        attempt."""
         for wait_s in (*_WAITS_S, None) if self._waits_for_broker else (0, None):
             try:
                 answer = exchange()
@@ -32,4 +34,4 @@ class RetryPolicy:
             else:
                 self._waits_for_broker = True
                 return answer
-        raise AssertionError("the last try ends above")
+        raise AssertionError("the last attempt returns or raises above")

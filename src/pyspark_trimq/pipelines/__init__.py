@@ -1,6 +1,7 @@
-"""Pipelines for what people do with topics beside reading them: each a function, and a command `trimq pipeline NAME`.
+"""Pipelines for common work on topics: archive, restore, audit, dedupe and others. Each is a function and a command
+`trimq pipeline NAME`.
 
-Each is loaded when it is asked for: Spark's workers load this package too, and need next to nothing of it."""
+Each module is imported on first use: Spark's workers import this package too, and need almost nothing of it."""
 
 from __future__ import annotations
 
@@ -8,22 +9,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pyspark_trimq.pipelines.commands.aggregate import aggregate, join
+    from pyspark_trimq.pipelines.commands.aggregate import aggregate
     from pyspark_trimq.pipelines.commands.archive import archive
     from pyspark_trimq.pipelines.commands.audit import audit
     from pyspark_trimq.pipelines.commands.dead_letters import Choice, dead_letters
     from pyspark_trimq.pipelines.commands.dedupe import dedupe
+    from pyspark_trimq.pipelines.commands.join import join
     from pyspark_trimq.pipelines.commands.lag import Load, lag
     from pyspark_trimq.pipelines.commands.restore import restore
     from pyspark_trimq.pipelines.commands.snapshot import snapshot
     from pyspark_trimq.pipelines.reports.outcome import Outcome
     from pyspark_trimq.pipelines.reports.page import write_json, write_report
     from pyspark_trimq.pipelines.runner.failure import PipelineFailure
-    from pyspark_trimq.pipelines.runner.runner import How
+    from pyspark_trimq.pipelines.runner.how import How
 
-_HOMES = {
+_MODULES = {
     "Choice": "commands.dead_letters",
-    "How": "runner.runner",
+    "How": "runner.how",
     "Load": "commands.lag",
     "Outcome": "reports.outcome",
     "PipelineFailure": "runner.failure",
@@ -32,7 +34,7 @@ _HOMES = {
     "audit": "commands.audit",
     "dead_letters": "commands.dead_letters",
     "dedupe": "commands.dedupe",
-    "join": "commands.aggregate",
+    "join": "commands.join",
     "lag": "commands.lag",
     "restore": "commands.restore",
     "snapshot": "commands.snapshot",
@@ -61,6 +63,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"pyspark_trimq.pipelines.{_HOMES[name]}"), name)
+    return getattr(import_module(f"pyspark_trimq.pipelines.{_MODULES[name]}"), name)

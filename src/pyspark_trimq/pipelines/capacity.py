@@ -1,8 +1,8 @@
-"""How many threads and machines a load needs. Arithmetic only.
+"""Computes how many threads and machines a load needs. Arithmetic only.
 
-A worker is busy on the processor for T1 and waits (for a database, another service) for T2 per message. On C cores
-C * (T1 + T2) / T1 threads keep all cores busy; more of them only wait for a core. One machine then takes C / T1
-messages a second, and a peak needs peak / (rate of one machine) of them.
+Per message, a worker uses the processor for T1 and waits (for a database, another service) for T2. On C cores
+C * (T1 + T2) / T1 threads keep all cores busy; further threads only wait for a core. One machine then processes C / T1
+messages per second, and a peak load needs peak / (rate of one machine) machines.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ class Capacity(NamedTuple):
 
 
 def capacity(cores: int, busy_ms: float, waiting_ms: float, peak_rate: float, node_rate: float = 0.0) -> Capacity:
-    """`node_rate`: what one machine was measured to do, per second; 0: what its cores allow."""
+    """`node_rate` is the measured rate of one machine in messages per second; 0 means the rate its cores allow."""
     if cores < 1 or busy_ms <= 0 or waiting_ms < 0 or peak_rate < 0 or node_rate < 0:
-        raise StartupError("a capacity needs a core at least, a busy time above 0, and no negative figure")
+        raise StartupError("capacity: cores must be at least 1, the busy time above 0, and no other figure negative")
     threads = math.ceil(cores * (busy_ms + waiting_ms) / busy_ms)
     rate = node_rate or cores * 1000 / busy_ms
     return Capacity(cores, busy_ms, waiting_ms, threads, rate, peak_rate, max(math.ceil(peak_rate / rate), 1))
 
 
 def seconds_to_drain(backlog: int, drain_rate: float, arrival_rate: float) -> float | None:
-    """None: it never gets empty."""
+    """Returns None if the backlog never drains."""
     if not backlog:
         return 0.0
     surplus = drain_rate - arrival_rate

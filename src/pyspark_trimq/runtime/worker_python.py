@@ -1,4 +1,4 @@
-"""Which Python Spark's local workers run on: this very one, started so that it does not compile PySpark each time."""
+"""Finds the Python for Spark's local workers: this interpreter, started without compiling PySpark each time."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from pathlib import Path
 
 from pyspark_trimq.runtime.launcher_scripts import write_launcher
 
-# Spark puts a zip with the sources of PySpark in front of everything, and one of its jars. Python compiles what is in
-# a zip at every start, half a second each time; the installed modules are the same ones. What forks workers is ours
-# also where Spark does not ask which it should be. Spark tells tasks, but not what plans a stream, that numpy is to
-# have one thread: each further one keeps a core busy, waiting, for a tenth of a second.
+# The launcher does three things:
+# - It drops PySpark's zip and a jar from PYTHONPATH, where Spark puts both at the front. Python compiles the modules in
+#   a zip at every start, which takes half a second. The installed modules are identical.
+# - It runs our worker daemon also where Spark ignores the setting spark.python.daemon.module.
+# - It limits numpy to one thread. Spark does so in tasks, but not in the process that plans a stream. There each further
+#   thread keeps a core busy for a tenth of a second while it waits.
 _LAUNCHER = """#!/bin/sh
 set -f
 IFS=:
@@ -39,7 +41,7 @@ exec {python} "$@"
 
 
 def find_worker_python() -> str:
-    """What PYSPARK_PYTHON has to name where Spark runs on this machine."""
+    """Returns the value for PYSPARK_PYTHON of a local session."""
     import pyspark
 
     home = Path(pyspark.__file__).parent
@@ -47,11 +49,11 @@ def find_worker_python() -> str:
     if os.name != "posix" or "SPARK_HOME" in os.environ or not is_installed:
         return sys.executable
     launcher = make_launcher(home, sys.executable, Path(tempfile.gettempdir()) / f"trimq-python-{os.getuid()}")
-    return str(launcher) if os.access(launcher, os.X_OK) else sys.executable  # no: nothing may be run from there
+    return str(launcher) if os.access(launcher, os.X_OK) else sys.executable  # False on a noexec mount
 
 
 def make_launcher(home: Path, python: str, folder: Path) -> Path:
-    """A program that is `python` without what Spark, whose home it is, puts in front of the installed modules."""
+    """Creates a script in `folder` that runs `python` without the entries that Spark in `home` adds to PYTHONPATH."""
     text = _LAUNCHER.format(home=shlex.quote(str(home)), python=shlex.quote(python))
     path = folder / f"python-{sha256(text.encode()).hexdigest()[:16]}"
     write_launcher(path, text)

@@ -1,4 +1,4 @@
-"""The options of the sink and the columns of what it is given, checked before anything is written."""
+"""Options of the sink and columns of its input, checked before anything is written."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pyspark.sql.types import BinaryType, DataType, IntegerType, StringType, Str
 from pyspark_trimq.arrow.columns import HEADER_TYPE
 from pyspark_trimq.broker.encryption import CA_FILE, Encryption, client_settings, read_encryption
 from pyspark_trimq.broker.login import LOGIN_OPTIONS, Login, read_login
+from pyspark_trimq.broker.option_reader import OptionReader
 from pyspark_trimq.mistakes import Mistake
-from pyspark_trimq.source.options import read_options
 
 _NAMES = (
     "bootstrap",
@@ -42,7 +42,7 @@ _COLUMNS: dict[str, tuple[DataType, ...]] = {
 
 @dataclasses.dataclass(frozen=True)
 class SinkOptions:
-    """`client`: settings that go to the Kafka client as they are."""
+    """`client` are settings for librdkafka, passed on unchanged."""
 
     bootstrap: str
     topic: str | None
@@ -55,12 +55,12 @@ class SinkOptions:
 
 
 def read_sink_options(given: Mapping[str, str]) -> SinkOptions:
-    """Mistake: an option is unknown, or its value makes no sense."""
+    """Raises Mistake if an option is unknown or its value is invalid."""
     client = {
         name[len(_CLIENT_PREFIX) :]: value for name, value in given.items() if name.lower().startswith(_CLIENT_PREFIX)
     }
     rest = {name: value for name, value in given.items() if not name.lower().startswith(_CLIENT_PREFIX)}
-    options = read_options(rest, _NAMES)
+    options = OptionReader(rest, _NAMES)
     delivery = options.text("delivery") or _DELIVERIES[0]
     if delivery not in _DELIVERIES:
         raise Mistake(f"the option delivery is {delivery!r}: it must be {' or '.join(_DELIVERIES)}")
@@ -69,7 +69,7 @@ def read_sink_options(given: Mapping[str, str]) -> SinkOptions:
         raise Mistake(f"the option compression is {compression!r}: it must be one of {', '.join(_COMPRESSIONS)}")
     bootstrap = options.required("bootstrap", "host:9092 or http://host:8180")
     login, encryption = read_login(options.text), read_encryption(bootstrap, options.text(CA_FILE))
-    client_settings(login, encryption, client)  # a password in the clear is refused at once
+    client_settings(login, encryption, client)  # refuses settings that would send the password unencrypted
     return SinkOptions(
         bootstrap=bootstrap,
         topic=options.text("topic"),
@@ -83,21 +83,21 @@ def read_sink_options(given: Mapping[str, str]) -> SinkOptions:
 
 
 def check_columns(schema: StructType, options: SinkOptions) -> None:
-    """Mistake: these rows cannot be written as messages."""
+    """Raises Mistake if rows of this schema cannot be written as messages."""
     names = [field.name for field in schema.fields]
     for field in schema.fields:
         types = _COLUMNS.get(field.name)
         if types is None:
-            raise Mistake(f"a message has no {field.name!r}; select among {', '.join(_COLUMNS)}")
+            raise Mistake(f"the sink has no column {field.name!r}: select only {', '.join(_COLUMNS)}")
         if not any(_matches(field.dataType, each) for each in types):
             wanted = " or ".join(each.simpleString() for each in types)
             raise Mistake(f"the column {field.name!r} must be {wanted}, not {field.dataType.simpleString()}")
     if "value" not in names:
-        raise Mistake("a column named 'value' is needed, binary or string: the body of the message")
+        raise Mistake("there is no column 'value': the sink needs it as the message body, binary or string")
     if options.topic is None and "topic" not in names:
         raise Mistake("give the option topic, or a column named 'topic'")
 
 
 def _matches(given: DataType, wanted: DataType) -> bool:
-    """Whether nulls may occur is not looked at."""
+    """Compares types without their nullability."""
     return given.simpleString() == wanted.simpleString()

@@ -1,5 +1,5 @@
-"""Sends record batches to topics through the Kafka port: in one transaction with a token that says what was sent, or
-plainly. Knows the Kafka client, nothing of Spark."""
+"""Sends record batches to topics through the Kafka port: in one transaction together with a token that identifies the
+batch (exactly once), or without a transaction (at least once). Knows the Kafka client, nothing of Spark."""
 
 from __future__ import annotations
 
@@ -14,27 +14,33 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from pyspark_trimq.broker.client import TOKEN_TOPIC
 from pyspark_trimq.mistakes import Mistake, Unreachable
-from pyspark_trimq.sink.large_records import LARGE_RECORDS
 from trimq.clock import monotonic_seconds
 
 _TOKEN_PARTITIONS = 32
-SINK_PREFIX = "spark-sink-"  # of the names of such groups, which read nothing
+SINK_PREFIX = "spark-sink-"  # of the groups that hold tokens; they read no messages
 
 _TIMEOUT_S = 60
 _DELETE_TIMEOUT_S = 10
 
-# As long as Kafka's brokers let a transaction be open, unless they are told otherwise: rows are sent as they come.
+# Default of Kafka's broker setting transaction.max.timeout.ms. Long, because rows are sent while Spark computes them.
 _TRANSACTION_MS = 900_000
 _TRANSACTION_SETTING = "transaction.timeout.ms"
 
-# librdkafka would write to the terminal; what matters comes as an exception.
+# The client's own limit is 1 MB before compression; lift it, as the broker checks the size. Batches stay at 1 MB, the
+# default limit of a topic.
+_LARGE_RECORDS: dict[str, object] = {
+    "message.max.bytes": 1_000_000_000,
+    "batch.size": 1_000_000,
+}
+
+# Without a logger librdkafka writes to stderr. Errors that matter are raised as exceptions.
 _QUIET_LOGGER = logging.getLogger("pyspark_trimq.librdkafka")
 _QUIET_LOGGER.addHandler(logging.NullHandler())
 _QUIET_LOGGER.propagate = False
 
 
 class Token(NamedTuple):
-    """What is written once: a batch of a query, or a whole write, by the task that writes a part of it."""
+    """Identifies a unit that is written once: the part of one task in a batch of a query, or in a `df.write`."""
 
     writer: str
     part: int
@@ -46,13 +52,14 @@ class Token(NamedTuple):
 
     @property
     def group(self) -> str:
-        """One for most writers: a task whose number has no partition of its own there goes to another."""
+        """Name of the group that holds the token. The token topic has 32 partitions, so every 32 tasks share a
+        group."""
         more = self.part // _TOKEN_PARTITIONS
         return f"{SINK_PREFIX}{self.writer}-{more}" if more else f"{SINK_PREFIX}{self.writer}"
 
     @property
     def offset_to_commit(self) -> TopicPartition:
-        """Where it stands once it is committed: it says which batch comes next."""
+        """The token as a committed offset: the partition is the task, the offset is the next batch."""
         return TopicPartition(TOKEN_TOPIC, self.part % _TOKEN_PARTITIONS, self.batch + 1)
 
 
@@ -62,7 +69,7 @@ class SendResult(NamedTuple):
 
 
 class Target(NamedTuple):
-    """Where to. `topic`: of rows that name none."""
+    """Broker and default topic. `topic` is for rows without a topic of their own."""
 
     address: str
     topic: str | None
@@ -73,7 +80,7 @@ class Target(NamedTuple):
         return {"bootstrap.servers": self.address, **more, **self.client, "logger": _QUIET_LOGGER}
 
     def transaction_ms(self) -> int:
-        """How long a task's transaction may be open."""
+        """Returns the transaction timeout in ms. Raises Mistake if the option is not a number."""
         given = self.client.get(_TRANSACTION_SETTING, str(_TRANSACTION_MS))
         if not given.isdigit():
             raise Mistake(f"the option kafka.{_TRANSACTION_SETTING} is {given!r}: it must be a number of milliseconds")
@@ -81,7 +88,7 @@ class Target(NamedTuple):
 
 
 def send_exactly_once(target: Target, token: Token, batches: Iterable[pa.RecordBatch]) -> SendResult:
-    """Send the rows and commit the token, both or neither. If the token is there already nothing is sent."""
+    """Sends the rows and commits the token, both or neither. Sends nothing if the token was committed before."""
     with _kafka_errors_as_unreachable(target):
         _make_token_topic(target)
         sender = _Sender(target, _transaction_settings(target, token))
@@ -89,7 +96,7 @@ def send_exactly_once(target: Target, token: Token, batches: Iterable[pa.RecordB
         consumer_settings = {"group.id": token.group, "isolation.level": "read_committed", "enable.auto.commit": False}
         consumer = Consumer(target.settings(consumer_settings))
         try:
-            # Ends what an earlier try left open: after this its token is there for good, or never will be.
+            # Ends the transaction of an earlier attempt: afterwards its token is either committed or never will be.
             producer.init_transactions(_TIMEOUT_S)
             if _is_committed(consumer, token):
                 return SendResult(0, True)
@@ -102,13 +109,13 @@ def send_exactly_once(target: Target, token: Token, batches: Iterable[pa.RecordB
                 )
                 producer.commit_transaction(_TIMEOUT_S)
             except BaseException as error:
-                told = sender.failures[:1]  # before the end, which makes more of them
-                with suppress(KafkaException):  # the first failure is the one to tell of
+                failures = sender.failures[:1]  # copied before the abort, which adds more
+                with suppress(KafkaException):  # raise the first failure, not that of the abort
                     producer.abort_transaction(_TIMEOUT_S)
                 if isinstance(error, KafkaException):
                     _check_transaction_time(target, monotonic_seconds() - began)
-                    if told:  # a commit only says that something failed before
-                        raise KafkaException(told[0]) from error
+                    if failures:  # the error of the commit does not name the cause
+                        raise KafkaException(failures[0]) from error
                 raise
             return SendResult(rows, False)
         finally:
@@ -125,23 +132,23 @@ def _transaction_settings(target: Target, token: Token) -> dict[str, object]:
 
 
 def _check_transaction_time(target: Target, open_s: float) -> None:
-    """Unreachable: the transaction was open for so long that the broker has ended it."""
+    """Raises Unreachable if the transaction was open longer than its timeout, so that the broker aborted it."""
     if open_s * 1000 >= (most_ms := target.transaction_ms()):
         raise Unreachable(
-            f"the broker at {target.address} has ended a task's transaction, which was open for {open_s:.0f} s and may "
-            f"be for {most_ms / 1000:g} s: give each task fewer rows, or set the option kafka.{_TRANSACTION_SETTING}"
+            f"the broker at {target.address} aborted a task's transaction after {open_s:.0f} s, its timeout is "
+            f"{most_ms / 1000:g} s: give each task fewer rows, or set the option kafka.{_TRANSACTION_SETTING}"
         )
 
 
 def send_at_least_once(target: Target, batches: Iterable[pa.RecordBatch]) -> SendResult:
-    """Each row once, unless a task or its worker fails: then its rows may be sent again."""
+    """Sends each row once. If the task or its worker fails, Spark repeats the task and rows may be duplicated."""
     with _kafka_errors_as_unreachable(target):
         sender = _Sender(target, {})
         rows = sender.send(batches)
         left = sender.producer.flush(_TIMEOUT_S)
         sender.check()
         if left:
-            raise Unreachable(f"the broker at {target.address} did not take {left} rows within {_TIMEOUT_S} s")
+            raise Unreachable(f"the broker at {target.address} did not accept {left} rows within {_TIMEOUT_S} s")
         return SendResult(rows, False)
 
 
@@ -150,15 +157,15 @@ def _kafka_errors_as_unreachable(target: Target) -> Iterator[None]:
     try:
         yield
     except KafkaException as error:
-        told = error.args[0]
-        text = told.str() if isinstance(told, KafkaError) else str(error)
-        if isinstance(told, KafkaError) and told.code() == KafkaError._STATE:
-            raise  # a mistake of ours
-        if isinstance(told, KafkaError) and told.code() in _FENCED:
-            text = f"another try of the same task has taken over, or its transaction was open for too long ({text})"
-        if isinstance(told, KafkaError) and told.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
-            text = f"it lets no transaction be open for so long, set the option kafka.{_TRANSACTION_SETTING} ({text})"
-        raise Unreachable(f"the broker at {target.address} did not take the rows: {text}") from error
+        cause = error.args[0]
+        text = cause.str() if isinstance(cause, KafkaError) else str(error)
+        if isinstance(cause, KafkaError) and cause.code() == KafkaError._STATE:
+            raise  # a bug in this module
+        if isinstance(cause, KafkaError) and cause.code() in _FENCED:
+            text = f"another attempt of the same task took over, or its transaction was open for too long ({text})"
+        if isinstance(cause, KafkaError) and cause.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+            text = f"the transaction timeout exceeds its limit, set kafka.{_TRANSACTION_SETTING} ({text})"
+        raise Unreachable(f"the broker at {target.address} did not accept the rows: {text}") from error
 
 
 _FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
@@ -170,9 +177,9 @@ class _Sender:
         self.failures: list[KafkaError] = []
         settings = {
             "enable.idempotence": True,
-            "partitioner": "murmur2_random",  # as the Java client: a key has one partition, whoever sends it
+            "partitioner": "murmur2_random",  # equals the Java client: a key always has the same partition
             "linger.ms": 20,
-            **LARGE_RECORDS,
+            **_LARGE_RECORDS,
             "queue.buffering.max.messages": 200_000,
             "queue.buffering.max.kbytes": 128 << 10,
             "delivery.report.only.error": True,
@@ -204,19 +211,19 @@ class _Sender:
             try:
                 self.producer.produce(**arguments)
                 return
-            except BufferError:  # as much waits as may: the broker sets the pace
+            except BufferError:  # the send buffer is full: wait for the broker
                 if not len(self.producer):
                     size = len(arguments.get("value") or b"")
                     raise Mistake(
-                        f"a record of {size} bytes is more than may wait to be sent: "
-                        "give the option kafka.queue.buffering.max.kbytes"
+                        f"a record of {size} bytes does not fit into the send buffer: "
+                        "increase the option kafka.queue.buffering.max.kbytes"
                     ) from None
                 self.producer.poll(0.1)
                 self.check()
 
 
 def _messages(batch: pa.RecordBatch, topic: str | None) -> Iterator[dict[str, Any]]:
-    """The arguments of `produce` for each row; a null is as good as no column."""
+    """Yields the arguments of `produce` for each row. A null counts as a missing column."""
     names = batch.schema.names
     columns = {name: _values(name, batch.column(name)) for name in names}
     topics = columns.pop("topic", None)
@@ -224,7 +231,7 @@ def _messages(batch: pa.RecordBatch, topic: str | None) -> Iterator[dict[str, An
         arguments = {name: value for name, value in zip(columns, row, strict=True) if value is not None}
         found = topic if topics is None or topics[index] is None else topics[index]
         if found is None:
-            raise Mistake("a row has no topic: its column is null, and the option topic is not given")
+            raise Mistake("a row has no topic: its column 'topic' is null, and the option topic is not given")
         yield {"topic": found, **arguments}
 
 
@@ -233,13 +240,13 @@ def _values(name: str, column: pa.Array) -> list[Any]:
         column = column.cast(pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64())
     values: list[Any] = column.to_pylist()
     if name == "partition" and any(number is not None and number < 0 for number in values):
-        raise Mistake("a row's partition is negative: give one that the topic has, or null for any")
+        raise Mistake("a row has a negative partition: give a partition of the topic, or null for any")
     return [_pairs(headers) for headers in values] if name == "headers" else values
 
 
 def _pairs(headers: list[dict[str, Any]] | None) -> list[tuple[str, bytes | None]] | None:
     if headers and any(header is None or header["key"] is None for header in headers):
-        raise Mistake("a row has a header without a key, which no message can have: leave it out")
+        raise Mistake("a row has a header without a key, which Kafka does not allow: leave it out")
     return [(header["key"], header["value"]) for header in headers] if headers else None
 
 
@@ -257,7 +264,7 @@ _has_token_topic: set[str] = set()
 
 
 def _make_token_topic(target: Target) -> None:
-    """Once per process: workers are used again."""
+    """Creates the token topic if needed; checks once per process, as Spark reuses workers."""
     if target.address in _has_token_topic:
         return
     admin = AdminClient(target.settings({}))
@@ -272,11 +279,11 @@ def _make_token_topic(target: Target) -> None:
 
 
 def delete_tokens(target: Target, groups: Iterable[str]) -> None:
-    """Tokens that nobody will ask for again. What cannot be forgotten now expires."""
+    """Deletes tokens that are no longer needed. A token that cannot be deleted now expires later."""
     with _kafka_errors_as_unreachable(target):
-        admin = AdminClient(target.settings({}))  # has to live until it has answered
+        admin = AdminClient(target.settings({}))  # must stay alive until the last response
         for group, done in admin.delete_consumer_groups(list(groups), request_timeout=_DELETE_TIMEOUT_S).items():
             try:
                 done.result(_DELETE_TIMEOUT_S)
             except (KafkaException, TimeoutError) as error:
-                _QUIET_LOGGER.info("the tokens of %s stay for now: %s", group, error)
+                _QUIET_LOGGER.info("group %s: tokens not deleted, they will expire (%s)", group, error)

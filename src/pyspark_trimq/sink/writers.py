@@ -1,4 +1,5 @@
-"""`df.writeStream.format("trimq")` and `df.write.format("trimq")`: each task sends its rows in one transaction."""
+"""Stream and batch writers, `df.writeStream` and `df.write` with `format("trimq")`: each task sends its rows in one
+transaction."""
 
 from __future__ import annotations
 
@@ -22,18 +23,18 @@ from pyspark_trimq.sink.options import SinkOptions, check_columns, read_sink_opt
 if TYPE_CHECKING:
     from pyspark_trimq.sink.sender import Target
 
-# Set by Spark for the tasks of a streaming query; the same after a restart.
+# Local properties that Spark sets for tasks of a streaming query; unchanged after a restart.
 _QUERY = "sql.streaming.queryId"
 _BATCH = "streaming.sql.batchId"
 
-# Settings of the Kafka client by which somebody logs in otherwise than we could.
+# Kafka client settings for login mechanisms that `check_login` does not know.
 _OWN_SECURITY_SETTINGS = {"security.protocol", "sasl.mechanism", "sasl.mechanisms"}
 
 
 @dataclass
 class TaskCommit(WriterCommitMessage):
-    """What a task did. `was_sent_before`: its rows were sent before, by a task that did not live to tell. `group` holds
-    its token."""
+    """Result of a task. `was_sent_before`: an earlier attempt sent the rows, but ended before it could report. `group`
+    holds its token."""
 
     rows: int
     was_sent_before: bool
@@ -44,7 +45,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, schema: StructType, given: Mapping[str, str]) -> None:
         self._options = read_sink_options(given)
         if self._options.write_id is not None:
-            raise Mistake("the option writeId is for df.write: a streaming query has an id of its own")
+            raise Mistake("the option writeId is for df.write only: a streaming query has its own id")
         check_columns(schema, self._options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
@@ -53,8 +54,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """A task that is tried again writes nothing twice. With a `writeId`, neither does a whole write that is repeated
-    with the same rows in the same partitions."""
+    """A repeated task sends nothing twice. With a `writeId` a repeated write, with the same rows in the same
+    partitions, sends nothing twice either."""
 
     def __init__(self, schema: StructType, given: Mapping[str, str], overwrite: bool) -> None:
         self._options = read_sink_options(given)
@@ -62,7 +63,7 @@ class BatchWriter(DataSourceArrowWriter):
             raise Mistake("messages cannot be overwritten: use mode('append')")
         check_columns(schema, self._options)
         self._id = self._options.write_id or uuid.uuid4().hex
-        _address(self._options, waits_for_broker=False)  # a wrong one is told at once
+        _address(self._options, waits_for_broker=False)  # fails early if the address is wrong
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
         return _write(self._options, self._writer, 0, iterator)
@@ -78,8 +79,8 @@ class BatchWriter(DataSourceArrowWriter):
         self._delete_tokens(messages)
 
     def _delete_tokens(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Nobody can repeat a write without an id: the tokens of its tasks are of no use any more. Worth no failure of
-        a write that is done, nor another one of a write that has failed: they expire."""
+        """Deletes the tokens of a write without an id, which cannot be repeated. Ignores errors: the write is over, and
+        tokens expire."""
         from pyspark_trimq.sink.sender import delete_tokens
 
         groups = {each.group for each in messages if isinstance(each, TaskCommit) and each.group}
@@ -89,7 +90,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 def delete_write_tokens(given: Mapping[str, str]) -> None:
-    """Of a write with an id, with these options and in one task, that nobody will repeat."""
+    """Deletes the tokens of a one-task write with an id that will not be repeated."""
     from pyspark_trimq.sink.sender import Token, delete_tokens
 
     options = read_sink_options(given)
@@ -109,7 +110,7 @@ def _write(options: SinkOptions, writer: str, batch: int, rows: Iterator[pa.Reco
 
 
 def _target(options: SinkOptions) -> Target:
-    """The broker may restart meanwhile: it is waited for."""
+    """Retries while the broker restarts."""
     from pyspark_trimq.sink.sender import Target
 
     settings = client_settings(options.login, options.encryption, options.client)
@@ -129,5 +130,5 @@ def _context() -> TaskContext:
 def _local_property(name: str) -> str:
     found = _context().getLocalProperty(name)
     if found is None:
-        raise Mistake(f"Spark tells no {name}: exactly-once delivery needs Spark 4.3")
+        raise Mistake(f"Spark does not set {name}: exactly-once delivery needs Spark 4.3")
     return found

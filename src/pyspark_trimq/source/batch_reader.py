@@ -1,4 +1,5 @@
-"""`spark.read.format("trimq")`: the messages between two offsets of each stream, fixed when first asked for."""
+"""Batch reader, `spark.read.format("trimq")`: reads each stream between two offsets, which are fixed when Spark
+plans."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from pyspark_trimq.source.positions import Position, check_ranges_available, cli
 
 
 class RangePartition(InputPartition):
-    """What one task reads. `planner_id`: of a stream, whoever planned it."""
+    """Range that one task reads. `planner_id` identifies the stream reader that planned it; empty for a batch."""
 
     def __init__(self, wanted: OffsetRange, planner_id: str = "", reports_group: bool = False) -> None:
         super().__init__(wanted)
@@ -52,7 +53,7 @@ class BatchReader(DataSourceReader):
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, RangePartition):  # Spark's own: there is nothing to read
+        if not isinstance(partition, RangePartition):  # Spark's placeholder for an empty result
             return iter(())
         return read_range(self._options, self._schema, partition.wanted)
 

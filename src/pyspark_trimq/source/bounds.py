@@ -1,4 +1,4 @@
-"""From what is asked for to offsets: which streams, from where, up to where, and how that is divided among tasks."""
+"""Resolves options to offsets: which streams to read, from where to where, and how to divide the range among tasks."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _LATEST_OFFSET = -1
 def find_ends(
     client: BrokerClient, options: SourceOptions, start_position: Position = NO_POSITION
 ) -> dict[StreamKey, StreamBounds]:
-    """The streams that are asked for, and where they begin and end now. What was there when a query had
-    `start_position` and is gone is left out. Lost: unless that is to fail, which it is not for topics that nobody has
-    named."""
+    """Returns the current offsets of the subscribed streams, without topics deleted since `start_position`. For topics
+    that were named, not matched by a pattern: raises TopicMistake if the topic never existed, and Lost if it was
+    deleted and `failOnDataLoss` is set."""
     if options.assigned is not None:
         return _assigned(client, options, options.assigned, start_position)
     if options.pattern is not None:
@@ -38,7 +38,7 @@ def find_ends(
 
 
 def _skip_missing_topic(topic: str, was_there: bool, options: SourceOptions) -> None:
-    """In place of the TopicMistake that is being handled."""
+    """Called while a TopicMistake is handled: raises it again, raises Lost, or returns to skip the topic."""
     if not was_there:
         raise
     if options.fails_on_loss:
@@ -69,7 +69,7 @@ def find_bound(
     default: str,
     option: str,
 ) -> OffsetsByStream:
-    """An offset for each stream. A time goes before offsets."""
+    """Returns an offset for each stream. A timestamp takes precedence over offsets."""
     if time_ms is not None:
         by_topic = {topic: client.at_time(topic, time_ms) for topic in {key.topic for key in ends}}
         return {key: by_topic[key.topic][key.number] for key in ends}
@@ -78,7 +78,9 @@ def find_bound(
         return {key: _named_offset(chosen, each) for key, each in ends.items()}
     for topic, number in [(topic, number) for topic, numbers in chosen.items() for number in numbers]:
         if (topic, number) not in ends:
-            raise Mistake(f"{option} names partition {number} of {topic!r}, which is not read: leave it out")
+            raise Mistake(
+                f"{option} names partition {number} of {topic!r}, which the query does not read: leave it out"
+            )
     found = {}
     for key, each in ends.items():
         if key.number not in chosen.get(key.topic, {}):
@@ -99,13 +101,13 @@ def _resolve_offset(offset: int, ends: StreamBounds) -> int:
 
 def check_batch_bounds(options: SourceOptions) -> None:
     if options.starting == LATEST:
-        raise Mistake("startingOffsets is 'latest', where nothing is left for a batch: give earliest or offsets")
+        raise Mistake("startingOffsets is 'latest', so that a batch reads nothing: give earliest or offsets")
     if options.ending == EARLIEST:
-        raise Mistake("endingOffsets is 'earliest', where nothing is left for a batch: give latest or offsets")
+        raise Mistake("endingOffsets is 'earliest', so that a batch reads nothing: give latest or offsets")
 
 
 def split(whole: list[OffsetRange], at_least: int | None) -> list[OffsetRange]:
-    """So many ranges at least, by dividing the longest most, unless there are fewer messages."""
+    """Divides ranges, in proportion to their length, into at least so many if there are enough messages."""
     total = sum(part.end - part.start for part in whole)
     if at_least is None or len(whole) >= at_least or not total:
         return whole
@@ -119,10 +121,10 @@ def split(whole: list[OffsetRange], at_least: int | None) -> list[OffsetRange]:
 
 
 def limit_offsets(start: OffsetsByStream, end: OffsetsByStream, most: int) -> OffsetsByStream:
-    """So much of what is new: one message of each stream, the rest divided by how much is new in each.
+    """Limits a batch to `most` messages: one of each stream with new messages, the rest in proportion to their number.
 
-    What cannot be divided goes to streams in turn. How far all of them are together tells whose turn it is: that grows
-    by `most` with each batch, so that every stream's turn comes, after a restart too."""
+    Streams take turns at the remainder. The sum of all offsets, which grows by `most` with each batch, determines the
+    first stream, so every stream gets its turn, also after a restart."""
     new = {key: until - start.get(key, 0) for key, until in end.items() if until > start.get(key, 0)}
     total = sum(new.values())
     if total <= most:

@@ -1,9 +1,11 @@
-"""A program of its own, run by its path: waits until whoever started it is gone, then sends the requests that it was
-given in advance, through stdin in hexadecimal, each after the answer to the one before; encrypted if it is told `tls`:
-the certificates to trust come first then (`-`: those of the system). Spark ends the process that plans a query without
-a word, so that it cannot say goodbye itself.
+"""Program that deletes the group of a streaming query after the process that plans the query has ended. Spark kills
+that process without notice, so it cannot delete the group itself.
 
-Imports nothing of this package: it starts in milliseconds and takes next to no memory."""
+Arguments: host, port, and `tls` for an encrypted connection. Reads from stdin, in hexadecimal, one per line: with `tls`
+first the trusted certificates (`-`: those of the system), then the requests. When stdin is closed, it sends them one
+after the other, each after the response to the previous one.
+
+Run by its path. Imports nothing of this package, so that it starts in milliseconds and takes little memory."""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ _ANSWER_BYTES = 4096
 
 def main() -> None:
     host, port, *tls = sys.argv[1:]
-    # All until its other end is closed, by whatever.
+    # Blocks until the parent process closes the pipe or ends.
     given = [bytes.fromhex(part.decode()) for part in sys.stdin.buffer.read().split()]
     plain = socket.create_connection((host, int(port)), _TIMEOUT_S)
     with _encrypted(plain, host, given.pop(0).decode()) if tls else plain as connection:
@@ -26,7 +28,7 @@ def main() -> None:
 
 
 def _encrypted(plain: socket.socket, host: str, ca_certificates: str) -> socket.socket:
-    import ssl  # takes as long as all the rest
+    import ssl  # imported on demand: takes as long as the rest of the program
 
     context = ssl.create_default_context(cadata=None if ca_certificates == "-" else ca_certificates)
     return context.wrap_socket(plain, server_hostname=host)
@@ -36,4 +38,4 @@ if __name__ == "__main__":
     try:
         main()
     except OSError:
-        sys.exit(1)  # the broker is gone too, and whoever could be told
+        sys.exit(1)  # the broker does not respond, and nobody reads our output

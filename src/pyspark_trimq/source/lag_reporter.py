@@ -1,8 +1,8 @@
-"""Tells the broker how far a streaming query is, as the group `spark-<query id>`: lag that its tools and metrics show.
+"""Commits the progress of a streaming query as the group `spark-<query id>`, so that tools and metrics show its lag.
 
-The reader that plans a query's batches is not told the query's id; its tasks are. So the first tasks tell the broker
-how far the query was before their batch, with a note of who planned them; the planner finds its group by that note, and
-from then on moves its cursors itself, after each batch that is done."""
+Spark passes the query id to the tasks of a query, but not to the reader that plans its batches (the planner). So the
+first tasks commit the start offsets of their batch with the planner's id as metadata. The planner finds its group by
+that metadata and from then on commits offsets itself, after each completed batch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trimq.clock import monotonic_seconds
 PREFIX = "spark-"
 _QUERY = "sql.streaming.queryId"
 
-# An idle query asks for its ends ten times a second: who may not tell a lag does not try as often.
+# An idle query polls ten times a second. If commits fail, for example for lack of permission, it retries less often.
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0
 
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 def commit_first_offset(connect: Callable[[], BrokerClient], wanted: OffsetRange, planner: str) -> None:
-    """In a task: what lies before its range was read by the batches before. Lag is worth no failed task."""
+    """Called in a task: commits the start of its range. A failure is logged and does not fail the task."""
     context = TaskContext.get()
     query = None if context is None else context.getLocalProperty(_QUERY)
     if query is None:
@@ -41,11 +41,11 @@ def commit_first_offset(connect: Callable[[], BrokerClient], wanted: OffsetRange
         finally:
             client.close()
     except Exception as error:
-        log.warning("the lag of the query %s is not told: %s", query, error)
+        log.warning("query %s: cannot commit its offsets, so the broker shows no lag (%s)", query, error)
 
 
 class LagReporter:
-    """On the side that plans."""
+    """Reports progress from the process that plans the query."""
 
     def __init__(self, planner: str) -> None:
         self._planner = planner
@@ -58,15 +58,15 @@ class LagReporter:
 
     @property
     def needs_group(self) -> bool:
-        """Whether tasks have to tell to which query they belong."""
+        """True if tasks have to commit first, because the planner does not know its group yet."""
         return self._group is None and not self._is_paused()
 
     def planned(self) -> None:
-        """Tasks were made, which introduce themselves."""
+        """Called after tasks were planned: from now on the group can exist."""
         self._has_planned = True
 
     def report_progress(self, client: BrokerClient, progress: OffsetsByStream) -> None:
-        """All batches up to there are done."""
+        """Commits `progress`, up to which all batches are completed. A failure is logged and retried later."""
         if not self._has_planned or progress == self._reported_offsets or self._is_paused():
             return
         try:
@@ -79,9 +79,9 @@ class LagReporter:
                 self._reported_offsets = dict(progress)
                 self._pause_s = 0.0
             else:
-                self._pause()  # its tasks could not tell who they are
+                self._pause()  # no task could commit
         except Exception as error:
-            log.warning("the lag of a query is not told: %s", error)
+            log.warning("streaming query: cannot commit its offsets, so the broker shows no lag (%s)", error)
             self._pause()
 
     def _pause(self) -> None:
@@ -92,7 +92,7 @@ class LagReporter:
         return self._pause_s > 0 and monotonic_seconds() < self._paused_until
 
     def stop(self) -> None:
-        """The group goes, now or when this process ends."""
+        """Deletes the group. If this process is killed instead, the cleanup program deletes it."""
         if self._group_cleanup is not None and self._group_cleanup.stdin is not None:
             self._group_cleanup.stdin.close()
             self._group_cleanup.wait()
@@ -110,7 +110,7 @@ def _start_group_cleanup(client: BrokerClient, group: str) -> subprocess.Popen[b
         start_new_session=True,
     )
     assert waiting.stdin is not None
-    # Not as arguments: other users of the machine see those, and a request may hold a password.
+    # Via stdin: other users of the machine can see arguments, and a request may contain a password.
     sent = requests if encryption is None else [encryption.ca_certificates.encode() or b"-", *requests]
     waiting.stdin.write(b"\n".join(request.hex().encode() for request in sent))
     waiting.stdin.flush()

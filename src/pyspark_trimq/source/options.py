@@ -1,15 +1,16 @@
-"""The options of the source, read and checked once: a wrong one is refused in a sentence, never passed over."""
+"""Options of the source, read and checked once. An unknown option or an invalid value raises Mistake."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pyspark_trimq.broker.encryption import CA_FILE, Encryption, read_encryption
 from pyspark_trimq.broker.login import LOGIN_OPTIONS, Login, read_login
+from pyspark_trimq.broker.option_reader import OptionReader
 from pyspark_trimq.mistakes import Mistake
 
 T = TypeVar("T")
@@ -18,7 +19,7 @@ EARLIEST = "earliest"
 LATEST = "latest"
 
 Offsets = dict[str, dict[int, int]]
-"""By topic and stream. -2 is the earliest, -1 the latest."""
+"""Offsets by topic and stream; -2 means earliest, -1 latest."""
 
 Bound = str | Offsets
 
@@ -46,7 +47,7 @@ _TOPIC_OPTIONS = ("subscribe", "subscribePattern", "assign")
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """None: not given. Exactly one of `subscribe`, `pattern` and `assigned` is."""
+    """None means not given. Exactly one of `subscribe`, `pattern` and `assigned` is given."""
 
     bootstrap: str
     namespace: str
@@ -68,7 +69,7 @@ class SourceOptions:
 
 
 def read_source_options(given: Mapping[str, str]) -> SourceOptions:
-    """Mistake: an option is unknown, or its value makes no sense."""
+    """Raises Mistake if an option is unknown or its value is invalid."""
     options = OptionReader(given, _NAMES)
     ways = [name for name in _TOPIC_OPTIONS if options.text(name) is not None]
     if len(ways) != 1:
@@ -94,36 +95,6 @@ def read_source_options(given: Mapping[str, str]) -> SourceOptions:
         login=read_login(options.text),
         encryption=read_encryption(options.text("bootstrap") or "", options.text(CA_FILE)),
     )
-
-
-class OptionReader:
-    def __init__(self, given: Mapping[str, str], names: tuple[str, ...]) -> None:
-        self._names = {name.lower(): name for name in names}
-        self._values = {name.lower(): str(value) for name, value in given.items()}
-        unknown = [name for name in given if name.lower() not in self._names]
-        if unknown:
-            raise Mistake(f"there is no option {unknown[0]!r}; there are {', '.join(names)}")
-
-    def text(self, name: str) -> str | None:
-        return self._values.get(name.lower())
-
-    def required(self, name: str, example: str) -> str:
-        value = self.text(name)
-        if not value:
-            raise Mistake(f"give the option {name}: {example}")
-        return value
-
-    def parsed(self, name: str, parse: Callable[[str], T]) -> T | None:
-        value = self.text(name)
-        if value is None:
-            return None
-        try:
-            return parse(value.strip())
-        except ValueError as error:
-            raise Mistake(f"the option {name} is {value!r}: {error}") from None
-
-
-read_options = OptionReader
 
 
 def _or_default(value: T | None, default: T) -> T:
@@ -157,7 +128,7 @@ def _isolation(text: str) -> bool:
 def _names(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     if not names:
-        raise ValueError("it must name a topic, or several with commas between them")
+        raise ValueError("it must be a topic, or several separated by commas")
     return names
 
 
@@ -165,7 +136,7 @@ def _pattern(text: str) -> str:
     try:
         re.compile(text)
     except re.error as error:
-        raise ValueError(f"it must be a regular expression, but {error}") from None
+        raise ValueError(f"it must be a regular expression: {error}") from None
     return text
 
 
@@ -195,7 +166,7 @@ def _bound(text: str) -> Bound:
 
 
 def read_offsets(text: str) -> Offsets:
-    """ValueError: it is something else."""
+    """Raises ValueError if the text is not JSON of that form."""
     shape = '{"orders": {"0": 23, "1": -2}}, with -2 for the earliest and -1 for the latest, or earliest, or latest'
     found: Offsets = {}
     for topic, streams in _object(text, shape).items():

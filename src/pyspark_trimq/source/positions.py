@@ -1,5 +1,5 @@
-"""How far a query is: an offset for each stream, and the ids of the topics, by which one that was deleted and made anew
-is told from the old one. What of it is lost, and what is left to read between two positions."""
+"""Positions of a query: an offset for each stream, and the topic ids, which reveal that a topic was deleted and created
+again. Computes the ranges between two positions and detects lost messages."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pyspark_trimq.broker.client import OffsetRange, StreamBounds, StreamKey
 from pyspark_trimq.mistakes import Lost, Mistake
 
 OffsetsByStream = dict[StreamKey, int]
-"""How far each stream is read."""
+"""Next offset to read of each stream."""
 
-# Beside the topics, whose names are not empty.
+# JSON key of the topic ids; no topic has an empty name.
 _IDS = ""
-_HOW_TO_CONTINUE = "with failOnDataLoss=false the query goes on without them"
+_HOW_TO_CONTINUE = "with failOnDataLoss=false the query continues without them"
 
 
 class Position(NamedTuple):
-    """`ids`: of topics, as they were when this was written; of none where there were no ids."""
+    """`ids` are the topic ids at the time of writing, for topics that had one."""
 
     offsets: OffsetsByStream
     ids: Mapping[str, str]
@@ -28,7 +28,7 @@ class Position(NamedTuple):
         return {key.topic for key in self.offsets}
 
     def is_same_topic(self, topic: str, id: str) -> bool:
-        """Whether the topic of this id can be the one that is meant here."""
+        """Returns False if the topic was recreated since, so that its id differs. Without ids returns True."""
         return id in ("", self.ids.get(topic, id))
 
 
@@ -40,20 +40,20 @@ def ids_of(ends: Mapping[StreamKey, StreamBounds]) -> dict[str, str]:
 
 
 def topic_deleted_error(topic: str) -> Lost:
-    return Lost(f"the topic {topic!r} is gone; with failOnDataLoss=false the query goes on without it")
+    return Lost(f"the topic {topic!r} was deleted; with failOnDataLoss=false the query continues without it")
 
 
 def resume(start_position: Position, ends: Mapping[StreamKey, StreamBounds], fails_on_loss: bool) -> OffsetsByStream:
-    """Where to go on in each stream that is there: new ones from their beginning. Lost: of a topic that was made anew,
-    or ends before what is to be read next, unless that is not to fail."""
+    """Returns the next offset to read of each existing stream; new streams start at their beginning. With
+    `fails_on_loss` raises Lost if a topic was recreated, or ends before the next offset."""
     found = {}
     for key, now in ends.items():
         at = start_position.offsets.get(key)
         is_same = start_position.is_same_topic(key.topic, now.id)
         if fails_on_loss and key.topic in start_position.topics and not is_same:
             raise Lost(
-                f"the topic {key.topic!r} was deleted and made anew, and what it had may not have been read; "
-                "with failOnDataLoss=false the query reads the new one from its beginning"
+                f"the topic {key.topic!r} was deleted and created again, and unread messages may be lost; "
+                "with failOnDataLoss=false the query reads the new topic from its beginning"
             )
         if at is None or not is_same:
             found[key] = now.start
@@ -62,20 +62,20 @@ def resume(start_position: Position, ends: Mapping[StreamKey, StreamBounds], fai
         elif fails_on_loss:
             raise _data_lost_error(f"message {at} of {key.topic} {key.number} was to be read next", now)
         else:
-            # Without ids nobody knows whether it is the same topic: read twice is better than never.
+            # Without ids the topic may have been recreated. Then read from the start: duplicates are better than loss.
             found[key] = now.end if now.id and key.topic in start_position.ids else now.start
     return found
 
 
 def _data_lost_error(what: str, ends: StreamBounds | None) -> Lost:
-    has = "it is gone" if ends is None else f"it has messages from {ends.start} to {ends.last}"
+    has = "it was deleted" if ends is None else f"it has messages from {ends.start} to {ends.last}"
     return Lost(f"{what}, but {has}; {_HOW_TO_CONTINUE}")
 
 
 def check_deleted_streams(
     start_position: Position, before: Mapping[StreamKey, StreamBounds], ends: Mapping[StreamKey, StreamBounds]
 ) -> None:
-    """Lost: of a stream that was seen before and is gone there was something left to read."""
+    """Raises Lost if a stream that existed `before` was deleted with unread messages."""
     for key, then in before.items():
         if (
             key not in ends
@@ -90,8 +90,8 @@ def check_deleted_streams(
 
 
 def planned(start: Position, end: Position) -> list[OffsetRange]:
-    """What lies between, by these two alone: so that a batch that is run again has the same tasks, in which a sink
-    finds its tokens, whatever has been lost meanwhile. New streams count from 0."""
+    """Returns the ranges between two positions. Depends on nothing else, so that a repeated batch has the same tasks
+    even if messages were lost meanwhile, and the sink finds its tokens. New streams start at 0."""
     found = []
     for key, until in end.offsets.items():
         is_same = start.is_same_topic(key.topic, end.ids.get(key.topic, ""))
@@ -104,7 +104,7 @@ def planned(start: Position, end: Position) -> list[OffsetRange]:
 def check_ranges_available(
     whole: list[OffsetRange], start: Position, end: Position, ends: Mapping[StreamKey, StreamBounds]
 ) -> None:
-    """Lost: not all of this is there any more."""
+    """Raises Lost if the broker has not all messages of these ranges any more."""
     for key, begin, until in whole:
         now = _current_bounds(key, end, ends)
         is_new = key not in start.offsets or not start.is_same_topic(key.topic, end.ids.get(key.topic, ""))
@@ -114,7 +114,7 @@ def check_ranges_available(
 
 
 def clip_to_available(part: OffsetRange, end: Position, ends: Mapping[StreamKey, StreamBounds]) -> OffsetRange:
-    """What is left of it, which may be nothing."""
+    """Returns the part of the range that the broker still has, which may be empty."""
     now = _current_bounds(part.key, end, ends)
     if now is None:
         return OffsetRange(part.key, part.start, part.start)
@@ -123,13 +123,13 @@ def clip_to_available(part: OffsetRange, end: Position, ends: Mapping[StreamKey,
 
 
 def _current_bounds(key: StreamKey, end: Position, ends: Mapping[StreamKey, StreamBounds]) -> StreamBounds | None:
-    """The stream as it is now; None: it is gone, or belongs to another topic of this name."""
+    """Returns the current offsets of the stream, or None if the topic was deleted or recreated."""
     now = ends.get(key)
     return now if now is not None and end.is_same_topic(key.topic, now.id) else None
 
 
 def to_json(position: Position) -> dict[str, Any]:
-    """As Spark's Kafka source writes offsets, and the ids."""
+    """Returns offsets in the JSON form of Spark's Kafka source, plus the topic ids."""
     found: dict[str, Any] = {}
     for key, offset in position.offsets.items():
         found.setdefault(key.topic, {})[str(key.number)] = offset
@@ -148,4 +148,6 @@ def from_json(written: Mapping[str, Any]) -> Position:
         }
         return Position(offsets, {topic: str(id) for topic, id in written.get(_IDS, {}).items()})
     except (AttributeError, TypeError, ValueError):
-        raise Mistake(f"the checkpoint holds {written!r}, which is no offset of this source: use another one") from None
+        raise Mistake(
+            f"the checkpoint holds {written!r}, which is not an offset of this source: use another checkpoint"
+        ) from None

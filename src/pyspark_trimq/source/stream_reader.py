@@ -1,4 +1,5 @@
-"""`spark.readStream.format("trimq")`: decides what each micro-batch reads, and tells how far the query is."""
+"""Stream reader, `spark.readStream.format("trimq")`: decides which offsets each micro-batch reads, and reports the
+lag."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ Json = dict[str, Any]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Made once per query, where it is planned, and once more in every task."""
+    """Created once in the process that plans the query, and once in every task."""
 
     def __init__(self, schema: StructType, given: Mapping[str, str]) -> None:
         check_schema(schema)
@@ -61,7 +62,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._client = connect(self._options)
         return self._client
 
-    # -- what each batch reads
+    # -- planning
 
     def initialOffset(self) -> Json:
         options, client = self._options, self._connected()
@@ -77,7 +78,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._has_target = True  # which is found when Spark tells where the query is, right after this
+        self._has_target = True  # `latestOffset`, which Spark calls next, determines it
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
         options, client, start_position = self._options, self._connected(), from_json(start)
@@ -85,7 +86,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if options.fails_on_loss:
             check_deleted_streams(start_position, self._latest, ends)
         begin = resume(start_position, ends, options.fails_on_loss)
-        self._lag.report_progress(client, begin)  # Spark asks when the batch before is done
+        self._lag.report_progress(client, begin)  # Spark calls this after the previous batch is done
         self._latest = ends
         end = {key: max(until, begin[key]) for key, until in self._ends_to_read(begin).items()}
         if not isinstance(limit, ReadAllAvailable) and end != begin:
@@ -93,7 +94,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if options.max_bytes is not None:
                 limits.append(_messages_in(options.max_bytes, client, ends))
             end = limit_offsets(begin, end, min(limits)) if limits else end
-        # What is gone is kept in mind: it may come back.
+        # Keep positions of deleted streams: they may exist again.
         ids = ids_of(ends)
         gone = {
             key
@@ -104,7 +105,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(Position({**kept, **end}, {**start_position.ids, **ids}))
 
     def _ends_to_read(self, begin: OffsetsByStream) -> OffsetsByStream:
-        """Of each stream; with a target, up to that, if it is the same stream still."""
+        """Returns the end of each stream. With AvailableNow at most the end at its start, and nothing of streams
+        created since."""
         if self._has_target and self._target is None:
             self._target = self._latest
         if self._target is None:
@@ -130,7 +132,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for part in split(whole, options.min_partitions)
         ]
 
-    # -- reading, in the tasks
+    # -- reading, in tasks
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, RangePartition)
@@ -139,7 +141,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_range(self._options, self._schema, partition.wanted)
 
     def commit(self, end: Json) -> None:
-        """It comes a batch late, and not at all for the last one: `latestOffset` tells more."""
+        """Not used: Spark calls it one batch late, and never for the last batch. `latestOffset` reports progress
+        instead."""
 
     def stop(self) -> None:
         self._lag.stop()
@@ -150,15 +153,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def _check_stream(options: SourceOptions) -> None:
     if options.ending is not None or options.ending_ms is not None:
-        raise Mistake("endingOffsets and endingTimestamp are for spark.read: a stream has no end")
+        raise Mistake("endingOffsets and endingTimestamp are for spark.read only: a stream has no end")
 
 
 def _messages_in(max_bytes: int, client: BrokerClient, ends: Mapping[StreamKey, StreamBounds]) -> int:
-    """About how many messages of these streams are so long together: one at least."""
+    """Returns how many messages of these streams have about `max_bytes` in total, at least one."""
     messages = sum(each.last - each.start for each in ends.values())
     kept = 0
     for topic in {key.topic for key in ends}:
-        with suppress(TopicMistake):  # it has just gone
+        with suppress(TopicMistake):  # deleted meanwhile
             sizes = client.sizes(topic)
             kept += sum(sizes.get(key.number, 0) for key in ends if key.topic == topic)
     return max(max_bytes * messages // kept, 1) if kept else max_bytes

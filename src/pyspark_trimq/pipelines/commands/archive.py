@@ -1,4 +1,4 @@
-"""The pipeline `archive`: topics into a lake, every field, every message once."""
+"""Pipeline `archive`: appends topics to a lake, every field, every message exactly once."""
 
 from __future__ import annotations
 
@@ -19,25 +19,14 @@ from pyspark_trimq.pipelines.lakes.staged_source import KEEPS_COLUMNS, NAME, STA
 from pyspark_trimq.pipelines.reports.outcome import Outcome, Plot, Table, batch_plots
 from pyspark_trimq.pipelines.runner.checkpoint import Checkpoint, open_checkpoint
 from pyspark_trimq.pipelines.runner.failure import plain_errors
-from pyspark_trimq.pipelines.runner.runner import (
-    DEFAULT_HOW,
-    How,
-    run_query,
-    stream_options,
-    subscribed_ends,
-    subscription,
-)
+from pyspark_trimq.pipelines.runner.how import DEFAULT_HOW, How
+from pyspark_trimq.pipelines.runner.runner import run_query, stream_options, subscription
+from pyspark_trimq.pipelines.runner.topics import subscribed_ends
 from pyspark_trimq.source.options import read_source_options
 
 SMALL_BYTES = 32 * 1024 * 1024
 COMPACT_FROM = 16
 BATCHES_BETWEEN_COMPACTIONS = 64
-
-# The day of the message in UTC, whatever the session's time zone, between the years 1 and 9999.
-DAY_EXPRESSION = (
-    "cast(date_from_unix_date(cast(greatest(least(floor(unix_micros(timestamp) / 86400000000), 2932896), -719162) "
-    "as int)) as string)"
-)
 
 
 @plain_errors()
@@ -51,10 +40,10 @@ def archive(
     keep_replaced: str = KEEP_REPLACED,
     how: How = DEFAULT_HOW,
 ) -> Outcome:
-    """Append what is new in the topics to the lake in the folder `lake`. Its checkpoint is in the lake unless another
-    is named; without any, it goes on behind what the lake has. From `compact_from` small files of a topic and day
-    on, they are put together; 0: never. Of Delta and Iceberg, those files can be read for as long as `keep_replaced`
-    says."""
+    """Appends new messages of the topics to the lake in the folder `lake`. The checkpoint is in the lake unless another
+    is given; without a checkpoint, the run continues after the last offsets in the lake. If a topic and day has at
+    least `compact_from` small files, they are compacted; 0 means never. In Delta and Iceberg lakes the replaced files
+    remain readable for `keep_replaced`."""
     folder = Path(lake).resolve()
     subscribed = subscription(topics, pattern)
     settings = {"bootstrap": how.bootstrap, **subscribed, "lake": str(folder), "format": format}
@@ -79,7 +68,7 @@ def archive(
 
 
 def _staged_stream(how: How, lake: Lake, options: Mapping[str, str]) -> DataFrame:
-    """The files that hold the messages, as a stream."""
+    """Returns a stream of the files that tasks write the messages into."""
     spark = how.session()
     spark.dataSource.register(StagedSource)
     own = {STAGING: str(lake.staging.absolute()), KEEPS_COLUMNS: str(lake.keeps_columns).lower()}
@@ -91,7 +80,7 @@ def _columns(options: Mapping[str, str]) -> StructType:
 
 
 class _Writer:
-    """Under Spark Connect batches are written by a copy of it, in a process of the server."""
+    """Writes batches. Under Spark Connect a copy of this object does so, in a process of the server."""
 
     def __init__(self, lake: Lake, run: RunLog, checkpoint: Checkpoint, compact_from: int, columns: StructType) -> None:
         self._lake = lake
@@ -118,7 +107,7 @@ class _Writer:
 
 
 def _starting_offsets(how: How, lake: Lake, subscribed: Mapping[str, str]) -> str:
-    """Where a first run on a lake begins: behind what is there, as another checkpoint had brought it."""
+    """Returns the starting offsets of a run without a checkpoint: after the last offsets in the lake."""
     files = lake.files()
     if not files:
         return "earliest"

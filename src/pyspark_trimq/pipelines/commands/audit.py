@@ -1,4 +1,5 @@
-"""The pipeline `audit`: what was lost, repeated or reordered on the way into topics, proved by producers' sequences."""
+"""Pipeline `audit`: finds messages that were lost, duplicated or reordered on the way into topics, by the sequence
+numbers of producers."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ from pyspark_trimq.pipelines.messages.sequences import (
 from pyspark_trimq.pipelines.reports.outcome import Figure, Outcome, Plot, Table, batch_plots
 from pyspark_trimq.pipelines.runner.checkpoint import Checkpoint, open_checkpoint, write_atomically
 from pyspark_trimq.pipelines.runner.failure import plain_errors
-from pyspark_trimq.pipelines.runner.runner import DEFAULT_HOW, How, read_stream, run_query, subscription
+from pyspark_trimq.pipelines.runner.how import DEFAULT_HOW, How
+from pyspark_trimq.pipelines.runner.runner import read_stream, run_query, subscription
 from trimq.errors import StartupError
 
 FAULT_KINDS: tuple[FaultKind, ...] = ("gap", "duplicate", "reordered")
@@ -36,11 +38,12 @@ FAULT_KINDS: tuple[FaultKind, ...] = ("gap", "duplicate", "reordered")
 def audit(
     topics: Sequence[str] = (), *, pattern: str = "", lake: str | Path | None = None, how: How = DEFAULT_HOW
 ) -> Outcome:
-    """Check the producers' sequence numbers of topics, or of all that an archive in `lake` holds. `found` is the number
-    of faults. What a run has seen is kept in the checkpoint: the next goes on from there.
+    """Checks the sequence numbers in topics, or in the archive `lake`. `found` is the number of faults. The checkpoint
+    stores the numbers seen; the next run continues from there.
 
-    Reads what was aborted too, for its numbers count. A topic that is compacted, or whose beginning has been deleted,
-    lacks records on purpose: only gaps between what is left are told, and of a compacted one these mean nothing."""
+    Reads aborted records too, because their sequence numbers count. Retention and compaction delete records on purpose.
+    If the start of a topic was deleted, only gaps between the remaining records are reported. In a compacted topic gaps
+    mean nothing."""
     if lake is not None:
         return _audit_lake(Path(lake), topics, how)
     subscribed = subscription(topics, pattern)
@@ -57,9 +60,7 @@ def audit(
 
 def _audit_lake(folder: Path, topics: Sequence[str], how: How) -> Outcome:
     if not how.once or how.checkpoint is not None:
-        raise StartupError(
-            "an audit of a lake looks at all of it and ends: it goes neither on (--continuous) nor from a checkpoint"
-        )
+        raise StartupError("an audit of a lake reads all of it and ends: leave out --continuous and --checkpoint")
     lake = open_for_reading(folder)
     books = SequenceLedger()
     from_start: set[tuple[str, int]] = set()
@@ -77,8 +78,7 @@ def _audit_lake(folder: Path, topics: Sequence[str], how: How) -> Outcome:
 
 
 def add_frame(books: SequenceLedger, frame: DataFrame, more: Sequence[SequenceRun] = ()) -> None:
-    """Enter the records of a frame, whose offsets are behind all that were entered before, and some that are not in
-    it."""
+    """Adds the records of a frame and the runs `more`. Their offsets must be after all offsets added before."""
     columns = [field.split()[0] for field in COLUMNS.split(", ")]
     rows = frame.select(*columns).mapInArrow(runs_in, RUNS).collect()
     books.unstamped += sum(row.records for row in rows if row.producer < 0)
@@ -86,13 +86,14 @@ def add_frame(books: SequenceLedger, frame: DataFrame, more: Sequence[SequenceRu
 
 
 def _from_start(frame: DataFrame) -> set[tuple[str, int]]:
-    """The partitions of which the frame has the very first record."""
+    """Returns the partitions whose record at offset 0 is in the frame."""
     rows = frame.where("offset = 0").select("topic", "partition").distinct().collect()
     return {(row.topic, row.partition) for row in rows}
 
 
 class _AuditCheckpoint:
-    """The books as of each batch, in the checkpoint: a batch that is repeated begins from those before it."""
+    """Stores the sequence ledger after each batch in the checkpoint. A repeated batch starts from the ledger before
+    it."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self._folder = checkpoint.folder / "books"
@@ -143,10 +144,10 @@ def _outcome(settings: Mapping[str, Any], books: SequenceLedger, from_start: set
     }
     outcome = Outcome("audit", dict(settings), {**figures}, found=len(faults))
     if not faults and stamped:
-        outcome.notes.append("Every sequence is complete: nothing is missing, repeated or out of order.")
+        outcome.notes.append("Every sequence is complete: nothing is missing, duplicated or out of order.")
     if books.unstamped:
         outcome.notes.append(
-            "Records without a sequence come from producers that are not idempotent: nothing is said of them."
+            "Records without a sequence come from producers that are not idempotent: the audit cannot check them."
         )
     outcome.tables += [_by_partition(books, faults), _fault_table(faults)]
     outcome.plots += _plots(faults)
@@ -169,7 +170,7 @@ def _by_partition(books: SequenceLedger, faults: Sequence[Fault]) -> Table:
 def _fault_table(faults: Sequence[Fault]) -> Table:
     columns = ("kind", "topic", "partition", "producer", "epoch", "sequence", "records", "offset")
     rows = [(fault.kind, *fault.track, fault.sequence, fault.records, fault.offset) for fault in faults]
-    return Table("Faults", columns, rows, "A gap is told with the offset of the record behind it.")
+    return Table("Faults", columns, rows, "The offset of a gap is that of the record after it.")
 
 
 def _plots(faults: Sequence[Fault]) -> list[Plot]:

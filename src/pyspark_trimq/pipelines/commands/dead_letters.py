@@ -1,4 +1,4 @@
-"""The pipeline `dead-letters`: what lies in dead-letter topics and queues, grouped; and the chosen ones sent again."""
+"""Pipeline `dead-letters`: groups the dead letters in topics and queues, and sends chosen ones again."""
 
 from __future__ import annotations
 
@@ -17,20 +17,22 @@ from pyspark_trimq.pipelines.reports.outcome import Outcome, Plot, Table, batch_
 from pyspark_trimq.pipelines.runner.checkpoint import open_checkpoint
 from pyspark_trimq.pipelines.runner.durations import parse_duration
 from pyspark_trimq.pipelines.runner.failure import plain_errors
+from pyspark_trimq.pipelines.runner.how import DEFAULT_HOW, How
 from pyspark_trimq.pipelines.runner.progress_bar import bars
-from pyspark_trimq.pipelines.runner.runner import DEFAULT_HOW, How, is_writable, read_current, subscription
+from pyspark_trimq.pipelines.runner.runner import read_current, subscription
+from pyspark_trimq.pipelines.runner.topics import is_writable
 from trimq.clock import monotonic_seconds, system_clock
 from trimq.errors import StartupError
 
 AGES = ((3_600_000, "under 1 hour"), (86_400_000, "under 1 day"), (7 * 86_400_000, "under 7 days"))
 OLDEST = "7 days or more"
 CHOSEN = "chosen"
-DRY_RUN_NOTE = "Dry run: nothing was sent. With --redrive the chosen letters are sent again."
+DRY_RUN_NOTE = "Dry run: nothing was sent. Use --redrive to send the chosen letters again."
 
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """Which letters are meant: those to which all that is said applies."""
+    """Filter of letters. A letter is chosen if it matches all given fields."""
 
     reason: str = ""
     origin: str = ""
@@ -66,16 +68,15 @@ def dead_letters(
     max_replays: int = 3,
     how: How = DEFAULT_HOW,
 ) -> Outcome:
-    """Group the letters by reason, origin, exception and age. With `redrive` the chosen ones are sent again, to the
-    topic `to` or to where each came from, each once per checkpoint, `rate` letters a second at most (0: as fast as it
-    goes); one that is too young for the choice is looked at again by the next run. A letter that came back
-    `max_replays` times stays where it is. `ledger`: those that AMQP's queues gave up, from the broker's ledger of
-    failures, in place of topics."""
+    """Groups dead letters by reason, origin, exception and age. With `redrive` sends the chosen ones again, to the
+    topic `to` or to the origin of each, once per checkpoint, at most `rate` letters per second (0: no limit). The next
+    run checks letters again that were too young for the choice. A letter that was sent again `max_replays` times is not
+    sent any more. `ledger` reads failed AMQP messages from the broker's ledger instead of topics."""
     subscribed = {} if ledger else subscription(topics, pattern)
     if ledger and (topics or pattern or to):
-        raise StartupError("letters of the ledger go back to their own queues: name no topics with it")
+        raise StartupError("letters of the ledger are sent to their own queues: leave out topics, pattern and target")
     if rate < 0 or max_replays < 1:
-        raise StartupError("a rate is not negative, and a letter may be sent again once at least")
+        raise StartupError("rate must be at least 0, and max_replays at least 1")
     settings: dict[str, Any] = {
         "bootstrap": how.bootstrap,
         **subscribed,
@@ -111,7 +112,7 @@ def _from_ledger(
 
 
 class _LetterSelection:
-    """What lies there now, grouped, and which of it is chosen."""
+    """Groups the current letters and selects the chosen ones."""
 
     def __init__(
         self, how: How, subscribed: dict[str, str], settings: dict[str, Any], choice: Choice, to: str, max_replays: int
@@ -135,13 +136,13 @@ class _LetterSelection:
             found.unpersist()
 
     def targets(self, outcome: Outcome) -> set[str]:
-        """Where the chosen letters would go."""
+        """Returns the target topics of the chosen letters."""
         origins = {str(row["origin"]) for row in outcome.table("Groups") if row["fate"] == CHOSEN}
         return {self._to} if self._to else origins
 
 
 def _redrive(selection: _LetterSelection, resending: Redriver) -> Outcome:
-    """Once, or on and on: each look tells which letters are chosen by now."""
+    """Redrives once or continuously. Each round selects again, because letters arrive and grow older."""
     how, chosen, began = selection.how, 0, monotonic_seconds()
     pause_s = parse_duration(how.every) / 1000
     with bars("dead-letters", how.show) as shown:

@@ -1,4 +1,4 @@
-"""The pipeline `dedupe`: topics into another topic, without messages that repeat an earlier one within a window."""
+"""Pipeline `dedupe`: copies topics into another topic, without messages that repeat an earlier one within a window."""
 
 from __future__ import annotations
 
@@ -17,16 +17,9 @@ from pyspark_trimq.pipelines.runner.batch_limits import bounded_stream
 from pyspark_trimq.pipelines.runner.checkpoint import open_checkpoint
 from pyspark_trimq.pipelines.runner.durations import parse_duration
 from pyspark_trimq.pipelines.runner.failure import plain_errors
-from pyspark_trimq.pipelines.runner.runner import (
-    DEFAULT_HOW,
-    How,
-    configure_state_store,
-    ensure_topic,
-    run_query,
-    source_ends,
-    subscription,
-    write_to_topic,
-)
+from pyspark_trimq.pipelines.runner.how import DEFAULT_HOW, How
+from pyspark_trimq.pipelines.runner.runner import configure_state_store, run_query, subscription, write_to_topic
+from pyspark_trimq.pipelines.runner.topics import ensure_topic, source_ends
 
 MIN_MEMORY_MS = 3_600_000
 CLOCK_TOLERANCE = "10 minutes"
@@ -48,9 +41,9 @@ def dedupe(
     pattern: str = "",
     how: How = DEFAULT_HOW,
 ) -> Outcome:
-    """Write messages to the topic `to`, except those that have what an earlier one had (`by`) and whose timestamp is at
-    most `within` from that of the one that was let through. What has nothing to be told apart by passes; nothing is
-    dropped for being late. What one partition had is written in its order."""
+    """Copies messages to the topic `to` except duplicates. A duplicate has the same identity (`by`) as an earlier
+    copied message, and its timestamp is at most `within` from that of the copied one. Messages without an identity are
+    always copied; no message is dropped for being late. The order of each source partition is kept."""
     subscribed = subscription(topics, pattern)
     window_ms = parse_duration(within)
     settings = {"bootstrap": how.bootstrap, **subscribed, "to": to, "by": by, "within": within}
@@ -69,11 +62,11 @@ def dedupe(
 
 
 def without_repeats(frame: DataFrame, id_column: Any, window_ms: int) -> DataFrame:
-    """The frame without repetitions; columns as OUT."""
+    """Returns the frame without duplicates, with the columns of OUTPUT_SCHEMA."""
     place = F.concat_ws("/", F.lit("at"), "topic", "partition", "offset").cast("binary")
     id = F.coalesce(F.concat(F.lit(b"="), id_column), place)
     kept = frame.select(id.alias("id"), *KEPT_COLUMNS, F.current_timestamp().alias(ARRIVED))
-    # Spark's idea of time here is when a message is read, so that none is too late; the window is told by the messages.
+    # The watermark uses the time of reading, so that no message is late. The window uses the timestamps of messages.
     keyed = kept.withWatermark(ARRIVED, CLOCK_TOLERANCE).groupBy("id")
     return keyed.transformWithStateInPandas(
         statefulProcessor=_RepeatFilter(window_ms),
@@ -84,14 +77,14 @@ def without_repeats(frame: DataFrame, id_column: Any, window_ms: int) -> DataFra
 
 
 def in_order(frame: DataFrame) -> DataFrame:
-    """Whatever was read from one partition is in one task, in the order of its offsets."""
-    # Spark sorts no streams; a task's rows are those of one batch.
+    """Puts all rows of a partition into one task, in the order of offsets."""
+    # Spark cannot sort streams, but a task has the rows of one batch only.
     return frame.repartition("topic", "partition").mapInArrow(offset_order.sort_by_offset, frame.schema)
 
 
 class _RepeatFilter(StatefulProcessor):
-    """Remembers for each id the time of the message that was let through, a while longer than the window: batches come
-    faster than the time that their messages tell, never much slower."""
+    """Stores the timestamp of the last copied message per id, for twice the window and at least an hour of reading
+    time: messages may be read faster than their timestamps advance, but not much slower."""
 
     def __init__(self, window_ms: int) -> None:
         self._window_ms = window_ms
@@ -126,4 +119,4 @@ class _RepeatFilter(StatefulProcessor):
         return iter(())
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Has nothing to close."""

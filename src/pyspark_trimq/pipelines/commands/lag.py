@@ -1,5 +1,5 @@
-"""The pipeline `lag`: how far groups are behind, in messages and in seconds, how fast they are, how long a message
-takes, when the backlog is gone, and what a peak needs."""
+"""Pipeline `lag`: measures the lag of groups in messages and seconds, their rates, the end-to-end latency, the time to
+drain the backlog, and the capacity for a peak."""
 
 from __future__ import annotations
 
@@ -19,14 +19,17 @@ from pyspark_trimq.pipelines.reports.outcome import Outcome, Plot, Table
 from pyspark_trimq.pipelines.runner.checkpoint import open_checkpoint
 from pyspark_trimq.pipelines.runner.durations import parse_duration
 from pyspark_trimq.pipelines.runner.failure import plain_errors
-from pyspark_trimq.pipelines.runner.runner import DEFAULT_HOW, How, read_current, topic_ends
+from pyspark_trimq.pipelines.runner.how import DEFAULT_HOW, How
+from pyspark_trimq.pipelines.runner.runner import read_current
+from pyspark_trimq.pipelines.runner.topics import topic_ends
 
 RECORD_SCHEMA = "topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP"
 COMMITTED_RANGES_SCHEMA = "group STRING, topic STRING, partition INT, first BIGINT, after BIGINT, at_ms BIGINT"
 
 
 class Load(NamedTuple):
-    """For the capacity sheet: cores of one machine, T1 and T2 of one message. A rate of 0 is taken as measured."""
+    """Input of the capacity sheet: cores of one machine, T1 and T2 per message. A rate of 0 means: use the measured
+    one."""
 
     cores: int
     busy_ms: float
@@ -46,9 +49,9 @@ def lag(
     load: Load | None = None,
     how: How = DEFAULT_HOW,
 ) -> Outcome:
-    """Watch groups (all, if none is named) for so many seconds and tell what was seen. With a checkpoint, the samples
-    are kept and the next run goes on with them. The end-to-end latency of a message is the time from its timestamp
-    to the sample in which its group had committed it."""
+    """Samples groups (all if none is given) for so many seconds and reports their lag. With a checkpoint the samples
+    are kept, and the next run adds to them. The end-to-end latency of a message is the time from its timestamp to the
+    first sample in which its group has committed it."""
     window_ms = parse_duration(window)
     settings: dict[str, Any] = {
         "bootstrap": how.bootstrap,
@@ -69,11 +72,12 @@ def lag(
     return _outcome(settings, taken, _oldest_unread(records, taken), latencies, window_ms, load)
 
 
-# --- what Spark finds in the topics -----------------------------------------------------------------------------------
+# --- records in the topics --------------------------------------------------------------------------------------------
 
 
 def _records(how: How, samples: Sequence[Sample]) -> DataFrame:
-    """Where and when each message is, from the first that a group had not read to the last that was there."""
+    """Returns offset and timestamp of each message, from the first that any group had not read to the last sampled
+    one."""
     starts: dict[str, dict[int, int]] = defaultdict(dict)
     ends: dict[str, dict[int, int]] = defaultdict(dict)
     for topic in {sample.topic for sample in samples}:
@@ -91,7 +95,7 @@ def _offsets(by_topic: Mapping[str, Mapping[int, int]]) -> str:
 
 
 def committed_ranges(samples: Sequence[Sample]) -> list[tuple[str, str, int, int, int, int]]:
-    """What each group had read between one sample and the next, as rows of STEPS."""
+    """Returns the offsets that each group committed between two samples, as rows of COMMITTED_RANGES_SCHEMA."""
     found = []
     before: dict[tuple[str, str, int], Sample] = {}
     for sample in samples:
@@ -105,7 +109,7 @@ def committed_ranges(samples: Sequence[Sample]) -> list[tuple[str, str, int, int
 def _latencies(
     how: How, records: DataFrame, samples: Sequence[Sample], window_ms: int
 ) -> list[tuple[str, int, int, float, float]]:
-    """By group and window: messages, median and 99th percentile in ms, exactly."""
+    """Returns group, window, messages, and the exact median and 99th percentile in ms."""
     read = committed_ranges(samples)
     if not read:
         return []
@@ -129,7 +133,7 @@ def _latencies(
 
 
 def _oldest_unread(records: DataFrame, samples: Sequence[Sample]) -> dict[tuple[str, str, int], int]:
-    """The time of the first message that a group has not read, by group, topic and partition, in ms."""
+    """Returns the timestamp in ms of the first unread message, by group, topic and partition."""
     found = {}
     last = {sample[1:4]: sample for sample in samples}
     behind = [sample for sample in last.values() if sample.end > sample.offset]
@@ -145,7 +149,7 @@ def _oldest_unread(records: DataFrame, samples: Sequence[Sample]) -> dict[tuple[
     return found
 
 
-# --- what comes of it -------------------------------------------------------------------------------------------------
+# --- results ----------------------------------------------------------------------------------------------------------
 
 
 class _GroupLag(NamedTuple):
@@ -158,7 +162,7 @@ class _GroupLag(NamedTuple):
 
 
 def group_lags(samples: Sequence[Sample], oldest: Mapping[tuple[str, str, int], int]) -> list[_GroupLag]:
-    """Each group over all that it reads."""
+    """Returns the lag and rates of each group over all its topics."""
     found = []
     for group in sorted({sample.group for sample in samples}):
         own = [sample for sample in samples if sample.group == group]
@@ -239,7 +243,7 @@ def _lag_plot(samples: Sequence[Sample], start_ms: int) -> Plot:
 
 
 def rates(samples: Sequence[Sample], window_ms: int) -> dict[str, list[tuple[int, float]]]:
-    """Messages per second by window that arrived, and that each group has read."""
+    """Returns messages per second by window: arrived, and read by each group."""
     arrived: dict[int, dict[tuple[str, int], list[int]]] = defaultdict(lambda: defaultdict(list))
     read: dict[str, dict[int, dict[tuple[str, int], list[int]]]] = defaultdict(
         lambda: defaultdict(lambda: defaultdict(list))
@@ -247,7 +251,7 @@ def rates(samples: Sequence[Sample], window_ms: int) -> dict[str, list[tuple[int
     before: dict[tuple[str, str, int], Sample] = {}
     for sample in samples:
         window, place = sample.at_ms // window_ms, (sample.topic, sample.partition)
-        # From the last sample of the window before on: what happened between two windows counts for the later.
+        # Starts at the last sample of the previous window: messages between two windows count for the later one.
         last = before.get(sample[1:4], sample)
         arrived[window][place] += [last.end, sample.end]
         read[sample.group][window][place] += [last.offset, sample.offset]

@@ -1,5 +1,5 @@
-"""The pipeline `restore`: an archive back into topics, in order, once, however often it is run; once, or as the archive
-grows."""
+"""Pipeline `restore`: writes an archive back into topics, in order, each message once even if it is run repeatedly.
+Runs once, or continuously while the archive grows."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ from pyspark_trimq.pipelines.restoration.too_large import too_large_message
 from pyspark_trimq.pipelines.runner.checkpoint import open_checkpoint
 from pyspark_trimq.pipelines.runner.durations import parse_duration
 from pyspark_trimq.pipelines.runner.failure import PipelineFailure, plain_errors, plain_message
+from pyspark_trimq.pipelines.runner.how import DEFAULT_HOW, How
 from pyspark_trimq.pipelines.runner.progress_bar import bars
-from pyspark_trimq.pipelines.runner.runner import DEFAULT_HOW, How, ensure_topic, topic_ends
+from pyspark_trimq.pipelines.runner.topics import ensure_topic, topic_ends
 from trimq.clock import monotonic_seconds
 from trimq.errors import StartupError
 
-# Records that are larger than most topics take as they are were compressed by whoever sent them.
+# Larger records were probably compressed by their producer, as most topics accept at most 1 MB: compress them again.
 LARGE_BYTES = 900_000
-READ_ATTEMPTS = 3  # to read files, which may be put together meanwhile
+READ_ATTEMPTS = 3  # compaction may replace files while they are read
 
 
 @plain_errors()
@@ -42,11 +43,11 @@ def restore(
     offset_map: str | Path | None = None,
     how: How = DEFAULT_HOW,
 ) -> Outcome:
-    """Write what the lake holds of the topics, or of all, into topics named by `to`. Bytes, order, timestamps and
-    partitions stay; where a message was is told in headers of it, and in the table `offset_map` (Parquet; in the lake
-    unless named). What those headers say is there already is not written again. `append`: also into a topic that
-    holds other messages. Not once: on and on, what is added to the lake is restored, too. With a checkpoint, a later
-    run need not look through the whole targets."""
+    """Writes the topics of the lake, or all, into topics named by `to`. Bytes, order, timestamps and partitions stay
+    the same. Headers of each message, and the table `offset_map` (Parquet, in the lake unless given), hold its original
+    offset. Messages that the target already has, by these headers, are not written again. `append` allows targets that
+    hold other messages. A continuous run also restores messages added to the lake later. With a checkpoint, a later run
+    does not scan the whole targets."""
     folder = Path(lake).resolve()
     open_for_reading(folder)
     map_folder = Path(offset_map).resolve() if offset_map is not None else folder / OWN_FOLDER / "offset_map"
@@ -68,7 +69,7 @@ def restore(
 
 
 class _TopicProgress(NamedTuple):
-    """Of one topic: partitions and rows in the lake, written, and those that had been there before."""
+    """Figures of one topic: partitions and rows in the lake, rows written, rows that the target had before."""
 
     partitions: int
     rows: int
@@ -104,15 +105,15 @@ class _RestoreRun:
 
     def _is_over(self) -> bool:
         if self._last is not None and monotonic_seconds() >= self._last:
-            self._how.stop.set()  # whoever asked is told, if not all is done
+            self._how.stop.set()  # the caller sees `stop` if rows are left
         return self._how.stop.is_set()
 
     def _restore_new_files(self) -> None:
-        """Restore what is in the lake now."""
+        """Restores the files that the lake has now."""
         by_topic = self._files()
         missing = sorted(set(self._topics) - set(by_topic))
         if missing:
-            raise StartupError(f"the archive {self._folder} holds no topic {missing[0]!r}")
+            raise StartupError(f"the archive {self._folder} has no topic {missing[0]!r}")
         for topic in sorted(by_topic):
             if self._is_over():
                 return
@@ -125,7 +126,7 @@ class _RestoreRun:
                 except (PySparkException, PipelineFailure):
                     if not left or all(file.path.exists() for file in files):
                         raise
-                    by_topic = self._files()  # they were put together with others
+                    by_topic = self._files()  # compaction replaced them
 
     def _files(self) -> dict[str, list[DataFile]]:
         by_topic: dict[str, list[DataFile]] = {}
@@ -174,7 +175,7 @@ class _RestoreRun:
         target: str,
         done: dict[int, int],
     ) -> tuple[int, dict[int, int]]:
-        """How many rows were written, all unless it is told to stop, and how far each partition is then."""
+        """Writes until done or stopped. Returns the rows written, and the last offset of each partition."""
         how, began, written = self._how, monotonic_seconds(), 0
         total = sum(bucket.rows for bucket in found)
         is_large = any(bucket.largest_bytes > LARGE_BYTES for bucket in found)
@@ -200,13 +201,11 @@ def _target(to: str, topic: str) -> str:
     try:
         return to.format(topic=topic)
     except (KeyError, IndexError, ValueError):
-        raise StartupError(
-            f"{to!r} is no name for topics: {{topic}} stands for the old name, nothing else may stand in braces"
-        ) from None
+        raise StartupError(f"{to!r} is not a topic name: only {{topic}}, the old name, may be in braces") from None
 
 
 def _write(frame: DataFrame, spans: pieces.PartitionRanges, target: str, options: dict[str, str]) -> None:
-    """In the order of offsets within each partition, each of which has a task of its own."""
+    """Writes each partition in a task of its own, in the order of offsets."""
     places = F.create_map(*(F.lit(number) for pair in enumerate(sorted(spans)) for number in reversed(pair)))
     apart = frame.repartitionById(len(spans), F.element_at(places, F.col("partition")))
     rows = apart.sortWithinPartitions("offset").select(

@@ -1,4 +1,4 @@
-"""The pipeline `snapshot`: the latest value of each key of topics, as a table in a lake."""
+"""Pipeline `snapshot`: keeps the latest value of each key of topics as a table in a lake."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pyspark_trimq.pipelines.commands.archive import DAY_EXPRESSION
 from pyspark_trimq.pipelines.lakes.compaction import WHOLE_BYTES
-from pyspark_trimq.pipelines.lakes.files import DATE, DataFile, FrameRows
+from pyspark_trimq.pipelines.lakes.files import DATE, DAY_EXPRESSION, DataFile, FrameRows
 from pyspark_trimq.pipelines.lakes.lake import KEEP_REPLACED, OWN_FOLDER, Lake, open_for_writing, read
 from pyspark_trimq.pipelines.reports.outcome import BatchFigures, Outcome, Plot, Table, batch_plots
 from pyspark_trimq.pipelines.runner.checkpoint import open_checkpoint
 from pyspark_trimq.pipelines.runner.failure import plain_errors
-from pyspark_trimq.pipelines.runner.runner import DEFAULT_HOW, How, read_stream, run_query, subscription
+from pyspark_trimq.pipelines.runner.how import DEFAULT_HOW, How
+from pyspark_trimq.pipelines.runner.runner import read_stream, run_query, subscription
 
 KEPT_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 
@@ -30,9 +30,9 @@ def snapshot(
     keep_replaced: str = KEEP_REPLACED,
     how: How = DEFAULT_HOW,
 ) -> Outcome:
-    """Bring the table in the folder `lake` up to date: one row per topic and key, the message with the highest offset,
-    of several partitions the one with the latest time. A message without a value removes its key; one without a key
-    is passed over. Of Delta and Iceberg, older states can be read for as long as `keep_replaced` says."""
+    """Updates the table in the folder `lake`: one row per topic and key, with the message of the highest offset; if a
+    key is in several partitions, the message with the latest timestamp. A message without a value deletes its key;
+    messages without a key are ignored. In Delta and Iceberg lakes older states remain readable for `keep_replaced`."""
     folder = Path(lake).resolve()
     subscribed = subscription(topics, pattern)
     settings = {"bootstrap": how.bootstrap, **subscribed, "lake": str(folder), "format": format}
@@ -56,7 +56,7 @@ def snapshot(
 
 
 def merged(table: DataFrame | None, new: DataFrame) -> DataFrame:
-    """The table after the new messages. Nothing is kept of a key that was removed."""
+    """Returns the table after the new messages. Deleted keys leave nothing behind."""
     rows = new.where(F.col("key").isNotNull())
     if table is not None:
         rows = table.select(*KEPT_COLUMNS).unionByName(rows)

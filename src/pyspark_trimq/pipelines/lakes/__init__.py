@@ -1,1 +1,1 @@
-"""Where archives and snapshots are kept: Parquet with a manifest of ours, Delta, Iceberg."""
+"""Lakes for archives and snapshots: Parquet with our own manifest, Delta, Iceberg."""

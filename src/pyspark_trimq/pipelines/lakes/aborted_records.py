@@ -1,5 +1,5 @@
-"""What an archive leaves out because it was aborted, noted beside it: an audit that misses the numbers of these records
-knows why. One small file per batch, written before the batch counts."""
+"""List of aborted records that an archive does not contain, stored beside it, so that an audit does not report their
+sequence numbers as gaps. One small file per batch, written before the batch is committed."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class AbortedRecords:
         self._folder = lake / FOLDER
 
     def note(self, writer: str, batch: int, found: Sequence[tuple[str, str]]) -> None:
-        """A batch that is repeated is noted once."""
+        """Stores the aborted records of a batch. A repeated batch overwrites its file."""
         if found:
             self._folder.mkdir(parents=True, exist_ok=True)
             rows = [[topic, *each] for topic, listed in found for each in json.loads(listed)]
             write_atomically(self._folder / f"{writer}-{batch:012}.json", json.dumps(rows))
 
     def runs(self, topics: Iterable[str]) -> list[SequenceRun]:
-        """The aborted records of these topics, each once, however often they were noted."""
+        """Returns the aborted records of these topics, each once, even if several files list them."""
         rows = set()
         for path in self._folder.glob("*.json"):
             rows |= {tuple(row) for row in json.loads(path.read_text())}

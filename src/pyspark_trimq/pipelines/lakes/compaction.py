@@ -1,4 +1,4 @@
-"""Which files of a lake are to be put together, and the rows that they hold, in order."""
+"""Chooses the files of a lake to compact, and returns their rows in order."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pyspark.sql import functions as F
 from pyspark_trimq.pipelines.lakes.files import DATE, DataFile
 from pyspark_trimq.pipelines.lakes.lake import read
 
-WHOLE_BYTES = 128 * 1024 * 1024  # what files that are put together should come to
+WHOLE_BYTES = 128 * 1024 * 1024  # target size of a compacted file
 
 
 def small_groups(files: Sequence[DataFile], small_bytes: int, at_least: int) -> list[list[DataFile]]:
-    """Files smaller than `small_bytes`, by topic and date, where there are enough of them."""
+    """Returns groups of at least `at_least` files below `small_bytes`, by topic and date."""
     groups: dict[tuple[str, str], list[DataFile]] = defaultdict(list)
     for file in files:
         if file.bytes < small_bytes:
@@ -24,7 +24,7 @@ def small_groups(files: Sequence[DataFile], small_bytes: int, at_least: int) -> 
 
 
 def compacted_rows(spark: SparkSession, group: Sequence[DataFile]) -> DataFrame:
-    """The rows of the group, ordered by partition and offset if they have them."""
+    """Returns the rows of the group, ordered by partition and offset if these columns exist."""
     pieces = max(1, -(-sum(file.bytes for file in group) // WHOLE_BYTES))
     frame = read(spark, group).withColumn(DATE, F.lit(group[0].date))
     order = [name for name in ("partition", "offset") if name in frame.columns]

@@ -1,4 +1,4 @@
-"""A Delta lake: Spark's tasks write the files, one commit of the Delta log names them together with the batch."""
+"""Delta lake. Spark's tasks write the files; one commit of the Delta log adds them and records the batch."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ class DeltaLake:
         return [DataFile(self._path(path), *more) for path, *more in zip(*columns, strict=True)]
 
     def _path(self, name: str) -> Path:
-        """The log has names as they stand in URLs."""
+        """Returns the path of a file in the log, where names are URL-encoded."""
         path = self.folder / unquote(name)
         return path if path.exists() else self.folder / name
 
     def compact(self, spark: SparkSession, small_bytes: int, at_least: int) -> int:
-        """Delta's own way, with files put together up to the size that counts as small."""
+        """Uses Delta's own compaction, with `small_bytes` as the target size."""
         table = self._table()
         files = self.files()
         if table is None or len([file for file in files if file.bytes < small_bytes]) < at_least:
@@ -102,7 +102,7 @@ class DeltaLake:
         return files
 
     def _move_into_place(self, rows: RowSource) -> list[DataFile]:
-        """The files, where the log will name them, under names without anything to escape."""
+        """Moves staged files into the data folder, under names that need no URL encoding."""
         token = uuid.uuid4().hex[:12]
         staged = rows.stage(self.staging, self.keeps_columns)
         (self.folder / DATA).mkdir(exist_ok=True)

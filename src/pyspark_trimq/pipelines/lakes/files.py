@@ -1,5 +1,5 @@
-"""Data files of a lake: written by Spark's tasks into a folder that no reader sees, one topic and one date in each. The
-rows of a frame are written by Spark; messages that go from a topic into a lake as they are, by the tasks themselves."""
+"""Data files of a lake, written by Spark's tasks into a staging folder that readers do not see, one topic and date per
+file. Spark writes the rows of a frame; for messages that are archived unchanged, tasks write the files themselves."""
 
 from __future__ import annotations
 
@@ -20,7 +20,12 @@ from pyspark.sql.types import StructType
 
 TOPIC, DATE = "topic", "date"
 ABORTED = "aborted"
-# As many files may be open at once in a task before Spark sorts by topic and date instead.
+# SQL expression for the day of a message in UTC, independent of the session's time zone, within the years 1 to 9999.
+DAY_EXPRESSION = (
+    "cast(date_from_unix_date(cast(greatest(least(floor(unix_micros(timestamp) / 86400000000), 2932896), -719162) "
+    "as int)) as string)"
+)
+# Maximum of open files per task; with more, Spark sorts by topic and date instead.
 OPEN_FILES = 64
 
 
@@ -33,18 +38,18 @@ class DataFile(NamedTuple):
 
 
 class RowSource(Protocol):
-    """What is to be put into a lake."""
+    """Rows to be committed to a lake."""
 
     def schema(self) -> Any:
-        """Of Arrow: the columns as a lake declares them, with the date."""
+        """Returns the Arrow schema of the lake, including the date."""
 
     def stage(self, staging: Path, keeps_columns: bool) -> list[DataFile]:
-        """Have the rows written below `staging`. `keeps_columns`: topic and date also stand within the files. Each is
-        synced."""
+        """Writes the rows to files below `staging` and syncs them. `keeps_columns`: topic and date are also columns
+        inside the files."""
 
 
 class FrameRows:
-    """The rows of a frame. What stands in a file keeps the order of the frame's partition."""
+    """Rows of a frame. Each file keeps the order of the frame's partition."""
 
     def __init__(self, frame: DataFrame) -> None:
         self._frame = frame
@@ -66,8 +71,8 @@ class FrameRows:
 
 
 class StagedRows:
-    """The rows of files that tasks write, and `frame` tells of: looking at it has them written. `note` is told, before
-    they count, which records are in none of them because they were aborted, by topic."""
+    """Rows in files that tasks write. Each row of `frame` describes one file; collecting the frame writes the files.
+    Before the commit `note` is called with (topic, aborted records), which are in no file."""
 
     def __init__(self, frame: DataFrame, schema: StructType, note: Callable[[list[tuple[str, str]]], None]) -> None:
         self._frame = frame
@@ -91,6 +96,6 @@ def _described(path: Path, names: Sequence[str]) -> DataFile:
 
 
 def arrow_schema(schema: StructType) -> Any:
-    """All columns may be null, for what Spark knows of that differs by batch."""
+    """Returns the Arrow schema with all columns nullable, because Spark's nullability differs between batches."""
     described = re.sub(r'("(?:nullable|containsNull|valueContainsNull)":)false', r"\1true", schema.json())
     return to_arrow_schema(StructType.fromJson(json.loads(described)), timezone="UTC")

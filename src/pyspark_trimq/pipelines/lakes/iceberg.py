@@ -1,4 +1,4 @@
-"""An Iceberg lake with a catalogue in SQLite: Spark's tasks write the files, one transaction adds them and notes the
+"""Iceberg lake with a catalogue in SQLite. Spark's tasks write the files; one transaction adds them and records the
 batch in the properties of the table."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pyspark_trimq.pipelines.lakes.lake import OWN_FOLDER
 from pyspark_trimq.pipelines.lakes.replaced_files import ReplacedFiles, refers_to_other_folder
 from trimq.errors import StartupError
 
-# It would tell of every file that has no statistics of headers and values, which is as it should be.
+# It would log a warning for every file without statistics of headers and values, which we omit on purpose.
 logging.getLogger("pyiceberg.io.pyarrow").setLevel(logging.ERROR)
 
 CATALOGUE = "catalogue.db"
@@ -29,7 +29,7 @@ NAME = "trimq.messages"
 DATA = "data"
 BATCH = "trimq.batch."
 
-# Each commit writes all that the table says of itself, and a list of manifests, anew: few of each are to be there.
+# Each commit rewrites the table metadata and the manifest list: these settings keep few versions of both.
 PROPERTIES = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
@@ -86,7 +86,7 @@ class IcebergLake:
         return gone
 
     def sweep(self) -> int:
-        """Older snapshots and their files go too, after a while: the lake keeps what it holds now."""
+        """Also deletes older snapshots and their files after a while: only the current state is kept."""
         shutil.rmtree(self.staging, ignore_errors=True)
         table = self._table()
         if table is None:
@@ -113,13 +113,11 @@ class IcebergLake:
         except NoSuchTableError:
             return None
         if not _path(table.location()).resolve().is_relative_to(self.folder):
-            raise StartupError(
-                f"the lake {self.folder} is a copy, or was moved: its table lies in {_path(table.location())}"
-            )
+            raise StartupError(f"the lake {self.folder} was copied or moved: its table is in {_path(table.location())}")
         return table
 
     def _created(self, rows: RowSource) -> Table:
-        """In one step: a run that is killed leaves the whole table or none."""
+        """Creates the table in one step: a killed run leaves a complete table or none."""
         transaction = self._catalogue().create_table_transaction(NAME, rows.schema(), properties=PROPERTIES)
         _partition_by_topic_and_date(transaction)
         return transaction.commit_transaction()
@@ -132,7 +130,7 @@ class IcebergLake:
         files = self._move_into_place(rows)
         with table.transaction() as transaction:
             if table.spec().is_unpartitioned():
-                _partition_by_topic_and_date(transaction)  # an earlier version, killed, left a table without
+                _partition_by_topic_and_date(transaction)  # left by a killed run of an earlier version
             if old:
                 _replace_files(transaction, old, files)
             elif files:
@@ -153,14 +151,13 @@ class IcebergLake:
 
 
 def _partition_by_topic_and_date(transaction: Transaction) -> None:
-    """By topic and date."""
     with transaction.update_spec() as spec:
         spec.add_identity(TOPIC)
         spec.add_identity(DATE)
 
 
 def _referenced_snapshots(table: Table) -> list[Snapshot]:
-    """What the table holds now, and what somebody has given a name: these stay."""
+    """Returns the current snapshot and those with a name (branches, tags), which are kept."""
     found = (table.snapshot_by_id(ref.snapshot_id) for ref in table.metadata.refs.values())
     return [snapshot for snapshot in found if snapshot is not None]
 
@@ -171,7 +168,7 @@ def _data_files(table: Table) -> set[Path]:
 
 
 def _metadata_files(table: Table) -> set[Path]:
-    """What is read to find the files, and what the table was a few commits ago."""
+    """Returns the metadata files in use, and those of the last few commits."""
     names = [table.metadata_location, *(entry.metadata_file for entry in table.metadata.metadata_log)]
     for snapshot in _referenced_snapshots(table):
         names += [snapshot.manifest_list, *(each.manifest_path for each in snapshot.manifests(table.io))]
@@ -179,8 +176,8 @@ def _metadata_files(table: Table) -> set[Path]:
 
 
 def _expire(table: Table, due: set[Path]) -> None:
-    """Forget the snapshots whose files go. The list of a snapshot stops counting no later than what it lists, so that
-    none is left that speaks of a file which is gone."""
+    """Expires the snapshots whose manifest lists are due for deletion. A manifest list is due no later than the files
+    it lists, so no remaining snapshot refers to a deleted file."""
     heads = {snapshot.snapshot_id for snapshot in _referenced_snapshots(table)}
     old = [
         snapshot.snapshot_id
@@ -192,7 +189,7 @@ def _expire(table: Table, due: set[Path]) -> None:
 
 
 def _replace_files(transaction: Transaction, old: set[Path], new: list[DataFile]) -> None:
-    """One snapshot in which the new files stand for the old ones."""
+    """Replaces the old files by the new ones in one snapshot."""
     metadata = transaction.table_metadata
     if metadata.name_mapping() is None:
         transaction.set_properties({"schema.name-mapping.default": metadata.schema().name_mapping.model_dump_json()})

@@ -1,4 +1,5 @@
-"""What a lake offers the pipelines, whatever its format: commits that happen once, and the files that count."""
+"""Interface of a lake to the pipelines, independent of its format: commits that take effect once, and the list of live
+files."""
 
 from __future__ import annotations
 
@@ -18,59 +19,59 @@ from pyspark_trimq.pipelines.runner.durations import parse_duration
 from trimq.errors import StartupError
 
 FORMATS = ("parquet", "delta", "iceberg")
-READ_BYTES = 16 << 20  # what a task that reads files holds of them at once, about
+READ_BYTES = 16 << 20  # approximate memory of a task that reads files
 FEWEST_ROWS_AT_ONCE, MOST_ROWS_AT_ONCE = 8, 4096
-KEEP_REPLACED = "1 hour"  # how long files stay that others were put in the place of
-# Signs in the names of folders that the libraries for the format stumble over.
+KEEP_REPLACED = "1 hour"  # how long replaced files are kept
+# Characters in folder names that the libraries of a format cannot handle.
 FORBIDDEN_CHARACTERS = {"parquet": "", "delta": "[]^|\\", "iceberg": "?#"}
-OWN_FOLDER = "_trimq"  # our own folder in a lake; readers pass over names that begin so
+OWN_FOLDER = "_trimq"  # our own folder in a lake; readers ignore names that begin with an underscore
 
 
 class Lake(Protocol):
-    """`writer` names who commits (a checkpoint), `batch` counts its commits: each is done once, however often it is
-    tried."""
+    """`writer` identifies the committing run (the id of its checkpoint), `batch` numbers its commits. A repeated commit
+    of the same batch has no effect."""
 
     folder: Path
     format: str
     staging: Path
-    """Where files are written, before they count."""
+    """Folder for files that are not committed yet."""
     keeps_columns: bool
-    """Whether topic and date also stand within the files."""
+    """True if topic and date are also columns inside the files."""
 
     def committed(self, writer: str) -> int:
-        """The last batch of this writer that is in the lake; -1: none."""
+        """Returns the last committed batch of this writer, or -1."""
 
     def append(self, rows: RowSource, writer: str, batch: int) -> list[DataFile]:
-        """Add the rows, if this batch is not there yet. What was added."""
+        """Appends the rows unless the batch is already committed. Returns the added files."""
 
     def replace(self, rows: RowSource, writer: str, batch: int) -> list[DataFile]:
-        """Put the rows in the place of all that is there, if this batch is not there yet."""
+        """Replaces all rows of the lake unless the batch is already committed. Returns the added files."""
 
     def files(self) -> list[DataFile]:
-        """The files that count, and no others."""
+        """Returns the live files: committed and not replaced."""
 
     def compact(self, spark: SparkSession, small_bytes: int, at_least: int) -> int:
-        """Put small files of a topic and date together where there are `at_least` so many. How many went."""
+        """Merges small files of a topic and date where there are `at_least` so many. Returns how many were replaced."""
 
     def sweep(self) -> int:
-        """Finish what a killed run had committed, remove what it had not, and what was replaced long enough ago. How
-        many files went. Only for those to whom the lake belongs."""
+        """Completes the commit of a killed run, deletes its uncommitted files, and files replaced long enough ago.
+        Returns how many files were deleted. The caller must hold the lock of the lake."""
 
 
 @contextmanager
 def open_for_writing(folder: Path, format: str, keep: str = KEEP_REPLACED) -> Iterator[Lake]:
-    """The lake, for as long as no other run writes to it. What it held before a change is kept for a while.
-    StartupError: it has another format, or there can be none."""
+    """Opens or creates the lake and locks it against other writers. Replaced files are kept for `keep`. Raises
+    StartupError if the lake has another format, the folder name is unsuitable, or another run holds the lock."""
     if format not in FORMATS:
-        raise StartupError(f"a lake has one of the formats {', '.join(FORMATS)}, not {format!r}")
+        raise StartupError(f"the format of a lake must be one of {', '.join(FORMATS)}, not {format!r}")
     keep_ms = 0 if keep.strip() == "0" else parse_duration(keep)
     folder = folder.resolve()
     unfit = sorted(set(FORBIDDEN_CHARACTERS[format]) & set(str(folder)))
     if unfit:
-        raise StartupError(f"a lake of the format {format} cannot lie in {folder}: its name has {' '.join(unfit)}")
+        raise StartupError(f"a lake of the format {format} cannot be in {folder}: its name contains {' '.join(unfit)}")
     found = format_of(folder)
     if found not in ("", format):
-        raise StartupError(f"the lake {folder} is {found}, not {format}")
+        raise StartupError(f"the lake {folder} has the format {found}, not {format}")
     own = folder / OWN_FOLDER
     own.mkdir(parents=True, exist_ok=True)
     with hold_lock(own / "lock", f"another run writes to the lake {folder}"):
@@ -79,15 +80,15 @@ def open_for_writing(folder: Path, format: str, keep: str = KEEP_REPLACED) -> It
 
 
 def open_for_reading(folder: Path) -> Lake:
-    """A lake to read. StartupError: there is none."""
+    """Opens a lake for reading. Raises StartupError if the folder is not a lake."""
     found = format_of(folder)
     if not found:
-        raise StartupError(f"{folder} is no archive: it was not written by `trimq pipeline archive`")
+        raise StartupError(f"{folder} is not an archive: it was not written by `trimq pipeline archive`")
     return _lake(folder.resolve(), found, parse_duration(KEEP_REPLACED))
 
 
 def format_of(folder: Path) -> str:
-    """ "" if no pipeline has written there."""
+    """Returns "" if no pipeline has written to the folder."""
     try:
         return (folder / OWN_FOLDER / "format").read_text().strip()
     except FileNotFoundError:
@@ -95,18 +96,18 @@ def format_of(folder: Path) -> str:
 
 
 def read(spark: SparkSession, files: Sequence[DataFile]) -> DataFrame:
-    """The rows of these files, which are all of one topic."""
+    """Returns the rows of these files, which must all be of one topic."""
     topics = {file.topic for file in files}
     if len(topics) != 1:
         raise ValueError(f"files of one topic, not of {sorted(topics)}")
     spark.conf.set("spark.sql.parquet.columnarReaderBatchSize", str(_rows_at_once(files)))
-    # Spark would take brackets in a name for a pattern. Its own way to say that they are none reads files repeatedly.
+    # Spark treats brackets in a name as a pattern, so escape them. Its own option against that reads files repeatedly.
     names = [re.sub(r"([\[\]{}*?\\])", r"\\\1", str(file.path)) for file in files]
     return spark.read.parquet(*names).withColumn(TOPIC, F.lit(topics.pop())).drop(DATE)
 
 
 def _rows_at_once(files: Sequence[DataFile]) -> int:
-    """As many rows as come to some megabytes: Spark takes them by number, however large they are."""
+    """Returns how many rows have about READ_BYTES: Spark limits its read batches by rows, not by bytes."""
     groups = [
         metadata.row_group(number)
         for metadata in (parquet.read_metadata(file.path) for file in files)

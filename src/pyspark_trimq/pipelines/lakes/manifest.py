@@ -1,5 +1,5 @@
-"""The manifest of a Parquet lake: which files count. One small file per commit, numbered; now and then all of them are
-folded into one. A commit is there as a whole or not at all."""
+"""Manifest of a Parquet lake: the list of live files. One small numbered file per commit; after 64 commits they are
+folded into one. Commits are atomic."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FOLD_AFTER = 64
 
 
 class Entry(NamedTuple):
-    """A file that counts. `staged` is where it lay when it was committed: a kill may have left it there."""
+    """Live file. `staged` is its path at the time of the commit; a killed run may have left it there."""
 
     path: str
     staged: str
@@ -26,7 +26,7 @@ class Entry(NamedTuple):
 
 
 class State(NamedTuple):
-    """What all commits come to: the files that count by path, those that no longer do, and the last batch by writer."""
+    """Result of all commits: live files by path, replaced files, and the last batch by writer."""
 
     files: dict[str, Entry]
     removed: set[str]
@@ -34,7 +34,7 @@ class State(NamedTuple):
 
 
 class Manifest:
-    """`lake` is what the names of its files begin at."""
+    """Paths of files are relative to `lake`."""
 
     def __init__(self, folder: Path, lake: Path) -> None:
         self._folder = folder
@@ -52,7 +52,7 @@ class Manifest:
         return state
 
     def commit(self, add: Sequence[Entry], remove: Sequence[str], writer: str = "", batch: int = -1) -> None:
-        """After this the files in `add` count and those in `remove` do not."""
+        """Makes the files in `add` live and those in `remove` not, atomically."""
         numbers = [int(path.stem) for path in self._commits()]
         commit = {"add": [entry._asdict() for entry in add], "remove": list(remove), "writer": writer, "batch": batch}
         write_atomically(self._path(max(numbers, default=0) + 1), json.dumps(commit))
@@ -60,9 +60,8 @@ class Manifest:
             self._fold()
 
     def _fold(self) -> None:
-        """Write all commits as one, in the place of the last, then remove the others. It may be killed anywhere: what
-        is applied twice gives the same. Of what no longer counts the names of files that are gone are forgotten: there
-        is nothing left to remove."""
+        """Writes all commits as one in place of the last, then deletes the others. A kill at any point is harmless, as
+        applying a commit twice has the same result. Drops the names of replaced files that are already deleted."""
         commits = self._commits()
         state = self.state()
         folded = {

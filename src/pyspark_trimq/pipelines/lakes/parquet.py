@@ -1,5 +1,5 @@
-"""A lake of plain Parquet files, `topic=T/date=D/….parquet`, that any reader may list: each row is visible at most once
-at any time, and exactly once after a sweep, because files come into sight only after the manifest names them."""
+"""Lake of plain Parquet files, `topic=T/date=D/….parquet`, for any reader that lists folders. Files become visible only
+after the manifest lists them, so each row is visible at most once at any time, and exactly once after a sweep."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pyspark_trimq.pipelines.lakes.manifest import Entry, Manifest, State
 from pyspark_trimq.pipelines.runner.checkpoint import sync_folder
 from trimq.errors import StartupError
 
-PREFIX = "trimq-"  # of our data files: a sweep touches no others
+PREFIX = "trimq-"  # of our data files: a sweep deletes no others
 
 
 class ParquetLake:
@@ -56,7 +56,7 @@ class ParquetLake:
         return gone
 
     def sweep(self) -> int:
-        """StartupError: there are files of ours, and nothing says which of them count."""
+        """Raises StartupError if there are data files, but the manifest is empty, so that the live ones are unknown."""
         state = self._manifest.state()
         self._publish_files(state)
         orphans = list(self.staging.rglob("*.parquet")) if self.staging.exists() else []
@@ -67,7 +67,7 @@ class ParquetLake:
             if str(path.relative_to(self.folder)) not in state.files
         ]
         if unlisted and not (state.files or state.batches):
-            raise StartupError(f"{self.folder} has files of a lake, but no manifest names them: name another folder")
+            raise StartupError(f"{self.folder} has files of a lake, but no manifest lists them: name another folder")
         for path in unlisted:
             path.unlink()
         return len(orphans) + len(unlisted)
@@ -89,7 +89,7 @@ class ParquetLake:
         return [self._data_file(entry) for entry in entries]
 
     def _publish_files(self, state: State) -> None:
-        """What no longer counts goes first, so that nobody sees a row twice."""
+        """Deletes replaced files before it makes new ones visible, so that no reader sees a row twice."""
         for name in state.removed:
             (self.folder / name).unlink(missing_ok=True)
         touched = set()

@@ -1,5 +1,5 @@
-"""Files of a lake that count no longer, or never did. They are noted when that is first seen and removed a while later:
-whoever has begun to read finds them until then."""
+"""Deletes files of a lake that are no longer live, or never were. Records when a file was first seen unused and deletes
+it some time later, so that readers that have already started can finish."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ NOTES = "_trimq/replaced.json"
 
 
 def refers_to_other_folder(there: set[Path], counted: set[Path]) -> bool:
-    """Whether a lake speaks of files elsewhere: it says nothing of those that are there."""
+    """Returns True if no listed file is in this folder, as in a copied lake. Then unlisted files must not be
+    deleted."""
     return bool(counted) and counted.isdisjoint(there)
 
 
@@ -27,8 +28,8 @@ class ReplacedFiles:
     def sweep(
         self, present: Iterable[Path], counted: Iterable[Path], part: Callable[[set[Path]], None] = lambda due: None
     ) -> int:
-        """Of the files that are there remove those that do not count and were noted long enough ago. How many went.
-        `part` is told of them first: nothing may speak of them any more."""
+        """Deletes `present` files that are not in `counted` and were recorded as unused at least `keep_ms` ago. Returns
+        how many. Calls `part` with them first, to remove the last references to them."""
         there = {path.resolve() for path in present}
         wanted = {path.resolve() for path in counted}
         if refers_to_other_folder(there, wanted):
@@ -56,4 +57,4 @@ class ReplacedFiles:
             noted = json.loads(self._notes.read_text())
             return {str(name): int(since_ms) for name, since_ms in noted.items()}
         except (FileNotFoundError, ValueError, AttributeError, TypeError):
-            return {}  # noted anew: they stay longer
+            return {}  # damaged or missing: the files are recorded again and kept longer

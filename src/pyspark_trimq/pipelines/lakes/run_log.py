@@ -1,5 +1,5 @@
-"""What a run has added to a lake, batch by batch. Noted in the lake by whoever writes there, which need not be the
-process that started the run."""
+"""Log of the rows and files that a run added to a lake, per batch. A file in the lake, because the process that writes
+batches may be another one than the process that started the run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NOTES = "_trimq/run.jsonl"
 
 
 class AddedRows(NamedTuple):
-    """To a topic."""
+    """Rows and bytes added to a topic."""
 
     rows: int
     bytes: int
@@ -39,19 +39,19 @@ class RunLog:
             notes.write(json.dumps({"batch": batch, "added": added, "compacted": compacted}) + "\n")
 
     def rows(self) -> Mapping[int, int]:
-        """By batch, as far as it is noted. Asked for again and again: what was read is remembered."""
+        """Returns the rows of each batch logged so far. Polled often: reads only new lines."""
         with self._path.open("rb") as notes:
             notes.seek(self._read_to)
             for line in notes:
                 if not line.endswith(b"\n"):
-                    break  # it is being written
+                    break  # incomplete: still being written
                 self._read_to += len(line)
                 noted = json.loads(line)
                 self._rows[noted["batch"]] = sum(rows for rows, _ in noted["added"].values())
         return self._rows
 
     def added(self) -> dict[str, AddedRows]:
-        """By topic."""
+        """Returns the added rows by topic."""
         found: dict[str, AddedRows] = {}
         for noted in self._noted():
             for topic, (rows, size) in noted["added"].items():
@@ -60,7 +60,7 @@ class RunLog:
         return found
 
     def compacted(self) -> int:
-        """How many files were put together with others."""
+        """Returns how many files were compacted."""
         return sum(int(noted["compacted"]) for noted in self._noted())
 
     def _noted(self) -> Iterator[dict[str, Any]]:

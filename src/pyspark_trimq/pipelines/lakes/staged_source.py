@@ -1,5 +1,5 @@
-"""A source whose tasks write the messages of their ranges into files and hand over, as rows, what they wrote: Spark
-decides who reads what and when, as ever, and never touches a message."""
+"""Spark source whose tasks write the messages of their ranges into files and return one row per file. Spark plans the
+tasks as usual, but no message passes through it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAME = "trimq-staged"
 STAGING = "staging"
 KEEPS_COLUMNS = "keepsColumns"
 
-# The fields of a DataFile; or, in a row without them, what was aborted of a topic and is in no file.
+# Either the fields of a DataFile, or only topic and `aborted`: aborted records, which are in no file.
 _FILE = StructType(
     [
         StructField("path", StringType()),
@@ -38,8 +38,8 @@ _FILE = StructType(
 
 
 class StagedSource(DataSource):
-    """With the options of `format("trimq")`, and two of its own: where to write, and whether files hold their topic and
-    date."""
+    """Data source `trimq-staged`. Takes the options of `format("trimq")` and two more: the staging folder, and whether
+    files contain topic and date."""
 
     @classmethod
     def name(cls) -> str:

@@ -1,5 +1,5 @@
-"""Parquet files that a task writes by itself, of record batches as they come: rows in between would cost Spark more
-than all the rest."""
+"""Writes Parquet files in a task, directly from record batches. Passing the messages through Spark as rows would cost
+more than all other work."""
 
 from __future__ import annotations
 
@@ -16,35 +16,36 @@ import pyarrow.parquet as parquet
 
 from pyspark_trimq.pipelines.lakes.files import DATE, OPEN_FILES, TOPIC, DataFile
 
-# What waits in memory until it is written, as a row group of each file.
+# Buffered bytes of all open files; then each file writes a row group.
 GROUP_BYTES = 32 << 20
 
 _DAY_US = 86_400_000_000
 _FIRST_DAY = date(1970, 1, 1)
 
-# What repeats. All else is unlike from row to row, where a dictionary costs more than it saves.
+# Columns with repeated values. In the others a dictionary costs more than it saves.
 _WITH_DICTIONARY = [TOPIC, DATE, "partition", "timestampType", "producerId", "producerEpoch", "tags"]
 _WITH_DICTIONARY += ["headers.list.element.key", "properties.key_value.key"]
 _WITH_STATISTICS = [TOPIC, DATE, "partition", "offset", "timestamp", "timestampType", "producerId"]
 
-# As Spark names folders by the values of columns.
+# Characters that Spark escapes in folder names of partition values.
 _ESCAPED = re.compile(r"[\x00-\x1f\"#%'*/:=?\\\x7f{\[\]^]")
 
 
 def _day(number: int) -> str:
-    """Of a day that no calendar has, the first or the last that it has: the message keeps its own time."""
+    """Returns the date of a day number, limited to the years 1 to 9999. The timestamp of the message does not
+    change."""
     first, last = (_FIRST_DAY.min - _FIRST_DAY).days, (_FIRST_DAY.max - _FIRST_DAY).days
     return (_FIRST_DAY + timedelta(days=min(max(number, first), last))).isoformat()
 
 
 def folder_name(topic: str, day: str) -> str:
-    """Where rows of this topic and day lie in a lake that names its folders."""
+    """Returns the folder of this topic and day in a Parquet lake."""
     escaped = _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", topic)
     return f"{TOPIC}={escaped}/{DATE}={day}"
 
 
 class TaskFiles:
-    """The files of one topic, by day, in a folder of their own below `staging`."""
+    """Files of one topic and task, one per day, in a folder of their own below `staging`."""
 
     def __init__(self, staging: Path, topic: str, keeps_columns: bool) -> None:
         self._staging = staging
@@ -69,7 +70,7 @@ class TaskFiles:
             self._waiting_bytes = 0
 
     def close(self) -> list[DataFile]:
-        """All of it is on disk. Paths are told from `staging` on."""
+        """Closes and syncs all files. Returns them with paths relative to `staging`."""
         while self._open:
             self._close_first()
         return self._closed
@@ -130,9 +131,9 @@ class _OpenFile:
         self._waiting = []
 
     def close(self) -> int:
-        """Its size in bytes, all of which are on disk."""
+        """Closes and syncs the file. Returns its size in bytes."""
         self.write()
-        assert self._writer is not None, "it was made for rows"
+        assert self._writer is not None, "a file is opened only for rows"
         self._writer.close()
         with self.path.open("rb") as file:
             os.fsync(file.fileno())

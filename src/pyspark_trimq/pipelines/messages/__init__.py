@@ -1,0 +1,1 @@
+"""Fields of messages that pipelines work on: headers, identity, order of offsets, sequence numbers."""

@@ -1,4 +1,4 @@
-"""Fields of messages as Spark's columns: a header by its name, a property, whatever serves as a message's id."""
+"""Fields of messages as Spark columns: a header or property by name, and the identity of a message."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pyspark.sql import functions as F
 
 from trimq.errors import StartupError
 
-# Where the three protocols and their usual libraries put the id of a message.
+# Headers and properties that the three protocols and common libraries use for the message id.
 ID_HEADERS = ("message-id", "message_id", "messageId", "id", "ce_id")
 ID_PROPERTIES = ("UNIQ_KEY", "message_id", "message-id")
 
 
 def header(name: str) -> Column:
-    """The value of the last header of this name, in bytes; null if there is none."""
+    """Returns the value of the last header with this name, in bytes; null if there is none."""
     found = F.filter(F.col("headers"), lambda each: each["key"] == F.lit(name))
     return F.get(found, F.size(found) - 1)["value"]
 
@@ -27,12 +27,12 @@ def property_text(name: str) -> Column:
 
 
 def first_of(*columns: Column) -> Column:
-    """The first that is not null."""
+    """Returns the first value that is not null."""
     return F.coalesce(*columns) if columns else F.lit(None)
 
 
 def identity(by: str) -> Column:
-    """What tells messages apart, in bytes: `key`, `value`, `id`, `header:NAME` or `property:NAME`."""
+    """Returns the identity of a message in bytes, by `key`, `value`, `id`, `header:NAME` or `property:NAME`."""
     kind, _, name = by.partition(":")
     match kind, bool(name):
         case (("key" | "value"), False):
@@ -45,4 +45,4 @@ def identity(by: str) -> Column:
             return header(name)
         case "property", True:
             return property_text(name).cast("binary")
-    raise StartupError(f"messages are told apart by key, value, id, header:NAME or property:NAME, not by {by!r}")
+    raise StartupError(f"the identity of a message must be key, value, id, header:NAME or property:NAME, not {by!r}")

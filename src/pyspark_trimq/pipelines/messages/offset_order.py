@@ -1,5 +1,5 @@
-"""The rows of a task in the order of their places in topics, however many there are: what is more than a task is to
-hold lies in files meanwhile."""
+"""Sorts the rows of a task by topic, partition and offset. Rows that exceed the memory limit of a task are spilled to
+files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BATCH, _ROW, _SIZE = "batch", "row", "size"
 
 
 def sort_by_offset(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """By topic, partition and offset, in pieces of a few megabytes."""
+    """Yields the rows by topic, partition and offset, in batches of a few megabytes."""
     spilled: list[pa.RecordBatch] = []
     held: list[pa.RecordBatch] = []
     size = 0
@@ -42,7 +42,7 @@ def sort_by_offset(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
 
 
 def _spill(held: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """The same rows, in a file that goes when nobody looks at them any more."""
+    """Returns the same rows, memory-mapped from a file that the system deletes when the last batch is released."""
     folder = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]
     with tempfile.NamedTemporaryFile(dir=folder or None, prefix="trimq-rows-") as file:
         with pa.ipc.new_file(file, held[0].schema) as writer:
@@ -54,7 +54,7 @@ def _spill(held: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
 
 
 def _positions(number: int, batch: pa.RecordBatch) -> pa.Table:
-    """Where each row belongs, where it is, and about how large."""
+    """Returns the sort key, the location and the approximate size of each row."""
     sizes: Any = np.zeros(batch.num_rows, np.int64)
     for column in batch.columns:
         if column.type == pa.binary():
@@ -66,7 +66,7 @@ def _positions(number: int, batch: pa.RecordBatch) -> pa.Table:
 
 
 class _Piece(NamedTuple):
-    """The numbers of batches, and of rows within them."""
+    """Batch number and row number of each row."""
 
     batches: Any
     rows: Any
@@ -84,7 +84,7 @@ def _pieces(ordered: pa.Table) -> Iterator[_Piece]:
 
 
 def _take_rows(whole: Sequence[pa.RecordBatch], piece: _Piece) -> pa.RecordBatch:
-    """Batch by batch, then put in order: Arrow would put all of `whole` together to pick from it at once."""
+    """Takes rows batch by batch and reorders them. Taking them at once would make Arrow concatenate all of `whole`."""
     by_batch = np.argsort(piece.batches, kind="stable")
     parts = [
         whole[number].take(pa.array(piece.rows[by_batch][piece.batches[by_batch] == number]))

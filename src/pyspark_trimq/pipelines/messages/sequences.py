@@ -1,8 +1,8 @@
-"""Which sequence numbers of a producer arrived, and in which order: gaps, repetitions and late arrivals, exactly.
+"""Tracks the sequence numbers of producers and finds gaps, duplicates and late arrivals, exactly.
 
-A *run* is a row of records of one producer, one epoch and one stream whose sequence numbers follow each other. Spark's
-tasks make runs of records, many records to one run; the books merge runs, in the order of offsets, into intervals of
-numbers that were seen. Sequence numbers are those of Kafka: 31 bits, after the last comes 0.
+A *run* is a series of records of one producer, epoch and stream with consecutive sequence numbers. Spark's tasks
+condense records to runs, many records per run; the ledger merges runs, in the order of offsets, into intervals of seen
+numbers. Sequence numbers are those of Kafka: 31 bits, the last is followed by 0.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SEQUENCES = 1 << 31
 
 
 class ProducerStream(NamedTuple):
-    """Within it, sequence numbers follow each other."""
+    """Producer, epoch and stream, within which sequence numbers are consecutive."""
 
     topic: str
     partition: int
@@ -35,8 +35,8 @@ FaultKind = Literal["gap", "duplicate", "reordered"]
 
 
 class Fault(NamedTuple):
-    """`sequence` is the first of `records` numbers that are missing, were repeated or came late; `offset` is where that
-    was seen: for a gap, the record behind it."""
+    """`sequence` is the first of `records` numbers that are missing, duplicated or late. `offset` is the offset of the
+    first such record; for a gap, that of the record after it."""
 
     kind: FaultKind
     track: ProducerStream
@@ -47,15 +47,15 @@ class Fault(NamedTuple):
 
 @dataclasses.dataclass
 class SeenSequences:
-    """What was seen of one track. Numbers in it go on beyond the 31 bits. `intervals` are [first, last, offset of the
-    first] in order, with something missing between any two."""
+    """Seen sequence numbers of one producer stream, extended beyond 31 bits. `intervals` are [first, last, offset of
+    the first] in order, with a gap between any two."""
 
     last: int
     intervals: list[list[int]]
     records: int = 0
 
     def note(self, run: SequenceRun) -> Iterator[Fault]:
-        """Faults that are certain at once: repetitions and late arrivals."""
+        """Adds a run. Yields the faults that are certain at once: duplicates and late arrivals."""
         first = self.last + _distance(self.last % SEQUENCES, run.first_sequence)
         last = first + run.records - 1
         self.last = last
@@ -72,7 +72,8 @@ class SeenSequences:
                 self._add(start, end, at)
 
     def gaps(self, track: ProducerStream, from_start: bool) -> Iterator[Fault]:
-        """Numbers that never came. `from_start`: nothing of the stream was deleted, so that the first number is 0."""
+        """Yields the missing numbers. `from_start`: the stream is complete from offset 0, so the first number must be
+        0."""
         expected = 0 if from_start else self.intervals[0][0]
         for first, last, offset in self.intervals:
             if first > expected:
@@ -80,7 +81,7 @@ class SeenSequences:
             expected = last + 1
 
     def _split(self, first: int, last: int) -> list[tuple[bool, int, int]]:
-        """The numbers from first to last in pieces that were all seen before, or all not."""
+        """Divides the numbers from first to last into (was seen before, start, end)."""
         pieces = []
         at = first
         place = max(bisect.bisect_right(self.intervals, first, key=lambda interval: interval[0]) - 1, 0)
@@ -100,7 +101,7 @@ class SeenSequences:
     def _add(self, first: int, last: int, offset: int) -> None:
         place = bisect.bisect_right(self.intervals, first, key=lambda interval: interval[0])
         self.intervals.insert(place, [first, last, offset])
-        # Grown together with the neighbours, so that a track without faults is one interval.
+        # Merge with the neighbours, so that a producer stream without faults is one interval.
         if place + 1 < len(self.intervals) and self.intervals[place + 1][0] == last + 1:
             self.intervals[place][1] = self.intervals.pop(place + 1)[1]
         if place and self.intervals[place - 1][1] == first - 1:
@@ -108,7 +109,7 @@ class SeenSequences:
 
 
 class SequenceLedger:
-    """All tracks, and the faults that were found so far. Can be written down and read again."""
+    """Seen sequence numbers of all producer streams, and the faults found so far. Can be stored as JSON."""
 
     def __init__(self) -> None:
         self.by_stream: dict[ProducerStream, SeenSequences] = {}
@@ -116,7 +117,7 @@ class SequenceLedger:
         self.unstamped = 0  # records without a sequence number
 
     def note(self, runs: Iterable[SequenceRun]) -> None:
-        """Runs of offsets behind all that were noted before."""
+        """Adds runs, whose offsets must be after all offsets added before."""
         for run in sorted(runs, key=lambda run: (run.track, run.first_offset)):
             book = self.by_stream.get(run.track)
             if book is None:
@@ -124,7 +125,7 @@ class SequenceLedger:
             self.found += book.note(run)
 
     def faults(self, from_start: Iterable[tuple[str, int]] = ()) -> list[Fault]:
-        """Everything that is wrong as of now. `from_start`: the topics and partitions that are there from offset 0."""
+        """Returns all faults so far. `from_start`: topics and partitions that are complete from offset 0."""
         whole = set(from_start)
         gaps = [
             fault
@@ -152,7 +153,7 @@ class SequenceLedger:
 
 
 def _distance(before: int, after: int) -> int:
-    """From one number to another the short way round."""
+    """Returns the shorter signed distance between two numbers modulo 2^31."""
     return (after - before + SEQUENCES // 2) % SEQUENCES - SEQUENCES // 2
 
 
@@ -166,8 +167,8 @@ RUNS = (
 
 
 def runs_in(batches: Iterable[Any]) -> Iterator[Any]:
-    """For `mapInArrow` over COLUMNS: the runs of each record batch, as RUNS. Records without a number are counted in
-    one row with the producer -1."""
+    """Yields the runs of each record batch as RUNS; for `mapInArrow` over COLUMNS. Records without a sequence number
+    are counted in one row with the producer -1."""
     import numpy
     import pyarrow
 

@@ -1,4 +1,5 @@
-"""Letters of the broker's ledger of failures: what AMQP's queues gave up and no dead-letter exchange took."""
+"""Letters from the broker's ledger of failed messages: AMQP messages that failed, and that no
+dead-letter exchange accepted."""
 
 from __future__ import annotations
 
@@ -8,8 +9,8 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from pyspark_trimq.pipelines.runner.how import How
 from pyspark_trimq.pipelines.runner.progress_bar import bars
-from pyspark_trimq.pipelines.runner.runner import How
 
 LETTER_SCHEMA = (
     "topic STRING, offset BIGINT, reason STRING, origin STRING, exception STRING, message STRING, replays INT, "
@@ -18,8 +19,8 @@ LETTER_SCHEMA = (
 
 
 def unsent_failures(how: How) -> DataFrame:
-    """Those that were not sent again yet, as letters; `offset` is their number. How often one was replayed is told by
-    entries of the same queue and the same body that were sent again before."""
+    """Returns the failed messages that were not sent again yet, as letters; `offset` is the number in the ledger. The
+    number of replays is that of earlier entries with the same queue and body that were sent again."""
     entries = list(how.administration().failures())
     again = Counter((entry["vhost"], entry["queue"], entry["body"]) for entry in entries if entry["redriven"])
     rows = [
@@ -41,7 +42,7 @@ def unsent_failures(how: How) -> DataFrame:
 
 
 def redrive_failures(how: How, failures: Sequence[int], rate: int) -> int:
-    """One by one, so many a second at most. How many were sent, which are fewer if it is told to stop."""
+    """Sends failed messages again one by one, at most `rate` per second, until `how.stop` is set. Returns how many."""
     broker = how.administration()
     sent = 0
     with bars("dead-letters", how.show) as shown:

@@ -1,5 +1,5 @@
-"""What a dead letter tells of itself, in whichever way its protocol or library writes that down: why, from where, which
-exception, how often it was sent again."""
+"""Columns of dead letters: reason, origin, exception, message, and number of replays, read from the headers of each
+protocol and library."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyspark_trimq.pipelines.messages.headers import first_of, header_text, prop
 
 REPLAYS = "trimq-replays"
 
-# AMQP's dead-letter exchanges; Spring for Kafka; Kafka Connect; Kafka Streams; SmallRye; RocketMQ.
+# Headers of AMQP dead-letter exchanges, Spring for Kafka, Kafka Connect, Kafka Streams, SmallRye and RocketMQ.
 REASONS = ("x-first-death-reason", "x-last-death-reason", "dead-letter-reason", "__connect.errors.stage")
 EXCEPTIONS = (
     "kafka_dlt-exception-cause-fqcn",
@@ -37,7 +37,7 @@ ROCKETMQ_DEAD = "%DLQ%"
 
 
 def letters(frame: DataFrame) -> DataFrame:
-    """The messages with the columns reason, origin, exception, message and replays beside their own."""
+    """Adds the columns reason, origin, exception, message and replays."""
     exception = first_of(*map(header_text, EXCEPTIONS))
     is_rocketmq = F.col("topic").startswith(ROCKETMQ_DEAD)
     retried = F.when(is_rocketmq, F.lit("retries exhausted"))
@@ -56,14 +56,14 @@ def letters(frame: DataFrame) -> DataFrame:
 
 
 def replays() -> Column:
-    """How often a message was sent again by us."""
+    """Returns how often this pipeline sent the message again."""
     return F.coalesce(
         F.expr(f"try_cast(cast(get(filter(headers, h -> h.key = '{REPLAYS}'), 0).value AS STRING) AS INT)"), F.lit(0)
     )
 
 
 def headers_with_replay() -> Column:
-    """The headers with one more replay."""
+    """Returns the headers with the number of replays increased by one."""
     others = F.filter(F.col("headers"), lambda each: each["key"] != F.lit(REPLAYS))
     more = F.struct(F.lit(REPLAYS).alias("key"), (F.col("replays") + 1).cast("string").cast("binary").alias("value"))
     return F.concat(others, F.array(more))

@@ -1,5 +1,5 @@
-"""Sends letters again, each once: the checkpoint remembers which ones, not how far a run came, so that those that were
-passed over are looked at again by the next run."""
+"""Sends letters again, each once. The checkpoint stores which letters were sent, not an offset, so that the next run
+checks skipped letters again."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from pyspark_trimq.pipelines.reports.outcome import BatchFigures
 from pyspark_trimq.pipelines.runner.batch_limits import messages_per_batch
 from pyspark_trimq.pipelines.runner.checkpoint import Checkpoint, sync_folder, write_atomically
 from pyspark_trimq.pipelines.runner.failure import plain_errors
+from pyspark_trimq.pipelines.runner.how import How
 from pyspark_trimq.pipelines.runner.progress_bar import ProgressBar
-from pyspark_trimq.pipelines.runner.runner import How, read_current, source_ends
+from pyspark_trimq.pipelines.runner.runner import read_current
+from pyspark_trimq.pipelines.runner.topics import source_ends
 from pyspark_trimq.sink.writers import delete_write_tokens
 from trimq.clock import monotonic_seconds, system_clock
 from trimq.errors import StartupError
@@ -35,7 +37,7 @@ class LetterPosition(NamedTuple):
 
 
 class LetterRange(NamedTuple):
-    """Letters of one partition that lie next to each other; `id` is that of the topic."""
+    """Contiguous letters of one partition; `id` is the topic id."""
 
     topic: str
     id: str
@@ -56,20 +58,20 @@ def letter_ranges(places: Sequence[LetterPosition], ids: Mapping[str, str]) -> l
 
 
 class SentLetters:
-    """What was sent again, in a file; and in another what is being sent, until that is known to be done."""
+    """Two files: the letters that were sent again, and the batch that is being sent, until it is done."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         if Path(checkpoint.spark).exists():
             raise StartupError(
-                f"the checkpoint {checkpoint.folder} remembers positions, not letters, as those of an earlier version "
-                "did: name another folder"
+                f"the checkpoint {checkpoint.folder} was written by an earlier version and holds offsets, not letters: "
+                "name another folder"
             )
         self._id = checkpoint.id
         self._file, self._plan = checkpoint.folder / SENT, checkpoint.folder / PLANNED
         self._batches: list[list[LetterRange]] = []
         if self._file.exists():
             text = self._file.read_text()
-            whole = text[: text.rfind("\n") + 1]  # the last line may have been cut off by a kill
+            whole = text[: text.rfind("\n") + 1]  # a killed run may have left an incomplete last line
             if whole != text:
                 write_atomically(self._file, whole)
             self._batches = [[LetterRange(*span) for span in json.loads(line)] for line in whole.splitlines()]
@@ -80,11 +82,11 @@ class SentLetters:
 
     @property
     def write_id(self) -> str:
-        """Of the batch that is being sent: the sink sends it once."""
+        """`writeId` of the current batch: with it the sink sends the batch once."""
         return f"{self._id}-{len(self._batches)}"
 
     def unfinished(self) -> list[LetterRange]:
-        """What was being sent when a run ended, perhaps all of it."""
+        """Returns the batch that was being sent when the last run ended; it may be sent already."""
         if not self._plan.exists():
             return []
         plan = json.loads(self._plan.read_text())
@@ -103,7 +105,8 @@ class SentLetters:
 
 
 class Redriver:
-    """`to`: a topic, or empty for where each letter came from. `rate`: letters a second at most, 0 for any number."""
+    """`to` is a topic, or empty for the origin of each letter. `rate` is the maximum of letters per second, 0 for no
+    limit."""
 
     def __init__(self, how: How, sent: SentLetters, to: str, rate: int) -> None:
         self._how = how
@@ -113,22 +116,22 @@ class Redriver:
         self.batches: list[BatchFigures] = []
 
     def mark_sent(self, found: DataFrame) -> DataFrame:
-        """The letters with a column that says whether they were sent again before."""
+        """Adds the column `was_sent`: True for letters that were sent again before."""
         ids = self._ids({span.topic for span in self._sent.spans()})
         spans = [span for span in self._sent.spans() if ids.get(span.topic) == span.id]
         return found.join(self._frame(spans), _is_in_range(), "left").withColumn("was_sent", F.col("first").isNotNull())
 
     def finish(self) -> None:
-        """What an earlier run may not have finished."""
+        """Completes the batch of an earlier run that may not have been sent."""
         spans = self._sent.unfinished()
         ids = self._ids({span.topic for span in spans})
         if there := [span for span in spans if ids.get(span.topic) == span.id]:
             self._send(there)
         elif spans:
-            self._sent.done(spans)  # their topics are gone
+            self._sent.done(spans)  # their topics were deleted
 
     def send(self, places: Sequence[LetterPosition], shown: ProgressBar) -> None:
-        """All of these, in the order of each partition, or fewer if it is told to stop."""
+        """Sends these letters, in the order of each partition, until `how.stop` is set."""
         ids = self._ids({place.topic for place in places})
         ordered = sorted(place for place in places if place.topic in ids)
         at_once = messages_per_batch(self._how, ids)
@@ -157,7 +160,7 @@ class Redriver:
         self.batches.append(BatchFigures(number, rows, monotonic_seconds() - began, ended_ms, rows))
 
     def _letters(self, spans: Sequence[LetterRange]) -> DataFrame:
-        """In one task: rows that go to a topic keep their order, and a write that is repeated has the same tasks."""
+        """Returns the messages to send, in one task: rows keep their order, and a repeated write has the same tasks."""
         firsts: dict[str, dict[str, int]] = {}
         afters: dict[str, dict[str, int]] = {}
         for span in spans:
@@ -177,7 +180,7 @@ class Redriver:
         return self._how.session().createDataFrame(rows, RANGE_SCHEMA)
 
     def _ids(self, topics: set[str]) -> dict[str, str]:
-        """Of those that are there."""
+        """Returns the ids of the topics that exist."""
         found = {}
         for topic in topics:
             try:

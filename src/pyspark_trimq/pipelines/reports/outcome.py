@@ -1,4 +1,4 @@
-"""What a pipeline hands back: figures, tables and curves. The report and the JSON are made of it."""
+"""Result of a pipeline: figures, tables and plots. Report and JSON are generated from it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Table(NamedTuple):
 
 
 class Plot(NamedTuple):
-    """Points of each named series, x first. x is a number, or a text for bars."""
+    """Series of points (x, y) by name. x is a number, or a text for bars."""
 
     title: str
     kind: Literal["line", "bar", "step"]
@@ -33,12 +33,12 @@ class BatchFigures(NamedTuple):
     rows: int
     seconds: float
     ended_ms: int
-    written: int = 0  # rows that came out, where that was counted
+    written: int = 0  # rows written, if counted
 
 
 @dataclasses.dataclass
 class Outcome:
-    """`found` tells programs and exit codes whether the pipeline found what it looks for (faults, letters)."""
+    """`found` is the number of findings (faults, letters), for programs and the exit code."""
 
     pipeline: str
     settings: dict[str, Any]
@@ -50,7 +50,7 @@ class Outcome:
     found: int = 0
 
     def table(self, title: str) -> list[dict[str, Figure]]:
-        """The rows of the table of this title, by column."""
+        """Returns the rows of the table with this title as dictionaries."""
         (table,) = [each for each in self.tables if each.title == title]
         return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
 
@@ -69,7 +69,7 @@ class Outcome:
 
 
 def batch_plots(batches: Sequence[BatchFigures]) -> list[Plot]:
-    """Rows and rates of the batches of a run; none if there is nothing to compare."""
+    """Returns plots of rows and rates per batch; none for fewer than two batches."""
     if len(batches) < 2:
         return []
     rows = [(batch.number, float(batch.rows)) for batch in batches]

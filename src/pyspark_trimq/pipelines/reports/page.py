@@ -1,4 +1,4 @@
-"""The report of a run: one HTML page that needs nothing beside itself, and JSON for programs."""
+"""Writes the report of a run: one self-contained HTML page, and JSON for programs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyspark_trimq.pipelines.reports.outcome import Figure, Outcome, Table
 from pyspark_trimq.pipelines.reports.plots import draw
 from trimq.clock import system_clock
 
-MAX_ROWS = 500  # of one table; the JSON has them all
+MAX_ROWS = 500  # per table in the page; the JSON has all rows
 
 STYLE = """
 :root { color-scheme: light }
@@ -44,7 +44,7 @@ def write_json(outcome: Outcome, path: Path) -> None:
 
 
 def html_page(outcome: Outcome) -> str:
-    """The whole page. Names in it come from clients: all texts are escaped."""
+    """Returns the page. Escapes all texts, because names come from clients."""
     from datetime import UTC, datetime
 
     made = datetime.fromtimestamp(system_clock().message.now_ms() / 1000, UTC)
@@ -66,7 +66,7 @@ def html_page(outcome: Outcome) -> str:
 
 
 def format_figure(value: Figure) -> str:
-    """A figure as people read it."""
+    """Returns a figure as text for people."""
     match value:
         case None:
             return "-"

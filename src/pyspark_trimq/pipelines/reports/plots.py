@@ -1,4 +1,4 @@
-"""Plots as SVG text that stands alone within a page: no script, no font, no address outside."""
+"""Draws plots as SVG text that can be embedded in a page: no scripts, no fonts, no external addresses."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ MAX_BAR_LABELS = 12
 MIN_BARS = 6
 MAX_LABEL_LENGTH = 24
 STYLE = {
-    "svg.fonttype": "none",  # texts stay texts, in the page's own font
-    "svg.hashsalt": "trimq",  # the same plot gives the same bytes
+    "svg.fonttype": "none",  # keep texts as text, in the font of the page
+    "svg.hashsalt": "trimq",  # the same plot has the same bytes
     "font.family": "sans-serif",
     "font.size": 9,
     "axes.spines.top": False,
@@ -32,7 +32,7 @@ STYLE = {
 
 
 def draw(plot: Plot) -> str:
-    """The plot as an `<svg>` element."""
+    """Returns the plot as an `<svg>` element."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -48,7 +48,7 @@ def draw(plot: Plot) -> str:
             axes.legend(frameon=False, fontsize=8)
         drawn = io.StringIO()
         figure.savefig(drawn, format="svg", metadata={"Date": None}, transparent=True)
-    # Without the XML declaration and the document type, which do not belong inside a page.
+    # Drop the XML declaration and the document type, which are not allowed inside a page.
     svg = drawn.getvalue()
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
@@ -75,7 +75,7 @@ def _draw_series(axes: Any, plot: Plot) -> None:
     if plot.kind != "bar":
         axes.xaxis.get_major_locator().set_params(integer=all(isinstance(x, int) for x in places))
     else:
-        # A few bars do not fill the whole width.
+        # Keep few bars from filling the whole width.
         margin = max(MIN_BARS - len(places), 0) / 2
         axes.set_xlim(-0.5 - margin, len(places) - 0.5 + margin)
         step = max(1, -(-len(places) // MAX_BAR_LABELS))
@@ -90,11 +90,11 @@ def _draw_series(axes: Any, plot: Plot) -> None:
 
 
 def _shortened(text: str) -> str:
-    # A leading underscore would hide it from the legend; a dollar sign would begin a formula.
+    # Matplotlib hides names with a leading underscore from the legend, and treats a dollar sign as a formula.
     text = text.replace("$", r"\$").lstrip("_") or "-"
     if len(text) <= MAX_LABEL_LENGTH:
         return text
-    # The end tells more than the middle: it may be the number of a partition.
+    # Keep the end, which may be a partition number, and shorten the middle.
     half = MAX_LABEL_LENGTH // 2
     return f"{text[: half - 1]}…{text[-half:]}"
 

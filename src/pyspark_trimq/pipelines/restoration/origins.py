@@ -1,4 +1,5 @@
-"""Where restored messages were: headers that tell it, the table that is made of them, and how far a target has them."""
+"""Original positions of restored messages: the headers that hold them, the offset map made from these headers, and the
+progress of a restore."""
 
 from __future__ import annotations
 
@@ -12,14 +13,16 @@ from pyspark.sql import functions as F
 
 from pyspark_trimq.pipelines.messages.headers import header_text
 from pyspark_trimq.pipelines.runner.checkpoint import write_atomically
-from pyspark_trimq.pipelines.runner.runner import How, read_current, topic_ends
+from pyspark_trimq.pipelines.runner.how import How
+from pyspark_trimq.pipelines.runner.runner import read_current
+from pyspark_trimq.pipelines.runner.topics import topic_ends
 from trimq.errors import StartupError
 
 TOPIC, PARTITION, OFFSET = "trimq-origin-topic", "trimq-origin-partition", "trimq-origin-offset"
 PROPERTY = "trimq-origin-property-"
 
 LastOffsets = dict[int, int]
-"""The last offset of each partition that is in the target."""
+"""Last original offset of each partition that the target has."""
 
 
 def headers_with_origin() -> Column:
@@ -29,7 +32,7 @@ def headers_with_origin() -> Column:
             for name, column in ((TOPIC, "topic"), (PARTITION, "partition"), (OFFSET, "offset"))
         )
     )
-    # What Kafka's records have no field for travels in headers.
+    # Kafka records have no field for properties, so they become headers.
     entries = F.map_entries(F.coalesce(F.col("properties"), F.create_map().cast("map<string,string>")))
     properties = F.transform(
         entries,
@@ -42,12 +45,12 @@ def headers_with_origin() -> Column:
 
 
 def restored_offsets(how: How, target: str, **bounds: str) -> DataFrame:
-    """Where the restored messages of a topic were and are: topic, partition, origin_offset, target, new_offset. Null
-    where a message was not restored."""
+    """Returns the original and new offsets of the messages of a topic: topic, partition, origin_offset, target,
+    new_offset. `topic` and `origin_offset` are null for messages that were not restored."""
     columns = "partition INT, offset BIGINT, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
     frame = read_current(how, {"subscribe": target}, columns, **bounds)
     return frame.select(
-        header_text(TOPIC).alias("topic"),  # the last one: what is restored from restored messages has several
+        header_text(TOPIC).alias("topic"),  # the last such header: messages restored repeatedly have several
         "partition",
         header_text(OFFSET).cast("bigint").alias("origin_offset"),
         F.lit(target).alias("target"),
@@ -56,16 +59,16 @@ def restored_offsets(how: How, target: str, **bounds: str) -> DataFrame:
 
 
 def write_offset_map(how: How, topic: str, target: str, folder: Path) -> None:
-    """Offsets that groups had committed are found again in it: the smallest `origin_offset` that is not less."""
+    """Writes the offset map. A committed offset maps to the row with the smallest `origin_offset` that is not less."""
     found = restored_offsets(how, target).where(F.col("topic") == topic).drop("topic", "target")
     path = folder / f"topic={quote(topic, safe='')}" / f"target={quote(target, safe='')}"
     found.coalesce(1).sortWithinPartitions("partition", "new_offset").write.mode("overwrite").parquet(str(path))
 
 
 class RestoreProgress:
-    """How far each topic is restored. The targets tell, by their headers: restoring writes in order, all or nothing of
-    each task, so that everything before the last is there too. What they told is noted in `file`, if there is one, and
-    later only what is behind that is looked at."""
+    """Progress of each topic, read from the headers of the target. A restore writes in order, and each task all or
+    nothing, so everything before the last original offset is in the target too. If there is a `file`, the progress is
+    stored in it, and a later run scans only messages after it."""
 
     def __init__(self, how: How, file: Path | None) -> None:
         self._how = how
@@ -76,10 +79,11 @@ class RestoreProgress:
             try:
                 self._noted = dict(json.loads(file.read_text()))
             except ValueError:
-                raise StartupError(f"{file} is damaged: it does not say how far the restoring is") from None
+                raise StartupError(f"{file} is damaged: name another checkpoint") from None
 
     def done(self, topic: str, target: str, append: bool) -> LastOffsets:
-        """StartupError: the target holds other messages, and that was not said."""
+        """Returns the restored offsets. Raises StartupError if the target has other messages and `append` is not
+        set."""
         if topic not in self._done:
             self._done[topic] = self._scan_target(topic, target, append)
         return self._done[topic]
@@ -101,18 +105,18 @@ class RestoreProgress:
         others = found.where(F.col("topic").isNull() | (F.col("topic") != topic)).limit(1).count()
         if others and not append:
             raise StartupError(
-                f"{target!r} holds messages that were not restored from {topic!r}: name another topic, or say --append"
+                f"{target!r} holds messages that were not restored from {topic!r}: name another topic, or use --append"
             )
         own = found.where(F.col("topic") == topic).groupBy("partition").agg(F.max("origin_offset").alias("last"))
         return known | {row["partition"]: row["last"] for row in own.collect()}
 
     def _known(self, topic: str, target: str, now: dict[int, tuple[int, int]]) -> tuple[LastOffsets, dict[str, str]]:
-        """What was noted, and from where on the target is to be looked at."""
+        """Returns the stored progress, and the source options that skip the messages it covers."""
         noted = self._noted.get(topic, {})
         ends = {int(number): int(end) for number, end in noted.get("ends", {}).items()}
         is_other = noted.get("target") != target or set(ends) != set(now)
         if is_other or any(end > now[number][1] for number, end in ends.items()):
-            return {}, {}  # nothing was noted, or the target is another one since
+            return {}, {}  # no stored progress, or the target was recreated since
         starts = {str(number): max(end, now[number][0]) for number, end in ends.items()}
         done = {int(number): int(last) for number, last in noted["done"].items()}
         return done, {"startingOffsets": json.dumps({target: starts})}

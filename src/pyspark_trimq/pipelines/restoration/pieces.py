@@ -1,4 +1,4 @@
-"""An archive cut into pieces that a task can hold: by the bytes of the records, not by their number alone."""
+"""Divides an archive into pieces that a task can hold, by the bytes of the records, not only by their number."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 TASK_BYTES = 64 << 20
-ALL_TASKS_BYTES = 256 << 20  # of one round: Java's memory does not grow with the partitions
+ALL_TASKS_BYTES = 256 << 20  # per round: Java's memory does not grow with the number of partitions
 MIN_TASK_BYTES = 4 << 20
 MOST_BUCKETS = 100_000
-RECORD_BYTES = 100  # what a record takes beside its fields, about
+RECORD_BYTES = 100  # approximate size of a record without its fields
 
 PartitionRanges = dict[int, tuple[int, int]]
-"""The first and the last offset, by partition."""
+"""First and last offset (inclusive) by partition."""
 
 
 class Bucket(NamedTuple):
-    """Records next to each other, as the lake has them."""
+    """Neighbouring records of one partition. Offsets may have gaps, as in the lake."""
 
     partition: int
     first: int
@@ -31,20 +31,21 @@ class Bucket(NamedTuple):
 
 
 class Round(NamedTuple):
-    """What is written at once: one task for each partition."""
+    """Rows that are written at once, with one task per partition."""
 
     spans: PartitionRanges
     rows: int
 
 
 def offset_condition(spans: Mapping[int, tuple[int, int]]) -> str:
-    """A condition: the offset is within the span of its partition."""
+    """Returns a SQL condition: the offset is within the range of its partition."""
     parts = [f"(partition = {number} AND offset BETWEEN {first} AND {last})" for number, (first, last) in spans.items()]
     return " OR ".join(parts) or "false"
 
 
 def buckets(frame: DataFrame, rows: int, max_bytes: int) -> list[Bucket]:
-    """All of the frame, which has about so many rows, in buckets that are small unless a single record is large."""
+    """Divides the frame, which has about `rows` rows, into buckets below `max_bytes`, unless a single record is
+    larger."""
     width = max(rows // MOST_BUCKETS, 1)
     found = _counted(frame, width)
     wide = [each for each in found if each.bytes > max_bytes and each.rows > 1]
@@ -69,19 +70,19 @@ def _counted(frame: DataFrame, width: int) -> list[Bucket]:
 
 
 def record_size(frame: DataFrame) -> Column:
-    """Of each record, about."""
+    """Returns the approximate size of each record."""
     headers = "aggregate(headers, 0L, (sum, h) -> sum + ifnull(length(h.key), 0) + ifnull(length(h.value), 0) + 8)"
     size = F.expr("ifnull(length(value), 0) + ifnull(length(key), 0)").cast("bigint") + F.lit(RECORD_BYTES)
     return size + F.expr(f"ifnull({headers}, 0L)") if "headers" in frame.columns else size
 
 
 def max_bytes_per_task(tasks: int) -> int:
-    """How much one of so many tasks may hold."""
+    """Returns how many bytes each of so many tasks may hold."""
     return max(min(TASK_BYTES, ALL_TASKS_BYTES // max(tasks, 1)), min(MIN_TASK_BYTES, TASK_BYTES))
 
 
 def rounds(found: list[Bucket], most_rows: int, max_bytes: int) -> list[Round]:
-    """All partitions at once, piece by piece, in the order of offsets."""
+    """Combines buckets into rounds. Each round has one piece of every partition, in the order of offsets."""
     by_partition: dict[int, list[Bucket]] = {}
     for bucket in found:
         by_partition.setdefault(bucket.partition, []).append(bucket)
@@ -96,7 +97,7 @@ def rounds(found: list[Bucket], most_rows: int, max_bytes: int) -> list[Round]:
 
 
 def _packed(own: list[Bucket], most_rows: int, max_bytes: int) -> Iterator[Bucket]:
-    """Of one partition: buckets put together as long as they fit. Rows between offsets are told apart evenly."""
+    """Joins buckets of one partition while they fit into the limits."""
     now: Bucket | None = None
     for bucket in (part for whole in own for part in _split(whole, most_rows)):
         if now is not None and now.rows + bucket.rows <= most_rows and now.bytes + bucket.bytes <= max_bytes:
@@ -110,7 +111,7 @@ def _packed(own: list[Bucket], most_rows: int, max_bytes: int) -> Iterator[Bucke
 
 
 def _split(bucket: Bucket, most_rows: int) -> Iterator[Bucket]:
-    """A bucket of more rows than are wanted, where offsets follow each other; others stay whole."""
+    """Splits a bucket with more than `most_rows` if its offsets have no gaps; assumes rows of equal size."""
     if bucket.rows <= most_rows or bucket.last - bucket.first + 1 != bucket.rows:
         yield bucket
         return

@@ -1,4 +1,5 @@
-"""Which record of a piece a target did not take because of its size, and which setting of the target forbids it."""
+"""Explains a write that the target refused because of the size of a record: which record, and which setting limits
+it."""
 
 from __future__ import annotations
 
@@ -14,14 +15,14 @@ from pyspark_trimq.broker.encryption import client_settings
 from pyspark_trimq.mistakes import Mistake, Unreachable
 from pyspark_trimq.pipelines.restoration.pieces import record_size
 from pyspark_trimq.pipelines.runner.broker_admin import QUIET_LOGGER, TIMEOUT_S
-from pyspark_trimq.pipelines.runner.runner import How
+from pyspark_trimq.pipelines.runner.how import How
 
 LIMIT = "max.message.bytes"
 _SIZE_ERROR = re.compile(r"size too large|MSG_SIZE_TOO_LARGE|RECORD_LIST_TOO_LARGE|record batch larger", re.IGNORECASE)
 
 
 def too_large_message(how: How, frame: DataFrame, target: str, failure: str) -> str | None:
-    """What to say of a piece that was refused; None: it was not for the size of a record."""
+    """Returns the error text, or None if the size of a record was not the cause."""
     widest = (
         frame.select("topic", "partition", "offset", record_size(frame).alias("size")).orderBy(F.desc("size")).first()
     )
@@ -30,14 +31,14 @@ def too_large_message(how: How, frame: DataFrame, target: str, failure: str) -> 
         return None
     takes = f"{limit} bytes" if limit is not None else "it"
     return (
-        f"message {widest['offset']} of {widest['topic']} {widest['partition']} has {widest['size']} bytes, and "
-        f"{target!r} does not take {'more than ' if limit is not None else ''}{takes}: raise {LIMIT} of {target!r}, or "
-        "send it smaller (--option compression=zstd)"
+        f"message {widest['offset']} of {widest['topic']} {widest['partition']} has {widest['size']} bytes, but "
+        f"{target!r} does not accept {'more than ' if limit is not None else ''}{takes}: raise {LIMIT} of {target!r} "
+        "or compress it (--option compression=zstd)"
     )
 
 
 def max_message_bytes(how: How, topic: str) -> int | None:
-    """None: the broker does not tell."""
+    """Returns the setting of the topic, or None if the broker does not return it."""
     login, encryption = how.login(), how.encryption()
     try:
         address = find_kafka_address(how.bootstrap, login, encryption=encryption)

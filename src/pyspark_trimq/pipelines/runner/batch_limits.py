@@ -1,5 +1,5 @@
-"""How much the pipelines that copy messages take at a time, in bytes: what is read passes through Spark as rows,
-several times over."""
+"""Limits the bytes per batch of pipelines that copy messages: Spark holds the messages of a batch as rows, several
+times over."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ from pyspark.sql import DataFrame
 
 from pyspark_trimq.broker.client import open_broker_client
 from pyspark_trimq.mistakes import TopicMistake
-from pyspark_trimq.pipelines.runner.runner import How, read_stream
+from pyspark_trimq.pipelines.runner.how import How
+from pyspark_trimq.pipelines.runner.runner import read_stream
 
 LIMIT = "maxBytesPerTrigger"
 BATCH_BYTES = 256 << 20
 
 
 def bounded_stream(how: How, subscribed: dict[str, str]) -> DataFrame:
-    """The messages as a stream from their beginning, so many bytes per batch, unless an option says otherwise."""
+    """Returns the messages as a stream from the earliest on, with at most BATCH_BYTES per batch unless an option
+    changes it."""
     return read_stream(how, subscribed, startingOffsets="earliest", **{LIMIT: str(BATCH_BYTES)})
 
 
 def messages_per_batch(how: How, topics: Collection[str]) -> int:
-    """About how many messages of any of these topics are as many bytes; one at least."""
+    """Returns how many messages of these topics fit into that limit, by their average size; at least one."""
     options = {name.lower(): value for name, value in how.options.items()}
     most_bytes = int(options.get(LIMIT.lower(), BATCH_BYTES))
     found = how.rows_per_batch
@@ -34,6 +36,6 @@ def messages_per_batch(how: How, topics: Collection[str]) -> int:
                 count = sum(each.last - each.start for each in client.ends(topic).values())
                 kept = sum(client.sizes(topic).values())
             except TopicMistake:
-                continue  # it has just gone
+                continue  # deleted meanwhile
             found = min(found, most_bytes * count // kept) if kept else found
     return max(found, 1)

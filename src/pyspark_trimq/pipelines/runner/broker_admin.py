@@ -1,4 +1,5 @@
-"""What pipelines ask a broker for beside messages: make a topic, through either port; how far groups have read."""
+"""Administrative requests of pipelines to a broker: create topics through either port, committed offsets of groups, and
+the ledger of failed messages."""
 
 from __future__ import annotations
 
@@ -18,13 +19,13 @@ from trimq.errors import StartupError
 
 TIMEOUT_S = 30
 
-# librdkafka would write to the terminal; what matters comes as an exception.
+# Without a logger librdkafka writes to stderr. Errors that matter are raised as exceptions.
 QUIET_LOGGER = logging.getLogger("pyspark_trimq.librdkafka")
 CREATED, NO_LOGIN, EXISTS = 201, 401, 409
 
 
 class GroupOffset(NamedTuple):
-    """How far a group has read a stream, and where the stream ends."""
+    """Committed offset of a group on one stream, and the end of the stream."""
 
     topic: str
     partition: int
@@ -35,7 +36,7 @@ class GroupOffset(NamedTuple):
 def create_kafka_topic(
     bootstrap: str, login: Login | None, encryption: Encryption | None, name: str, partitions: int
 ) -> bool:
-    """As `Administration.create_topic`, through the Kafka port of this or another broker."""
+    """Like `BrokerAdmin.create_topic`, through the Kafka port of this broker or of Apache Kafka."""
     from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
@@ -46,28 +47,28 @@ def create_kafka_topic(
     except KafkaException as error:
         if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
             return False
-        raise PipelineFailure(f"the topic {name!r} could not be made: {error.args[0].str()}") from None
+        raise PipelineFailure(f"the topic {name!r} could not be created: {error.args[0].str()}") from None
     return True
 
 
 class BrokerAdmin:
-    """`encryption`: for an `https` address, or one that does not say how it is to be asked."""
+    """`encryption` applies to `https` addresses and to addresses without a scheme."""
 
     def __init__(self, url: str, login: Login | None = None, encryption: Encryption | None = None) -> None:
         scheme = "http" if encryption is None else "https"
         parts = urlsplit(url if "//" in url else f"{scheme}://{url}")
         if not parts.hostname:
-            raise StartupError(f"{url!r} is no address of an HTTP port: give http://host:8180")
+            raise StartupError(f"{url!r} is not the address of an HTTP port: give http://host:8180")
         self._host, self._port = parts.hostname, parts.port or 8180
         self._encryption = (encryption or Encryption()) if parts.scheme == "https" else None
         self._url = f"{parts.scheme}://{self._host}:{self._port}"
         self._login = login
 
     def create_topic(self, name: str, partitions: int) -> bool:
-        """False: there is one of this name already."""
+        """Returns False if the topic exists already."""
         status, reply = self._request("POST", "/api/topics", {"name": name, "streams": partitions})
         if status not in (CREATED, EXISTS):
-            raise PipelineFailure(f"the topic {name!r} could not be made: {reply.get('message', status)}")
+            raise PipelineFailure(f"the topic {name!r} could not be created: {reply.get('message', status)}")
         return status == CREATED
 
     def groups(self) -> list[str]:
@@ -78,22 +79,22 @@ class BrokerAdmin:
         return [GroupOffset(row["topic"], row["stream"], row["offset"], row["end"] or row["offset"]) for row in rows]
 
     def failures(self) -> Iterator[dict[str, Any]]:
-        """What AMQP's queues gave up, the oldest first, as the broker tells it."""
+        """Yields the entries of the ledger of failed AMQP messages, oldest first, as the HTTP API returns them."""
         at = 0
         while rows := (reply := self._get(f"/api/failures?from={at}&limit=1000"))["failures"]:
             yield from rows
             at = reply["next"]
 
     def redrive(self, failure: int) -> None:
-        """Send it again to the queue that it was in."""
+        """Sends a failed message to its original queue again."""
         status, reply = self._request("POST", f"/api/failures/{failure}/redrive")
         if status >= 300:
-            raise PipelineFailure(f"failure {failure} was not sent again: {reply.get('message', status)}")
+            raise PipelineFailure(f"the failed message {failure} was not sent again: {reply.get('message', status)}")
 
     def _get(self, path: str) -> dict[str, Any]:
         status, reply = self._request("GET", path)
         if status >= 300:
-            raise PipelineFailure(str(reply.get("message", f"the broker answered {path} with {status}")))
+            raise PipelineFailure(str(reply.get("message", f"the broker responded to {path} with status {status}")))
         return reply
 
     def _request(self, method: str, path: str, body: object = None) -> tuple[int, dict[str, Any]]:
@@ -106,7 +107,7 @@ class BrokerAdmin:
         except ssl.SSLCertVerificationError as error:
             raise untrusted_certificate_error(self._url, error) from None
         except (OSError, HTTPException, ValueError) as error:
-            raise PipelineFailure(f"no broker answers at {self._url}: {error}") from None
+            raise PipelineFailure(f"the broker at {self._url} does not answer: {error}") from None
         finally:
             connection.close()
         if status == NO_LOGIN:

@@ -1,4 +1,5 @@
-"""Whose checkpoint a folder is: a signature in it, made by the first run, compared by every later one."""
+"""Checkpoint folders of pipelines. The first run writes its settings into the folder as a signature; every later run
+compares it with its own."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ LOCK = "trimq-pipeline.lock"
 
 
 class Checkpoint:
-    """A folder that belongs to one pipeline with one set of settings. `id` is its name towards lakes and brokers."""
+    """Folder that belongs to one pipeline with one set of settings. `id` identifies it in lakes and at brokers."""
 
     def __init__(self, folder: Path, id: str) -> None:
         self.folder = folder
@@ -29,25 +30,25 @@ class Checkpoint:
 
     @property
     def spark(self) -> str:
-        """Where Spark keeps offsets, commits and state."""
+        """Folder for Spark's offsets, commits and state."""
         return str(self.folder / "spark")
 
 
 @contextmanager
 def open_checkpoint(folder: Path, pipeline: str, signature: Mapping[str, Any]) -> Iterator[Checkpoint]:
-    """The checkpoint in `folder`, new or continued, for as long as nobody else runs on it; in the folder that all runs
-    of a pipeline have in common, the one for these topics. StartupError: it belongs to something else, or another run
-    holds it."""
+    """Creates or continues the checkpoint in `folder` and locks it. In the default folder, which all runs of a pipeline
+    share, uses a subfolder for these topics. Raises StartupError if the checkpoint has another signature, or if another
+    run holds the lock."""
     if folder == DEFAULT_FOLDER / pipeline:
         folder = folder / _folder_name(signature)
-    folder = folder.resolve()  # whoever else looks there may be somewhere else
+    folder = folder.resolve()  # other processes may have another working directory
     folder.mkdir(parents=True, exist_ok=True)
     with hold_lock(folder / LOCK, f"another run uses the checkpoint {folder}"):
         yield Checkpoint(folder, _check_signature(folder, {"pipeline": pipeline, **json.loads(json.dumps(signature))}))
 
 
 def _folder_name(signature: Mapping[str, Any]) -> str:
-    """For people by its topics, and apart from all others by a checksum."""
+    """Returns a name with the topics, for people, and a checksum, to make it unique."""
     parts = [str(signature[name]) for name in ("subscribe", "subscribePattern", "to") if signature.get(name)]
     readable = re.sub(r"[^A-Za-z0-9._-]+", "_", "-".join(parts))[:60].lstrip(".-") or "all"
     return f"{readable}-{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:8]}"
@@ -55,7 +56,8 @@ def _folder_name(signature: Mapping[str, Any]) -> str:
 
 @contextmanager
 def hold_lock(lock: Path, complaint: str) -> Iterator[None]:
-    """Alone, as far as runs on this machine go; the lock ends with the process, however that ends."""
+    """Holds an exclusive lock against other runs on this machine. The operating system releases it when the process
+    ends."""
     with lock.open("a") as held:
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -71,14 +73,14 @@ def _check_signature(folder: Path, wanted: dict[str, Any]) -> str:
         found, id = dict(kept["signature"]), str(kept["id"])
     except FileNotFoundError:
         if any(each.name != LOCK for each in folder.iterdir()):
-            raise StartupError(f"{folder} is not empty, and no pipeline's checkpoint: name another folder") from None
+            raise StartupError(f"{folder} is neither empty nor a checkpoint: name another folder") from None
         id = uuid.uuid4().hex
         write_atomically(path, json.dumps({"id": id, "signature": wanted}, indent=2))
         return id
     except (ValueError, KeyError, TypeError):
-        raise StartupError(f"{path} is damaged: it does not say whose checkpoint this is") from None
+        raise StartupError(f"{path} is damaged: name another folder for the checkpoint") from None
     if found != wanted:
-        raise StartupError(f"the checkpoint {folder} belongs to something else: {_difference(found, wanted)}")
+        raise StartupError(f"the checkpoint {folder} has other settings: {_difference(found, wanted)}")
     return id
 
 
@@ -88,7 +90,7 @@ def _difference(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """After this the file is there as a whole, also after a power cut; before, as it was."""
+    """Replaces the file atomically and durably: after a power cut it has either the old or the new text."""
     beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     with beside.open("w", encoding="utf-8") as file:
         file.write(text)

@@ -1,4 +1,4 @@
-"""How a pipeline says that it was understood but could not be done."""
+"""Turns errors of Spark, Java and the broker into one plain sentence for the user of a pipeline."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from trimq.errors import StartupError
 
 
 class PipelineFailure(Exception):
-    """A pipeline failed. Its text is one clear sentence; the checkpoint is as it was after the last whole batch."""
+    """A pipeline failed while running. The text is one sentence; the checkpoint is at the last complete batch."""
 
 
-# As the operating system, SQLite and Java say it.
+# Texts of the operating system, SQLite and Java.
 _DISK_FULL = re.compile(r"No space left on device|Disk quota exceeded|File too large|database or disk is full")
 
 
-# Java's own, and Arrow's, which has no room beyond the heap.
+# Heap of Java, and Arrow's memory outside the heap.
 _NO_MEMORY = re.compile(
     r"java\.lang\.OutOfMemoryError|Java heap space|GC overhead limit exceeded|arrow\.memory\.OutOfMemoryException"
 )
-# What is left of Spark after a fatal error answers, but does nothing any more.
+# After a fatal error Spark still responds, but executes nothing any more.
 _SPARK_STOPPED = re.compile(
     r'Cannot invoke "[^"]*DAGScheduler|stopped SparkContext|SparkContext (?:was|has been) shut ?down'
 )
 _JVM_GONE = re.compile(r"Answer from Java|does not exist in the JVM")
 _READ_LESS_ADVICE = "read less at a time (--rows-per-batch, --option maxBytesPerTrigger=N)"
 _JAVA_IS_GONE = (
-    "Spark's Java process has ended, as it does when memory runs out: give it more (--conf spark.driver.memory=4g) or "
-    f"{_READ_LESS_ADVICE}, and run it again; what was committed stays, nothing is lost"
+    "Spark's Java process has ended, probably out of memory: give it more (--conf spark.driver.memory=4g) or "
+    f"{_READ_LESS_ADVICE}, and run it again; committed batches stay, nothing is lost"
 )
 
 
 def plain_message(error: BaseException) -> str:
-    """What a person needs of an error that came out of Spark: the innermost cause, in one line."""
+    """Returns the innermost cause of an error from Spark, in one line."""
     text = str(error)
     if (full := _DISK_FULL.search(text)) is not None:
         return (
-            f"there is no room on a disk ({full[0]}): make some where the lake, the checkpoint and Spark's temporary "
-            "files are, and run it again; nothing is lost"
+            f"a disk is full ({full[0]}): free space for the lake, the checkpoint and Spark's temporary files, and run "
+            "it again; nothing is lost"
         )
     if _NO_MEMORY.search(text) is not None:
         return (
@@ -52,7 +52,7 @@ def plain_message(error: BaseException) -> str:
         )
     if _SPARK_STOPPED.search(text) is not None:
         return _JAVA_IS_GONE
-    # A failure inside a Python worker or a Python callback arrives as a traceback within a traceback.
+    # An error in a Python worker or callback is a traceback inside a traceback.
     causes = re.findall(
         r"^(?:[A-Za-z_][\w.]*\.)?(\w*(?:Error|Exception|Failure|Mistake|Lost|Unreachable|Refused)): (.+)$",
         text,
@@ -64,7 +64,7 @@ def plain_message(error: BaseException) -> str:
 
 
 def is_java_gone(error: BaseException) -> bool:
-    """Whether an error says that nobody is there to be asked."""
+    """Returns True if the error means that Spark's Java process has ended."""
     if isinstance(error, Py4JNetworkError | ConnectionError):
         return True
     return isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError) and bool(_JVM_GONE.search(str(error)))
@@ -72,7 +72,7 @@ def is_java_gone(error: BaseException) -> bool:
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Around whatever may fail inside Spark, the source or the sink: it fails with a sentence."""
+    """Converts errors of Spark, the source and the sink: user mistakes to StartupError, the rest to PipelineFailure."""
     try:
         yield
     except PySparkException as error:

@@ -1,4 +1,4 @@
-"""How a run looks in the terminal: a bar that fills towards the ends of the topics, and the rows that passed."""
+"""Progress bar of a run in the terminal: progress towards the end offsets of the topics, rows, and rows per second."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class ProgressBar(Protocol):
 
 class _Silent:
     def update(self, done: int, total: int | None, rows: int, rows_per_second: float) -> None:
-        """Nobody looks."""
+        """Does nothing."""
 
 
 class _Rich:
@@ -29,7 +29,7 @@ class _Rich:
 
 @contextmanager
 def bars(title: str, wanted: bool | None = None) -> Iterator[ProgressBar]:
-    """A bar on stderr; `wanted` None: only on a terminal."""
+    """Yields a bar on stderr, or one that shows nothing. `wanted` None: shown only on a terminal."""
     if not (sys.stderr.isatty() if wanted is None else wanted):
         yield _Silent()
         return
@@ -50,7 +50,7 @@ def bars(title: str, wanted: bool | None = None) -> Iterator[ProgressBar]:
 
 
 def sum_of_offsets(offsets: Any) -> int:
-    """How far offsets are, over all partitions: the sum of every number in {topic: {partition: offset}}."""
+    """Returns the sum of all offsets in {topic: {partition: offset}}, as a measure of progress."""
     if isinstance(offsets, str):
         try:
             offsets = json.loads(offsets)

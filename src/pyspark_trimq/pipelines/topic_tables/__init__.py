@@ -1,0 +1,1 @@
+"""Topics as tables for the pipelines `aggregate` and `join`: recipe files and the queries that run them."""

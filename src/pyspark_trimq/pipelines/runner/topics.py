@@ -1,0 +1,60 @@
+"""Looks up offsets of topics that a pipeline reads, and creates the topics that it writes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextlib import closing
+
+from pyspark_trimq.broker.client import StreamBounds, open_broker_client
+from pyspark_trimq.mistakes import TopicMistake
+from pyspark_trimq.pipelines.runner.broker_admin import create_kafka_topic
+from pyspark_trimq.pipelines.runner.how import How
+from trimq.errors import StartupError
+
+OTHER_LAYOUTS = {"commit-log": "a RocketMQ topic", "queue-log": "an AMQP queue"}
+
+
+def topic_ends(how: How, topic: str, namespace: str = "") -> dict[int, StreamBounds]:
+    """Returns the offsets of each partition. Raises TopicMistake if the topic does not exist."""
+    with closing(open_broker_client(how.bootstrap, namespace, True, False, how.login(), how.encryption())) as client:
+        return client.ends(topic)
+
+
+def source_ends(how: How, topic: str) -> dict[int, StreamBounds]:
+    """Like `topic_ends`, in the namespace of the source options."""
+    return topic_ends(how, topic, how.options.get("namespace", ""))
+
+
+def subscribed_ends(how: How, subscribed: Mapping[str, str]) -> dict[str, dict[int, StreamBounds]]:
+    """Returns the offsets of all subscribed topics, by name or pattern. Raises TopicMistake if one does not exist."""
+    namespace, pattern = how.options.get("namespace", ""), subscribed.get("subscribePattern", "")
+    with closing(open_broker_client(how.bootstrap, namespace, True, False, how.login(), how.encryption())) as client:
+        if pattern:
+            return {topic: client.ends(topic) for topic in client.topics() if re.fullmatch(pattern, topic)}
+        return {topic: client.ends(topic) for topic in subscribed["subscribe"].split(",")}
+
+
+def ensure_topic(how: How, topic: str, partitions: int) -> None:
+    """Creates the topic if it does not exist. Raises StartupError if it exists but is not a Kafka topic."""
+    if is_writable(how, topic):
+        return
+    if how.is_http():
+        how.administration().create_topic(topic, partitions)
+    else:
+        create_kafka_topic(how.bootstrap, how.login(), how.encryption(), topic, partitions)
+
+
+def is_writable(how: How, topic: str) -> bool:
+    """Returns False if the topic does not exist. Raises StartupError if it has another layout: the sink writes to Kafka
+    topics only."""
+    with closing(open_broker_client(how.bootstrap, "", True, False, how.login(), how.encryption())) as client:
+        try:
+            home = client.home(topic)
+        except TopicMistake:
+            return False
+    if home in OTHER_LAYOUTS:
+        raise StartupError(
+            f"{topic!r} is {OTHER_LAYOUTS[home]}, but rows are written to Kafka topics only: name another topic"
+        )
+    return True
