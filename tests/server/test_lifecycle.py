@@ -306,7 +306,7 @@ def test_a_file_in_the_place_of_a_folder_inside_is_a_sentence(tmp_path: Path) ->
 def test_a_newer_format_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "format").write_text('{"version": 99}')
-    assert sentence(tmp_path).startswith("the data folder has format 99, but this version of TriMQ knows formats up to")
+    assert sentence(tmp_path).startswith("the data folder has format 99, but this version of TriMQ supports formats up to")
 
 
 def test_a_new_folder_says_its_format(tmp_path: Path) -> None:
@@ -338,7 +338,7 @@ def test_a_ready_file_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> No
 
 def test_the_folder_of_a_ready_file_is_not_made(tmp_path: Path) -> None:
     place = tmp_path / "nope" / "ready.json"
-    assert "there is no such folder" in sentence(tmp_path, "--ready-file", str(place))
+    assert "no such folder" in sentence(tmp_path, "--ready-file", str(place))
     assert not place.parent.exists()
 
 

@@ -1,0 +1,1 @@
+"""Pure codecs of stored bytes: no IO, no clock, no logging."""

@@ -13,17 +13,18 @@ from trimq.model import Buffer
 
 class Checksum(Protocol):
     def __call__(self, buffer: Buffer, value: int = 0, /) -> int:
-        """The CRC-32C of `buffer`, continued from `value`: that of the bytes before it."""
+        """Returns the CRC-32C of `buffer`, continued from `value`, the checksum of the bytes before it."""
 
 
 def crc32c_of_copy(buffer: Buffer, value: int = 0, /) -> int:
-    """By google_crc32c, which takes nothing but bytes: a view is copied."""
+    """Uses google_crc32c, which accepts only bytes: a view is copied."""
     return int(google_crc32c.extend(value, buffer if type(buffer) is bytes else bytes(buffer)))
 
 
 def _load_in_place() -> Checksum | None:
-    """That of the package crc32c, which reads a view where it is and so saves a copy of every batch; not required,
-    because of its licence. Only its extension: what the package imports besides takes a sixth of the broker's start."""
+    """Loads the extension of the package crc32c, which reads a view in place and so saves a copy of every batch. The
+    package is optional because of its licence. Only the extension is loaded: the package's other imports take a sixth
+    of the broker's start."""
     package = find_spec("crc32c")
     places = None if package is None else package.submodule_search_locations
     found = None if places is None else PathFinder.find_spec("crc32c._crc32c", places)

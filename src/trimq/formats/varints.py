@@ -1,4 +1,4 @@
-"""Zigzag variable-length integers as Kafka's records use them: at most 5 bytes for 32 bits, 10 for 64."""
+"""Zigzag variable-length integers of Kafka's records: at most 5 bytes for 32 bits, 10 for 64. Knows no record."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class BadVarint(ValueError):
 
 
 def finish_varint(data: bytes, position: int, first: int) -> tuple[int, int]:
-    """The raw (still zigzag) 32-bit number whose first byte, with bit 7 set, was read before `position`."""
+    """Returns the raw (still zigzag) 32-bit number whose first byte, with bit 7 set, was read before `position`."""
     byte = data[position]
     if byte < 0x80:
         return first & 0x7F | byte << 7, position + 1
@@ -23,7 +23,7 @@ def finish_varint(data: bytes, position: int, first: int) -> tuple[int, int]:
 
 
 def finish_varlong(data: bytes, position: int, first: int) -> tuple[int, int]:
-    """The same for a 64-bit number."""
+    """Like `finish_varint`, for a 64-bit number."""
     return _finish(data, position, first, _MAX_INT64_SHIFT, INT64_LIMIT)
 
 
@@ -43,7 +43,7 @@ def _finish(data: bytes, position: int, first: int, max_shift: int, limit: int) 
 
 
 def read_varint(data: bytes, position: int) -> tuple[int, int]:
-    """The 32-bit number at `position`, and where it ends. IndexError when the data ends first."""
+    """Returns the 32-bit number at `position`, and its end. Raises IndexError if the data ends first."""
     raw = data[position]
     position += 1
     if raw > 0x7F:
@@ -52,7 +52,7 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def read_varlong(data: bytes, position: int) -> tuple[int, int]:
-    """The 64-bit number at `position`, and where it ends. IndexError when the data ends first."""
+    """Returns the 64-bit number at `position`, and its end. Raises IndexError if the data ends first."""
     raw = data[position]
     position += 1
     if raw > 0x7F:
@@ -75,7 +75,7 @@ _SMALL = tuple(_encode(number) for number in range(4096))
 
 
 def encode_varint(number: int) -> bytes:
-    """`number` as 1 to 5 bytes when it fits 32 bits, up to 10 when it fits 64. Larger ones are a BadVarint."""
+    """Encodes `number` as 1 to 5 bytes if it fits 32 bits, up to 10 if it fits 64. Raises BadVarint for larger ones."""
     if 0 <= number < 4096:
         return _SMALL[number]
     if not -(1 << 63) <= number < 1 << 63:

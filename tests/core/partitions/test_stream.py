@@ -168,5 +168,5 @@ def test_damage_in_a_sealed_segment_is_told_once_with_what_to_do_and_counted(
             stream.read(0, 1000)
     (told,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     name = segment.file.name
-    assert told == f"{name} is damaged at byte 0, which is not served: stop the broker, then {remedy(name)}"
+    assert told == f"{name} is damaged at byte 0; reads of it fail. Stop the broker, then {remedy(name)}"
     assert b"trimq_damaged_places 1.0" in bench.metrics.render()

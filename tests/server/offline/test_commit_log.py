@@ -67,7 +67,7 @@ def test_a_flipped_bit_is_found_with_its_file_and_place(folder: str) -> None:
         finding, *_ = findings(folder)
         assert (finding.file, finding.problem) == (
             f"store/commitlog/{path.name}",
-            "no whole message is here: the body has another checksum",
+            "no complete message at this position: the checksum of the body does not match",
         )
         assert finding.position < at
         assert "copy" in finding.remedy

@@ -197,5 +197,5 @@ def test_two_may_look_at_once_but_no_broker_starts_meanwhile(folder: str) -> Non
     first = data_folder.verify(folder, lambda *_: None)
     glance = ReadOnlyFolderLock(folder)
     assert list(first) == []
-    assert "is in use by a program that looks through it" in refused_to_start(folder)
+    assert "is in use by a tool that is reading it" in refused_to_start(folder)
     glance.release()

@@ -98,8 +98,8 @@ def test_a_flipped_bit_is_found_with_its_file_and_place(folder: Path, text: byte
     (finding,) = findings(folder)
     assert finding.file == str(path.relative_to(folder))
     assert at - 200 < finding.position < at
-    assert finding.problem == "no whole message is here, or it does not match its checksum"
-    assert finding.remedy.startswith("Put it back from a copy")
+    assert finding.problem == "no complete message at this position, or its checksum does not match"
+    assert finding.remedy.startswith("Restore it from a copy")
     assert ("queues/shared" in finding.file) == text.startswith(b"long")
 
 
@@ -109,7 +109,7 @@ def test_a_torn_tail_is_what_the_next_start_cuts(folder: Path) -> None:
     with path.open("ab") as file:
         file.write(b"\x07\x07\x07")
     (finding,) = findings(folder)
-    assert (finding.position, finding.remedy) == (size, "Start the broker: it cuts what was never acknowledged.")
+    assert (finding.position, finding.remedy) == (size, "Start the broker: it cuts bytes that were never acknowledged.")
 
 
 def test_a_full_segment_that_is_shorter_or_gone_is_named(folder: Path) -> None:
@@ -118,9 +118,9 @@ def test_a_full_segment_that_is_shorter_or_gone_is_named(folder: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
     name = str(path.relative_to(folder))
     assert (finding := findings(folder)[0]).file == name
-    assert finding.problem == f"it has {size - 1} bytes, but was sealed with {size}"
+    assert finding.problem == f"has {size - 1} bytes, but was sealed with {size}"
     path.unlink()
-    assert [(each.file, each.problem) for each in findings(folder)] == [(name, "it is missing")]
+    assert [(each.file, each.problem) for each in findings(folder)] == [(name, "the file is missing")]
 
 
 def test_settled_messages_that_cannot_be_read_are_named(folder: Path) -> None:
@@ -128,7 +128,7 @@ def test_settled_messages_that_cannot_be_read_are_named(folder: Path) -> None:
     flip(path, 0)
     (finding,) = findings(folder)
     assert (finding.file, finding.position) == (str(path.relative_to(folder)), 0)
-    assert finding.problem == "no whole record of settled messages is here"
+    assert finding.problem == "no complete ack record at this position"
 
 
 @pytest.mark.parametrize("left", [b"", bytes(8192)], ids=["an empty file", "room"])

@@ -69,7 +69,7 @@ def test_a_log_of_smaller_files_is_not_opened() -> None:
     bench.stop()
     forget_tables(bench)
     bench.settings = replace(bench.settings, file_bytes=8192)
-    with pytest.raises(Damage, match="has 4096 bytes, where the files of this log have 8192"):
+    with pytest.raises(Damage, match="has 4096 bytes, but the files of this log have 8192"):
         bench.open()
     assert len(bench.names("commitlog")) == 2
 

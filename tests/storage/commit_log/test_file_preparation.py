@@ -85,7 +85,7 @@ def test_where_no_file_can_be_made_ahead_the_log_goes_on(refused: str, caplog: p
     with caplog.at_level(logging.WARNING):
         bench.put("t", 0, BODY, BODY)
         bench.put("t", 0, BODY)
-    assert len([record for record in caplog.records if "is made only when it is needed" in record.message]) == 1
+    assert len([record for record in caplog.records if "cannot prepare the next file in advance" in record.message]) == 1
     assert "next" not in bench.memory.names("store")
     seen = watched(bench)
     bench.put("t", 0, BODY, BODY, BODY)
@@ -144,7 +144,7 @@ def test_what_cannot_be_held_in_memory_is_told_and_the_log_goes_on(caplog: pytes
     watched(bench, "lock")
     with caplog.at_level(logging.WARNING):
         bench.put("t", 0, BODY, BODY, BODY, BODY)
-    assert "cannot be held in memory" in caplog.text
+    assert "cannot lock the current file in memory" in caplog.text
     assert len(bench.bodies("t", 0)) == 4
 
 
@@ -152,5 +152,5 @@ def test_at_the_start_that_is_a_mistake() -> None:
     bench = CommitBench()
     watched(bench, "lock")
     locked = MemoryLockedFile(4096, bench.runner.offload)
-    with pytest.raises(StartupError, match=r"rocketmq.commit_lock_memory: x cannot be held .*ulimit -l"):
+    with pytest.raises(StartupError, match=r"rocketmq.commit_lock_memory: cannot lock x .*ulimit -l"):
         locked.begin(bench.files.open("x", create=True))

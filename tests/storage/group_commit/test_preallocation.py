@@ -217,7 +217,7 @@ def test_what_is_torn_within_the_room_is_cut_and_told(caplog: pytest.LogCaptureF
     bench.spoil(FIRST, lambda data: data.__setitem__(end + 300, 7))
     with caplog.at_level(logging.WARNING):
         bench.kill()
-    assert "a torn tail" in caplog.text
+    assert "cutting torn tail" in caplog.text
     assert bench.batches() == kept
 
 

@@ -66,7 +66,7 @@ def test_no_less_than_nothing_is_said_to_be_free(caplog: pytest.LogCaptureFixtur
     bench.guard.spend(6_000)
     with pytest.raises(DiskFull, match="the disk has 0 bytes free"):
         bench.guard.check()
-    assert "writes are refused: 0 bytes are free" in caplog.text
+    assert "disk: refusing writes (0 bytes free)" in caplog.text
 
 
 def test_what_is_spent_counts_at_once() -> None:

@@ -424,7 +424,7 @@ def test_what_is_locked_counts_as_locked_until_it_is_released(tmp_path: Path) ->
     assert locked_kib() == before + 8
     release()
     assert locked_kib() == before
-    with pytest.raises(OSError, match=r"RLIMIT_MEMLOCK is .*65536 are needed"):
+    with pytest.raises(OSError, match=r"RLIMIT_MEMLOCK is .*65536 bytes are needed"):
         file.begin_lock(65536)()  # more than there is of it
     assert locked_kib() == before
     files.close()

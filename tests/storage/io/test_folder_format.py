@@ -41,5 +41,5 @@ def test_a_newer_format_is_refused_with_a_sentence() -> None:
 
 @pytest.mark.parametrize("text", [b"", b"\0" * 12, b"1", b'{"version":0}', b'{"version":"one"}', b"{", b'"\xff"'])
 def test_a_file_that_does_not_say_it_is_refused_with_a_sentence(text: bytes) -> None:
-    with pytest.raises(StartupError, match="does not say which format it has"):
+    with pytest.raises(StartupError, match="is not a valid format file"):
         check_format(written(text))

@@ -29,7 +29,7 @@ def test_a_file_that_another_program_holds_is_refused_and_ours_is_refused_to_oth
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "held\n"
-        with pytest.raises(StartupError, match="store/lock is held by another program"):
+        with pytest.raises(StartupError, match="store/lock is locked by another program"):
             lock.hold("store/lock")
         other.communicate("\n")
     lock.hold("store/lock")

@@ -161,7 +161,7 @@ def test_metadata_that_cannot_be_read_is_written_anew(damaged: bytes | None) -> 
 def test_the_folder_of_another_topic_is_not_served_as_this_one_s() -> None:
     bench = Bench()
     bench.append(bench.make(id=ONE), b"x")
-    with pytest.raises(Damage, match=r"t-0/partition\.metadata names the topic .*01.*02"):
+    with pytest.raises(Damage, match=r"t-0/partition\.metadata names topic .*01.*02"):
         bench.find(id=TWO)
 
 

@@ -593,7 +593,7 @@ def test_the_tail_of_a_log_that_a_marked_one_continues_is_damage_when_it_is_torn
     header = encode_record(HEADER, 1, len(whole))
     replace(files, LOG, whole[:-1])
     replace(files, f"{FOLDER}/numbers.1.log", header + encode_record(SYNCED, len(header), None))
-    with pytest.raises(Damage, match=rf"{LOG} is damaged at byte \d+: what follows is missing, which .*numbers.1.log"):
+    with pytest.raises(Damage, match=rf"{LOG} is damaged at byte \d+: the records before those of .*numbers.1.log"):
         reopened(files)
 
 
@@ -604,7 +604,7 @@ def test_a_cut_is_logged_with_its_size_and_told(caplog: pytest.LogCaptureFixture
     whole = contents(files, LOG)
     replace(files, LOG, whole + b"torn")
     assert open_numbers(files, PassRunner(files)).was_truncated
-    assert f"{LOG}: 4 bytes from byte {len(whole)} on are no whole record" in caplog.text
+    assert f"{LOG}: cutting 4 bytes from byte {len(whole)} on" in caplog.text
 
 
 def test_a_hole_that_a_power_cut_left_in_what_was_not_synced_is_cut() -> None:
@@ -670,7 +670,7 @@ def test_a_missing_log_is_damage() -> None:
     filled(files, one=1)
     filled(files, two=2)
     files.rename(LOG, f"{FOLDER}/numbers.1.log")
-    with pytest.raises(Damage, match=rf"numbers.1.log continues a file that is missing, {LOG} or {SNAPSHOT}"):
+    with pytest.raises(Damage, match=rf"numbers.1.log continues a missing file, {LOG} or {SNAPSHOT}"):
         reopened(files)
 
 
@@ -695,7 +695,7 @@ def test_a_log_under_the_name_of_another_is_damage() -> None:
     other = MemoryFiles()
     filled(other, three=3)
     replace(files, f"{FOLDER}/numbers.1.log", contents(other, LOG))
-    with pytest.raises(Damage, match="it is not the log that its name says"):
+    with pytest.raises(Damage, match="header and file name do not match"):
         reopened(files)
 
 
@@ -703,7 +703,7 @@ def test_a_log_that_went_on_after_the_next_began_is_damage() -> None:
     files = MemoryFiles()
     filled(files, one=1)
     replace(files, f"{FOLDER}/numbers.1.log", encode_record(HEADER, 1, 1))
-    with pytest.raises(Damage, match="the log before it went on after this one began"):
+    with pytest.raises(Damage, match="the previous log has records appended after this one was begun"):
         reopened(files)
 
 
@@ -719,7 +719,7 @@ def test_a_record_of_no_known_kind_is_damage() -> None:
     files = MemoryFiles()
     filled(files, one=1)
     replace(files, LOG, contents(files, LOG) + encode_record(9, "one", 1))
-    with pytest.raises(Damage, match="a record is out of place"):
+    with pytest.raises(Damage, match="unexpected kind of record"):
         reopened(files)
 
 

@@ -1,0 +1,1 @@
+"""Codec of stored AMQP contents: properties, field tables, body."""

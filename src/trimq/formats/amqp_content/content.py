@@ -1,15 +1,15 @@
-"""The stored form of one AMQP content: where it was published, its properties as they were sent, its body. Knows bytes;
-which queue it is in and who has had it is kept elsewhere.
+"""Stored form of one AMQP content: exchange and routing key, properties as sent, body. Knows bytes; the queue and the
+consumers of the message are kept elsewhere.
 
 | crc u32 | length u32 | version u8 | flags u8 | exchange u8 | key u8 | header u32 |
 | offset u64 | published i64 | expires i64 |
 | exchange | key | header: property flags and list, raw | body |
 
-`length` counts what follows it; exchange, key and header in the head are lengths; times are milliseconds, -1 is never.
-The checksum covers the contents first and then the head behind `length`, so that of a content which goes to many queues
-it is computed once.
+`length` counts the bytes after it; exchange, key and header in the head are lengths; times are milliseconds, -1 is
+never. The checksum covers the contents first and then the head after `length`, so that it is computed once for a
+content that is stored in many queues.
 
-Where a body is kept once for several queues, a reference stands in its place: | blob u64 | bytes u64 |.
+A body shared by several queues is replaced by a reference: | blob u64 | bytes u64 |.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from trimq.model import Buffer, Headers, Record
 VERSION = 1
 NEVER = -1
 
-TRANSIENT = 1  # gone after a restart
-REDELIVERED = 2  # it was delivered before, from another queue
-SHARED = 4  # a reference stands in place of the body
-FOOTER = 128  # the end of a sealed segment, no content
+TRANSIENT = 1  # dropped at a restart
+REDELIVERED = 2  # delivered before, from another queue
+SHARED = 4  # the body is a reference
+FOOTER = 128  # end of a sealed segment, not a content
 
 NO_BLOB = -1
 
@@ -46,14 +46,14 @@ REFERENCE_BYTES = _REFERENCE.size
 
 _NO_BODY = SHARED | FOOTER
 
-# Longer bodies are not copied to stand beside their names.
+# Longer bodies are not copied into one buffer with their names.
 _JOIN_BELOW = 4096
 
-_new_tuple = tuple.__new__  # half the time of a NamedTuple's own constructor
+_new_tuple = tuple.__new__  # takes half the time of the NamedTuple's constructor
 
 
 class Content(NamedTuple):
-    """Names are raw UTF-8; `header` is the property flags and list as the wire has them."""
+    """AMQP content. Names are raw UTF-8; `header` is the property flags and list in wire format."""
 
     exchange: bytes
     key: bytes
@@ -63,7 +63,7 @@ class Content(NamedTuple):
 
 
 class EncodedContent(NamedTuple):
-    """A content ready to be appended to any number of logs. `blob`: where its body is, if not in `parts`."""
+    """A content encoded for any number of logs. `blob`: location of its body, if not in `parts`."""
 
     content: Content
     parts: tuple[bytes, ...]
@@ -73,7 +73,7 @@ class EncodedContent(NamedTuple):
 
 
 class StoredContent(NamedTuple):
-    """A content in its place. `expires_ms` NEVER: it does not."""
+    """A stored content with its offset. `expires_ms` is NEVER if it does not expire."""
 
     offset: int
     flags: int
@@ -86,8 +86,8 @@ class StoredContent(NamedTuple):
 
 
 class RecordHead(NamedTuple):
-    """What scanning needs to know of a record without its contents. `end` is where the next one begins; `blob` is where
-    its body is, if not there."""
+    """Fields of a record that a scan needs without its contents. `end` is the beginning of the next record; `blob` is
+    the location of a shared body."""
 
     offset: int
     flags: int
@@ -99,7 +99,7 @@ class RecordHead(NamedTuple):
 
 
 def encode_content(content: Content) -> EncodedContent:
-    """Compute once what every queue stores alike."""
+    """Encodes the parts that are the same in every queue."""
     exchange, key, header, body, _ = content
     names = exchange + key + header
     if len(body) < _JOIN_BELOW:
@@ -109,14 +109,14 @@ def encode_content(content: Content) -> EncodedContent:
 
 
 def encode_reference(content: Content, blob: int) -> EncodedContent:
-    """As `encode_content`, for a content whose body is kept in a blob."""
+    """Like `encode_content`, for a content whose body is stored in a blob."""
     exchange, key, header, body, _ = content
     joined = exchange + key + header + _REFERENCE.pack(blob, len(body))
     return EncodedContent(content, (joined,), len(joined), crc32c(joined), blob)
 
 
 def encode_head(sealed: EncodedContent, offset: int, expires_ms: int, flags: int) -> bytes:
-    """What stands before the parts of `sealed` in one log."""
+    """Returns the head to store before the parts of `sealed` in one log."""
     content, _, size, crc, _ = sealed
     rest = _REST.pack(
         VERSION,
@@ -132,11 +132,11 @@ def encode_head(sealed: EncodedContent, offset: int, expires_ms: int, flags: int
 
 
 def encode_all(contents: Sequence[Content], offset: int, expires_ms: int, flags: int) -> list[bytes]:
-    """The whole records of contents that are stored one after the other, the first of them with this offset."""
+    """Returns the whole records of contents stored one after the other, the first with this offset."""
     records: list[bytes] = []
     known: tuple[bytes, ...] = ()
     for exchange, key, header, body, published_ms in contents:
-        if (exchange, key, header) != known:  # which all have in common, as a rule
+        if (exchange, key, header) != known:  # usually the same for all
             known = (exchange, key, header)
             names = exchange + key + header
             names_crc, names_size = crc32c(names), _REST.size + len(names)
@@ -149,12 +149,13 @@ def encode_all(contents: Sequence[Content], offset: int, expires_ms: int, flags:
 
 
 def encode(sealed: EncodedContent, offset: int, expires_ms: int = NEVER, flags: int = 0) -> bytes:
-    """The whole record."""
+    """Returns the whole record."""
     return b"".join((encode_head(sealed, offset, expires_ms, flags), *sealed.parts))
 
 
 def read_head(data: Buffer, position: int) -> RecordHead | None:
-    """The head of the record at `position`. None: there is no whole record. The checksum is not looked at."""
+    """Returns the head of the record at `position`, or None if there is no whole record. Does not check the
+    checksum."""
     start = position + _PREFIX.size
     if position + HEAD_BYTES > len(data):
         return None
@@ -173,14 +174,14 @@ def read_head(data: Buffer, position: int) -> RecordHead | None:
 
 
 def record_bytes(data: Buffer, position: int) -> int:
-    """How long the record says that it is, of which only the prefix need be there; 0: not even that is."""
+    """Returns the size that the record claims, for which only the prefix must be present; 0 if it is not."""
     if position + _PREFIX.size > len(data):
         return 0
     return _PREFIX.size + int(_PREFIX.unpack_from(data, position)[1])
 
 
 def is_whole(data: Buffer, position: int, head: RecordHead) -> bool:
-    """Whether the checksum of the record at `position`, whose head this is, holds."""
+    """Returns whether the checksum of the record at `position`, which has this head, matches."""
     view = memoryview(data)
     contents = position + HEAD_BYTES
     crc = crc32c(view[contents : head.end])
@@ -189,14 +190,14 @@ def is_whole(data: Buffer, position: int, head: RecordHead) -> bool:
 
 
 def check_record(data: Buffer, position: int) -> RecordHead | None:
-    """The head of the record at `position`. None: there is no whole one, or its bytes are damaged."""
+    """Returns the head of the record at `position`, or None if there is no whole record or it is damaged."""
     head = read_head(data, position)
     return head if head is not None and is_whole(data, position, head) else None
 
 
 def read_stored(data: Buffer, position: int) -> tuple[StoredContent, int] | None:
-    """The content at `position`, and where the next one begins. None: there is no whole one. Copies what it needs. The
-    body of one that is SHARED is its reference."""
+    """Returns the content at `position`, and the beginning of the next record; None if there is no whole one. Copies
+    the bytes. The body of a SHARED content is its reference."""
     head = check_record(data, position)
     if head is None:
         return None
@@ -215,21 +216,22 @@ def read_stored(data: Buffer, position: int) -> tuple[StoredContent, int] | None
 
 
 def iterate_heads(data: Buffer, position: int = 0) -> Iterator[tuple[int, RecordHead]]:
-    """Positions and heads of the whole records from `position` on; ends at the first bytes that are none."""
+    """Yields positions and heads of the whole records from `position` on; ends at the first bytes that are not a
+    record."""
     while (head := check_record(data, position)) is not None:
         yield position, head
         position = head.end
 
 
 def blob_of(stored: StoredContent) -> int:
-    """Where the body of a content is that was read as SHARED. InvalidRecords: there is no reference."""
+    """Returns the blob with the body of a SHARED content. Raises InvalidRecords if there is no reference."""
     if len(stored.content.body) != REFERENCE_BYTES:
         raise InvalidRecords("a reference to a shared body is damaged")
     blob: int = _REFERENCE.unpack(stored.content.body)[0]
     return blob
 
 
-# -- footers: the last record of a sealed segment, and before it the references of its messages, if they have any
+# -- footers: the last record of a sealed segment, preceded by the references of its messages, if any
 
 _FOOTER = Struct(">IIIqqQqqq")
 FOOTER_BYTES = HEAD_BYTES + _FOOTER.size
@@ -237,7 +239,8 @@ _ENTRY = Struct(">IQ")
 
 
 class Footer(NamedTuple):
-    """What a restart need not count. Times NEVER: no record has one. `shared`: how many bodies are blobs."""
+    """Summary of a segment, which saves a restart the scan. Times are NEVER if no record has one. `shared`: the number
+    of bodies in blobs."""
 
     records: int
     transient: int
@@ -256,7 +259,7 @@ def encode_footer(footer: Footer) -> bytes:
 
 
 def read_footer(data: Buffer) -> Footer | None:
-    """`data` is the last FOOTER_BYTES of a segment. None: it has no footer."""
+    """Returns the footer from the last FOOTER_BYTES of a segment, or None if it has none."""
     found = read_stored(data, 0)
     if found is None or found[1] != len(data) or found[0].flags != FOOTER:
         return None
@@ -265,18 +268,18 @@ def read_footer(data: Buffer) -> Footer | None:
 
 
 def encode_references(references: Iterable[tuple[int, int]], offset: int) -> bytes:
-    """Pairs of a message, by its number in the segment, and its blob."""
+    """Encodes pairs of a message number in the segment and its blob."""
     body = b"".join(_ENTRY.pack(message, blob) for message, blob in references)
     return encode(encode_content(Content(b"", b"", b"", body, NEVER)), offset, NEVER, FOOTER | SHARED)
 
 
 def references_bytes(shared: int) -> int:
-    """How long the record of so many references is."""
+    """Returns the size of the record for that many references."""
     return HEAD_BYTES + shared * _ENTRY.size if shared else 0
 
 
 def read_references(data: Buffer) -> list[tuple[int, int]] | None:
-    """None: these bytes are not the record of references that was written."""
+    """Returns the references, or None if these bytes are not a valid record of references."""
     found = read_stored(data, 0)
     if found is None or found[1] != len(data) or found[0].flags != FOOTER | SHARED:
         return None
@@ -284,26 +287,26 @@ def read_references(data: Buffer) -> list[tuple[int, int]] | None:
     return list(_ENTRY.iter_unpack(body)) if len(body) % _ENTRY.size == 0 else None
 
 
-# -- in no protocol's words
+# -- conversion to and from the protocol-neutral record
 
 _EXCHANGE, _KEY, _HEADER = "amqp.exchange", "amqp.routing-key", "amqp.properties"
 
 
 def to_record(content: Content, offset: int = -1) -> Record:
-    """Nothing is lost: what only this protocol has a field for is in the extras."""
+    """Converts without loss: fields that only AMQP has are in the extras."""
     extras: dict[str, str | int | bytes] = {
         _EXCHANGE: content.exchange,
         _KEY: content.key,
         _HEADER: content.header,
     }
     headers: Headers = ()
-    with suppress(BadField):  # they stand in the extras, as they came
+    with suppress(BadField):  # unreadable headers are still in the extras
         headers = tuple((name, _to_bytes(value)) for name, value in read_headers(content.header).items())
     return Record(content.body, None, headers, content.published_ms, offset, extras)
 
 
 def from_record(record: Record) -> Content:
-    """The same content, of a record that was one; of another, its body and headers."""
+    """Restores the content that `to_record` converted; otherwise builds one from body and headers."""
     header = record.extras.get(_HEADER)
     exchange, key = record.extras.get(_EXCHANGE, b""), record.extras.get(_KEY, b"")
     if header is None:
@@ -313,11 +316,11 @@ def from_record(record: Record) -> Content:
         except BadField as error:
             raise InvalidRecords(str(error)) from error
     if not isinstance(header, bytes) or not isinstance(exchange, bytes) or not isinstance(key, bytes):
-        raise InvalidRecords("the extras of this record are not those of a content")
+        raise InvalidRecords("the extras of this record do not describe an AMQP content")
     return Content(exchange, key, header, record.body or b"", record.timestamp_ms)
 
 
 def _to_bytes(value: Value) -> bytes | None:
     if value is None or isinstance(value, bytes):
-        return None if value is None else bytes(value)  # a subclass is known to this protocol alone
+        return None if value is None else bytes(value)  # its subclasses are specific to AMQP
     return str(value).encode("utf-8")

@@ -1,5 +1,5 @@
-"""AMQP's field tables: values of named types, read so that writing them gives the same bytes. Knows no method and no
-property; never trusts a length before it has seen that the bytes are there."""
+"""AMQP field tables: values of named types, decoded so that encoding gives the same bytes. Knows no method and no
+property; never trusts a length before checking that the bytes are present."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from trimq.model import Buffer
 
-# Tables in tables: RabbitMQ has no limit, but its frames have. Ours keeps the reader's recursion bounded.
+# Limit of nested tables, to bound the reader's recursion. RabbitMQ is limited by its frame size only.
 MAX_DEPTH = 64
 MAX_NAME_BYTES = 255
 
@@ -20,11 +20,11 @@ _pack_u32 = Struct(">I").pack
 
 
 class BadField(Exception):
-    """The bytes are no field table, or a value has no form in one."""
+    """The bytes are not a field table, or a value cannot be encoded in one."""
 
 
 class Byte(int):
-    """A signed number of 8 bits. A plain int is one of 64, type `l`."""
+    """Signed 8-bit number. A plain int is 64-bit, type `l`."""
 
 
 class UnsignedByte(int): ...
@@ -37,14 +37,14 @@ class UnsignedShort(int): ...
 
 
 class Integer(int):
-    """A signed number of 32 bits."""
+    """Signed 32-bit number."""
 
 
 class UnsignedInteger(int): ...
 
 
 class LongLong(int):
-    """A signed number of 64 bits that was written with the type `L`."""
+    """Signed 64-bit number encoded with the type `L`."""
 
 
 class Timestamp(int):
@@ -52,15 +52,15 @@ class Timestamp(int):
 
 
 class Single(float):
-    """A number of 32 bits. A plain float is one of 64."""
+    """32-bit float. A plain float is 64-bit."""
 
 
 class Octets(bytes):
-    """A long string, type `S`, that is not UTF-8. Plain bytes are a byte array, type `x`."""
+    """Long string, type `S`, that is not UTF-8. Plain bytes are a byte array, type `x`."""
 
 
 class RawValue(bytes):
-    """A value as it stands, its type before it: one that lies too deep to be read, and is written as it came."""
+    """An encoded value with its type byte, kept because it is nested too deeply to be decoded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,30 +98,30 @@ _TRUE, _FALSE = b"t\x01", b"t\x00"
 
 
 def read_table(data: Buffer, position: int, end: int, depth: int = 0) -> tuple[FieldTable, int]:
-    """The table whose 32-bit length is at `position`, and the position after it."""
+    """Returns the table whose 32-bit length is at `position`, and the position after it."""
     start, finish = _read_extent(data, position, end)
     return read_entries(data, start, finish, depth), finish
 
 
 def read_entries(data: Buffer, position: int, end: int, depth: int = 0) -> FieldTable:
-    """The entries of a table, which fill the bytes up to `end`."""
+    """Returns the entries of a table, which fill the bytes up to `end`."""
     if depth > MAX_DEPTH:
-        raise BadField(f"tables lie in each other more than {MAX_DEPTH} deep")
+        raise BadField(f"tables are nested more than {MAX_DEPTH} deep")
     table: FieldTable = {}
     while position < end:
         start = position + 1
         position = start + data[position]
         if position > end:
-            raise BadField("a name ends behind its table")
+            raise BadField("a name extends beyond its table")
         name = _decode(bytes(data[start:position]))
         table[name], position = read_value(data, position, end, depth)
     return table
 
 
 def read_value(data: Buffer, position: int, end: int, depth: int = 0) -> tuple[Value, int]:
-    """The value whose type is at `position`, and the position after it."""
+    """Returns the value whose type is at `position`, and the position after it."""
     if position >= end:
-        raise BadField("a value ends behind its table")
+        raise BadField("a value extends beyond its table")
     type = data[position]
     position += 1
     if type in _NUMBERS:
@@ -145,12 +145,12 @@ def read_value(data: Buffer, position: int, end: int, depth: int = 0) -> tuple[V
         return _read_array(data, start, finish, depth + 1), finish
     if type == 0x78:  # x
         return bytes(data[start:finish]), finish
-    raise BadField(f"there is no field type {type:#04x}")
+    raise BadField(f"unknown field type {type:#04x}")
 
 
 def read_entries_leniently(data: Buffer, position: int, end: int) -> FieldTable:
-    """As `read_entries`, of whatever a producer may send: a value that cannot be read is Unread, and a name that is not
-    UTF-8 holds its bytes as surrogates. BadField: nobody could tell where a value ends."""
+    """Like `read_entries`, for any input of a producer: an undecodable value becomes a RawValue, and a name that is not
+    UTF-8 keeps its bytes as surrogates. Raises BadField if the end of a value is unknown."""
     table: FieldTable = {}
     while position < end:
         start = position + 1
@@ -166,7 +166,7 @@ def read_entries_leniently(data: Buffer, position: int, end: int) -> FieldTable:
 
 
 def _end_of(data: Buffer, position: int, end: int) -> int:
-    """Where the value ends whose type is at `position`."""
+    """Returns the end of the value whose type is at `position`."""
     type, start = data[_require(position, 1, end) - 1], position + 1
     if type in _NUMBERS:
         return _require(start, _NUMBERS[type][0].size, end)
@@ -174,7 +174,7 @@ def _end_of(data: Buffer, position: int, end: int) -> int:
         return _require(start, _OTHER_SIZES[type], end)
     if type in _LONG:
         return _read_extent(data, start, end)[1]
-    raise BadField(f"there is no field type {type:#04x}")
+    raise BadField(f"unknown field type {type:#04x}")
 
 
 def read_long_string(raw: bytes) -> str | Octets:
@@ -186,7 +186,7 @@ def read_long_string(raw: bytes) -> str | Octets:
 
 def _read_array(data: Buffer, position: int, end: int, depth: int) -> list[Value]:
     if depth > MAX_DEPTH:
-        raise BadField(f"arrays lie in each other more than {MAX_DEPTH} deep")
+        raise BadField(f"arrays are nested more than {MAX_DEPTH} deep")
     values: list[Value] = []
     while position < end:
         value, position = read_value(data, position, end, depth)
@@ -203,7 +203,7 @@ def _read_extent(data: Buffer, position: int, end: int) -> tuple[int, int]:
 def _require(position: int, size: int, end: int) -> int:
     finish = position + size
     if finish > end:
-        raise BadField("a value ends behind its table")
+        raise BadField("a value extends beyond its table")
     return finish
 
 
@@ -218,13 +218,13 @@ def _decode(raw: bytes) -> str:
 
 
 def write_table(table: Mapping[str, Value]) -> bytes:
-    """A table with its length before it. BadField: a name or a value has no form."""
+    """Encodes a table with its length. Raises BadField if a name or a value cannot be encoded."""
     entries = b"".join([_write_name(name) + write_value(value) for name, value in table.items()])
     return _pack_u32(len(entries)) + entries
 
 
 def write_value(value: Value) -> bytes:
-    """A value with its type before it."""
+    """Encodes a value with its type byte."""
     if value is True:
         return _TRUE
     if value is False:
@@ -251,7 +251,7 @@ def _write_number(value: int | float | Decimal) -> bytes:
         type, form = _TYPES[value.__class__]
         return type + form.pack(value)
     except (ArithmeticError, ValueError, KeyError, PackError) as error:
-        raise BadField(f"{value!r} has no form in a field table: {error}") from None
+        raise BadField(f"{value!r} cannot be encoded in a field table: {error}") from None
 
 
 def _write_octets(type: bytes, octets: bytes) -> bytes:
@@ -261,5 +261,5 @@ def _write_octets(type: bytes, octets: bytes) -> bytes:
 def _write_name(name: str) -> bytes:
     encoded = name.encode("utf-8", "surrogateescape")
     if len(encoded) > MAX_NAME_BYTES:
-        raise BadField(f"a name of {len(encoded)} bytes, where {MAX_NAME_BYTES} are allowed")
+        raise BadField(f"a name of {len(encoded)} bytes, but at most {MAX_NAME_BYTES} are allowed")
     return bytes((len(encoded),)) + encoded

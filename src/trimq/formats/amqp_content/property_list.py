@@ -1,5 +1,5 @@
-"""The properties of an AMQP content, kept as the bytes that its producer sent: 16-bit flags and a list. Finds one
-property without reading the others, and changes one without touching their bytes."""
+"""Properties of an AMQP content, kept as the bytes that its producer sent: 16-bit flags and a list. Finds one property
+without decoding the others, and changes one without touching their bytes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PROPERTIES: dict[str, str] = {
 FLAGS = {name: 1 << (15 - index) for index, name in enumerate(PROPERTIES)}
 _ORDER = [(FLAGS[name], name, kind) for name, kind in PROPERTIES.items()]
 
-# The lowest bit says that more flags follow; no property of this class has one. Bit 1 is no property's.
+# The lowest bit announces more flags, which this class does not have. No property uses bit 1.
 UNUSED_FLAGS = 0b11
 
 PERSISTENT = 2
@@ -51,23 +51,23 @@ EMPTY = b"\0\0"  # no flag, no property
 
 
 def flags_of(header: Buffer) -> int:
-    """`header`, here and below: the flags and the list, as they come from the wire."""
+    """Returns the flags. `header`, here and below: the flags and the list in wire format."""
     flags: int = _U16.unpack_from(header)[0]
     return flags
 
 
 def check_properties(header: Buffer) -> None:
-    """BadField: the list is not what its flags say. Tables are not looked into."""
+    """Raises BadField if the list does not match its flags. Does not check inside tables."""
     if len(header) < 2:
-        raise BadField("there are no property flags")
+        raise BadField("the property flags are missing")
     if flags_of(header) & UNUSED_FLAGS:
-        raise BadField("a property flag that no property has")
+        raise BadField("an unknown property flag is set")
     if _extents(header)[1] != len(header):
         raise BadField("the properties are longer than their flags say")
 
 
 def read_property(header: Buffer, name: str) -> Value:
-    """One property, or None. Reads no further than needed."""
+    """Returns one property, or None. Decodes no more than needed."""
     flag = FLAGS[name]
     if not flags_of(header) & flag:
         return None
@@ -76,12 +76,12 @@ def read_property(header: Buffer, name: str) -> Value:
 
 
 def read_properties(header: Buffer) -> dict[str, Value]:
-    """All that are there."""
+    """Returns all properties present."""
     return {name: _read(header, *extent, PROPERTIES[name]) for name, extent in _extents(header)[0].items()}
 
 
 def read_headers(header: Buffer) -> FieldTable:
-    """The table of the application's own headers; empty if there is none."""
+    """Returns the table of application headers; empty if there is none."""
     flag = FLAGS["headers"]
     if not flags_of(header) & flag:
         return {}
@@ -90,7 +90,7 @@ def read_headers(header: Buffer) -> FieldTable:
 
 
 def read_headers_leniently(header: Buffer) -> FieldTable:
-    """As `read_headers`, where what cannot be read has to be kept all the same: see `read_entries_leniently`."""
+    """Like `read_headers`, but keeps undecodable values: see `read_entries_leniently`."""
     flag = FLAGS["headers"]
     if not flags_of(header) & flag:
         return {}
@@ -103,7 +103,7 @@ def is_persistent(header: Buffer) -> bool:
 
 
 def replace(header: Buffer, **changes: Value) -> bytes:
-    """The same properties, byte for byte, but for those that are named: another value, or None to leave it out."""
+    """Returns the same properties, byte for byte, except for the named ones: a new value, or None to remove it."""
     extents, _ = _extents(header)
     flags = 0
     pieces = [b""]
@@ -127,7 +127,7 @@ def write_properties(**properties: Value) -> bytes:
 
 
 def _extents(header: Buffer, until: int = 0) -> tuple[dict[str, tuple[int, int]], int]:
-    """Where each property's bytes begin and end, up to the one whose flag is `until`, and where the last one ends."""
+    """Returns begin and end of each property, up to the one with the flag `until`, and the end of the last one."""
     flags = flags_of(header)
     size = len(header)
     position = 2
@@ -145,7 +145,7 @@ def _extents(header: Buffer, until: int = 0) -> tuple[dict[str, tuple[int, int]]
         else:
             position += 4 + _U32.unpack_from(header, position)[0] if position + 4 <= size else 4
         if position > size:
-            raise BadField(f"the properties end within {name}")
+            raise BadField(f"the properties are truncated within {name}")
         found[name] = start, position
         if flag == until:
             break
@@ -170,7 +170,7 @@ def _write(value: Value, kind: str) -> bytes:
     if kind is SHORT_STRING and isinstance(value, str):
         encoded = value.encode("utf-8")
         if len(encoded) > 255:
-            raise BadField(f"a property of {len(encoded)} bytes, where 255 are allowed")
+            raise BadField(f"a property of {len(encoded)} bytes, but at most 255 are allowed")
         return bytes((len(encoded),)) + encoded
     if kind is OCTET and isinstance(value, int):
         return bytes((value,))
@@ -178,4 +178,4 @@ def _write(value: Value, kind: str) -> bytes:
         return _U64.pack(value)
     if kind is TABLE and isinstance(value, dict):
         return write_table(value)
-    raise BadField(f"{value!r} is no {kind}")
+    raise BadField(f"{value!r} is not of type {kind}")

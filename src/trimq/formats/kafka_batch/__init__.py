@@ -1,0 +1,1 @@
+"""Codec of Kafka's record batches: header, records, compression, transaction markers."""

@@ -1,4 +1,5 @@
-"""New batches from records or from other batches: built, recompressed, or thinned out by compaction."""
+"""Builds batches from records or from other batches: new ones, recompressed ones, and ones reduced by compaction. Knows
+no log."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ def encode_record(
     value: bytes | None,
     headers: Sequence[tuple[bytes, bytes | None]] = (),
 ) -> bytes:
-    """One record as it stands in an uncompressed batch."""
+    """Returns one record as in an uncompressed batch."""
     parts = [b"\x00", encode_varint(timestamp_delta_ms), encode_varint(offset_delta)]
     parts += (_NULL,) if key is None else (encode_varint(len(key)), key)
     parts += (_NULL,) if value is None else (encode_varint(len(value)), value)
@@ -68,9 +69,10 @@ def from_records(
     leader_epoch: int = NO_LEADER_EPOCH,
     append_time_ms: int | None = None,
 ) -> bytearray:
-    """One batch of these messages, numbered from `base_offset`; `append_time_ms` overrides their times for readers.
+    """Builds one batch of these messages, numbered from `base_offset`; `append_time_ms` overrides their times for
+    readers.
 
-    A message's extras have no field here: whoever translates must have moved them into headers.
+    A batch has no field for a message's extras: the caller must have moved them into headers.
     """
     if not records:
         raise ValueError("a batch needs at least one record")
@@ -113,7 +115,7 @@ def recompress(
     max_expanded_bytes: int = MAX_EXPANDED_BYTES,
     level: int | None = None,
 ) -> bytearray:
-    """The same batch with its records under another codec."""
+    """Returns the same batch with its records compressed by another codec."""
     header, data = expand(buffer, position, max_expanded_bytes)
     return build_batch(
         header._replace(attributes=header.attributes & ~CODEC_BITS | codec), compress(codec, data, level)
@@ -127,11 +129,11 @@ def retain(
     position: int = 0,
     max_expanded_bytes: int = MAX_EXPANDED_BYTES,
 ) -> bytes | None:
-    """The batch with only the records that `keep` wants, or None when it wants none.
+    """Returns the batch with only the records that `keep` selects, or None if there are none.
 
-    Offsets, sequence, producer and codec stay, and so does the last offset, which carries the last sequence. The
-    horizon is set once, when a tombstone is kept or the batch is a control batch: pass one for a control batch only
-    when its transaction has no records left. A batch that needs no change is returned as it is.
+    Keeps offsets, sequence, producer and codec, and the last offset, which carries the last sequence. Sets the delete
+    horizon once, when a tombstone is kept or the batch is a control batch: pass one for a control batch only when its
+    transaction has no records left. Returns a batch that needs no change as it is.
     """
     header = read_header(buffer, position)
     total = 0
@@ -150,7 +152,7 @@ def retain(
 
 
 def _thin_out(header: BatchHeader, kept: list[BatchRecord], horizon_ms: int | None) -> bytearray:
-    # With a horizon the base timestamp holds it, and the records' deltas count from it.
+    # A delete horizon is stored in the base timestamp, and the records' deltas count from it.
     base_ms = kept[0].timestamp_ms if horizon_ms is None else horizon_ms
     payload = b"".join(
         encode_record(
@@ -165,12 +167,12 @@ def _thin_out(header: BatchHeader, kept: list[BatchRecord], horizon_ms: int | No
     header = header._replace(
         attributes=header.attributes if horizon_ms is None else header.attributes | DELETE_HORIZON_BIT,
         base_timestamp_ms=base_ms,
-        max_timestamp_ms=max(NO_TIMESTAMP, *(record.timestamp_ms for record in kept)),  # with append time, that
+        max_timestamp_ms=max(NO_TIMESTAMP, *(record.timestamp_ms for record in kept)),  # or the append time
         record_count=len(kept),
     )
     return build_batch(header, compress(header.codec, payload))
 
 
 def _wrap(delta: int) -> int:
-    """Differences of 64-bit times wrap, as readers do when they add them up again."""
+    """Wraps a difference of 64-bit times, as readers do when they add it up again."""
     return (delta - _INT64_MIN) % (1 << 64) + _INT64_MIN

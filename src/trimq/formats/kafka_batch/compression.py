@@ -1,4 +1,4 @@
-"""The codecs of record batches. Expands never beyond the limit that it is given; knows nothing of batches."""
+"""Codecs of record batches. Never expands beyond the given limit; knows nothing of batches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trimq.model import Buffer
 
 
 class Codec(IntEnum):
-    """The number that a batch's attributes carry in bits 0 to 2."""
+    """Number in bits 0 to 2 of a batch's attributes."""
 
     NONE = 0
     GZIP = 1
@@ -26,7 +26,7 @@ class BadCompression(ValueError):
 
 
 class UnknownCodec(BadCompression):
-    """The number belongs to no codec."""
+    """No codec has this number."""
 
 
 class ExpandsTooFar(BadCompression):
@@ -36,22 +36,22 @@ class ExpandsTooFar(BadCompression):
 _GZIP_LEVEL = 6
 _ZSTD_LEVEL = 3
 
-# The framing of the Java snappy library: magic, version 1, oldest compatible version 1, then length-prefixed blocks.
+# Framing of the Java snappy library: magic, version 1, oldest compatible version 1, then length-prefixed blocks.
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES = 32 * 1024
 _BLOCK_LENGTH = struct.Struct(">i")
 
-# Snappy's densest element, 3 bytes, stands for 64: whoever declares more than that lies.
+# Snappy's densest element, 3 bytes, stands for 64: a larger declared size is false.
 _SNAPPY_MAX_RATIO = 22
 
-# An LZ4 frame: magic, then flags: version in bits 6 and 7, independent blocks in 5, a dictionary in 0, nothing in 1.
+# LZ4 frame: magic, then flags: version in bits 6 and 7, independent blocks in 5, a dictionary in 0, 1 reserved.
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_READ_FLAGS = 0b1110_0011
 _LZ4_KNOWN_FLAGS = 0b0110_0000
 
 _FIRST_GUESS_BYTES = 64 * 1024
-# What the expander says when its output is full; a test fails when a release of it says otherwise.
+# Error text of the expander for a full output; a test fails if a release changes it.
 _OUTPUT_IS_FULL = "failed to write whole buffer"
 
 _Expander = Callable[[Buffer, bytearray], int]
@@ -63,7 +63,8 @@ _EXPANDERS: dict[int, _Expander] = {
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
-    """`data` in the form that every Kafka client can read. Snappy has no levels; None leaves it to the codec."""
+    """Compresses `data` in a form that every Kafka client can read. Snappy has no levels; None uses the codec's
+    default."""
     if codec == Codec.NONE:
         return bytes(data)
     if codec == Codec.GZIP:
@@ -74,13 +75,13 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
         return _compress_lz4(data, level)
     if codec == Codec.ZSTD:
         return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL if level is None else level))
-    raise UnknownCodec(f"there is no codec {codec}")
+    raise UnknownCodec(f"unknown compression codec {codec}")
 
 
 def _compress_lz4(data: Buffer, level: int | None) -> bytes:
-    # The Java client refuses frames whose blocks depend on each other.
+    # The Java client rejects frames with dependent blocks.
     compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
-    compressor.compress(data if type(data) is bytes else bytes(data))  # takes nothing else
+    compressor.compress(data if type(data) is bytes else bytes(data))  # accepts only bytes
     return bytes(compressor.finish())
 
 
@@ -94,7 +95,7 @@ def _compress_snappy(data: Buffer) -> bytes:
 
 
 def decompress(codec: int, buffer: Buffer, limit: int) -> bytes:
-    """What `buffer` expands to, at most `limit` bytes; beyond that ExpandsTooFar, having allocated no more."""
+    """Expands `buffer` to at most `limit` bytes. Raises ExpandsTooFar beyond that, without allocating more."""
     if codec == Codec.NONE:
         if len(buffer) > limit:
             raise ExpandsTooFar(f"{len(buffer)} bytes exceed the limit of {limit}")
@@ -103,26 +104,27 @@ def decompress(codec: int, buffer: Buffer, limit: int) -> bytes:
         return _expand_snappy(memoryview(buffer), limit)
     expander = _EXPANDERS.get(codec)
     if expander is None:
-        raise UnknownCodec(f"there is no codec {codec}")
+        raise UnknownCodec(f"unknown compression codec {codec}")
     if codec == Codec.LZ4:
         _check_lz4_frame(buffer)
     return _expand(expander, buffer, limit)
 
 
 def _check_lz4_frame(buffer: Buffer) -> None:
-    """What the expander could read and the Java client cannot is refused, as by Kafka: it would stop every consumer."""
+    """Rejects frames that the expander can read but the Java client cannot, as Apache Kafka does: they would stop every
+    consumer."""
     if bytes(buffer[: len(_LZ4_MAGIC)]) != _LZ4_MAGIC or len(buffer) == len(_LZ4_MAGIC):
-        raise BadCompression("the compressed records are no LZ4 frame")
+        raise BadCompression("the compressed records are not an LZ4 frame")
     flags = buffer[len(_LZ4_MAGIC)]
     if flags & _LZ4_READ_FLAGS != _LZ4_KNOWN_FLAGS:
         raise BadCompression(
-            f"an LZ4 frame with flags {flags:#04x}: its blocks depend on each other or on a dictionary, or it is of "
-            "another version"
+            f"unsupported LZ4 frame with flags {flags:#04x}: its blocks depend on each other or on a dictionary, or "
+            "its version is unknown"
         )
 
 
 def _expand(expander: _Expander, buffer: Buffer, limit: int) -> bytes:
-    """Expand into an output that grows up to the limit. Declared sizes are not believed: they are the sender's."""
+    """Expands into an output that grows up to the limit. Ignores declared sizes, since the sender controls them."""
     room = min(4 * len(buffer) + _FIRST_GUESS_BYTES, limit)
     while True:
         output = bytearray(room)
@@ -144,10 +146,10 @@ def _expand_snappy(view: memoryview, limit: int) -> bytes:
     parts = []
     position = len(_XERIAL_HEADER)
     if len(view) < position:
-        raise BadCompression("the snappy header is cut short")
+        raise BadCompression("the snappy header is truncated")
     while position < len(view):
         if len(view) - position < _BLOCK_LENGTH.size:
-            raise BadCompression("a snappy block is cut short")
+            raise BadCompression("a snappy block is truncated")
         (size,) = _BLOCK_LENGTH.unpack_from(view, position)
         position += _BLOCK_LENGTH.size
         if not 0 < size <= len(view) - position:

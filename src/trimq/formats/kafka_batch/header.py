@@ -1,4 +1,4 @@
-"""The header of a Kafka record batch (format 2): read, check, stamp and walk, without opening the records.
+"""Header of a Kafka record batch (format 2): read, check, stamp and walk, without opening the records.
 
      0  base offset        8     21  attributes          2     51  producer epoch   2
      8  length             4     23  last offset delta   4     53  base sequence    4
@@ -19,7 +19,7 @@ from trimq.formats.checksum import crc32c
 from trimq.model import Buffer
 
 HEADER_BYTES = 61
-LENGTH_ENDS_AT = 12  # what the length counts starts here
+LENGTH_ENDS_AT = 12  # the length counts from here
 CRC_FROM = 21
 MAGIC = 2
 NO_TIMESTAMP = -1
@@ -35,11 +35,11 @@ DELETE_HORIZON_BIT = 0x40
 
 _MIN_LENGTH = HEADER_BYTES - LENGTH_ENDS_AT
 _OLD_MAGICS = (0, 1)
-_OLD_MIN_LENGTH = 14  # of a message of the formats before 2
+_OLD_MIN_LENGTH = 14  # shortest message of the formats before 2
 _SEQUENCES = 1 << 31
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
-PREFIX = struct.Struct(">qii")  # base offset, length, leader epoch: what the broker stamps
+PREFIX = struct.Struct(">qii")  # base offset, length, leader epoch: stamped by the broker
 _UP_TO_MAGIC = struct.Struct(">qiib")
 _WITHOUT_TIMES_AND_SEQUENCE = struct.Struct(">qiibIhi8xqq6xi")
 _LENGTH = struct.Struct(">i")
@@ -47,7 +47,7 @@ _INT64 = struct.Struct(">q")
 _INT32 = struct.Struct(">i")
 _CRC = struct.Struct(">I")
 _unpack_header = _HEADER.unpack_from
-_new_tuple = tuple.__new__  # what BatchHeader._make comes down to
+_new_tuple = tuple.__new__  # skips the overhead of BatchHeader._make
 
 
 class BadBatch(ValueError):
@@ -59,11 +59,11 @@ class TruncatedBatch(BadBatch):
 
 
 class BadLength(BadBatch):
-    """The length is less than the shortest batch has."""
+    """The length is less than that of the shortest batch."""
 
 
 class UnsupportedMagic(BadBatch):
-    """A format that no version of Kafka had."""
+    """No version of Kafka has this format."""
 
 
 class OldMagic(UnsupportedMagic):
@@ -71,27 +71,27 @@ class OldMagic(UnsupportedMagic):
 
 
 class BadChecksum(BadBatch):
-    """The CRC does not match: damaged on the way or on disk."""
+    """The CRC does not match: damaged in transit or on disk."""
 
 
 class BadCount(BadBatch):
-    """The number of records contradicts the offsets, or the records that are there."""
+    """The number of records contradicts the offsets, or the records present."""
 
 
 class BadBaseOffset(BadBatch):
-    """A producer numbers from 0; a stored batch has no negative offset."""
+    """A sent batch does not start at 0, or a stored one has a negative offset."""
 
 
 class SecondBatch(BadBatch):
-    """A producer sends one batch per stream and request."""
+    """A producer sent more than one batch per stream and request."""
 
 
 class UnexpectedControl(BadBatch):
-    """Only the broker writes control batches."""
+    """A producer sent a control batch, which only the broker may write."""
 
 
 class MissingSequence(BadBatch):
-    """A batch with a producer id must have a sequence number."""
+    """A batch with a producer id has no sequence number."""
 
 
 class BatchHeader(NamedTuple):
@@ -111,7 +111,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the whole batch."""
+        """Size of the whole batch in bytes."""
         return LENGTH_ENDS_AT + self.length
 
     @property
@@ -136,7 +136,8 @@ class BatchHeader(NamedTuple):
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When the tombstones and markers of this batch may go; compaction keeps it in the base timestamp."""
+        """Time from which the tombstones and markers of this batch may be removed; compaction keeps it in the base
+        timestamp."""
         return self.base_timestamp_ms if self.has_delete_horizon else None
 
     @property
@@ -149,14 +150,15 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """Sequences wrap from 2^31 - 1 to 0. Compaction keeps the last offset delta, and thus this number."""
+        """Last sequence number. Sequences wrap from 2^31 - 1 to 0. Compaction keeps the last offset delta, and thus
+        this number."""
         if self.base_sequence < 0:
             return NO_SEQUENCE
         return (self.base_sequence + self.last_offset_delta) % _SEQUENCES
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header as it stands, unchecked. TruncatedBatch when fewer than 61 bytes are left."""
+    """Returns the header, unchecked. Raises TruncatedBatch if fewer than 61 bytes are left."""
     try:
         return _new_tuple(BatchHeader, _unpack_header(buffer, position))
     except struct.error:
@@ -164,14 +166,14 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def check(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header of a batch whose bytes are all there and undamaged; later bytes are not looked at."""
+    """Returns the header of a batch whose bytes are complete and undamaged; ignores later bytes."""
     header = check_bounds(buffer, position)
     _check_crc(header, buffer, position)
     return header
 
 
 def check_stored(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """`check`, and the rules that a batch on disk keeps. Compaction leaves fewer records than offsets, or none."""
+    """Runs `check`, and the rules for a batch on disk. Compaction leaves fewer records than offsets, or none."""
     header = check(buffer, position)
     if header.base_offset < 0:
         raise BadBaseOffset(f"a stored batch begins at offset {header.base_offset}")
@@ -181,9 +183,9 @@ def check_stored(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def check_sent(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """`check`, and the rules for what a producer sends: one batch, in Kafka's order of complaints.
+    """Runs `check`, and the rules for a producer's batch, in the order in which Kafka reports errors.
 
-    What follows the batch is dropped like Kafka does it when it is too short for another one, else refused.
+    Like Kafka, ignores bytes after the batch that are too short for another one, and rejects longer ones.
     """
     header = check_bounds(buffer, position)
     end = position + LENGTH_ENDS_AT + header.length
@@ -192,7 +194,7 @@ def check_sent(buffer: Buffer, position: int = 0) -> BatchHeader:
     if header.base_offset != 0:
         raise BadBaseOffset(f"a sent batch begins at offset {header.base_offset}, not 0")
     if crc32c(memoryview(buffer)[position + CRC_FROM : end]) != header.crc:
-        _check_crc(header, buffer, position)  # says what is wrong
+        _check_crc(header, buffer, position)  # raises with the details
     if header.record_count <= 0 or header.last_offset_delta + 1 != header.record_count:
         raise BadCount(f"{header.record_count} records in {header.last_offset_delta + 1} offsets")
     if header.attributes & CONTROL_BIT:
@@ -203,7 +205,7 @@ def check_sent(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def check_bounds(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header of a batch whose bytes are all there, damaged or not."""
+    """Returns the header of a batch whose bytes are complete, damaged or not."""
     try:
         header = _new_tuple(BatchHeader, _unpack_header(buffer, position))
     except struct.error:
@@ -216,7 +218,7 @@ def check_bounds(buffer: Buffer, position: int = 0) -> BatchHeader:
 def _check_crc(header: BatchHeader, buffer: Buffer, position: int) -> None:
     crc = crc32c(memoryview(buffer)[position + CRC_FROM : position + LENGTH_ENDS_AT + header.length])
     if crc != header.crc:
-        raise BadChecksum(f"the batch says CRC {header.crc:08x}, its bytes have {crc:08x}")
+        raise BadChecksum(f"the batch header says CRC {header.crc:08x}, but its bytes have {crc:08x}")
 
 
 def _refuse_short(buffer: Buffer, position: int) -> NoReturn:
@@ -228,16 +230,16 @@ def _refuse_short(buffer: Buffer, position: int) -> NoReturn:
 
 
 def _refuse_bounds(length: int, magic: int, left: int) -> NoReturn:
-    """Raise what is wrong with these fields, in the order in which Kafka looks at them."""
+    """Raises the error for these fields, in the order in which Kafka checks them."""
     if length < _OLD_MIN_LENGTH:
-        raise BadLength(f"a batch of length {length}")
+        raise BadLength(f"the batch is too short: length {length}")
     if magic != MAGIC and magic not in _OLD_MAGICS:
-        raise UnsupportedMagic(f"there is no batch format {magic}")
+        raise UnsupportedMagic(f"unknown batch format {magic}")
     if length > left - LENGTH_ENDS_AT:
-        raise TruncatedBatch(f"a batch of {LENGTH_ENDS_AT + length} bytes, of which {left} are left")
+        raise TruncatedBatch(f"a batch of {LENGTH_ENDS_AT + length} bytes is truncated: {left} are left")
     if magic != MAGIC:
-        raise OldMagic(f"batch format {magic} is no longer taken")
-    raise BadLength(f"a batch of length {length}")
+        raise OldMagic(f"batch format {magic} is no longer supported")
+    raise BadLength(f"the batch is too short: length {length}")
 
 
 def _refuse_second(buffer: Buffer, position: int) -> None:
@@ -252,9 +254,9 @@ def _refuse_second(buffer: Buffer, position: int) -> None:
 
 
 def walk(buffer: Buffer, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
-    """Where each batch between `position` and `end` begins, with its header. Checks bounds and magic, not the CRC.
+    """Yields position and header of each batch between `position` and `end`. Checks bounds and magic, not the CRC.
 
-    A batch that `end` cuts, or bytes that are none, raise after the whole ones before it were yielded.
+    A batch that `end` cuts, or bytes that are not a batch, raise after the whole ones before it were yielded.
     """
     view = memoryview(buffer)[:end]
     while position < end:
@@ -264,15 +266,15 @@ def walk(buffer: Buffer, position: int, end: int) -> Iterator[tuple[int, BatchHe
 
 
 PlainBatch = tuple[int, int, int, int]
-"""What an index notes of a batch: its last offset, position, size and largest timestamp."""
+"""Index data of a batch: its last offset, position, size and largest timestamp."""
 
 
 def walk_plain(view: memoryview, position: int, next_offset: int, end_offset: int, epoch: int) -> Iterator[PlainBatch]:
-    """The batches from `position` on that are whole, undamaged and not empty, follow `next_offset` without a gap,
-    end before `end_offset`, and have no producer and no leader epoch after `epoch`.
+    """Yields the batches from `position` on that are whole, undamaged and not empty, follow `next_offset` without a
+    gap, end before `end_offset`, and have no producer and no leader epoch after `epoch`.
 
-    Ends without a word before the first that is otherwise: `check_stored` says what is the matter with it. Made for
-    scanning a whole log, in half the time.
+    Fast path of `check_stored` for scanning a whole log, in half the time. Ends silently before the first other batch,
+    which the caller checks with `check_stored`.
     """
     unpack, end = _WITHOUT_TIMES_AND_SEQUENCE.unpack_from, len(view)
     while end - position >= HEADER_BYTES:
@@ -295,13 +297,13 @@ def walk_plain(view: memoryview, position: int, next_offset: int, end_offset: in
 
 
 def stamp_batch(buffer: bytearray | memoryview, base_offset: int, leader_epoch: int, position: int = 0) -> None:
-    """Give the batch its place in the log, in the buffer itself. The CRC does not cover these fields."""
+    """Writes offset and epoch of the batch into the buffer. The CRC does not cover these fields."""
     _INT64.pack_into(buffer, position, base_offset)
     _INT32.pack_into(buffer, position + 12, leader_epoch)
 
 
 def stamped_prefix(buffer: Buffer, base_offset: int, leader_epoch: int, position: int = 0) -> bytes:
-    """The first 16 bytes as `stamp_batch` would leave them, for a buffer that must not be written."""
+    """Returns the first 16 bytes as `stamp_batch` would leave them, for a read-only buffer."""
     return PREFIX.pack(base_offset, *_LENGTH.unpack_from(buffer, position + 8), leader_epoch)
 
 
@@ -314,7 +316,7 @@ def stamped_header(
     max_timestamp_ms: int,
     position: int = 0,
 ) -> bytes:
-    """The 61 bytes of the header with its place in the log and its time; the CRC is computed anew where it must be."""
+    """Returns the 61 bytes of the header with its offset, epoch and time; recomputes the CRC if needed."""
     old = read_header(buffer, position)
     attributes = old.attributes | LOG_APPEND_TIME_BIT if log_append_time else old.attributes & ~LOG_APPEND_TIME_BIT
     new = old._replace(base_offset=base_offset, leader_epoch=leader_epoch)
@@ -325,12 +327,12 @@ def stamped_header(
 
 
 def stamp_append_time(buffer: bytearray | memoryview, append_time_ms: int, position: int = 0) -> None:
-    """Every record gets the broker's time (LogAppendTime). The deltas of the records stay, readers ignore them."""
+    """Gives every record the broker's time (LogAppendTime). The records' deltas stay; readers ignore them."""
     _stamp_time(buffer, True, append_time_ms, position)
 
 
 def stamp_create_time(buffer: bytearray | memoryview, max_timestamp_ms: int, position: int = 0) -> None:
-    """Every record keeps its producer's time (CreateTime), of which `max_timestamp_ms` is the true maximum."""
+    """Keeps the producer's time of every record (CreateTime), of which `max_timestamp_ms` is the true maximum."""
     _stamp_time(buffer, False, max_timestamp_ms, position)
 
 
@@ -347,7 +349,7 @@ def _stamp_time(buffer: bytearray | memoryview, log_append_time: bool, max_times
 
 
 def build_batch(header: BatchHeader, payload: Buffer) -> bytearray:
-    """A batch of these fields and this payload; length, magic and CRC are filled in."""
+    """Builds a batch of these fields and this payload; fills in length, magic and CRC."""
     header = header._replace(length=_MIN_LENGTH + len(payload), magic=MAGIC)
     batch = _pack_with_crc(header, payload)
     batch += payload
@@ -362,7 +364,7 @@ def _pack_with_crc(header: BatchHeader, payload: Buffer) -> bytearray:
 
 
 def empty_batch(header: BatchHeader) -> bytes:
-    """What is left of a batch without records, so that its producer's last sequence stays known after compaction."""
+    """Returns the batch without records, which keeps its producer's last sequence after compaction."""
     attributes = header.attributes & (LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT)
     return bytes(
         build_batch(header._replace(attributes=attributes, base_timestamp_ms=NO_TIMESTAMP, record_count=0), b"")

@@ -1,4 +1,4 @@
-"""Transaction markers: the control batch that ends a transaction on one stream. Knows no transaction's state."""
+"""Transaction markers: control batches that end a transaction on one stream. Knows no transaction's state."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def control_batch(
     offset: int,
     leader_epoch: int = NO_LEADER_EPOCH,
 ) -> bytes:
-    """The 78 bytes that commit or abort this producer's transaction; they take one offset."""
+    """Returns the 78 bytes that commit or abort this producer's transaction; they take one offset."""
     key = _KEY.pack(0, _COMMIT if commit else _ABORT)
     header = BatchHeader(
         base_offset=offset,
@@ -57,17 +57,17 @@ def control_batch(
 
 
 def read_control(record: BatchRecord) -> Marker | None:
-    """The marker in a control batch's record; None when it is of another kind, which readers skip."""
+    """Returns the marker in a control batch's record, or None for another kind, which readers skip."""
     if record.key is None or len(record.key) < _KEY.size:
         raise BadRecord("a control record has no kind")
     version, kind = _KEY.unpack_from(record.key)
     if version < 0:
-        raise BadRecord(f"a control record of version {version}")
+        raise BadRecord(f"unsupported control record version {version}")
     if kind not in (_ABORT, _COMMIT):
         return None
     if record.value is None or len(record.value) < _VALUE.size:
         raise BadRecord("a transaction marker has no coordinator epoch")
     version, coordinator_epoch = _VALUE.unpack_from(record.value)
     if version < 0:
-        raise BadRecord(f"a transaction marker of version {version}")
+        raise BadRecord(f"unsupported transaction marker version {version}")
     return Marker(kind == _COMMIT, coordinator_epoch)

@@ -1,4 +1,4 @@
-"""The records inside a batch: iterate, validate, search by time. Opens compressed batches, never beyond a limit."""
+"""Records inside a batch: iterate, validate, search by time. Expands compressed batches, never beyond a limit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trimq.formats.kafka_batch.survey import ANY_NUMBER, TooManyHeaders, scan_re
 from trimq.formats.varints import BadVarint, finish_varint, finish_varlong, read_varint
 from trimq.model import Buffer, Record
 
-# As much as the largest request may hold: whatever may be sent plain may be sent compressed.
+# Size of the largest request: whatever may be sent uncompressed may be sent compressed.
 MAX_EXPANDED_BYTES = 100 * 1024 * 1024
 
 _INT64_MIN = -(1 << 63)
@@ -29,7 +29,7 @@ ANY_TIME = (_INT64_MIN, _INT64_MAX)
 
 
 class BadRecord(BadBatch):
-    """A record's lengths do not fit the bytes that are there."""
+    """A record's lengths do not fit the available bytes."""
 
 
 class BadPayload(BadBatch):
@@ -37,7 +37,7 @@ class BadPayload(BadBatch):
 
 
 class BatchTooLarge(BadBatch):
-    """The batch holds more records and headers than are looked through."""
+    """The batch holds more records and headers than the broker scans."""
 
 
 class PayloadTooLarge(BatchTooLarge):
@@ -53,29 +53,30 @@ class BatchRecord(NamedTuple):
 
 
 class RecordsSummary(NamedTuple):
-    """What a broker must know of sent records before it keeps them."""
+    """Properties of sent records that a broker checks before it stores them."""
 
     max_timestamp_ms: int
-    """The latest of the records' own times, -1 when none has one. Not the header's word for it."""
+    """Latest time of the records, -1 if none has one. Computed from the records, not taken from the header."""
     offset_of_max_timestamp: int
-    """The first record with that time; relative to the header's base offset like every offset. -1 when none."""
+    """Offset of the first record with that time, from the header's base offset like every offset; -1 if there is
+    none."""
     first_null_key_index: int | None
     first_outside_window_index: int | None
-    """The first record outside of the window of times; one without a time is always inside."""
+    """First record outside the window of times; a record without a time is always inside."""
     offsets_in_order: bool
-    """Each offset delta is the record's index. Kafka takes others too when the batch is not compressed."""
+    """Whether each offset delta is the record's index. Kafka accepts others too if the batch is not compressed."""
 
 
 def expand(
     buffer: Buffer, position: int = 0, max_expanded_bytes: int = MAX_EXPANDED_BYTES
 ) -> tuple[BatchHeader, bytes]:
-    """The header, and the records' bytes uncompressed. The CRC is the caller's to check first."""
+    """Returns the header, and the uncompressed bytes of the records. The caller must have checked the CRC."""
     header = read_header(buffer, position)
     size = header.size
     if size < HEADER_BYTES:
-        raise BadLength(f"a batch of length {header.length}")
+        raise BadLength(f"the batch is too short: length {header.length}")
     if size > len(buffer) - position:
-        raise TruncatedBatch(f"a batch of {size} bytes, of which {len(buffer) - position} are left")
+        raise TruncatedBatch(f"a batch of {size} bytes is truncated: {len(buffer) - position} are left")
     return header, _expand(header, memoryview(buffer)[position + HEADER_BYTES : position + size], max_expanded_bytes)
 
 
@@ -94,7 +95,7 @@ def _expand(header: BatchHeader, payload: memoryview, max_expanded_bytes: int) -
 def iterate_records(
     buffer: Buffer, position: int = 0, max_expanded_bytes: int = MAX_EXPANDED_BYTES
 ) -> Iterator[BatchRecord]:
-    """The records, in order. A malformed one raises when it is reached; extra or missing bytes are errors."""
+    """Yields the records in order. A malformed record raises when reached; extra or missing bytes are errors."""
     return _iterate(*expand(buffer, position, max_expanded_bytes))
 
 
@@ -112,21 +113,21 @@ def _iterate(header: BatchHeader, data: bytes) -> Iterator[BatchRecord]:
 
 def _refuse_rest(header: BatchHeader, position: int, end: int) -> None:
     if header.record_count < 0:
-        raise BadCount(f"a batch of {header.record_count} records")
+        raise BadCount(f"an invalid count of {header.record_count} records")
     if position != end:
         raise BadCount(f"{end - position} bytes follow the last of {header.record_count} records")
 
 
 def _read_record(data: bytes, position: int, header: BatchHeader) -> tuple[BatchRecord, int]:
-    # A byte below 0x80 is a whole number: reading it here saves most calls.
+    # A byte below 0x80 is a whole number: reading it inline saves most calls.
     raw = data[position]
     position += 1
     if raw > 0x7F:
         raw, position = finish_varint(data, position, raw)
     end = position + (raw >> 1)
     if raw & 1 or end > len(data):
-        raise BadVarint(f"its length does not fit the {len(data) - position} bytes that are left")
-    time = data[position + 1]  # after the attributes, which mean nothing yet
+        raise BadVarint(f"its length exceeds the {len(data) - position} bytes left")
+    time = data[position + 1]  # after the attributes, which are unused
     position += 2
     if time > 0x7F:
         time, position = finish_varlong(data, position, time)
@@ -172,7 +173,7 @@ def _read_bytes(data: bytes, position: int, end: int) -> tuple[bytes | None, int
         return None, position  # Kafka reads every negative length as null
     stop = position + (raw >> 1)
     if stop > end:
-        raise BadVarint(f"a field of {raw >> 1} bytes, where {end - position} are left")
+        raise BadVarint(f"a field of {raw >> 1} bytes, but {end - position} are left")
     return data[position:stop], stop
 
 
@@ -183,7 +184,7 @@ def validate_records(
     window_ms: tuple[int, int] = ANY_TIME,
     max_expanded_bytes: int = MAX_EXPANDED_BYTES,
 ) -> RecordsSummary:
-    """Check every length of every record without building one, and sum up what was seen.
+    """Checks every length of every record without building one, and returns a summary.
 
     `window_ms` is the earliest and the latest time that a record may have.
     """
@@ -193,7 +194,7 @@ def validate_records(
 def validate_checked(
     batch: Buffer, header: BatchHeader, window_ms: tuple[int, int], max_expanded_bytes: int, max_records: int
 ) -> RecordsSummary:
-    """The same of exactly one batch whose header was checked before. `max_records` counts headers too."""
+    """Like `validate_records`, for exactly one batch with a checked header. `max_records` counts headers too."""
     data = _expand(header, memoryview(batch)[HEADER_BYTES:], max_expanded_bytes)
     return _sum_up(header, data, window_ms, max_records)
 
@@ -203,7 +204,7 @@ def _sum_up(header: BatchHeader, data: bytes, window_ms: tuple[int, int], max_re
         most_headers = max_records - header.record_count
         end, earliest, latest, latest_at, null_key, in_order = scan_records(data, header.record_count, most_headers)
     except TooManyHeaders:
-        raise BatchTooLarge(f"a batch of more than {max_records} records and headers") from None
+        raise BatchTooLarge(f"the batch has more than {max_records} records and headers") from None
     except (IndexError, BadVarint) as error:
         raise BadRecord(f"the records are malformed: {error}") from None
     _refuse_rest(header, end, len(data))
@@ -212,7 +213,7 @@ def _sum_up(header: BatchHeader, data: bytes, window_ms: tuple[int, int], max_re
     base_ms = header.base_timestamp_ms
     earliest_ms, latest_ms = base_ms + earliest, base_ms + latest
     if earliest_ms < _INT64_MIN or latest_ms > _INT64_MAX:
-        raise BadRecord("a record's time does not fit 64 bits")
+        raise BadRecord("a record's timestamp does not fit 64 bits")
     untimely = None
     if earliest_ms < window_ms[0] or latest_ms > window_ms[1]:
         untimely = _first_untimely(header, data, window_ms)
@@ -237,7 +238,7 @@ def find_timestamp(
     from_offset: int = 0,
     max_expanded_bytes: int = MAX_EXPANDED_BYTES,
 ) -> tuple[int, int] | None:
-    """Offset and time of the first record, not before `from_offset`, whose time is `timestamp_ms` or later."""
+    """Returns offset and time of the first record, not before `from_offset`, whose time is `timestamp_ms` or later."""
     if read_header(buffer, position).max_timestamp_ms < timestamp_ms:
         return None
     for record in iterate_records(buffer, position, max_expanded_bytes):
@@ -249,7 +250,7 @@ def find_timestamp(
 def find_max_timestamp(
     buffer: Buffer, position: int = 0, max_expanded_bytes: int = MAX_EXPANDED_BYTES
 ) -> tuple[int, int] | None:
-    """Offset and time of the latest record, the first of several. None when no record has a time."""
+    """Returns offset and time of the latest record, the first of equals. None if no record has a time."""
     found = None
     latest_ms = NO_TIMESTAMP
     for record in iterate_records(buffer, position, max_expanded_bytes):
@@ -260,7 +261,8 @@ def find_max_timestamp(
 
 
 def to_records(buffer: Buffer, position: int = 0, max_expanded_bytes: int = MAX_EXPANDED_BYTES) -> list[Record]:
-    """The messages of a batch; a control batch holds none. Header names that are not UTF-8 survive the way back."""
+    """Returns the messages of a batch; a control batch has none. Header names that are not UTF-8 survive the way
+    back."""
     if read_header(buffer, position).is_control:
         return []
     return [

@@ -1,4 +1,5 @@
-"""Checks every length of a batch's uncompressed records without building one: the only loop over records sent."""
+"""Scans the uncompressed records of a batch: checks every length without building a record. The only loop over sent
+records; knows no header."""
 
 from __future__ import annotations
 
@@ -6,14 +7,14 @@ from typing import NamedTuple
 
 from trimq.formats.varints import BadVarint, finish_varint, finish_varlong, read_varint, read_varlong
 
-# The bytes of the offset deltas 0 to 63 (one byte each) and 64 to 8191 (two), one column per byte.
+# Encoded offset deltas 0 to 63 (one byte each) and 64 to 8191 (two bytes), one column per byte.
 _ONE_BYTE_OFFSETS = 64
 _TWO_BYTE_OFFSETS = 8192
 _ONLY_BYTES = bytes(2 * index for index in range(_ONE_BYTE_OFFSETS))
 _FIRST_BYTES = bytes(2 * index & 0x7F | 0x80 for index in range(_TWO_BYTE_OFFSETS))
 _SECOND_BYTES = bytes(2 * index >> 7 for index in range(_TWO_BYTE_OFFSETS))
 
-# One-byte zigzag numbers, -64 to 63, as bytes that sort like them; all others become the last byte.
+# Maps one-byte zigzag numbers, -64 to 63, to bytes with the same sort order; all others to the last byte.
 _LEAST_SHORT_DELTA = -64
 _LONG_DELTA = b"\xff"
 _SORTABLE = bytes(((raw >> 1) ^ -(raw & 1)) - _LEAST_SHORT_DELTA for raw in range(0x80)) + _LONG_DELTA * 0x80
@@ -25,22 +26,22 @@ _RECORDS_UNTIL_NEXT_TRY = 32
 
 
 class TooManyHeaders(ValueError):
-    """More than may be walked: everybody else waits meanwhile."""
+    """The batch has more headers than may be scanned while other connections wait."""
 
 
 class RecordsScan(NamedTuple):
     end: int
-    """Where the last record ends."""
+    """End of the last record."""
     earliest_delta_ms: int
     latest_delta_ms: int
     latest_offset_delta: int
-    """Of the first record with the latest time."""
+    """Offset delta of the first record with the latest time."""
     first_null_key_index: int | None
     offsets_in_order: bool
 
 
 class _UniformRecords(NamedTuple):
-    """Records that are alike. Their offset deltas are their indexes."""
+    """Consecutive records with equal framing. Their offset deltas are their indexes."""
 
     length: int
     earliest_delta_ms: int
@@ -51,10 +52,11 @@ class _UniformRecords(NamedTuple):
 _NO_RUN = _UniformRecords(0, 1 << 63, -(1 << 63), 0)
 
 
-# The position only grows and must end exactly where each record does, so that one comparison covers all lengths inside
-# of it, and no length can lead outside of the data unnoticed.
+# The position only grows and must be exactly at the end of each record, so that one comparison covers all lengths
+# inside it, and no length can point outside the data unnoticed.
 def scan_records(data: bytes, count: int, most_headers: int = ANY_NUMBER) -> RecordsScan:
-    """Walk `count` records. BadVarint, IndexError: one is malformed; bytes after the last are the caller's."""
+    """Scans `count` records. Raises BadVarint or IndexError if one is malformed; the caller checks bytes after the
+    last."""
     index = position = latest_at = last_size = next_try = 0
     earliest, latest = 1 << 63, -(1 << 63) - 1
     null_key: int | None = None
@@ -105,7 +107,7 @@ def scan_records(data: bytes, count: int, most_headers: int = ANY_NUMBER) -> Rec
 
 
 def _skip_content(data: bytes, position: int) -> int:
-    """Where the key and value that begin at `position` end, and the headers begin."""
+    """Returns the end of the key and value that begin at `position`, where the headers begin."""
     raw = data[position]
     position += 1
     if raw > 0x7F:
@@ -122,7 +124,7 @@ def _skip_content(data: bytes, position: int) -> int:
 
 
 def _skip_headers(data: bytes, position: int, most: int) -> tuple[int, int]:
-    """Where they end, and how many more there may be."""
+    """Returns the end of the headers, and the number of headers still allowed."""
     count, position = read_varint(data, position)
     if count < 0:
         raise BadVarint(f"{count} headers")
@@ -138,10 +140,11 @@ def _skip_headers(data: bytes, position: int, most: int) -> tuple[int, int]:
 
 
 def _find_uniform(data: bytes, pattern_at: int, position: int, index: int, count: int) -> _UniformRecords:
-    """The records from `position` (number `index`) on that are framed like the sound one just before, at `pattern_at`.
+    """Returns the records from `position` (number `index`) on that are framed like the valid one just before, at
+    `pattern_at`.
 
-    Producers send runs of equal size. Bytes at the same place in each record are compared all at once, as columns:
-    where all bytes that frame a record equal those of a sound one, it is sound too.
+    Fast path of `scan_records`: producers send runs of equal size. Bytes at the same position of each record are
+    compared all at once, as columns: a record whose framing bytes equal those of a valid one is valid too.
     """
     size = position - pattern_at
     limit = _ONE_BYTE_OFFSETS if index < _ONE_BYTE_OFFSETS else _TWO_BYTE_OFFSETS
@@ -175,9 +178,9 @@ def _find_uniform(data: bytes, pattern_at: int, position: int, index: int, count
 
 
 def _frame(data: bytes, start: int) -> tuple[int, int, list[int]]:
-    """Where time and offset of the sound record at `start` are, and each byte that frames its fields.
+    """Returns the positions of time and offset of the valid record at `start`, and of each byte that frames its fields.
 
-    The latter is empty when the record has headers: comparing those as well would cost more than it saves.
+    The latter is empty if the record has headers: comparing those as well would cost more than it saves.
     """
     _, attributes_at = read_varint(data, start)
     time_at = attributes_at + 1

@@ -1,4 +1,4 @@
-"""Several messages in one body, as producers send them: each becomes a unit of its own."""
+"""Batch body: several messages in one body, as producers send them. Each becomes a unit; knows no queue."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class BatchEntry(NamedTuple):
 
 
 def read_batch(data: Buffer) -> Iterator[BatchEntry]:
-    """The messages of a batch body. BadUnit: it is not made of whole messages."""
+    """Yields the messages of a batch body. Raises BadUnit if it does not consist of whole messages."""
     at = 0
     while at < len(data):
         if len(data) - at < _LEAST_BYTES:
-            raise BadUnit(f"a batch ends with {len(data) - at} bytes that are no message")
+            raise BadUnit(f"a batch ends with {len(data) - at} bytes that are not a message")
         size, _, _, flag, body_length = _HEAD.unpack_from(data, at)
         end = at + size
         if size < _LEAST_BYTES or end > len(data):

@@ -1,5 +1,5 @@
-"""Units of messages that came together and ask for nothing but to be stored: all of them in one step. Knows what their
-queues share; which places they get is told by those."""
+"""Encodes many plain messages into units in one step. Knows the values shared by a queue; the queues assign the
+offsets."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _LENGTH = Struct(">h")
 
 
 class QueueTarget(NamedTuple):
-    """What all messages of one queue share. `take` gives the next offset of the queue to whoever stands at a position,
-    with a size and the code of its tags; `magic` and `topic_field` are what the topic asks for in a unit; `topic_hash`
-    is what the hashes of its keys go on from."""
+    """Values shared by all messages of one queue. `take` assigns the next offset of the queue to a unit with this
+    position, size and tags code; `magic` and `topic_field` are the encoded topic; `topic_hash` is the hash prefix of
+    its keys."""
 
     take: Callable[[int, int, int], int]
     queue_id: int
@@ -27,12 +27,11 @@ class QueueTarget(NamedTuple):
 
 
 BatchMessage = tuple[QueueTarget, Buffer, bytes, int, int, int, int, int, int, bytes]
-"""A message without a place: its lane, body, properties, flag, system flag without any bit for hosts, when it was born,
-how often it was consumed again, the code of its tags, the checksum of its body, and the host it was born at. A plain
-tuple, since one is made for nearly every message."""
+"""A message without a place: queue target, body, properties, flag, system flag without host bits, born time, reconsume
+times, tags code, checksum of the body, born host. A plain tuple, since nearly every message creates one."""
 
 UnitPosition = tuple[int, int]
-"""Offset in its queue, and position in the log."""
+"""Offset in the queue, and position in the log."""
 
 
 def checksum(body: Buffer) -> int:
@@ -42,8 +41,8 @@ def checksum(body: Buffer) -> int:
 def encode_batch(
     run: Iterable[BatchMessage], position: int, room: int, store_ms: int, store_host: bytes
 ) -> tuple[bytes, list[UnitPosition]]:
-    """The units of the first of them, as many as there is room for, one behind the other, and where each is. All hosts
-    are of IPv4, and all properties are short enough."""
+    """Fast path of `encode_unit` for many messages; the caller falls back to it unless all hosts are IPv4 and all
+    properties short enough. Returns the units of as many messages as fit into `room`, and the position of each."""
     pack, pack_length = SHORT_HEAD.pack, _LENGTH.pack
     head_bytes, end = SHORT_HEAD.size + 2, position + room
     parts: list[Buffer] = []

@@ -1,5 +1,5 @@
-"""Message units that are made of stored ones: what is kept of these, and their properties. What is added to tell of
-their way may be left out where it does not fit, what the producer set may not."""
+"""Copies of stored message units: the fields and properties that a copy keeps. Properties that the broker adds may be
+dropped if they do not fit; the producer's may not."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from trimq.formats.rocketmq_unit.unit import (
 WAIT = "WAIT"
 
 BROKER_PROPERTIES = ("TRACE_ON", "MSG_REGION", "CLUSTER")
-"""What every message is told by the broker that takes it, and nobody needs."""
+"""Properties that every broker adds to a message and that nothing needs."""
 
 
 _UNUSUAL = BORN_HOST_V6 | STORE_HOST_V6 | TRANSACTION_BITS
 
 
 CopySource = tuple[int, int, int, int, bytes, int, int, memoryview, bytes]
-"""What a copy keeps of a stored unit: its body's checksum, flag, system flag, when and at which host it was born, when
-it was stored, how often it was consumed again, its body and its properties. A plain tuple, since one is made for nearly
-every message that was delayed."""
+"""Fields that a copy keeps of a stored unit: checksum of the body, flag, system flag, born time, born host, store time,
+reconsume times, body, properties. A plain tuple, since nearly every delayed message creates one."""
 
 
 def read_copy_source(data: memoryview) -> CopySource | None:
-    """Of the one unit that this is. None: it is unlike most, or its lengths do not fit."""
+    """Fast path of `read_unit` for batches of copies. Returns None if the unit is unusual (IPv6 hosts, transaction, long
+    topic) or its lengths do not fit; the caller then copies the message by itself with `read_unit`."""
     if len(data) < SHORT_HEAD.size + 3:
         return None
     size, magic, crc, _, flag, _, _, sys_flag, born_ms, born_host, store_ms, _, times, _, body_bytes = (
@@ -50,9 +50,8 @@ def read_copy_source(data: memoryview) -> CopySource | None:
 
 
 def copied_properties(properties: Mapping[str, str], optional: tuple[str, ...] = BROKER_PROPERTIES) -> bytes:
-    """As `write_properties`, of what was stored before: also where a value holds what must not be sent. While it is too
-    long, one of `optional` after the other is left out. It may be too long even so, which whoever stores it will say.
-    """
+    """Like `write_properties`, for stored properties, whose values may hold characters that must not be sent. While the
+    result is too long, drops one of `optional` after the other. If it is still too long, the append refuses it."""
     written = _write(properties)
     left = dict(properties)
     for name in optional:

@@ -1,5 +1,5 @@
-"""How message units look that were set aside for good: the dead letters of a group, and halves that nobody decided.
-What they tell of their way, and how they look when they are sent again. Knows no ledger."""
+"""Dead-lettered message units: those of a consumer group, and half messages that were never decided. Owns the
+properties that describe their origin, and the form in which they are sent again. Knows no ledger."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ PRODUCER_GROUP = "PGROUP"
 TRANSACTIONAL = "TRAN_MSG"
 CHECKED_TIMES = "TRANSACTION_CHECK_TIMES"
 HALF_FIRST = "TRIMQ_HALF_FIRST"
-"""Of a half that was moved to the end of its topic: where it stood first, and since when it waits."""
+"""Property of a half message moved to the end of its topic: its first position, and the time since when it waits."""
 
 _UNKNOWN = -1
 
 
 class DeadLetter(NamedTuple):
-    """What a letter tells. `origin_position`: where the message stood in the log, -1 if it does not say. `resend_to`:
-    the topic and queue that it goes to when it is sent again."""
+    """Fields of a dead letter. `origin_position`: position of the message in the log, -1 if unknown. `resend_to`: topic
+    and queue to which it is sent again."""
 
     topic: str
     queue_id: int
@@ -65,16 +65,16 @@ def read_dead_letter(letter: UnitDraft | Unit) -> DeadLetter:
 
 
 def was_dead_lettered_by_broker(unit: Unit) -> bool:
-    """Whether a broker has put it there, and not a client that sends to such a topic."""
+    """Returns whether a broker has dead-lettered the unit, not a client that sends to such a topic."""
     return unit.topic == CHECK_MAX_TOPIC.encode() or find_property(unit.properties, DELAY) is not None
 
 
 def resend_draft(unit: Unit | UnitDraft, resend_to: tuple[str, int]) -> UnitDraft:
-    """The message of a letter, as it is sent again: with all its tries before it."""
+    """Returns the message of a dead letter for sending it again: all delivery attempts are available again."""
     properties = read_properties(unit.properties)
     for name in (DELAY, REAL_TOPIC, REAL_QUEUE, TRANSACTIONAL, CHECKED_TIMES, HALF_FIRST):
         properties.pop(name, None)
-    drop_expiry(properties)  # whoever sends it again wants it to be read
+    drop_expiry(properties)  # an operator who sends it again wants it to be read
     topic, queue_id = resend_to
     sys_flag = unit.sys_flag & ~TRANSACTION_BITS
     return UnitDraft(

@@ -1,4 +1,4 @@
-"""Addresses as message units carry them, and the ids that are made of an address and a position."""
+"""Addresses in message units, and message ids made of an address and a position. Knows no unit."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _ID_LENGTHS = (32, 56)
 
 
 class BadMessageId(ValueError):
-    """It is not made of an address and a position."""
+    """The id does not consist of an address and a position."""
 
 
 class OffsetMessageId(NamedTuple):
-    """What an offset message id says: where the broker that has it listens, and where it stands in its commit log."""
+    """Decoded offset message id: address of the broker that stores the message, and its position in the commit log."""
 
     host: str
     port: int
@@ -27,7 +27,7 @@ class OffsetMessageId(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def pack_host(address: str, port: int) -> bytes:
-    """8 bytes of an IPv4 address and its port, 20 of an IPv6 one. ValueError: it is neither."""
+    """Returns 8 bytes for an IPv4 address and its port, 20 for IPv6. Raises ValueError for anything else."""
     found = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
         found = found.ipv4_mapped
@@ -37,12 +37,12 @@ def pack_host(address: str, port: int) -> bytes:
 @lru_cache(maxsize=4096)
 def unpack_host(packed: bytes) -> tuple[str, int]:
     if len(packed) not in _SIZES:
-        raise ValueError(f"{len(packed)} bytes are no address and port")
+        raise ValueError(f"{len(packed)} bytes are not an address and port")
     return str(ipaddress.ip_address(packed[:-4])), _PORT.unpack_from(packed, len(packed) - 4)[0]
 
 
 def offset_message_id(store_host: bytes, position: int) -> str:
-    """The id that a client can find the message by: 32 characters, 56 with an IPv6 address."""
+    """Returns the id by which a client can query the message: 32 characters, 56 with an IPv6 address."""
     return f"{_upper_hex(store_host)}{position:016X}"
 
 
@@ -53,13 +53,13 @@ def _upper_hex(host: bytes) -> str:
 
 def read_message_id(id: str) -> OffsetMessageId:
     if len(id) not in _ID_LENGTHS:
-        raise BadMessageId(f"an id of {len(id)} characters")
+        raise BadMessageId(f"invalid message id of {len(id)} characters")
     try:
         packed = bytes.fromhex(id)
     except ValueError:
-        raise BadMessageId("an id is written in hexadecimal digits") from None
+        raise BadMessageId("the message id is not hexadecimal") from None
     if len(packed) * 2 != len(id):
-        raise BadMessageId("an id has no blanks")
+        raise BadMessageId("the message id contains blanks")
     host, port = unpack_host(packed[:-8])
     return OffsetMessageId(host, port, _POSITION.unpack_from(packed, len(packed) - 8)[0])
 
@@ -68,8 +68,8 @@ _UNIQUE = Struct(">hiih")
 
 
 def unique_key(host: bytes, process: int, run: int, since_month_ms: int, count: int) -> str:
-    """An id as a producer makes it: of its address without the port, its process, and a counter. Each number is taken
-    as far as its field goes."""
+    """Builds an id as a producer does: of its address without the port, its process, and a counter. Each number is
+    truncated to its field."""
     numbers = _UNIQUE.pack(_signed(process, 16), _signed(run, 32), _signed(since_month_ms, 32), _signed(count, 16))
     return (host[:-4] + numbers).hex().upper()
 

@@ -1,4 +1,4 @@
-"""The property string of a message unit, and the hashes of tags and keys that are made of it."""
+"""Property string of a message unit, and the hashes of tags and keys. Knows no unit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ UNIQUE_KEY = "UNIQ_KEY"
 
 
 def read_properties(raw: bytes | str) -> dict[str, str]:
-    """By name; of a name that comes twice the last value counts. What has no name or no value is left out."""
+    """Returns the properties by name; the last value of a repeated name counts. Ignores items without a name or a
+    value."""
     text = raw if isinstance(raw, str) else raw.decode("utf-8", "replace")
     found = {}
     for item in text.split(VALUE_ENDS):
@@ -27,21 +28,20 @@ def read_properties(raw: bytes | str) -> dict[str, str]:
 
 
 def write_properties(properties: Mapping[str, str]) -> bytes:
-    """Each name and value is followed by its separator, also the last. ValueError: one of them holds a separator, or a
-    character that stands for bytes that were never written."""
+    """Encodes the properties, each name and value followed by its separator. Raises ValueError if one of them contains
+    a separator or NUL, which marks unwritten bytes."""
     text = "".join([f"{name}{NAME_ENDS}{value}{VALUE_ENDS}" for name, value in properties.items()])
-    if not is_plain(text, properties):  # it has other separators than those that were put there
+    if not is_plain(text, properties):  # there are more separators than inserted here
         for name, value in properties.items():
             if not _CONTROL.isdisjoint(name) or not _CONTROL.isdisjoint(value):
-                raise ValueError(f"a separator inside of the property {name[:40]!r}")
+                raise ValueError(f"separator character in property {name[:40]!r}")
     if "" in properties or "" in properties.values():
         text = "".join(f"{name}{NAME_ENDS}{value}{VALUE_ENDS}" for name, value in properties.items() if name and value)
     return text.encode("utf-8", "replace")
 
 
 def is_plain(text: str, properties: Mapping[str, str]) -> bool:
-    """Whether what `read_properties` has found in a text would be written as that text again, but for the separator at
-    its end."""
+    """Returns whether writing the properties found in `text` would give `text` again, except for the last separator."""
     count = len(properties)
     return (
         text.count(NAME_ENDS) == count
@@ -51,25 +51,25 @@ def is_plain(text: str, properties: Mapping[str, str]) -> bool:
 
 
 def read_plain_properties(text: str) -> dict[str, str] | None:
-    """As `read_properties`, of a text that is plain. None: it is not."""
+    """Fast path of `read_properties`. Returns None if the text is not plain; the caller falls back."""
     items = text.split(VALUE_ENDS)
     if not items[-1]:
         del items[-1]
     try:
         found = dict([item.split(NAME_ENDS) for item in items])
-    except ValueError:  # one without a value, or with two
+    except ValueError:  # an item without a value, or with two
         return None
     if len(found) < len(items) or "" in found or "" in found.values() or "\x00" in text:
         return None
     return found
 
 
-# A torn write leaves zeros: by that a property string is known to be whole.
+# A torn write leaves zeros: a property string without them is whole.
 _CONTROL = frozenset((NAME_ENDS, VALUE_ENDS, "\x00"))
 
 
 def find_property(raw: bytes, name: str) -> str | None:
-    """One value, without taking the whole string apart. The last one counts."""
+    """Returns one value without parsing the whole string. The last value counts."""
     wanted = _as_name(name)
     at = len(raw)
     while True:
@@ -89,14 +89,14 @@ def _as_name(name: str) -> bytes:
     return name.encode() + b"\x01"
 
 
-# -- hashes, as Java's strings have them
+# -- hashes like Java's String.hashCode
 
 _POWERS = [pow(31, exponent, 1 << 32) for exponent in range(255, -1, -1)]
 _MASK = 0xFFFFFFFF
 
 
 def java_hash(text: str, seed: int = 0) -> int:
-    """Java's `hashCode`, as a signed number of 32 bits. `seed` is the hash of what comes before `text`."""
+    """Returns Java's `hashCode` as a signed 32-bit number. `seed` is the hash of the text before `text`."""
     units: bytes | memoryview = text.encode("ascii") if text.isascii() else _utf16(text)
     total = seed & _MASK
     for begin in range(0, len(units), 256):
@@ -108,7 +108,7 @@ def java_hash(text: str, seed: int = 0) -> int:
 
 @cache
 def _powers(count: int) -> tuple[int, list[int]]:
-    """By what so many characters, up to 256, move what stands before them, and by what each of them counts."""
+    """Returns the factor for the hash before `count` characters (up to 256), and the factor of each of them."""
     return pow(31, count, 1 << 32), _POWERS[256 - count :]
 
 
@@ -119,11 +119,11 @@ def _utf16(text: str) -> memoryview:
 
 @lru_cache(maxsize=4096)
 def tags_code(tags: str) -> int:
-    """What a reader who wants these tags compares: their hash, 0 without any."""
+    """Returns the code that readers with a tag filter compare: the hash of the tags, 0 without tags."""
     return java_hash(tags) if tags else 0
 
 
-# A key that a producer gives its message begins with what stands for the producer: all of its messages share that.
+# A unique key begins with characters that identify the producer and are the same for all of its messages.
 _UNIQUE_KEY_LENGTH = 32
 _OF_ITS_PRODUCER = 20
 
@@ -134,7 +134,7 @@ def _begun_hash(topic_hash: int, beginning: str) -> int:
 
 
 def key_hash(topic_hash: int, key: str) -> int:
-    """The hash of a key of a topic, whose own hash is `java_hash` of its name and a '#'. Never negative."""
+    """Returns the hash of a key, never negative. `topic_hash` is the `java_hash` of the topic name and a '#'."""
     if len(key) == _UNIQUE_KEY_LENGTH:
         found = abs(java_hash(key[_OF_ITS_PRODUCER:], _begun_hash(topic_hash, key[:_OF_ITS_PRODUCER])))
     else:
@@ -143,5 +143,5 @@ def key_hash(topic_hash: int, key: str) -> int:
 
 
 def split_keys(keys: str) -> list[str]:
-    """The words of the property that names a message's keys."""
+    """Splits the property with a message's keys."""
     return [key for key in keys.split(" ") if key]

@@ -1,4 +1,4 @@
-"""Message units as records, in no protocol's words, and back: nothing of a message is lost on the way."""
+"""Converts message units to protocol-neutral records and back, without loss. Knows no log."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from trimq.formats.rocketmq_unit.properties import KEYS, read_properties, write_
 from trimq.formats.rocketmq_unit.unit import Unit, UnitDraft
 from trimq.model import Record
 
-# What only this format has a field for.
+# Fields that only this format has.
 _FLAG = "unit.flag"
 _SYS_FLAG = "unit.sys_flag"
 _BORN_HOST = "unit.born_host"
@@ -15,7 +15,7 @@ _PREPARED = "unit.prepared_position"
 
 
 def to_record(unit: Unit) -> Record:
-    """Its keys are the record's key, the other properties its headers."""
+    """Maps the unit's keys to the record's key, the other properties to headers."""
     properties = read_properties(unit.properties)
     keys = properties.pop(KEYS, None)
     return Record(
@@ -35,7 +35,8 @@ def to_record(unit: Unit) -> Record:
 
 
 def from_record(record: Record, topic: bytes, queue_id: int, born_host: bytes) -> UnitDraft:
-    """`born_host`: of a record that does not know its own. ValueError: a header cannot be a property."""
+    """Builds a draft. `born_host` is used if the record has none. Raises ValueError if a header cannot be a
+    property."""
     properties = {name: (value or b"").decode("utf-8", "replace") for name, value in record.headers}
     if record.key:
         properties[KEYS] = record.key.decode("utf-8", "replace")

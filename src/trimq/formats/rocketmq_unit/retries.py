@@ -1,5 +1,4 @@
-"""How message units look that came back from a group that did not settle them: the names of the topics that they are
-kept in and of the properties that they carry. Knows no lease."""
+"""Retried and dead-lettered message units of a consumer group: names of their topics and properties. Knows no lease."""
 
 from __future__ import annotations
 
@@ -21,13 +20,13 @@ RECEIPT = "POP_CK"
 
 _ROOM_FOR_RECEIPT = 192
 
-# What is left out where it does not fit, the first first.
+# Dropped in this order if the properties do not fit.
 OPTIONAL_IN_RETRY = (*BROKER_PROPERTIES, WAIT, ORIGIN_GROUP, FIRST_POPPED_MS, EXPIRES_MS)
 OPTIONAL_IN_DEAD_LETTER = (*BROKER_PROPERTIES, WAIT, ORIGIN_ID, RETRY_TOPIC, DELAY)
 
 
 def pop_retry_topic(group: str, topic: str) -> str:
-    """Where messages of a topic wait for a group once they came back to it."""
+    """Returns the topic with the returned messages of a topic for a consumer group."""
     return f"{RETRY_PREFIX}{group}_{topic}"
 
 
@@ -36,12 +35,12 @@ def dead_letter_topic(group: str) -> str:
 
 
 def can_be_retried(unit: Unit) -> bool:
-    """Whether there is room for the receipt with which it would be given out again."""
+    """Returns whether there is room for the receipt of another delivery."""
     return len(unit.properties) + _ROOM_FOR_RECEIPT <= LONGEST_PROPERTIES
 
 
 def retry_draft(unit: Unit, topic: bytes, group: str, popped_ms: int) -> UnitDraft:
-    """The same message with one try more, for the topic of those that came back."""
+    """Returns the message for the retry topic, with one more delivery attempt."""
     properties = read_properties(unit.properties)
     properties.pop(RECEIPT, None)
     keep_expiry(properties, unit.store_ms)
@@ -51,7 +50,7 @@ def retry_draft(unit: Unit, topic: bytes, group: str, popped_ms: int) -> UnitDra
 
 
 def dead_letter_draft(unit: Unit, topic: bytes, asked_for: str) -> UnitDraft:
-    """The same message at the end of its road; `asked_for` is the topic that the group reads."""
+    """Returns the message for the dead-letter topic; `asked_for` is the topic that the consumer group reads."""
     properties = read_properties(unit.properties)
     properties.setdefault(RETRY_TOPIC, asked_for)
     properties.setdefault(ORIGIN_ID, offset_message_id(unit.store_host, unit.position))

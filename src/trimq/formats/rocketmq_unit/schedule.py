@@ -1,5 +1,5 @@
-"""When message units that wait for their time are due. Owns the levels of delay and the names of the topics in which
-units wait; who looks at them, and what happens then, is decided elsewhere."""
+"""Due times of delayed message units. Owns the delay levels and the names of the topics with delayed units; the
+scheduler decides when to deliver."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _SCHEDULE, _WHEEL = SCHEDULE_TOPIC.encode(), WHEEL_TOPIC.encode()
 
 
 def parse_levels(text: str) -> tuple[int, ...]:
-    """The delay of each level in milliseconds. The first level is number 1."""
+    """Returns the delay of each level in milliseconds. The first level is number 1."""
     return tuple(int(word[:-1]) * _UNITS_MS[word[-1]] for word in text.split())
 
 
 def consume_queue_code(unit: Unit, levels_ms: Sequence[int]) -> int:
-    """What the queue of a unit says of it: when it is due, if it waits for that, and else which tags it has."""
+    """Returns the tags code of a unit's queue entry; the due time if the unit is delayed."""
     if unit.topic == _SCHEDULE:
         return unit.store_ms + levels_ms[min(max(unit.queue_id, 0), len(levels_ms) - 1)]
     if unit.topic == _WHEEL:
@@ -33,5 +33,5 @@ def consume_queue_code(unit: Unit, levels_ms: Sequence[int]) -> int:
 
 
 def parse_time_ms(text: str | None) -> int:
-    """0: it is no time."""
+    """Returns 0 if the text is not a time."""
     return int(text) if text and text.isascii() and text.isdigit() and len(text) < 19 else 0

@@ -1,5 +1,4 @@
-"""Until when a message unit is of use, as its properties say: for a time from when it was stored on, or up to a moment.
-Knows no clock."""
+"""Expiry of message units by their properties: a time to live after storing, or a fixed time. Knows no clock."""
 
 from __future__ import annotations
 
@@ -8,10 +7,10 @@ from collections.abc import MutableMapping
 from trimq.formats.rocketmq_unit.properties import find_property
 
 TTL_MS = "TRIMQ_TTL_MS"
-"""How long from when it was stored on."""
+"""Time to live after storing."""
 
 EXPIRES_MS = "TRIMQ_EXPIRES_MS"
-"""Up to when. It counts where both are set, and goes with the message when that is stored anew."""
+"""Fixed expiry time. Takes precedence over `TTL_MS`, and is kept when the message is stored again."""
 
 EXPIRY_PROPERTIES = frozenset((TTL_MS, EXPIRES_MS))
 
@@ -19,14 +18,14 @@ _MOST_DIGITS = 18
 
 
 def parse_milliseconds(text: str) -> int:
-    """Milliseconds, 1 at least. ValueError: it is no such number."""
+    """Returns milliseconds, at least 1. Raises ValueError for anything else."""
     if not text.isascii() or not text.isdigit() or len(text) > _MOST_DIGITS or not (limit := int(text)):
         raise ValueError(f"not a number of milliseconds: {text[:40]!r}")
     return limit
 
 
 def expiry_ms(properties: bytes, store_ms: int) -> int | None:
-    """When the message is of no more use. None: it always is, or does not say so in numbers."""
+    """Returns the expiry time, or None if the message does not expire or the property is not a number."""
     try:
         if (moment := find_property(properties, EXPIRES_MS)) is not None:
             return parse_milliseconds(moment)
@@ -37,7 +36,7 @@ def expiry_ms(properties: bytes, store_ms: int) -> int | None:
 
 
 def keep_expiry(properties: MutableMapping[str, str], store_ms: int) -> None:
-    """Of a message that is stored anew: it is of use no longer than where it was stored first."""
+    """Fixes the expiry time of a message that is stored again, so that its time to live does not start anew."""
     if TTL_MS in properties and EXPIRES_MS not in properties:
         try:
             properties[EXPIRES_MS] = str(store_ms + parse_milliseconds(properties[TTL_MS]))

@@ -1,5 +1,5 @@
-"""The message unit of RocketMQ's commit log: one message with its place, as it stands on disk and as clients get it.
-Owns its layout; who stores it, and for whom, is decided elsewhere."""
+"""Message unit of RocketMQ's commit log: one message with its place, on disk and as sent to clients. Owns the layout;
+knows no log and no queue."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from trimq.model import Buffer
 
 MAGIC = 0xDAA320A7
-MAGIC_LONG_TOPIC = 0xDAA320AB  # the topic's length takes two bytes
+MAGIC_LONG_TOPIC = 0xDAA320AB  # the topic's length has two bytes
 FILLER_MAGIC = 0xCBD43194
 FILLER_BYTES = 8
 
@@ -20,7 +20,7 @@ LONGEST_SHORT_TOPIC = 127
 LONGEST_TOPIC = 32_767
 LONGEST_PROPERTIES = 32_767
 LONGEST_SENT_PROPERTIES = LONGEST_PROPERTIES - 512
-"""Of a message that is new: what tells of its way is added later, and must fit too."""
+"""Limit for new messages: leaves room for properties that the broker adds later."""
 
 # Bits of the system flag.
 COMPRESSED = 1
@@ -46,21 +46,21 @@ _INT = Struct(">i")
 
 QUEUE_OFFSET_AT = 20
 BORN_HOST_AT = 48
-LEAST_BYTES = SHORT_HEAD.size + 1 + 2  # of a unit without body, topic and properties
+LEAST_BYTES = SHORT_HEAD.size + 1 + 2  # a unit without body, topic and properties
 
 _HOST_V4, _HOST_V6 = 8, 20
 
 
 class BadUnit(ValueError):
-    """The bytes are no whole unit."""
+    """The bytes are not a whole unit."""
 
 
 class BadUnitChecksum(BadUnit):
-    """The body is not the one that was sent."""
+    """The body does not match its checksum."""
 
 
 class UnitDraft(NamedTuple):
-    """A message that has no place yet. Hosts are an address and a port as `pack_host` makes them."""
+    """A message without a place. Hosts are an address and a port in the format of `pack_host`."""
 
     topic: bytes
     queue_id: int
@@ -96,19 +96,19 @@ class Unit(NamedTuple):
 
 
 def is_queued(sys_flag: int) -> bool:
-    """Whether a unit is in its queue: what is not decided, or rolled back, is in the log alone."""
+    """Returns whether a unit is in its queue: half messages and rollback markers are in the log only."""
     return sys_flag & TRANSACTION_BITS in (0, TRANSACTION_COMMIT)
 
 
 def draft_size(draft: UnitDraft, store_host: bytes) -> int:
-    """How long the unit of a draft will be."""
+    """Returns the size of the unit that a draft will become."""
     head = SHORT_HEAD.size - 2 * _HOST_V4 + len(draft.born_host) + len(store_host)
     topic = len(draft.topic)
     return head + len(draft.body) + topic + (3 if topic <= LONGEST_SHORT_TOPIC else 4) + len(draft.properties)
 
 
 def encode_unit(draft: UnitDraft, queue_offset: int, position: int, store_ms: int, store_host: bytes) -> bytes:
-    """The unit of a draft at its place. The bits of the system flag that tell IPv6 hosts are set by the hosts alone."""
+    """Encodes a draft at its place. The hosts alone determine the IPv6 bits of the system flag."""
     topic, queue_id, body, properties, flag, sys_flag, born_ms, born_host, reconsume_times, prepared = draft
     topic_length = len(topic)
     if topic_length > LONGEST_TOPIC or len(properties) > LONGEST_PROPERTIES:
@@ -141,14 +141,14 @@ def encode_unit(draft: UnitDraft, queue_offset: int, position: int, store_ms: in
 
 @lru_cache(maxsize=4096)
 def topic_field(topic: bytes) -> tuple[int, bytes]:
-    """Which magic code its length asks for, and the topic behind its length."""
+    """Returns the magic code for the topic's length, and the topic preceded by its length."""
     if len(topic) <= LONGEST_SHORT_TOPIC:
         return MAGIC, len(topic).to_bytes(1, "big") + topic
     return MAGIC_LONG_TOPIC, _LENGTH.pack(len(topic)) + topic
 
 
 def stamp_unit(unit: bytearray | memoryview, queue_offset: int, position: int, store_ms: int) -> None:
-    """Give a unit another place and time of storing."""
+    """Changes place and store time of a unit."""
     _OFFSETS.pack_into(unit, QUEUE_OFFSET_AT, queue_offset, position)
     (sys_flag,) = _INT.unpack_from(unit, 36)
     born = _HOST_V6 if sys_flag & BORN_HOST_V6 else _HOST_V4
@@ -156,12 +156,13 @@ def stamp_unit(unit: bytearray | memoryview, queue_offset: int, position: int, s
 
 
 def filler(remaining: int) -> bytes:
-    """What stands at the end of a file that has no room for the next unit: `remaining` counts from here to its end."""
+    """Returns the filler at the end of a file without room for the next unit. `remaining` counts from here to the
+    end."""
     return _SIZE_AND_MAGIC.pack(remaining, FILLER_MAGIC)
 
 
 def filler_size(data: Buffer, at: int = 0) -> int | None:
-    """How many bytes to skip if a filler stands here; None: something else does."""
+    """Returns the number of bytes to skip if there is a filler here, otherwise None."""
     if len(data) - at < FILLER_BYTES:
         return None
     size, magic = _SIZE_AND_MAGIC.unpack_from(data, at)
@@ -169,22 +170,23 @@ def filler_size(data: Buffer, at: int = 0) -> int | None:
 
 
 def unit_size(data: Buffer, at: int = 0) -> int:
-    """The size that a unit claims, without a look at the rest. BadUnit: none begins here, or not all of it is there."""
+    """Returns the size that a unit claims, without checking the rest. Raises BadUnit if no unit begins here or it is
+    incomplete."""
     available = len(data) - at
     if available < LEAST_BYTES:
-        raise BadUnit(f"{available} bytes are no unit")
+        raise BadUnit(f"{available} bytes are too short for a unit")
     size: int
     size, magic = _SIZE_AND_MAGIC.unpack_from(data, at)
     if magic != MAGIC and magic != MAGIC_LONG_TOPIC:
-        raise BadUnit(f"{magic:08X} begins no unit")
+        raise BadUnit(f"{magic:08X} is not the magic code of a unit")
     if not LEAST_BYTES <= size <= available:
         raise BadUnit(f"a unit of {size} bytes in {available}")
     return size
 
 
 def read_unit(data: Buffer, at: int = 0) -> Unit:
-    """The unit that begins here; its body is a part of `data`. BadUnit: its lengths do not fit. The checksum is not
-    looked at."""
+    """Returns the unit that begins here; its body is a part of `data`. Raises BadUnit if its lengths do not fit. Does
+    not check the checksum. Fast path for short topics and IPv4 hosts; falls back to `_read_any_unit`."""
     if len(data) - at < LEAST_BYTES:
         return _read_any_unit(data, at)
     size, magic, *fields, body_length = SHORT_HEAD.unpack_from(data, at)
@@ -202,7 +204,7 @@ def read_unit(data: Buffer, at: int = 0) -> Unit:
 
 
 def _read_any_unit(data: Buffer, at: int) -> Unit:
-    """As `read_unit`: also of the few that have long names, or hosts of IPv6."""
+    """Like `read_unit`, for long topics and IPv6 hosts too."""
     size = unit_size(data, at)
     magic, sys_flag = _SIZE_AND_MAGIC.unpack_from(data, at)[1], _INT.unpack_from(data, at + 36)[0]
     head = SHORT_HEAD
@@ -231,17 +233,17 @@ def _read_any_unit(data: Buffer, at: int) -> Unit:
 
 
 def check_unit(data: Buffer, at: int = 0, position: int | None = None) -> Unit:
-    """As `read_unit`, of a unit that is whole: its body has its checksum, and it stands where it says."""
+    """Like `read_unit`, but also checks the checksum of the body and, if given, the position."""
     unit = read_unit(data, at)
     if zlib.crc32(unit.body) & 0x7FFFFFFF != unit.crc:
-        raise BadUnitChecksum("the body has another checksum")
+        raise BadUnitChecksum("the checksum of the body does not match")
     if position is not None and unit.position != position:
-        raise BadUnit(f"a unit of position {unit.position} stands at {position}")
+        raise BadUnit(f"a unit with position {unit.position} is at {position}")
     return unit
 
 
 def iterate_units(data: Buffer) -> Iterator[Unit]:
-    """Units one after the other, as clients get them."""
+    """Yields consecutive units, as sent to clients."""
     at = 0
     while at < len(data):
         unit = read_unit(data, at)

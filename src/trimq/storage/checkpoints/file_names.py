@@ -1,4 +1,5 @@
-"""The files beside a segment, named as Kafka names them, and what is raised when one of them cannot be trusted."""
+"""Names of the files beside a segment, as Kafka names them, and the exception for companion files that cannot be
+trusted."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ TIME_INDEX = ".timeindex"
 TRANSACTION_INDEX = ".txnindex"
 PRODUCER_SNAPSHOT = ".snapshot"
 
-# What goes when its segment goes. A snapshot is named after the segment whose first offset it was taken at.
+# Removed together with their segment. A snapshot is named after the segment at whose first offset it was taken.
 SEGMENT_COMPANIONS = (OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX, PRODUCER_SNAPSHOT)
 
 LEADER_EPOCHS = "leader-epoch-checkpoint"
@@ -16,4 +17,4 @@ PARTITION_METADATA = "partition.metadata"
 
 
 class CorruptCompanion(ValueError):
-    """A companion file says what cannot be. The log is the truth: whoever hears this builds the file anew from it."""
+    """A companion file has impossible contents. The log is authoritative: the caller rebuilds the file from it."""

@@ -1,5 +1,5 @@
-"""The two text files of a partition folder, `leader-epoch-checkpoint` and `partition.metadata`: parsed and formatted as
-Kafka does it. Writing them is `replacement`'s."""
+"""Parser and formatter of the two text files of a partition folder, `leader-epoch-checkpoint` and `partition.metadata`,
+in Kafka's formats. `atomic_file` writes them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from trimq.storage.checkpoints.file_names import LEADER_EPOCHS, PARTITION_METADA
 _VERSION = 0
 _MAX_EPOCH = (1 << 31) - 1
 _MAX_OFFSET = (1 << 63) - 1
-_NO_TOPIC = UUID(int=0)  # Kafka's word for "none", which no file may hold
+_NO_TOPIC = UUID(int=0)  # Kafka's value for "no topic", which no file may hold
 
 
 class EpochStart(NamedTuple):
-    """From `start_offset` on, records were appended under the leader of `epoch`."""
+    """Records from `start_offset` on were appended under the leader of `epoch`."""
 
     epoch: int
     start_offset: int
@@ -32,18 +32,18 @@ def format_epochs(starts: Sequence[EpochStart]) -> bytes:
 
 
 def parse_epochs(data: bytes) -> list[EpochStart]:
-    """Oldest first. An empty file, as Kafka creates it, has none."""
+    """Returns the epochs, oldest first. An empty file, as Kafka creates it, has none."""
     lines = _lines(data, LEADER_EPOCHS)
     if not lines:
         return []
     version = _number(lines[0], _MAX_EPOCH, "version")
     if version != _VERSION:
-        raise CorruptCompanion(f"{LEADER_EPOCHS}: version {version} is not known")
+        raise CorruptCompanion(f"{LEADER_EPOCHS}: version {version} is not supported")
     if len(lines) < 2:
         raise CorruptCompanion(f"{LEADER_EPOCHS}: the number of entries is missing")
     count = _number(lines[1], _MAX_EPOCH, "number of entries")
     if count != len(lines) - 2:
-        raise CorruptCompanion(f"{LEADER_EPOCHS}: {count} entries are announced, {len(lines) - 2} are there")
+        raise CorruptCompanion(f"{LEADER_EPOCHS}: {count} entries are announced, but {len(lines) - 2} are present")
     starts = [_parse_start(line) for line in lines[2:]]
     for before, after in pairwise(starts):
         if after.epoch <= before.epoch or after.start_offset <= before.start_offset:
@@ -61,41 +61,41 @@ def _parse_start(line: str) -> EpochStart:
 
 
 def _number(word: str, most: int, what: str) -> int:
-    # Short enough for `most`, because int() takes ever longer with ever more digits.
+    # Limited to 19 digits, because int() gets slower with more digits.
     if word.isascii() and word.isdigit() and len(word) <= 19 and int(word) <= most:
         return int(word)
-    raise CorruptCompanion(f"{LEADER_EPOCHS}: {word[:40]!r} is no {what}")
+    raise CorruptCompanion(f"{LEADER_EPOCHS}: {word[:40]!r} is not a valid {what}")
 
 
 def _lines(data: bytes, name: str) -> list[str]:
     try:
         return data.decode("ascii").splitlines()
     except UnicodeDecodeError:
-        raise CorruptCompanion(f"{name}: not a text") from None
+        raise CorruptCompanion(f"{name}: not ASCII text") from None
 
 
 def format_partition_metadata(topic: UUID) -> bytes:
-    return f"version: {_VERSION}\ntopic_id: {format_uuid(topic)}".encode("ascii")  # no line end: neither has Kafka
+    return f"version: {_VERSION}\ntopic_id: {format_uuid(topic)}".encode("ascii")  # no line end, as in Kafka
 
 
-@lru_cache(maxsize=16)  # the folders of one topic, which are opened one after the other, all hold the same
+@lru_cache(maxsize=16)  # the folders of one topic are opened one after the other and hold the same contents
 def parse_partition_metadata(data: bytes) -> UUID:
-    """The topic's id."""
+    """Returns the topic id."""
     fields: dict[str, str] = {}
     for line in _lines(data, PARTITION_METADATA):
         name, colon, value = line.partition(":")
         if not colon or name in fields:
-            raise CorruptCompanion(f"{PARTITION_METADATA}: {line[:80]!r} is not understood")
+            raise CorruptCompanion(f"{PARTITION_METADATA}: {line[:80]!r} is not a valid line")
         fields[name] = value.strip()
     if fields.keys() != {"version", "topic_id"}:
-        raise CorruptCompanion(f"{PARTITION_METADATA}: has {sorted(fields)}, not a version and a topic_id")
+        raise CorruptCompanion(f"{PARTITION_METADATA}: has fields {sorted(fields)} instead of version and topic_id")
     if fields["version"] != str(_VERSION):
-        raise CorruptCompanion(f"{PARTITION_METADATA}: version {fields['version'][:40]!r} is not known")
+        raise CorruptCompanion(f"{PARTITION_METADATA}: version {fields['version'][:40]!r} is not supported")
     return parse_uuid(fields["topic_id"])
 
 
 def format_uuid(identity: UUID) -> str:
-    """As Kafka prints it: its 16 bytes in URL-safe base 64 without padding, 22 characters."""
+    """Returns the 16 bytes in URL-safe base 64 without padding, 22 characters, as Kafka prints them."""
     return urlsafe_b64encode(identity.bytes).rstrip(b"=").decode("ascii")
 
 
@@ -106,7 +106,7 @@ def parse_uuid(text: str) -> UUID:
         except (UnicodeEncodeError, binascii.Error):
             data = b""
         identity = UUID(bytes=data) if len(data) == 16 else _NO_TOPIC
-        # Compared, because the decoder passes over characters that it does not know.
+        # Compared, because the decoder skips unknown characters.
         if identity != _NO_TOPIC and format_uuid(identity) == text.rstrip("="):
             return identity
-    raise CorruptCompanion(f"{PARTITION_METADATA}: {text[:40]!r} is not a topic's id")
+    raise CorruptCompanion(f"{PARTITION_METADATA}: {text[:40]!r} is not a topic id")

@@ -1,5 +1,5 @@
-"""What a restart may trust without reading it: how far each log is known to be whole, and the checksums of its sealed
-segments. Kept in one table for all logs."""
+"""Log checkpoints: the part of each log that a restart can trust without reading it, and the checksums of sealed
+segments. One table for all logs."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from trimq.storage.tables.table import Table
 
 
 class IndexSums(NamedTuple):
-    """How many entries of a segment's offset, time and transaction index are in their files, and the checksums of
-    those: Kafka's formats have none, and a flipped bit in them would be believed."""
+    """Number of entries in the files of a segment's offset, time and aborted-transaction index, and their checksums.
+    Kafka's formats have no checksums, so a flipped bit would go unnoticed."""
 
     offsets: int = 0
     offsets_crc: int = 0
@@ -23,13 +23,13 @@ class IndexSums(NamedTuple):
     aborted: int = 0
     aborted_crc: int = 0
     newest_ms: int = -1
-    """The newest time of the records."""
+    """Newest timestamp of the records."""
 
 
 class RecoveryPoint(NamedTuple):
-    """All before byte `position` of the segment `base` is whole, durable and indexed; `offset` is the next one there.
-    `start` is the first offset that may be read; `producers` says how many the snapshot at `offset` holds, -1: nobody
-    knows; `sums` is what the index files of the segment hold of it."""
+    """All bytes before `position` of the segment `base` are whole, durable and indexed; `offset` is the next offset
+    there. `start` is the first readable offset; `producers` is the number of producers in the snapshot at `offset`, -1
+    if unknown; `sums` describes the index files of the segment."""
 
     offset: int
     base: int
@@ -40,7 +40,7 @@ class RecoveryPoint(NamedTuple):
 
 
 class SealedMark(NamedTuple):
-    """The size of a sealed segment, the checksum of its whole file once it is known, and those of its indexes."""
+    """Size of a sealed segment, the checksum of its whole file once known, and the checksums of its indexes."""
 
     size: int
     crc: int | None
@@ -48,15 +48,16 @@ class SealedMark(NamedTuple):
 
 
 class CleanerCheckpoint(NamedTuple):
-    """Before `offset` a log is compacted; at `due_ms` the last of its tombstones may go, -1: it has none."""
+    """A log is compacted up to `offset`. At `due_ms` its last tombstone may be removed; -1 if it has none."""
 
     offset: int
     due_ms: int
 
 
 class Checkpoints:
-    """By folders, which several topics may have had one after the other: only what was saved of the present one is
-    told. What was saved of an earlier one is there as long as it could not be deleted, on a full disk for example."""
+    """Checkpoints by folder. Several topics may have used a folder one after the other: only checkpoints of the current
+    topic are returned. Those of an earlier topic remain until they can be deleted, which a full disk delays for
+    example."""
 
     def __init__(self, table: Table[list[Any]]) -> None:
         self._table = table
@@ -67,10 +68,10 @@ class Checkpoints:
                 folder, _, base = key.removeprefix("sealed/").rpartition("/")
                 self._marked.setdefault(folder, set()).add(int(base))
 
-    # -- whose they are
+    # -- owners of the folders
 
     def take(self, folder: str, owner: UUID) -> None:
-        """From now on the log in this folder is that of the topic `owner`."""
+        """Registers the topic `owner` as the owner of this folder from now on."""
         self._owners[folder] = owner.hex
 
     def _is_stale(self, folder: str) -> bool:
@@ -90,7 +91,7 @@ class Checkpoints:
             self._table.put(f"owner/{folder}", [owner])
         return self._table.put(key, value)
 
-    # -- how far each log is known to be whole
+    # -- recovery points
 
     def point(self, folder: str) -> RecoveryPoint | None:
         value = self._get(f"point/{folder}", folder)
@@ -103,7 +104,7 @@ class Checkpoints:
         return self._put(f"point/{folder}", folder, [*point[:5], *(point.sums or ())])
 
     def epochs(self, folder: str) -> list[EpochStart] | None:
-        """The leader epochs of the records before the point; None: they were never saved."""
+        """Returns the leader epochs of the records before the point, or None if they were never saved."""
         value = self._get(f"epochs/{folder}", folder)
         return None if value is None else [EpochStart(epoch, offset) for epoch, offset in value]
 
@@ -124,7 +125,7 @@ class Checkpoints:
         return None if value is None else SealedMark(value[0], value[1], _index_sums(value[2:]))
 
     def marked(self, folder: str) -> list[int]:
-        """The bases of the segments that were sealed."""
+        """Returns the bases of the sealed segments."""
         return sorted(base for base in self._marked.get(folder, ()) if self.sealed(folder, base) is not None)
 
     def seal(self, folder: str, base: int, mark: SealedMark) -> Ticket:
@@ -137,21 +138,21 @@ class Checkpoints:
             self._table.delete(f"sealed/{folder}/{base}")
 
     def forget_marks(self, folder: str, bases: list[int]) -> Ticket:
-        """Expect no sizes of these segments any more. With its ticket, all that was saved before is durable."""
+        """Deletes the marks of these segments. When the ticket is durable, everything saved before is too."""
         for base in bases:
             self.forget_sealed(folder, base)
         return self._table.delete(f"sealed/{folder}/{bases[0]}")
 
-    # -- logs that go
+    # -- removed logs
 
     def knows(self, folder: str) -> bool:
-        """Whether anything was saved of this folder, by whomever."""
+        """Returns whether any topic, current or earlier, has saved anything for this folder."""
         kinds = ("owner", "point", "epochs", "cleaned")
         marks = (f"sealed/{folder}/{base}" in self._table for base in self._marked.get(folder, ()))
         return any(f"{kind}/{folder}" in self._table for kind in kinds) or any(marks)
 
     def forget(self, folder: str) -> Ticket:
-        """The log is removed. With the ticket, all that was saved of it is gone."""
+        """Deletes everything saved for a removed log; durable with the ticket."""
         self._owners.pop(folder, None)
         for base in self.marked(folder):
             self.forget_sealed(folder, base)

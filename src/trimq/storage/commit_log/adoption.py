@@ -1,5 +1,5 @@
-"""Prepares the folder of a store that another program wrote, or we before our first checkpoint: what was built from its
-commit log goes, since it is built anew."""
+"""Adopts a store folder written by Apache RocketMQ, or by this broker before its first checkpoint: removes the files
+derived from the commit log, since recovery rebuilds them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from contextlib import suppress
 from trimq.errors import StartupError
 from trimq.storage.io.files import Files
 
-# Timers wait in the log; these two say where, and would mislead a genuine broker after we have gone on.
+# Pending timers are in the log. The two timer files hold positions in it, which would mislead Apache RocketMQ after
+# this broker has appended.
 _DERIVED = ("consumequeue", "consumequeue_ext", "timerlog", "timerwheel")
 _BATCH_QUEUES = "batchconsumequeue"
 
 
 def remove_derived_files(files: Files, root: str) -> None:
-    """StartupError: the folder holds what we cannot serve."""
+    """Raises StartupError if the folder holds data that this broker cannot serve."""
     if files.names(f"{root}/{_BATCH_QUEUES}"):
-        raise StartupError(f"{root}/{_BATCH_QUEUES} is not empty: queues of batches are not served")
+        raise StartupError(f"{root}/{_BATCH_QUEUES} is not empty: batch consume queues are not supported")
     for name in _DERIVED:
         if name in files.names(root):
             _empty(files, f"{root}/{name}")

@@ -1,5 +1,5 @@
-"""What a restart may trust of the commit log without reading it: how far it is known to be whole, and what the files of
-its queues and keys hold by then. Kept in a table of our own, since RocketMQ's `checkpoint` knows times only."""
+"""Checkpoint of the commit log: the part that a restart can trust without reading it, and the state of the queue and
+key index files at that point. Stored in a table of its own, since RocketMQ's `checkpoint` file holds times only."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ FILE_BYTES = 4096
 
 
 class CommitPoint(NamedTuple):
-    """All before `position` is whole, durable, and in the queues and the key index. `start` is its first byte."""
+    """All bytes before `position` are whole, durable, and entered in the queues and the key index. `start` is the first
+    byte of the log."""
 
     position: int = 0
     start: int = 0
@@ -30,7 +31,7 @@ class CommitPoint(NamedTuple):
 
 
 class PendingCheckpoint:
-    """A checkpoint on its way to the disk: what it will say."""
+    """Contents of a checkpoint that is being written."""
 
     __slots__ = ("indexes", "point", "queues", "states")
 
@@ -52,7 +53,7 @@ class CommitCheckpoints:
         return CommitPoint() if value is None else CommitPoint(*value)
 
     def is_empty(self) -> bool:
-        """Whether no checkpoint was ever made: the log is new, or another program wrote it."""
+        """Returns whether no checkpoint was ever made: the log is new, or another program wrote it."""
         return self._table.get(_POINT) is None
 
     def indexes(self) -> list[KeyIndexState]:
@@ -63,19 +64,20 @@ class CommitCheckpoints:
         return None if value is None else ConsumeQueueState(*value)
 
     def queues(self) -> list[tuple[str, int]]:
-        """Topic and number of each that has a state."""
+        """Returns topic and number of each queue that has a state."""
         names = [key.removeprefix(_QUEUE).rpartition("/") for key in self._table if key.startswith(_QUEUE)]
         return [(topic, int(number)) for topic, _, number in names]
 
     def dropped(self) -> dict[str, int]:
-        """Up to where the units of topics are no longer theirs: they were deleted, and may have been made again."""
+        """Returns for each deleted topic the end of its units. A topic created again under the same name does not own
+        them."""
         rows = [(key, self._table.get(key)) for key in self._table if key.startswith(_DROPPED)]
         return {key.removeprefix(_DROPPED): row[0] for key, row in rows if row is not None}
 
     def save(
         self, point: CommitPoint, indexes: Iterable[KeyIndexState], queues: Iterable[tuple[str, int, ConsumeQueueState]]
     ) -> Ticket:
-        """What the point relies on is saved before it: a crash may keep the first of these alone."""
+        """Saves the states before the point that relies on them: a crash may keep only the first ones."""
         for topic, number, state in queues:
             self._table.put(f"{_QUEUE}{topic}/{number}", list(state))
         self._table.put(_INDEX, [list(state) for state in indexes])
@@ -92,5 +94,6 @@ class CommitCheckpoints:
 
 
 def format_times(store_ms: int, position: int) -> bytes:
-    """The file `checkpoint`: up to which time the log, the queues and the key index are on disk."""
+    """Returns the contents of the file `checkpoint`: the time up to which the log, the queues and the key index are on
+    disk."""
     return _TIMES.pack(store_ms, store_ms, store_ms, 0, position).ljust(FILE_BYTES, b"\x00")

@@ -1,5 +1,6 @@
-"""The small files beside the commit log in which RocketMQ keeps its topics, groups and offsets. Ours are copies of what
-our tables hold, for a genuine broker to go on with; what they mean is known to whoever writes them."""
+"""Small files beside the commit log in which RocketMQ keeps its topics, groups and offsets. Ours are copies of our
+tables, so that Apache RocketMQ can take over the folder. Knows names and bytes; the writer of a file knows its
+meaning."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ class ConfigFiles:
         return self._files.names(self._folder)
 
     def versions(self, name: str) -> list[bytes]:
-        """What the file holds, and what it held before: the first may have been torn by a crash."""
+        """Returns the current and the previous contents of the file: a crash may have torn the current ones."""
         there = self.names()
         return [self._read(each) for each in (name, name + _PREVIOUS) if each in there]
 
@@ -34,8 +35,8 @@ class ConfigFiles:
             file.close()
 
     def write(self, name: str, data: Buffer) -> None:
-        """Replace the file and keep what it held, without waiting for the disk: a power cut may leave either, or
-        neither. OSError: the old one is still there."""
+        """Replaces the file and keeps the previous contents, without waiting for the disk: a power cut may leave
+        either, or neither. After an OSError the old file is still in place."""
         self._files.make_folder(self._folder)
         path = f"{self._folder}/{name}"
         file = self._files.open(path + TEMPORARY, create=True)

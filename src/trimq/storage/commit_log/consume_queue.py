@@ -1,5 +1,6 @@
-"""One consume queue: for each message of a queue, where its unit stands and which tags it has, in fixed entries. The
-newest are in memory and reach the files at a checkpoint; the commit log is the truth they are built from."""
+"""One consume queue: a fixed-size entry per message with position and size of its unit and its tags code. The newest
+entries are in memory and are written to the files at a checkpoint. They can be rebuilt from the commit log, which is
+authoritative."""
 
 from __future__ import annotations
 
@@ -14,10 +15,10 @@ from trimq.storage.group_commit.segment import base_of, segment_name
 from trimq.storage.io.files import File, Files
 from trimq.storage.io.page_cache import find_cold
 
-ENTRY = Struct(">qiq")  # position of the unit, its size, code of its tags
+ENTRY = Struct(">qiq")  # position of the unit, its size, its tags code
 ENTRY_BYTES = ENTRY.size
 
-# RocketMQ writes it in the place of entries that a file has no more use for: zeros would end its recovery.
+# RocketMQ writes this in place of removed entries at the head of a file: zeros would end its recovery.
 BLANK_SIZE = 2**31 - 1
 _BLANK = ENTRY.pack(0, BLANK_SIZE, 0)
 
@@ -31,7 +32,7 @@ class ConsumeQueueEntry(NamedTuple):
 
 
 class ConsumeQueueState(NamedTuple):
-    """What a checkpoint says of a queue: which of its offsets are in its files."""
+    """State of a queue in a checkpoint: the offsets that are in its files."""
 
     start: int
     end: int
@@ -78,23 +79,23 @@ class ConsumeQueue:
     # -- growing
 
     def add(self, position: int, size: int, tags_code: int) -> int:
-        """The offset of the message that stands at `position`."""
+        """Adds the message at `position` and returns its offset."""
         offset = self.end
         self._tail += _pack(position, size, tags_code)
         self.end = offset + 1
         return offset
 
     def begin_at(self, offset: int) -> None:
-        """The first message that is left of this queue has this offset."""
+        """Makes `offset` the offset of the queue's first remaining message."""
         self.start = self.end = self.durable_end = self.stored_end = offset
 
     def roll_back_to(self, end: int) -> None:
-        """What was added since is not kept."""
+        """Drops the entries from offset `end` on."""
         del self._tail[(end - self.stored_end) * ENTRY_BYTES :]
         self.end = end
 
     def write_out(self, dirty: Dirty) -> None:
-        """Write to the files what is in memory alone. OSError: it stays there."""
+        """Writes the entries in memory to the files. After an OSError they stay in memory."""
         written = self.stored_end
         with memoryview(self._tail) as tail:
             while written < self.end:
@@ -109,7 +110,7 @@ class ConsumeQueue:
         self._tail = bytearray()
 
     def _open(self, index: int, dirty: Dirty | None) -> File:
-        """One of the files; with `dirty` it is made if it is not there."""
+        """Opens one of the files; with `dirty` it is created if missing."""
         if self._file is None or self._file_index != index:
             full = self._file_entries * ENTRY_BYTES
             name = f"{self.folder}/{segment_name(index * full, '')}"
@@ -138,7 +139,7 @@ class ConsumeQueue:
     # -- reading
 
     def entries(self, offset: int, count: int) -> Buffer:
-        """Up to `count` entries from `offset` on, one at least: what one file, or the memory, holds of them."""
+        """Returns at least one and up to `count` entries from `offset` on, as many as one file or the memory holds."""
         if not self.start <= offset < self.end:
             raise OffsetOutOfRange(offset, self.start, self.end)
         if offset >= self.stored_end:
@@ -149,7 +150,7 @@ class ConsumeQueue:
         return self._open(index, None).read(within * ENTRY_BYTES, count * ENTRY_BYTES)
 
     def find_cold(self, offset: int, count: int) -> ColdRead | None:
-        """What `entries` would wait for the disk for."""
+        """Returns the read that `entries` would have to wait for, if any."""
         if not self.start <= offset < self.stored_end:
             return None
         index, within = divmod(offset, self._file_entries)
@@ -160,7 +161,7 @@ class ConsumeQueue:
         return ConsumeQueueEntry._make(ENTRY.unpack(self.entries(offset, 1)))
 
     def find_position(self, position: int) -> int:
-        """The first offset whose unit does not stand before `position`; `end`: none does."""
+        """Returns the first offset whose unit is at or after `position`; `end` if there is none."""
         low, high = self.start, self.end
         while low < high:
             middle = (low + high) // 2
@@ -170,22 +171,23 @@ class ConsumeQueue:
                 high = middle
         return low
 
-    # -- the head, and the end of it all
+    # -- the head, and removal
 
     def is_stored(self) -> bool:
-        """Whether the files hold what a checkpoint says that they do."""
+        """Returns whether the files hold the entries that the checkpoint states."""
         if self.stored_end == self.start:
             return True
         full = self._file_entries * ENTRY_BYTES
         wanted = {offset // self._file_entries * full for offset in (self.start, self.stored_end - 1)}
         there = {base: name for name in self._files.names(self.folder) if (base := base_of(name, "")) is not None}
-        # Files of another size were written with another setting: the same entries stand elsewhere.
+        # Files of another size were written with another setting: the same entries are at other positions.
         return wanted <= there.keys() and all(
             self._files.open(f"{self.folder}/{there[base]}").size() == full for base in wanted
         )
 
     def remove_head(self, start: int) -> list[str]:
-        """Offsets before `start` are gone. The names of the files that hold nothing else, which the caller removes."""
+        """Removes the offsets before `start`. Returns the names of files without remaining entries, which the caller
+        removes."""
         self.start = max(self.start, min(start, self.end))
         full = self._file_entries * ENTRY_BYTES
         first = self.start // self._file_entries * full
@@ -193,7 +195,7 @@ class ConsumeQueue:
         return [f"{self.folder}/{name}" for name in names if (base := base_of(name, "")) is not None and base < first]
 
     def forget_files(self) -> None:
-        """Its files are gone, or about to go."""
+        """Closes the queue's files, which are removed or about to be removed."""
         if self._file is not None:
             self._file.close()
         self._file, self._file_index = None, -1

@@ -1,6 +1,6 @@
-"""Keeps the files of the commit log ready: makes the next one before the present one is full, so that nobody waits when
-it is, and holds the present one in memory. All of it off the event loop, a piece at a time; what cannot be done is told
-and left out. Knows files and their sizes, never what is in them."""
+"""Prepares files of the commit log: creates the next file before the current one is full, so that no append waits for
+it, and locks the current file in memory. Works off the event loop in pieces; failures are logged and otherwise ignored.
+Knows files and their sizes, never their contents."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from trimq.storage.io.files import File, Files
 
 log = logging.getLogger(__name__)
 
-# Others wait for the same thread.
+# Other work waits for the same thread.
 _PIECE_BYTES = 8 << 20
 
 Release = Callable[[], None]
 
 
 class PreparedFile:
-    """A file that waits under a name of its own, beside the log, until it is needed: work that is under way when the
-    present file is full must not reach one that is written to. `warms`: its pages are in memory too."""
+    """A file under a temporary name beside the log until it is needed: preparation still running when the current file
+    is full must not touch a file being written. `warms`: its pages are loaded into memory too."""
 
     def __init__(self, files: Files, name: str, file_bytes: int, offload: Offload, warms: bool) -> None:
         self._files = files
@@ -37,12 +37,12 @@ class PreparedFile:
         self._is_closed = False
 
     def clear(self) -> None:
-        """What an earlier run has left goes."""
+        """Removes a leftover of an earlier process."""
         with suppress(FileNotFoundError):
             self._files.remove(self._name)
 
     def prepare(self) -> None:
-        """It will be needed. Once it has failed, not again before the next file is begun."""
+        """Starts to prepare the file. After a failure it does nothing until the next file is begun."""
         if self._file is not None or self._has_failed or self._is_closed:
             return
         try:
@@ -79,7 +79,7 @@ class PreparedFile:
             self._failed(error)
 
     def _failed(self, error: BaseException) -> None:
-        log.warning("the next file of the commit log is made only when it is needed: %s", error)
+        log.warning("commit log: cannot prepare the next file in advance, creating it when needed: %s", error)
         self._has_failed = True
         self._drop()
 
@@ -91,7 +91,7 @@ class PreparedFile:
             self._files.remove(self._name)
 
     def take(self, name: str) -> File | None:
-        """The file, under this name from now on. None: there is none yet."""
+        """Renames the prepared file to `name` and returns it, or None if there is none yet."""
         self._has_failed = False
         if not self._is_ready or self._file is None:
             return None
@@ -107,7 +107,7 @@ class PreparedFile:
 
 
 class MemoryLockedFile:
-    """The file that is appended to stays in memory, whole."""
+    """Keeps the whole file being appended to in memory."""
 
     def __init__(self, file_bytes: int, offload: Offload) -> None:
         self._file_bytes = file_bytes
@@ -117,18 +117,18 @@ class MemoryLockedFile:
         self._is_under_way = False
 
     def begin(self, file: File) -> None:
-        """At the start. StartupError: the system does not allow it."""
+        """Locks the first file. Raises StartupError if the system does not allow it."""
         try:
             self._release = file.begin_lock(self._file_bytes)()
         except OSError as error:
             raise StartupError(
-                f"rocketmq.commit_lock_memory: {file.name} cannot be held in memory: {error.strerror}. Raise the limit"
-                " (ulimit -l, LimitMEMLOCK), use a smaller rocketmq.commit_file_bytes, or leave it off"
+                f"rocketmq.commit_lock_memory: cannot lock {file.name} in memory: {error.strerror}. Raise the limit"
+                " (ulimit -l, LimitMEMLOCK), use a smaller rocketmq.commit_file_bytes, or switch the setting off"
             ) from None
         self._file = file
 
     def switch_to(self, file: File) -> None:
-        """This one is appended to: the one before goes first, for the limit need not have room for two."""
+        """Locks the file being appended to. Unlocks the previous file first, since the limit may not allow two."""
         if file is self._file or self._is_under_way:
             return
         self._file, release, self._release = file, self._release, None
@@ -149,7 +149,7 @@ class MemoryLockedFile:
     def _locked(self, release: object, error: BaseException | None) -> None:
         self._is_under_way = False
         if error is not None:
-            log.warning("a file of the commit log cannot be held in memory: %s", error)
+            log.warning("commit log: cannot lock the current file in memory: %s", error)
         else:
             self._release = cast("Release", release)
 
@@ -160,7 +160,7 @@ class MemoryLockedFile:
 
 
 class FilePreparation:
-    """Either may be missing."""
+    """Combines both parts; either may be missing."""
 
     def __init__(self, file_bytes: int, next_file: PreparedFile | None, locked: MemoryLockedFile | None) -> None:
         self._file_bytes = file_bytes
@@ -172,12 +172,14 @@ class FilePreparation:
             self._next.clear()
 
     def begin(self, file: File) -> None:
-        """The log is open, and this file is appended to. StartupError: it cannot be held in memory, and should be."""
+        """Called when the log is open and appends to `file`. Raises StartupError if the file must be locked in memory
+        and cannot be."""
         if self._locked is not None:
             self._locked.begin(file)
 
     def note_size(self, file: File, size: int) -> None:
-        """So much is in the file that is appended to. The next is made when this one is half full."""
+        """Called with the size of the data in the file being appended to. Prepares the next file when this one is half
+        full."""
         if self._next is not None and 2 * size >= self._file_bytes:
             self._next.prepare()
         if self._locked is not None:
@@ -195,7 +197,7 @@ class FilePreparation:
 def prepare_files(
     files: Files, folder: str, file_bytes: int, offload: Offload, *, preallocates: bool, warms: bool, locks: bool
 ) -> FilePreparation | None:
-    """None: nothing of it is wanted. A file that is to be warm is made ahead."""
+    """Returns None if no preparation is wanted. `warms` implies that the next file is created in advance."""
     if not (preallocates or warms or locks):
         return None
     ahead = PreparedFile(files, f"{folder}/next", file_bytes, offload, warms) if preallocates or warms else None

@@ -1,5 +1,5 @@
-"""The key index: finds units by the hash of a key, in RocketMQ's index files. The newest keys are in memory; entries
-reach a file before the slots that lead to them, so that a crash never leaves a chain that leads nowhere."""
+"""Key index: finds units by the hash of a key, in RocketMQ's index files. The newest keys are in memory. Entries are
+written before the slots that point to them, so that a crash never leaves a dangling chain."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from trimq.storage.commit_log.key_slots import SLOT, KeySlots
 from trimq.storage.group_commit.flusher import Dirty
 from trimq.storage.io.files import File, Files
 
-HEADER = Struct(">qqqqii")  # times and positions of the first and the last key, slots in use, next number
-ENTRY = Struct(">iqii")  # hash, position, seconds since the first, number of the previous entry of the slot
+HEADER = Struct(">qqqqii")  # store time of first and last key, position of first and last key, used slots, next number
+ENTRY = Struct(">iqii")  # hash, position, seconds since the first key, number of the previous entry of the slot
 
 _LARGEST = 2**31 - 1
 
-# So many keys take a few milliseconds, and other connections wait meanwhile.
+# Writing this many keys takes a few milliseconds, during which other connections wait.
 MAX_KEYS_PER_WRITE = 4096
 _UNWRITTEN_SLOTS = 16 * 1024
 
-# So many entries that are looked at take a millisecond or two.
+# Reading this many entries takes one or two milliseconds.
 MAX_ENTRIES_PER_STEP = 512
 
 HashedKey = tuple[int, int, int]
-"""Hash, position and time of storing: a plain tuple, since one is made for nearly every message."""
+"""Hash, position and store time. A plain tuple, since nearly every message creates one."""
 
 
 class KeyIndexState(NamedTuple):
-    """What a checkpoint says of one index file: its name, and its header."""
+    """State of one index file in a checkpoint: its name and its header."""
 
     name: str
     begin_ms: int = 0
@@ -42,7 +42,7 @@ class KeyIndexState(NamedTuple):
 
 
 class _IndexFile:
-    """One file: header, slots, entries."""
+    """One index file: header, slots, entries."""
 
     def __init__(self, files: Files, folder: str, slots: int, entries: int, state: KeyIndexState) -> None:
         self._files = files
@@ -54,7 +54,7 @@ class _IndexFile:
         self.state = state
         self.heads = KeySlots(HEADER.size, slots)
         self.is_header_due = False
-        """Slots were written, and what tells of them was not."""
+        """Slots were written, but not yet the header that counts them."""
         self._is_gone = False
 
     @property
@@ -67,13 +67,13 @@ class _IndexFile:
             full = self._entries_at + self._entries * ENTRY.size
             if file.size() != full:
                 file.resize(full)
-            self._file = file  # not before it has its size
+            self._file = file  # only once it has its full size
         return self._file
 
     def head(self, hash: int) -> int:
-        """The newest entry of a slot that is one of ours: a file may know of later ones, which a crash made void."""
+        """Returns the newest valid entry of a slot. After a crash the file may point to later entries that are void."""
         if self.state.next_number == 1 or self._is_gone:
-            return 0  # there may not even be a file yet
+            return 0  # the file may not exist yet
         slot = hash % self._slots
         head = self.heads.unwritten(slot)
         if head is not None:
@@ -90,7 +90,7 @@ class _IndexFile:
         return found
 
     def add(self, keys: list[HashedKey], dirty: Dirty) -> int:
-        """Write as many entries as there is room for. Their slots follow with `write_slots`."""
+        """Writes as many entries as fit. `write_slots` writes their slots later."""
         taken = keys[: self._entries - self.state.next_number]
         packed, heads, used_slots = self._link(taken)
         state, (_, position, store_ms) = self.state, taken[-1]
@@ -104,19 +104,19 @@ class _IndexFile:
         return len(taken)
 
     def _begin(self, keys: list[HashedKey]) -> tuple[int, int]:
-        """Time and position of the first key."""
+        """Returns store time and position of the first key."""
         state = self.state
         return (state.begin_ms, state.begin_position) if state.next_number > 1 else (keys[0][2], keys[0][1])
 
     def _link(self, keys: list[HashedKey]) -> tuple[bytes, dict[int, int], int]:
-        """The entries, each with the number of the one before it in its slot; the slots that they change; and how many
-        are in use with them."""
+        """Returns the encoded entries, each linked to the previous entry of its slot; the changed slots; and the new
+        number of used slots."""
         first = number = self.state.next_number
         used_slots = self.state.used_slots
         begin_ms, _ = self._begin(keys)
         slots, changed, width = self._slots, self.heads.changed, self.heads.width
         stored = self.heads.stored(self._open())
-        in_use = stored.cast("i")  # zero in whatever order its bytes stand
+        in_use = stored.cast("i")  # compares with zero only, so the byte order does not matter
         fields: list[int] = []
         heads: dict[int, int] = {}
         last_ms = seconds = -1
@@ -127,7 +127,7 @@ class _IndexFile:
                 previous = 0
                 if in_use[slot]:
                     (previous,) = SLOT.unpack_from(stored, slot * SLOT.size)
-                    while previous >= first:  # an entry that a crash made void
+                    while previous >= first:  # an entry made void by a crash
                         previous = self._read(previous)[3]
             if not previous:
                 used_slots += 1
@@ -145,7 +145,7 @@ class _IndexFile:
         self._write_with_header(self.heads.write_some, dirty)
 
     def _write_with_header(self, write: Callable[[File], object], dirty: Dirty) -> None:
-        """A file of which some was written is dirty, whatever fails then."""
+        """Marks the file dirty even if a later step fails, because part of it may be written."""
         file = self._open()
         dirty.files.add(file)
         self.is_header_due = True
@@ -154,8 +154,8 @@ class _IndexFile:
         self.is_header_due = False
 
     def find(self, hash: int, head: int, begin_ms: int, end_ms: int) -> Iterator[int | None]:
-        """Positions of units that may have the key, from this entry of its slot on, newest first. None: some entries
-        were looked at. It ends when the file goes."""
+        """Yields positions of units that may have the key, from the entry `head` of its slot on, newest first. Yields
+        None after a bounded number of entries. Ends if the file is removed."""
         first_ms, number, looked_at = self.state.begin_ms, head, 0
         while number > 0 and not self._is_gone:
             if looked_at == MAX_ENTRIES_PER_STEP:
@@ -168,11 +168,11 @@ class _IndexFile:
             if found == hash and begin_ms - 1000 < time_ms <= end_ms:
                 yield position
             if not previous < number:
-                return  # a chain leads back in time, or it is damaged
+                return  # a chain leads to older entries only; otherwise it is damaged
             number = previous
 
     def close(self) -> None:
-        """The file goes."""
+        """Closes the file, which is about to be removed."""
         self._is_gone = True
         if self._file is not None:
             self._file.close()
@@ -192,7 +192,7 @@ class KeyIndex:
         self._names_changed = False
 
     def load(self, states: list[KeyIndexState]) -> bool:
-        """Go on with the files of a checkpoint; others are removed. Whether all of them are there."""
+        """Loads the files of a checkpoint and removes all others. Returns whether all files of the checkpoint exist."""
         names = set(self._files.names(self._folder))
         known = [state for state in states if state.name in names]
         if len(known) < len(states):
@@ -204,25 +204,26 @@ class KeyIndex:
         return len(known) == len(states)
 
     def __len__(self) -> int:
-        """How many keys are in memory alone."""
+        """Number of keys that are in memory only."""
         return len(self._pending) + len(self._unhashed)
 
     def add(self, topic_hash: int, key: str, position: int, store_ms: int) -> None:
-        """A key of the topic whose name, with a '#' behind it, has this hash. It is hashed with others, later."""
+        """Adds a key. `topic_hash` is the hash of the topic name followed by '#'. The key is hashed later, together
+        with others."""
         self._unhashed.append((topic_hash, key, position, store_ms))
 
     def add_all(self, keys: Iterable[TopicKey]) -> None:
         self._unhashed.extend(keys)
 
     def _hash(self, count: int | None = None) -> None:
-        """The oldest of them; None: all."""
+        """Hashes the oldest `count` keys; all if None."""
         unhashed = self._unhashed[:count]
         del self._unhashed[:count]
         for hash, (_, _, position, store_ms) in zip(key_hashes(unhashed), unhashed, strict=True):
             self._pending.append((hash, position, store_ms))
 
     def roll_back_to(self, count: int) -> None:
-        """What was added since is not kept."""
+        """Drops the keys added after the first `count`."""
         del self._unhashed[max(count - len(self._pending), 0) :]
         del self._pending[count:]
 
@@ -230,20 +231,20 @@ class KeyIndex:
         return [index.state for index in self._indexes]
 
     def last(self) -> KeyIndexState | None:
-        """Of the newest file: times and positions up to which keys are indexed."""
+        """Returns the state of the newest file: times and positions up to which keys are indexed."""
         return self._indexes[-1].state if self._indexes else None
 
     # -- writing
 
     def write_entries(self, dirty: Dirty) -> None:
-        """Write the entries of the keys that are in memory. Their slots may be written once this is on disk."""
+        """Writes the entries of all keys in memory. Their slots may be written once the entries are on disk."""
         self._hash()
         self._write_pending(len(self._pending), dirty)
 
     def write_some(self, dirty: Dirty, are_on_disk: bool) -> None:
-        """As `write_entries`, of the oldest of them, so that no pass takes long. If those that were written before
-        `are_on_disk`, some of their slots too, which lie anywhere in a table of 20 MB, when there are so many that they
-        lie closer."""
+        """Like `write_entries`, for the oldest keys only, so that no pass takes long. If the entries written before
+        `are_on_disk`, also writes some of their slots once enough have changed: slots are scattered over a table of 20
+        MB, and many changed slots lie close together."""
         if are_on_disk and sum(len(index.heads) for index in self._indexes) >= _UNWRITTEN_SLOTS:
             for index in self._indexes:
                 if index.heads:
@@ -272,7 +273,7 @@ class KeyIndex:
         return _IndexFile(self._files, self._folder, self._slots, self._entries, KeyIndexState(name))
 
     def write_slots(self, dirty: Dirty) -> None:
-        """Write the slots of entries that are on disk."""
+        """Writes the slots of entries that are on disk."""
         for index in self._indexes:
             if index.heads or index.is_header_due:
                 index.write_slots(dirty)
@@ -280,8 +281,9 @@ class KeyIndex:
     # -- finding
 
     def find(self, hash: int, begin_ms: int, end_ms: int) -> Iterator[int | None]:
-        """Positions of units that may have a key of this hash and were stored between these times, newest first. None:
-        some were looked at, and whoever keeps others waiting may go on later. What is added meanwhile is not found."""
+        """Yields positions of units that may have a key of this hash and were stored between these times, newest first.
+        Yields None after a bounded amount of work, so that the caller may pause and continue later. Does not find keys
+        added after the start of the search."""
         self._hash()
         fresh = [
             position
@@ -293,7 +295,7 @@ class KeyIndex:
             for index in reversed(self._indexes)
             if index.state.begin_ms <= end_ms and index.state.end_ms >= begin_ms
         ]
-        newest = [index.head(hash) for index in indexes[:1]]  # to the others nothing is added any more
+        newest = [index.head(hash) for index in indexes[:1]]  # no keys are added to the others
         yield from fresh
         for number, index in enumerate(indexes):
             yield from index.find(hash, newest[0] if number == 0 else index.head(hash), begin_ms, end_ms)
@@ -301,7 +303,8 @@ class KeyIndex:
     # -- the head
 
     def remove_head(self, start: int) -> list[str]:
-        """Keys of units before `start` are gone. The names of files that hold no others, which the caller removes."""
+        """Removes the keys of units before `start`. Returns the names of files without other keys, which the caller
+        removes."""
         gone = [index for index in self._indexes[:-1] if index.state.end_position < start]
         self._indexes = [index for index in self._indexes if index not in gone]
         for index in gone:

@@ -1,5 +1,5 @@
-"""The slots of one file of the key index: for each hash the number of its newest entry. Those that have changed are in
-memory, and are written stretch by stretch: they lie anywhere, but in a stretch of the table they lie close."""
+"""Slots of one key index file: for each hash slot the number of its newest entry. Changed slots are kept in memory and
+written section by section: they are scattered over the table, but close together within a section."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SLOT = Struct(">i")
 
 _SECTIONS = 64
 
-# Of a stretch where fewer slots than one in so many have changed, each is written alone.
+# If fewer than one in this many slots of a section have changed, each is written separately.
 _SPARSE = 1024
 
 
@@ -19,30 +19,30 @@ class KeySlots:
     __slots__ = ("_at", "_count", "_next", "changed", "width")
 
     def __init__(self, at: int, count: int) -> None:
-        """`count` slots, the first of them at the position `at` of the file."""
+        """`count`: number of slots. `at`: position of the first slot in the file."""
         self._at = at
         self._count = count
         self.width = -(-count // _SECTIONS)
         self.changed: list[dict[int, int]] = [{} for _ in range(_SECTIONS)]
-        """By stretch, each `width` slots long: the newest entries that are not yet in the file, by slot."""
+        """Per section of `width` slots: the newest entries that are not in the file yet, by slot."""
         self._next = 0
 
     def __len__(self) -> int:
-        """How many are not yet written."""
+        """Number of unwritten slots."""
         return sum(map(len, self.changed))
 
     def unwritten(self, slot: int) -> int | None:
-        """The newest entry, unless that is in the file."""
+        """Returns the newest entry if it is not in the file yet."""
         return self.changed[slot // self.width].get(slot)
 
     def read(self, file: File, slot: int) -> int:
-        """What the file says."""
+        """Returns the entry stored in the file."""
         number: int
         (number,) = SLOT.unpack(file.read(self._at + slot * SLOT.size, SLOT.size))
         return number
 
     def stored(self, file: File) -> memoryview:
-        """What the file says of all of them."""
+        """Returns the entries of all slots as stored in the file."""
         return file.view(self._at, self._count * SLOT.size)
 
     def change(self, heads: dict[int, int]) -> None:
@@ -51,12 +51,12 @@ class KeySlots:
             changed[slot // width][slot] = number
 
     def write(self, file: File) -> None:
-        """Write all that have changed. OSError: what was not written is kept."""
+        """Writes all changed slots. After an OSError the unwritten ones are kept."""
         for number in range(_SECTIONS):
             self._write_stretch(file, number)
 
     def write_some(self, file: File) -> None:
-        """Write those of the stretch whose turn it is."""
+        """Writes the changed slots of the next section, in rotation."""
         self._write_stretch(file, self._next)
         self._next = (self._next + 1) % _SECTIONS
 

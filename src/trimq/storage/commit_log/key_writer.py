@@ -1,4 +1,4 @@
-"""Which keys the units of the commit log have: told to the key index as they are appended, or found again."""
+"""Enters the keys of appended and recovered units into the key index. Knows properties and hashes, never files."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class KeyWriter:
         self._topic_hashes: dict[str, int] = {}
 
     def topic_hash(self, topic: str) -> int:
-        """What the hashes of all keys of the topic go on from."""
+        """Returns the hash prefix shared by all keys of the topic."""
         found = self._topic_hashes.get(topic)
         if found is None:
             found = self._topic_hashes[topic] = java_hash(f"{topic}#")
         return found
 
     def add(self, topic: str, sys_flag: int, properties: bytes, position: int, store_ms: int) -> None:
-        """The keys that the properties of a unit name."""
+        """Adds the keys named in the properties of a unit."""
         if sys_flag & TRANSACTION_BITS == TRANSACTION_ROLLBACK:
             return
         topic_hash = self.topic_hash(topic)
@@ -42,7 +42,7 @@ class KeyWriter:
         unique: Sequence[str],
         more: Mapping[int, str],
     ) -> None:
-        """The unique keys of those that have a place. Those of some of them, by their numbers, have others too."""
+        """Adds the unique keys of the messages that have a place. `more` holds further keys by message number."""
         placed = zip(run, unique, places, strict=False)
         self._index.add_all([(fresh[0].topic_hash, key, place[1], store_ms) for fresh, key, place in placed])
         for number, keys in more.items():

@@ -1,5 +1,5 @@
-"""The commit log: the units of many queues in one sequence of files, as RocketMQ lays them out. Owns positions, ends
-and the roll to the next file; which queue a unit belongs to is known to its listener."""
+"""Commit log: the units of many queues in one sequence of files, in RocketMQ's layout. Owns positions, ends and the
+roll to the next file; its listener knows the queues of the units."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from trimq.storage.group_commit.segment import Segment
 from trimq.storage.io.files import Files
 from trimq.storage.io.page_cache import find_cold
 
-# What is shorter in all is copied, to be handed on in one piece.
+# Units with a smaller total size are copied into one buffer.
 _JOINED_BYTES = 64 * 1024
 
 Span = tuple[int, int]
@@ -45,7 +45,7 @@ Span = tuple[int, int]
 
 
 class AppendedUnit(NamedTuple):
-    """Where a unit went. It counts when the ticket's pass is durable and the ticket carries no refusal."""
+    """Place of an appended unit. It is committed when the ticket's pass is durable and the ticket has no refusal."""
 
     queue_offset: int
     position: int
@@ -55,7 +55,8 @@ class AppendedUnit(NamedTuple):
 
 
 class AppendedUnits(NamedTuple):
-    """Where several units went; they count as one does. `refusal`: why those behind the last of them have no place."""
+    """Places of several appended units, committed like a single one. `refusal`: the reason why the remaining messages
+    have no place."""
 
     places: list[UnitPosition]
     store_ms: int
@@ -64,7 +65,7 @@ class AppendedUnits(NamedTuple):
 
 
 class CommitListener(Protocol):
-    """Whoever builds queues and indexes from the log: kept in step with it."""
+    """Builds queues and indexes from the log and is kept consistent with it."""
 
     def pass_written(self, number: int, dirty: Dirty) -> None: ...
 
@@ -74,7 +75,7 @@ class CommitListener(Protocol):
 
 
 class CommitLog:
-    """`start` <= `durable_end` <= `end` are positions: bytes since the first file that there ever was."""
+    """`start` <= `durable_end` <= `end` are positions: bytes since the first file that ever existed."""
 
     def __init__(
         self,
@@ -95,10 +96,11 @@ class CommitLog:
         self.end = 0
         self.durable_end = 0
         self.unverified_end = 0
-        """What stands before it was written by an earlier process and not looked at since: checked when it is read."""
+        """Units before this position were written by an earlier process and not checked since: they are checked when
+        read."""
         self.last_store_ms = 0
         self.damaged: Callable[[DamagedSegment], None] = lambda damage: None
-        """Is told what a reader finds."""
+        """Called with damage that a reader finds."""
         self._preparation: FilePreparation | None = None
         self._tail: Segment
         self._parts: list[Buffer] = []
@@ -109,17 +111,18 @@ class CommitLog:
     # -- beginning
 
     def use_preparation(self, care: FilePreparation) -> None:
-        """Before it is opened: whose files are taken, and who is told of how full they are."""
+        """Sets the source of prepared files, which is also notified of the size of the current file. Call it before
+        opening."""
         self._preparation = care
         self.journal.take_prepared_file = care.take
 
     def begin(self, position: int = 0) -> None:
-        """A new log."""
+        """Begins a new log."""
         self.start = self.end = self.durable_end = self.unverified_end = position
         self._tail = self.journal.roll(position)
 
     def resume(self, end: int, durable_end: int, last_store_ms: int) -> None:
-        """An existing log was opened. What lies between `durable_end` and `end` is synced with the next pass."""
+        """Continues an existing log. The next pass syncs the bytes between `durable_end` and `end`."""
         self.start = self.journal.segments[0].base
         self.end, self.durable_end = end, durable_end
         self.last_store_ms = last_store_ms
@@ -130,7 +133,7 @@ class CommitLog:
     # -- appending
 
     def append(self, draft: UnitDraft, queue_offset: int, store_host: bytes) -> AppendedUnit:
-        """Give the message its place and collect it for this pass."""
+        """Assigns the message a position and collects it for this pass."""
         size = draft_size(draft, store_host)
         if size + FILLER_BYTES > self.file_bytes:
             raise MessageTooLong(size, self.file_bytes - FILLER_BYTES)
@@ -142,7 +145,7 @@ class CommitLog:
         if segment.size + size + FILLER_BYTES > self.file_bytes:
             segment = self._roll(segment)
         if self._ticket is None:
-            # Asking the journal for each unit costs as much again.
+            # Cached: a journal call per unit would double the cost.
             self._parts, self._ticket = self.journal.collect(segment)
         position = segment.base + segment.size
         store_ms = self.last_store_ms
@@ -152,8 +155,8 @@ class CommitLog:
         return AppendedUnit(queue_offset, position, size, store_ms, self._ticket)
 
     def append_batch(self, run: Sequence[BatchMessage], store_host: bytes) -> AppendedUnits:
-        """As `append`, for several messages. Where a file is full and another cannot be had, or one of them is too long
-        for any, the rest of them is refused."""
+        """Like `append`, for several messages. If a file is full and no new one can be created, or a message is too
+        long for any file, the remaining messages are refused."""
         if self._mark is None:
             self._begin_pass()
         if self._ticket is None:
@@ -178,7 +181,8 @@ class CommitLog:
                 return AppendedUnits(places, self.last_store_ms, self._ticket, refusal)
 
     def ensure_room(self, size: int) -> None:
-        """So many bytes of units that follow will not need another file: none of them is refused for one."""
+        """Makes sure that the next `size` bytes of units fit into the current file, so that none of them is refused for
+        lack of a new one."""
         if size + FILLER_BYTES > self.file_bytes:
             raise MessageTooLong(size, self.file_bytes - FILLER_BYTES)
         if self._tail.size + size + FILLER_BYTES > self.file_bytes:
@@ -191,7 +195,8 @@ class CommitLog:
             self.last_store_ms = max(self.last_store_ms, self._now_ms())
 
     def _roll(self, full: Segment) -> Segment:
-        """What is left of a file without room for the next unit is filled, so that a reader knows where to go on."""
+        """Fills the rest of a file that has no room for the next unit with a filler, so that readers continue in the
+        next file."""
         remaining = self.file_bytes - full.size
         self.journal.append(filler(remaining), remaining)
         try:
@@ -204,7 +209,7 @@ class CommitLog:
         self.end = self._tail.base
         return self._tail
 
-    # -- the journal's side: passes end
+    # -- called by the journal at the end of passes
 
     def pass_written(self, number: int, dirty: Dirty) -> None:
         self._forget_pass()
@@ -231,8 +236,8 @@ class CommitLog:
     # -- reading
 
     def view(self, position: int, size: int) -> memoryview:
-        """The bytes of units that are durable. OffsetOutOfRange: they are gone, or not there yet. DamagedSegment: they
-        are not what was written."""
+        """Returns the bytes of durable units. Raises OffsetOutOfRange if they are removed or not durable yet,
+        DamagedSegment if their checksums do not match."""
         if not self.start <= position < position + size <= self.durable_end:
             raise OffsetOutOfRange(position, self.start, self.durable_end)
         segment = self.journal.segments[self.journal.find(position)]
@@ -243,8 +248,8 @@ class CommitLog:
         return found
 
     def gather(self, places: Sequence[Span]) -> list[Buffer]:
-        """As `view`, at several places, which follow each other in the log. Short ones are joined: to look for each of
-        them, and to hand it on by itself, takes longer than to copy it."""
+        """Like `view`, for several units in ascending order. Short ones are joined: finding and passing on each
+        separately takes longer than copying it."""
         first, (last, last_size) = places[0][0], places[-1]
         size = sum([size for _, size in places])
         span = last + last_size - first
@@ -263,14 +268,14 @@ class CommitLog:
         return [b"".join([data[position - first : position - first + size] for position, size in places])]
 
     def find_cold(self, begin: int, end: int) -> ColdRead | None:
-        """What a read of these bytes, as far as they are in one file, would wait for the disk for."""
+        """Returns the read that these bytes, as far as they are in one file, would have to wait for, if any."""
         if not self.start <= begin < end <= self.durable_end:
             return None
         segment = self.journal.segments[self.journal.find(begin)]
         return find_cold(segment.file, begin - segment.base, min(end, segment.base + segment.size) - begin)
 
     def unit_at(self, position: int) -> Unit:
-        """The whole unit that stands here. OffsetOutOfRange: none does."""
+        """Returns the whole unit at this position. Raises OffsetOutOfRange if there is none."""
         if not self.start <= position < self.durable_end:
             raise OffsetOutOfRange(position, self.start, self.durable_end)
         segment = self.journal.segments[self.journal.find(position)]
@@ -296,18 +301,19 @@ class CommitLog:
     # -- the head
 
     def sealed(self) -> list[Segment]:
-        """The files that nothing is appended to, oldest first."""
+        """Returns the full files, oldest first."""
         return self.journal.segments[:-1]
 
     def sealed_ms(self, segment: Segment) -> int | None:
-        """When the file was full: the time of the first unit behind it. None: that is not known."""
+        """Returns the time at which the file was full: the store time of the first unit after it. None if unknown."""
         try:
             return self.unit_at(segment.base + self.file_bytes).store_ms
         except OffsetOutOfRange:
             return None
 
     def remove_head(self, start: int) -> None:
-        """Remove the files before `start`, which is the beginning of one. A restart must not look for them."""
+        """Removes the files before `start`, which is the beginning of a file. The checkpoint must already exclude
+        them."""
         self.start = max(self.start, start)
         for segment in [segment for segment in self.sealed() if segment.base < start]:
             self.journal.remove(segment, ())

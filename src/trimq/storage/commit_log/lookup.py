@@ -1,4 +1,5 @@
-"""Finds units of the commit log by key, by time and by order. Indexes are hints: what they lead to is looked at."""
+"""Finds units of the commit log by key, by time and by order. Treats indexes as hints and checks each unit they point
+to."""
 
 from __future__ import annotations
 
@@ -12,21 +13,21 @@ from trimq.storage.commit_log.consume_queue import ConsumeQueue
 from trimq.storage.commit_log.key_index import KeyIndex
 from trimq.storage.commit_log.log import CommitLog
 
-# What is looked at before others have their turn, which takes a millisecond or two: so many units, or so much.
+# Limits of work before other tasks get their turn, one or two milliseconds: this many units or bytes.
 _UNITS_AT_ONCE = 128
 _BYTES_AT_ONCE = 1 << 20
 
 
 def find_key(log: CommitLog, keys: KeyIndex, topic: str, key: str, begin_ms: int, end_ms: int) -> Iterator[Unit]:
-    """The units of a topic that have this key and were stored between these times, newest first."""
+    """Yields the units of a topic that have this key and were stored between these times, newest first."""
     return (unit for unit in search_key(log, keys, topic, key, begin_ms, end_ms) if unit is not None)
 
 
 def search_key(
     log: CommitLog, keys: KeyIndex, topic: str, key: str, begin_ms: int, end_ms: int
 ) -> Iterator[Unit | None]:
-    """As `find_key`. None: some were looked at, and whoever keeps others waiting may go on later, with the same
-    outcome but for what is deleted meanwhile."""
+    """Like `find_key`, but also yields None after a bounded amount of work, so that the caller may pause and continue
+    later. The results are the same, except for units deleted in between."""
     seen = set()
     count = size = 0
     for position in keys.find(key_hash(java_hash(f"{topic}#"), key), begin_ms, end_ms):
@@ -52,7 +53,7 @@ def _has_key(unit: Unit, topic: str, key: str) -> bool:
 
 
 def find_time(log: CommitLog, queue: ConsumeQueue, time_ms: int) -> int:
-    """The first offset of a queue that was not stored before this time; its durable end if there is none."""
+    """Returns the first offset of a queue stored at or after this time; its durable end if there is none."""
     low, high = queue.start, queue.durable_end
     while low < high:
         middle = (low + high) // 2
@@ -64,8 +65,8 @@ def find_time(log: CommitLog, queue: ConsumeQueue, time_ms: int) -> int:
 
 
 def units_between(log: CommitLog, position: int, end: int) -> Iterator[Unit]:
-    """The units from a position on, one after the other. Those that go meanwhile are passed over. OffsetOutOfRange: one
-    is damaged, or what begins there is none."""
+    """Yields the units from a position on. Skips units that are removed in the meantime. Raises OffsetOutOfRange if a
+    unit is damaged, or if no unit begins at a position."""
     while (position := max(position, log.start)) < end:
         segment = log.journal.segments[log.journal.find(position)]
         skipped = filler_size(segment.view(position - segment.base, FILLER_BYTES))

@@ -1,5 +1,5 @@
-"""Opens the commit log after a stop or a crash: trusts what a checkpoint covers, reads the rest unit by unit, and cuts
-a torn tail. Damage below the checkpoint is reported, never skipped."""
+"""Opens the commit log after a stop or a crash: trusts the part covered by a checkpoint, reads the rest unit by unit,
+and cuts a torn tail. Reports damage below the checkpoint, never skips it."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _READ_BYTES = 1 << 20
 
 
 def open_commit_log(opened: CommitLog, start: int, point: int, scan_from: int, found: Callable[[Unit], None]) -> None:
-    """Load the files and make the log ready. All before `point` is known to be whole and durable, and `start` to be its
-    first byte. Every unit from `scan_from` on is given to `found`."""
+    """Loads the files and prepares the log. All bytes before `point` are known to be whole and durable; `start` is the
+    first byte of the log. Calls `found` with every unit from `scan_from` on."""
     journal = opened.journal
     journal.load()
     while journal.segments and journal.segments[0].base + opened.file_bytes <= start:
-        journal.remove(journal.segments[0], ())  # a crash came between the word that it may go and its going
+        journal.remove(journal.segments[0], ())  # the crash was after the removal was recorded and before it was done
     if not journal.segments:
         if point > start:
-            raise Damage(f"{opened.folder}/{segment_name(start, '')} is missing: restore it from a copy")
+            raise Damage(f"{opened.folder}/{segment_name(start, '')}: file is missing, restore it from a copy")
         opened.begin(start)
         return
     _check_files(opened, start, point)
@@ -38,10 +38,10 @@ def open_commit_log(opened: CommitLog, start: int, point: int, scan_from: int, f
 
 
 def _check_files(opened: CommitLog, start: int, point: int) -> None:
-    """Every file that the checkpoint relies on is there, and has its size."""
+    """Checks that every file that the checkpoint relies on exists and has its size."""
     journal = opened.journal
     if journal.segments[0].base > start and point > start:
-        raise Damage(f"{opened.folder}/{segment_name(start, '')} is missing: restore it from a copy")
+        raise Damage(f"{opened.folder}/{segment_name(start, '')}: file is missing, restore it from a copy")
     expected = own_end = journal.segments[0].base
     for index, segment in enumerate(journal.segments):
         if segment.base != expected:
@@ -49,15 +49,17 @@ def _check_files(opened: CommitLog, start: int, point: int) -> None:
                 before = journal.segments[index - 1]
                 raise _wrong_size(before, own_end - before.base, opened.file_bytes)
             if segment.base <= point and point > start:
-                raise Damage(f"{opened.folder}/{segment_name(expected, '')} is missing: restore it from a copy")
-            log.warning("%s: %d files behind a gap are removed", opened.folder, len(journal.segments) - index)
+                raise Damage(f"{opened.folder}/{segment_name(expected, '')}: file is missing, restore it from a copy")
+            log.warning(
+                "%s: removing %d files after a gap (never acknowledged)", opened.folder, len(journal.segments) - index
+            )
             for later in journal.segments[index:]:
                 journal.remove(later, ())
             break
         size = segment.file.size()
         own_end = segment.base + size
         if size < opened.file_bytes and segment.base + opened.file_bytes > point:
-            segment.file.resize(opened.file_bytes)  # a crash came before its size was on disk
+            segment.file.resize(opened.file_bytes)  # the crash was before its size was on disk
         elif size != opened.file_bytes:
             raise _wrong_size(segment, size, opened.file_bytes)
         segment.size = opened.file_bytes
@@ -65,7 +67,7 @@ def _check_files(opened: CommitLog, start: int, point: int) -> None:
 
 
 def _wrong_size(segment: Segment, size: int, file_bytes: int) -> Damage:
-    return Damage(f"{segment.file.name} has {size} bytes, where the files of this log have {file_bytes}")
+    return Damage(f"{segment.file.name} has {size} bytes, but the files of this log have {file_bytes}")
 
 
 class _Scan:
@@ -91,7 +93,7 @@ class _Scan:
             )
 
     def _units_of(self, segment: Segment) -> Generator[Unit, None, bool]:
-        """Whether the file is full, so that the next one goes on."""
+        """Returns whether the file is full, so that the next one continues."""
         at = self.end - segment.base
         full = self._opened.file_bytes
         while at < full:
@@ -118,16 +120,16 @@ class _Scan:
             unit = check_unit(data, position=segment.base + at)
         except BadUnit:
             return None
-        # The checksum covers the body alone. What a power cut left unwritten is zeros, which stand in no topic, no
-        # properties and no time of a unit that was written to its end.
+        # The checksum covers the body alone. Bytes that a power cut left unwritten are zeros, which never occur in the
+        # topic, the properties or the store time of a completely written unit.
         is_torn = b"\x00" in unit.topic or b"\x00" in unit.properties or not unit.topic or unit.store_ms <= 0
         return None if is_torn else unit
 
     def cut_tail(self) -> None:
-        """Leave nothing behind the last whole unit: what is appended next must not run into it."""
+        """Removes all bytes after the last whole unit, so that the next append does not run into them."""
         journal = self._opened.journal
         last = journal.segments[max(journal.find(self.end), 0)]
-        if last.base + self._opened.file_bytes == self.end:  # it is full, and the next was not begun
+        if last.base + self._opened.file_bytes == self.end:  # the file is full, and the next was not begun
             last.size = self._opened.file_bytes
             journal.roll(self.end)
             return

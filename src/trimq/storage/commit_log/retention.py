@@ -1,4 +1,4 @@
-"""Which files of the commit log may go: a pure decision, from the oldest on."""
+"""Decides which files of the commit log to remove, from the oldest on. Pure."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from trimq.storage.commit_log.log import CommitLog
 
 
 def start_after_retention(log: CommitLog, now_ms: int, retention_ms: int, kept_from: int | None) -> int:
-    """Where the log begins without the files that were full longer ago than units are kept. `kept_from`: what stands
-    there stays, however old."""
+    """Returns the start of the log without the files that were full longer ago than the retention time. The file with
+    position `kept_from` and all after it stay, however old."""
     start = log.start
     for segment in log.sealed():
         sealed_ms = log.sealed_ms(segment)
@@ -20,8 +20,8 @@ def start_after_retention(log: CommitLog, now_ms: int, retention_ms: int, kept_f
 
 
 def start_after_freeing(log: CommitLog, excess_bytes: int, limit: int) -> int:
-    """Where it begins without the oldest full files, as many as are needed to free so much; none that ends behind
-    `limit`."""
+    """Returns the start of the log without as many of the oldest full files as needed to free `excess_bytes`; none that
+    ends after `limit`."""
     start = log.start
     for segment in log.sealed():
         end = segment.base + log.file_bytes

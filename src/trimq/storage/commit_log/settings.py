@@ -1,4 +1,4 @@
-"""What may be set for the commit log and what is built from it. Values only; the defaults are those of RocketMQ."""
+"""Settings of the commit log, its queues and its key index. Values only; the defaults are RocketMQ's."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The folder of RocketMQ's store: commit log, consume queues and key index, kept in step with each other. Knows which
-queue a unit belongs to, never what it is for."""
+"""Store folder of RocketMQ: keeps commit log, consume queues and key index consistent. Knows the queue of a unit, never
+its meaning."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _ABORT = f"{ROOT}/abort"
 _TIMES = f"{ROOT}/checkpoint"
 _QUEUES = f"{ROOT}/consumequeue"
 
-# So many keys are written to the index together, between checkpoints: enough to be cheap, few enough not to be felt.
+# Keys written to the index together between checkpoints: enough to be cheap, few enough not to delay a pass.
 _KEYS_AT_ONCE = 1024
 
 CodeOf = Callable[[Unit], int]
-"""What readers of a queue compare before they look at a unit."""
+"""Computes the tags code, which readers of a queue compare before they read a unit."""
 
 
 class CommitStore:
@@ -67,14 +67,14 @@ class CommitStore:
         self._slots_due: PendingCheckpoint | None = None
         self._has_unwritten_slots = False
         self._has_unsynced_keys = False
-        """Entries of keys were written that nothing waits for yet: no slot may lead to them."""
+        """Key entries were written without waiting for the disk: no slot may point to them yet."""
         self._is_closing = False
         self._is_foreign_store = False
 
     # -- opening
 
     def open(self) -> None:
-        """Recover what is there, or begin. It may be used when the passes are settled."""
+        """Recovers an existing store or begins a new one. It may be used when the current pass is durable."""
         for folder in (ROOT, self.log.folder, _QUEUES, f"{ROOT}/index"):
             self._files.make_folder(folder)
         self._mark_running()
@@ -85,7 +85,7 @@ class CommitStore:
         has_keys = self.keys.load(self._checkpoints.indexes())
         has_queues = self._load_queues()
         if not has_keys or not has_queues:
-            log.warning("the queues or the key index of %s are built anew from the commit log", ROOT)
+            log.warning("%s: rebuilding queues and key index from the commit log", ROOT)
             self._is_due = True
         scan_from = point.position if has_keys and has_queues else point.start
         keyed_to = point.position if has_keys else point.start
@@ -99,16 +99,16 @@ class CommitStore:
     def _mark_running(self) -> None:
         self._files.open(_ABORT, create=True)
         if "lock" not in self._files.names(ROOT):
-            # Whoever holds it would lose it when we close it.
+            # Only if missing: closing the file would release a lock that this process holds on it.
             lock = self._files.open(LOCK, create=True)
             lock.write(0, [b"lock"])
             lock.close()
-        # The files of the log too: a process that was killed may have left their names to the page cache alone.
+        # The log folder too: the names of files that a killed process created may be in the page cache alone.
         for folder in ("", ROOT, self.log.folder):
             self._files.sync_folder(folder)
 
     def _load_queues(self) -> bool:
-        """Whether the files of all queues are there; one whose files are not begins anew."""
+        """Returns whether the files of all queues exist; a queue with missing files begins empty."""
         is_whole = True
         for topic, number in self._checkpoints.queues():
             if not self.queue(topic, number).is_stored():
@@ -117,14 +117,14 @@ class CommitStore:
         return is_whole
 
     def _dispatch(self, unit: Unit, keyed_to: int, dropped: dict[str, int]) -> None:
-        """Build from a unit that was found what its append had built."""
+        """Adds a recovered unit to its queue and the key index, as its append did."""
         topic = unit.topic.decode("utf-8", "replace")
         if unit.position < dropped.get(topic, 0):
             return
         queue = self.queue(topic, unit.queue_id)
         if is_queued(unit.sys_flag):
             if self._is_foreign_store and unit.queue_offset < queue.end:
-                # Its topic was deleted and made again by a broker that left no word of it but this.
+                # Another broker deleted the topic and created it again; this offset is the only trace of that.
                 self._recovered.pop(queue, None)
                 queue = self._queues[topic, unit.queue_id] = self._new_queue(
                     topic, unit.queue_id, ConsumeQueueState(0, 0)
@@ -135,7 +135,7 @@ class CommitStore:
                 self._recovered[queue] = None
                 queue.add(unit.position, unit.size, self._code_of(unit))
             elif unit.queue_offset > queue.end:
-                log.warning("%s: offset %d is missing in the commit log", queue.folder, queue.end)
+                log.warning("%s: the commit log has no message with offset %d", queue.folder, queue.end)
         if unit.position >= keyed_to:
             self._key_writer.add(topic, unit.sys_flag, unit.properties, unit.position, unit.store_ms)
 
@@ -152,13 +152,13 @@ class CommitStore:
         return ConsumeQueue(self._files, _QUEUES, topic, number, self.settings.queue_file_entries, state)
 
     def queues(self) -> set[tuple[str, int]]:
-        """Topic and number of each that was ever used."""
+        """Returns topic and number of each queue that was ever used."""
         return {*self._queues, *self._checkpoints.queues()}
 
     # -- appending
 
     def append(self, queue: ConsumeQueue, draft: UnitDraft, tags_code: int, store_host: bytes) -> AppendedUnit:
-        """Give the message its place in the log and in its queue. Pending until its pass is durable."""
+        """Assigns the message a place in the log and in its queue. Pending until its pass is durable."""
         has_place = is_queued(draft.sys_flag)
         placed = self.log.append(draft, queue.end if has_place else 0, store_host)
         self._touch((queue,))
@@ -168,7 +168,7 @@ class CommitStore:
         return placed
 
     def lane(self, queue: ConsumeQueue) -> QueueTarget:
-        """For `append_batch`: what the messages of this queue share."""
+        """Returns the values that all messages of this queue share, for `append_batch`."""
         topic_hash = self._key_writer.topic_hash(queue.topic)
         return QueueTarget(queue.add, queue.number, *topic_field(queue.topic.encode()), topic_hash)
 
@@ -180,15 +180,15 @@ class CommitStore:
         more_keys: Mapping[int, str],
         store_host: bytes,
     ) -> AppendedUnits:
-        """As `append`, for several messages, which go to these queues and are no part of a transaction. `keys` are
-        their unique keys; what else names keys of some of them stands in `more_keys` by their numbers."""
+        """Like `append`, for several messages to these queues that are not part of a transaction. `keys` are their
+        unique keys; `more_keys` holds further keys by message number."""
         self._touch(queues)
         placed = self.log.append_batch(run, store_host)
         self._key_writer.add_batch(run, placed.places, placed.store_ms, keys, more_keys)
         return placed
 
     def _touch(self, queues: Iterable[ConsumeQueue]) -> None:
-        """They are about to grow."""
+        """Remembers the ends of queues that are about to grow, to undo the pass if needed."""
         if not self._touched:
             self._keys_mark = len(self.keys)
         for queue in queues:
@@ -208,7 +208,8 @@ class CommitStore:
         elif self._under_way:
             return
         elif len(self.keys) >= MAX_KEYS_PER_WRITE and not self._is_due and behind < 2 * due_bytes:
-            # Some in each of the next passes: a checkpoint would write all of them now. It is not put off for ever.
+            # Spreads the keys over the next passes: a checkpoint would write all of them now. It is not postponed for
+            # ever.
             self._write_keys(number, dirty)
         elif self._is_due or behind >= due_bytes:
             self._begin_checkpoint(number, dirty)
@@ -228,18 +229,18 @@ class CommitStore:
             if queue.on_durable_end is not None:
                 queue.on_durable_end()
 
-    # -- checkpoints: entries, then what leads to them, then the word that both are there
+    # -- checkpoints: first the entries, then the slots that point to them, then the record that both are on disk
 
     def _write_keys(self, number: int, dirty: Dirty) -> None:
         try:
             self.keys.write_some(dirty, are_on_disk=not self._has_unsynced_keys)
         except OSError as error:
-            log.warning("the key index could not be written, it is tried again: %s", error)
-            self._has_unsynced_keys = True  # some of them may have been
+            log.warning("commit log: cannot write the key index, will retry: %s", error)
+            self._has_unsynced_keys = True  # some entries may have been written
             return
         self._has_unsynced_keys = len(self.keys) >= _KEYS_AT_ONCE
         if self._has_unsynced_keys:
-            # The next pass, which comes though nobody appends, writes more, and all of it is waited for together.
+            # Forces another pass even without appends, which writes more keys; they are then synced together.
             self._passes.call_soon(self._touch_log)
             return
         self._under_way = True
@@ -253,8 +254,8 @@ class CommitStore:
                     queue.write_out(dirty)
             self.keys.write_entries(dirty)
         except OSError as error:
-            # A restart reads more, nothing is lost. The next pass tries again.
-            log.warning("no checkpoint of the commit log could be made: %s", error)
+            # Nothing is lost, but a restart reads more. The next pass tries again.
+            log.warning("commit log: cannot write a checkpoint, the next pass retries: %s", error)
             self._is_due = True
             return
         self._is_due = self._has_unsynced_keys = False
@@ -282,7 +283,7 @@ class CommitStore:
             dirty.files.add(times)
             dirty.folders.add(ROOT)
         except OSError as error:
-            log.warning("no checkpoint of the commit log could be made, it is tried again: %s", error)
+            log.warning("commit log: cannot write a checkpoint, the next pass retries: %s", error)
             return
         self._has_unwritten_slots = False
         self._slots_due = None
@@ -296,7 +297,7 @@ class CommitStore:
     def _saved(self, ticket: Ticket, point: CommitPoint, queues: list[ConsumeQueue]) -> None:
         self._under_way = False
         if ticket.refusal is not None:
-            # The next checkpoint must speak of them, whether or not they have grown by then.
+            # The next checkpoint must include these queues, even if they do not grow.
             self._unstored.update(dict.fromkeys(queue for queue in queues if not queue.is_removed))
             return
         self._point = point
@@ -307,16 +308,16 @@ class CommitStore:
         self.log.journal.join_pass()
 
     def checkpoint(self) -> None:
-        """Make a checkpoint with the pass that this takes part in."""
+        """Makes a checkpoint with the current pass."""
         self._is_due = True
         self.log.journal.join_pass()
 
     def close(self) -> None:
-        """Checkpoint everything. Closed when nothing is unwritten or unsynced any more."""
+        """Starts a final checkpoint. The store is closed when nothing is unwritten or unsynced."""
         self._is_closing = True
         if self._slots_due is not None:
-            self.log.journal.join_pass()  # they could not be written before
-        elif not self._under_way:  # else there is another look when that one is done
+            self.log.journal.join_pass()  # the slots could not be written before
+        elif not self._under_way:  # otherwise it is checked again when that checkpoint is done
             self._finish_close()
 
     def _finish_close(self) -> None:
@@ -330,23 +331,24 @@ class CommitStore:
         except OSError as error:
             self._passes.give_up(error)
 
-    # -- what goes
+    # -- removal
 
     def expire(self, now_ms: int, kept_from: int | None = None) -> Ticket | None:
-        """Let files go that were full longer ago than units are kept, but none from that of `kept_from` on. None: there
-        are none, or not before the next look."""
+        """Removes files that were full longer ago than the retention time, but none from the file of `kept_from` on.
+        Returns None if there are none, or if they must wait for the next call."""
         start = start_after_retention(self.log, now_ms, self.settings.retention_ms, kept_from)
         if start > self._point.position:
-            self.checkpoint()  # else they would stay for as long as little is written
+            self.checkpoint()  # without it they would stay as long as little is written
         return self.remove_head(start) if start > self.log.start else None
 
     def expire_oldest(self, excess_bytes: int, leaving: Callable[[int], object]) -> int:
-        """Let the oldest full files go, however young, until so much is free. How much that is: a restart must still
-        find all that it will look for. `leaving` is told first where the log will begin."""
+        """Removes the oldest full files, however young, until `excess_bytes` are free. Returns the number of bytes
+        freed, which is less if a restart still needs some of the files. Calls `leaving` first with the new start of the
+        log."""
         before = self.log.start
         start = start_after_freeing(self.log, excess_bytes, self._point.position)
         if start_after_freeing(self.log, excess_bytes, self.log.end) > start:
-            self.checkpoint()  # at the next look more may go
+            self.checkpoint()  # the next call may remove more
         if start == before or self._under_way:
             return 0
         leaving(start)
@@ -354,9 +356,10 @@ class CommitStore:
         return start - before
 
     def remove_head(self, start: int) -> Ticket | None:
-        """Remove the files before `start`, with what was built from them, once it is on disk that they may go."""
+        """Removes the files before `start` and their queue and index entries, once the new start is on disk. Returns
+        None if that must wait for a checkpoint."""
         if start > self._point.position or self._under_way:
-            return None  # a restart would look for them; and only what is on disk may be vouched for
+            return None  # a restart would look for them, and the record must not cover data that is not on disk
         point = self._point = self._point._replace(start=start)
         queues = [self.queue(topic, number) for topic, number in self._checkpoints.queues()]
         gone = [name for queue in queues for name in queue.remove_head(queue.find_position(start))]
@@ -376,7 +379,7 @@ class CommitStore:
                 self._files.remove(name)
 
     def drop(self, topic: str) -> Ticket:
-        """The topic is gone: its queues go, and what is left of it in the log is nobody's."""
+        """Removes the queues of a deleted topic. Its units stay in the log without an owner."""
         for queue in [queue for queue in self._queues.values() if queue.topic == topic]:
             queue.is_removed = True
             queue.forget_files()
@@ -391,7 +394,7 @@ class CommitStore:
         with suppress(OSError):
             for number in self._files.names(folder):
                 if (topic, int(number) if number.isdigit() else -1) in self._queues:
-                    continue  # the topic was made again meanwhile
+                    continue  # the topic was created again in the meantime
                 for name in self._files.names(f"{folder}/{number}"):
                     self._files.remove(f"{folder}/{number}/{name}")
                 self._files.remove(f"{folder}/{number}")

@@ -1,5 +1,5 @@
-"""Group commit: makes passes durable, one round after the other. The round under way is the batching window, and after
-it the turns of the loop that bring more, so there is no timer. Knows files and folders, never what is in them."""
+"""Group commit: makes passes durable in sync rounds, one after the other. Passes batch up while a round runs, and for a
+few loop turns after it, so there is no timer. Knows files and folders, never their contents."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class Dirty:
-    """What was written since the last round: files, and folders in which names came or went."""
+    """Files written since the last round, and folders in which names were added or removed."""
 
     __slots__ = ("files", "folders", "should_preallocate", "size_bytes")
 
@@ -24,9 +24,9 @@ class Dirty:
         self.files: set[File] = set()
         self.folders: set[str] = set()
         self.size_bytes = 0
-        """Of what was written to journals."""
+        """Bytes written to journals."""
         self.should_preallocate = False
-        """A file that the present pass extends had better be extended by more than is needed now."""
+        """Set if a file that the current pass extends should be extended by more than the pass needs."""
 
     def __len__(self) -> int:
         return len(self.files) + len(self.folders)
@@ -40,40 +40,40 @@ OnDurable = Callable[[int], None]
 OnFailure = Callable[[BaseException], None]
 
 
-# A round waits for at most so many turns of the loop that bring more, and for none after so long. One turn is most of
-# what there is to win for clients that wait for each answer; with more it takes longer until the first of them has its
-# own.
+# A round waits for at most this many loop turns that bring more data, and never longer than this. One turn brings most
+# of the gain for synchronous clients; each further one delays the first client's response.
 _MAX_GATHER_TURNS = 4
 _MAX_GATHER_MS = 2
 
-# With so much to sync a round pays for itself, and the disk should not wait for the loop.
+# With this much data a sync pays for itself, so the disk should not wait for the loop.
 _SYNC_AT_ONCE_BYTES = 256 * 1024
 
 
 class Flusher(Protocol):
     on_disk: int
-    """The last pass that survives a power cut, whatever was acknowledged."""
+    """Number of the last pass that survives a power cut, which may be behind the last acknowledged pass."""
 
     preallocates_up_to_writers: int
-    """A pass of at most so many writers is quicker on disk where their files do not grow with it."""
+    """A pass with at most this many writers syncs faster if their files do not grow with it."""
 
     @property
     def dirty(self) -> Dirty:
-        """Where a pass adds what it writes, until it is flushed."""
+        """Collects the files that passes write, until the next round."""
 
     def flush(self, number: int) -> None:
-        """Pass `number` is written. It is acknowledged when the flusher's promise holds for it."""
+        """Takes over pass `number`, which is written. The flusher acknowledges the pass when its promise (disk or page
+        cache) holds."""
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is dirty and no round is under way."""
+        """True if nothing is dirty and no round is running."""
 
     def flush_now(self) -> None:
-        """Start the next round now: the broker is about to stop."""
+        """Starts the next round now, because the broker is about to stop."""
 
 
 class _SyncRounds:
-    """Syncs what is dirty, back to back, off the event loop."""
+    """Syncs dirty files in back-to-back rounds, off the event loop."""
 
     def __init__(self, files: Files, offload: Offload, syncfs_threshold: int, failed: OnFailure) -> None:
         self._files = files
@@ -83,7 +83,7 @@ class _SyncRounds:
         self._has_warned_no_descriptors = False
         self.dirty = Dirty()
         self.number = 0
-        """The last pass whose writes are in `dirty`, or were in that of a round before."""
+        """Number of the last pass whose writes are in `dirty` or in the running round."""
         self.is_running = False
         self.synced: OnDurable = lambda number: None
 
@@ -95,7 +95,7 @@ class _SyncRounds:
         number, dirty = self.number, self.dirty
         self.dirty = Dirty()
         self.is_running = True
-        # Off the loop: a sync on it would stop every connection for as long as the disk takes.
+        # Off the loop: a sync on it would block every connection for as long as the disk takes.
         try:
             work = self._prepare(dirty)
         except OSError as error:
@@ -107,7 +107,7 @@ class _SyncRounds:
         if len(dirty) > self._syncfs_threshold:
             return self._files.sync_all
         syncs = []
-        for file in sorted(dirty.files, key=_name):  # in the same order on every run
+        for file in sorted(dirty.files, key=_name):  # same order on every run, so that simulations replay
             try:
                 syncs.append(file.begin_sync())
             except FileNotFoundError:
@@ -120,17 +120,17 @@ class _SyncRounds:
         return lambda: self._sync(syncs, sorted(dirty.folders))
 
     def _warn_no_descriptors(self, name: str, error: OSError) -> None:
-        if not self._has_warned_no_descriptors:  # said once: every round may find it so
+        if not self._has_warned_no_descriptors:  # logged once, not for every round
             self._has_warned_no_descriptors = True
             log.warning(
-                "%s cannot be opened: %s. Everything is synced at once instead. Let the process open more files"
-                " (ulimit -n)",
+                "%s: cannot open file for sync (%s); syncing the whole file system instead. Raise the limit of open"
+                " files (ulimit -n)",
                 name,
                 error.strerror,
             )
 
     def _sync_all_after(self, syncs: Iterable[Callable[[], None]]) -> None:
-        for sync in syncs:  # they hold descriptors
+        for sync in syncs:  # these hold descriptors already
             sync()
         self._files.sync_all()
 
@@ -143,25 +143,25 @@ class _SyncRounds:
 
     def _finish(self, number: int, error: BaseException | None) -> None:
         if error is not None:
-            self._failed(error)  # still under way, for ever: no later round may vouch for what this one lost
+            self._failed(error)  # `is_running` stays True: no later round may confirm data that this one lost
         else:
             self.is_running = False
             self.synced(number)
 
 
 class LoopTurns(NamedTuple):
-    """Of the event loop."""
+    """Hooks into the turns of the event loop."""
 
     call_soon: Callable[[Callable[[], None]], object]
-    """Calls back in the next one."""
+    """Calls back in the next turn."""
     is_collecting: Callable[[], bool]
-    """Whether this one has brought something that is not written yet."""
+    """Returns whether the current turn has collected data that is not written yet."""
 
 
 class SyncFlusher:
-    """A pass is durable when its bytes are on disk. Where passes come close together, a round that began with the first
-    would leave all others to the next one, and each round has its price: so it waits while each turn of the loop brings
-    more. What comes alone is synced at once."""
+    """Acknowledges a pass when its bytes are on disk. If passes follow each other closely, a round started for the
+    first would leave all others to the next round, and each round costs a sync. So the round waits while each loop turn
+    brings more data. A single pass is synced at once."""
 
     def __init__(
         self,
@@ -179,16 +179,14 @@ class SyncFlusher:
         self._timeline = timeline
         self._durable = durable
         self._has_concurrent_passes = False
-        """Whether the last round was for several passes, or one came while it was under way."""
+        """True if the last round covered several passes, or a pass was written while it was running."""
         self._is_gathering = False
         self._gathered_bytes = 0
         self._gathers_until_ms = 0
         self._turns_left = 0
         self._last_round = 0
         self.on_disk = 0
-        self.preallocates_up_to_writers = (
-            syncfs_threshold  # a sync of all waits for the file system's journal in any case
-        )
+        self.preallocates_up_to_writers = syncfs_threshold  # sync_all waits for the file system's journal in any case
 
     @property
     def dirty(self) -> Dirty:
@@ -240,11 +238,11 @@ class SyncFlusher:
         self._durable(number)
 
     def flush_now(self) -> None:
-        """Rounds start by themselves."""
+        """Does nothing: rounds start without a timer."""
 
 
 class AsyncFlusher:
-    """A pass is acknowledged from the page cache; what is dirty reaches the disk within the interval."""
+    """Acknowledges a pass once it is in the page cache; dirty files are synced within the interval."""
 
     preallocates_up_to_writers = 0
 
@@ -277,7 +275,7 @@ class AsyncFlusher:
     def flush(self, number: int) -> None:
         self._rounds.number = number
         if self.is_idle:
-            self.on_disk = number  # it wrote nothing
+            self.on_disk = number  # the pass wrote nothing
         elif self._timer is None and not self._rounds.is_running:
             self._wait()
         self._durable(number)
@@ -294,10 +292,10 @@ class AsyncFlusher:
         self.on_disk = number
         if self._rounds.has_work and self._timer is None:
             self._wait()
-        self._durable(number)  # acknowledged long ago, but somebody may wait for the flusher to be idle
+        self._durable(number)  # acknowledged before, but callers may wait for the flusher to be idle
 
     def flush_now(self) -> None:
-        """Start the next round now: the broker is about to stop."""
+        """Starts the next round now, because the broker is about to stop."""
         if self._timer is not None:
             self._timer.cancel()
             self._due()

@@ -1,5 +1,5 @@
-"""Ordered segments in one folder: append, read, roll, remove, truncate. Takes part in passes: one write per segment
-and pass. Knows bytes and names; the layout on top of it knows offsets and records."""
+"""Journal: ordered segments in one folder, with append, read, roll, remove and truncate. Takes part in passes with one
+write per segment and pass. Knows bytes and names; the layout on top of it knows offsets and records."""
 
 from __future__ import annotations
 
@@ -17,23 +17,24 @@ from trimq.storage.io.files import File, Files
 
 
 class JournalOwner(Protocol):
-    """The layout on top: it keeps ends, indexes and state in step with the journal."""
+    """The layout on top, which keeps its ends, indexes and state consistent with the journal."""
 
     def pass_written(self, number: int, dirty: Dirty) -> None:
-        """What this pass appended is in the files. Companion files may be written now, and added to `dirty`."""
+        """Called when the appends of this pass are in the files. The owner may write companion files now and add them
+        to `dirty`."""
 
     def pass_undone(self) -> None:
-        """Nothing of this pass was kept: go back to where it began."""
+        """Called when no bytes of this pass were kept: the owner restores its state to the beginning of the pass."""
 
     def pass_durable(self, number: int) -> None:
-        """All that was appended up to and in this pass is durable."""
+        """Called when all appends up to and including this pass are durable."""
 
 
 _Chunk = tuple[Segment, int, list[Buffer], bool]
-"""What one pass appends to one segment: from which position on, the parts, and whether the segment is new. A plain
-tuple, since one is made for every pass of every journal."""
+"""Appends of one pass to one segment: segment, start position, parts, and whether the segment is new. A plain tuple,
+since every pass of every journal creates one."""
 
-# Parts that are shorter than this on average are copied into one: the kernel takes longer to look at many.
+# Parts shorter than this on average are joined first: the kernel takes longer for many small buffers than the copy.
 _COPY_BELOW = 1024
 
 
@@ -66,13 +67,13 @@ class Journal:
         full_bytes: int = 0,
         is_first: bool = False,
     ) -> None:
-        """`full_bytes`: every file has this size from the beginning on, and zeros behind its data. 0: it grows.
-        `is_first`: it is written before others in each pass."""
+        """`full_bytes`: every file is created with this size, with zeros after its data; 0 if files grow. `is_first`:
+        this journal is written before the others in each pass."""
         self._full_bytes = full_bytes
         self._is_trimming = False
         self.may_preallocate = True
-        """Whether zeros may be written behind the data of a file, which may grow by that for a while: it is quicker to
-        sync then."""
+        """Whether zeros may be written after the data of a file, so that it does not grow with the next passes and
+        syncs faster."""
         self._is_first = is_first
         self._files = files
         self._folder = folder
@@ -82,7 +83,7 @@ class Journal:
         self.mark_pass_durable = owner.pass_durable
         self.segments: list[Segment] = []
         self.take_prepared_file: Callable[[str], File | None] = lambda name: None
-        """Gives a file under this name that has its full size and nothing in it, if somebody has made one ahead."""
+        """Returns an empty file of full size under this name, if one was prepared in advance."""
         self._ticket: Ticket | None = None
         self._chunks: tuple[_Chunk, ...] = ()
         self._folder_changed = False
@@ -95,7 +96,8 @@ class Journal:
         return self.segments[-1]
 
     def load(self, names: list[str] | None = None) -> list[str]:
-        """Find the segments of the folder. Gives back the names of all files in it, which the caller may know."""
+        """Opens the segments of the folder. `names`: all files of the folder, if the caller has listed them. Returns
+        these names."""
         names = self._files.names(self._folder) if names is None else names
         for name in names:
             base = base_of(name, self._suffix)
@@ -105,13 +107,14 @@ class Journal:
         return names
 
     def find(self, number: int) -> int:
-        """The place in `segments` of the one that `number` falls into by its base; -1 if it is before all."""
+        """Returns the index in `segments` of the segment whose range includes `number`; -1 if `number` is before the
+        first."""
         return bisect_right(self.segments, number, key=_base) - 1
 
     # -- appending: collected now, written at the end of the pass
 
     def append(self, part: Buffer, length: int) -> Ticket:
-        """Collect `length` bytes for the active segment. They must not change in this pass."""
+        """Collects `length` bytes for the active segment. The caller must not change them during this pass."""
         ticket = self._ticket
         if ticket is None or not self._chunks:
             _, ticket = self.collect(self.segments[-1])
@@ -121,8 +124,8 @@ class Journal:
         return ticket
 
     def collect(self, active: Segment) -> tuple[list[Buffer], Ticket]:
-        """Where this pass collects what goes to the active segment, for an owner that appends without a call for each
-        part: whatever is added to the list must be added to the segment's size too."""
+        """Returns the list in which this pass collects parts for the active segment, for an owner that appends without
+        a call per part. The owner must also add the length of each part to the segment's size."""
         chunks, ticket = self._chunks, self._ticket
         if not chunks:
             self._chunks = chunks = ((active, active.size, [], False),)
@@ -131,11 +134,11 @@ class Journal:
         return chunks[-1][2], ticket
 
     def latest_ticket(self) -> Ticket:
-        """The ticket of what was appended last: of this pass, or of the last one that was written."""
+        """Returns the ticket of the last append: of this pass, or of the last written pass."""
         return self._ticket or Ticket(self._passes.written)
 
     def roll(self, base: int) -> Segment:
-        """Start a new segment; what follows is appended to it."""
+        """Starts a new segment and makes it the active one."""
         self._join_once()
         name = segment_name(base, self._suffix)
         try:
@@ -143,7 +146,7 @@ class Journal:
         except OSError as error:
             raise WriteFailed(str(error)) from error
         if self.segments and self.segments[-1].preallocated_to and not self._full_bytes:
-            self._touch(self.segments[-1])  # what is sealed has no room
+            self._touch(self.segments[-1])  # a sealed segment ends with its data
         segment = Segment(base, file, 0)
         self.segments.append(segment)
         self._chunks += ((segment, 0, [], True),)
@@ -153,7 +156,7 @@ class Journal:
     def _make_file(self, name: str) -> File:
         file = self._files.open(name, create=True)
         if file.size():
-            file.resize(0)  # what is there would be taken for records behind the new ones
+            file.resize(0)  # recovery would read leftover bytes as records after the new ones
         if self._full_bytes:
             file.resize(self._full_bytes)
         return file
@@ -194,7 +197,7 @@ class Journal:
         if room:
             try:
                 segment.file.write(position, [*parts, room])
-            except OSError:  # there may be enough of the disk left for the data alone
+            except OSError:  # the free space may suffice for the data alone
                 segment.trim_preallocation(self._full_bytes)
             else:
                 return
@@ -211,7 +214,7 @@ class Journal:
         self._folder_changed = False
         if ticket is not None:
             ticket.refusal = refusal
-        # What is undone must be as durable as what is kept: else a crash brings refused bytes back.
+        # The undo must be as durable as the kept data, or a crash could bring back refused bytes.
         if folder_changed:
             dirty.folders.add(self._folder)
         for segment, position, _, is_new in reversed(chunks):
@@ -227,7 +230,7 @@ class Journal:
         self._owner.pass_undone()
 
     def _cut_file(self, segment: Segment) -> None:
-        """Nothing is left in the file behind the segment's data."""
+        """Removes all bytes after the segment's data."""
         segment.file.resize(segment.size)
         segment.preallocated_to = 0
         if self._full_bytes:
@@ -236,7 +239,8 @@ class Journal:
     # -- removing
 
     def resync(self, first: Segment) -> None:
-        """Make what was found from `first` on durable: a process that died may have left it to the page cache alone."""
+        """Makes the segments from `first` on durable: the previous process may have crashed while they were only in the
+        page cache."""
         self._join_once()
         self._folder_changed = True
         for segment in self.segments[self.segments.index(first) :]:
@@ -246,18 +250,18 @@ class Journal:
         self._chunks += ((segment, segment.size, [], False),)
 
     def trim_preallocation(self) -> None:
-        """The files end with their data when the pass that this takes part in is written."""
+        """Makes the files end with their data when the current pass is written."""
         if self.segments and self.segments[-1].preallocated_to > self.segments[-1].size:
             self._join_once()
             self._touch(self.segments[-1])
             self._is_trimming = True
 
     def join_pass(self) -> Ticket:
-        """Take part in this pass without appending: companion files will be written with it."""
+        """Joins this pass without appending, so that companion files are written with it."""
         return self._join_once()
 
     def remove(self, segment: Segment, companions: Iterable[str]) -> None:
-        """Remove any sealed segment and its companion files. Views that are out stay valid."""
+        """Removes any sealed segment and its companion files. Views in use stay valid."""
         self._join_once()
         self._folder_changed = True
         self.segments.remove(segment)
@@ -268,7 +272,7 @@ class Journal:
                 self._files.remove(self.path(segment_name(segment.base, suffix)))
 
     def truncate(self, segment: Segment, size: int, companions: Iterable[str]) -> None:
-        """Cut the tail: `segment` ends at `size` and nothing follows it. For recovery, when nothing reads yet."""
+        """Cuts the tail: `segment` ends at `size` and nothing follows it. For recovery, before any reader exists."""
         while self.segments[-1] is not segment:
             self.remove(self.segments[-1], companions)
         segment.size = size
@@ -278,7 +282,7 @@ class Journal:
         self._touch(segment)
 
     def abandon(self, refusal: Refusal) -> None:
-        """The folder goes: what was collected is not written."""
+        """Drops the collected appends, because the folder is about to be removed."""
         if self._ticket is not None:
             self._ticket.refusal = refusal
         self._chunks = ()

@@ -1,5 +1,5 @@
-"""Loop passes: everything that one pass of the event loop appends is written together, numbered, and acknowledged
-together once the flusher has it on disk. Knows who wrote, never what."""
+"""Passes: all appends of one pass of the event loop are written together, numbered, and acknowledged together once the
+flusher has made them durable. Knows the writers, never the data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class Ticket:
-    """What an append holds until its pass is settled. `refusal` is set when the pass could not be written."""
+    """Result of an append until its pass is durable. `refusal` is set if the pass could not be written."""
 
     __slots__ = ("number", "refusal")
 
@@ -26,7 +26,7 @@ class Ticket:
 
 
 class JointTicket(Ticket):
-    """Several tickets as one: refused if any of them is."""
+    """Combines several tickets; refused if any of them is."""
 
     __slots__ = ("_tickets",)
 
@@ -40,23 +40,25 @@ class JointTicket(Ticket):
 
     @refusal.setter
     def refusal(self, refusal: Refusal | None) -> None:
-        """It follows from the others."""
+        """Does nothing: the value derives from the combined tickets."""
 
 
-_new_ticket = object.__new__  # half the time of its constructor, for every pass of every journal
+_new_ticket = object.__new__  # takes half the time of the constructor; one per pass and journal
 
 
 class PassWriter(Protocol):
-    """Takes part in passes: collects bytes during one, writes them at its end."""
+    """Takes part in passes: collects bytes during a pass, writes them at its end."""
 
     def write_pass(self, dirty: Dirty) -> None:
-        """Write what was collected and add to `dirty` what must be synced. OSError: nothing of it counts."""
+        """Writes the collected bytes and adds the files to sync to `dirty`. After an OSError none of these bytes
+        count."""
 
     def undo_pass(self, refusal: Refusal, dirty: Dirty) -> None:
-        """Go back to where the pass began: ends, state, and files, which are dirty too. The ticket gets `refusal`."""
+        """Restores ends, state and files (which become dirty) to the beginning of the pass. Sets `refusal` on the
+        ticket."""
 
     def mark_pass_durable(self, number: int) -> None:
-        """What was written in this pass, and all before it, is durable."""
+        """Called when this pass and all before it are durable."""
 
 
 class Passes:
@@ -97,12 +99,12 @@ class Passes:
         self._flusher = flusher
 
     def on_progress(self, listener: Callable[[], None]) -> None:
-        """Call `listener` whenever `written` or `durable` moved, after every writer has been settled."""
+        """Calls `listener` whenever `written` or `durable` has changed, after all writers have been notified."""
         self._listeners.append(listener)
 
     def join(self, writer: PassWriter, is_first: bool = False) -> Ticket:
-        """`writer` will write in this pass: to be called once by each. The ticket is the writer's to share. `is_first`:
-        others want to know whether it could, before they write."""
+        """Registers `writer` for this pass; each writer calls it once. The writer may share the ticket. `is_first`:
+        written before the others, because they depend on its success."""
         if not self._joined:
             self._call_soon(self.finish)
         if is_first:
@@ -114,7 +116,7 @@ class Passes:
         return ticket
 
     def call_soon(self, callback: Callable[[], None]) -> None:
-        """Call back at the end of this turn of the loop: for what is done once for all that happens in it."""
+        """Calls back at the end of this loop turn, for work done once for the whole turn."""
         self._call_soon(callback)
 
     @property
@@ -122,31 +124,32 @@ class Passes:
         return LoopTurns(self._call_soon, lambda: bool(self._joined))
 
     def on_durable(self, ticket: Ticket, callback: Callable[[Ticket], object]) -> None:
-        """Call back once the ticket's pass is durable, or refused: before any reply that waits for it is sent."""
+        """Calls back once the ticket's pass is durable or refused, before any reply waiting for it is sent."""
         self._on_durable.append((ticket, callback))
 
     def on_durable_guarded(self, ticket: Ticket, callback: Callable[[Ticket], object]) -> None:
-        """As `on_durable`, for what begins something new: if it fails, that is a bug of whoever began it, told in the
-        log, and what is durable is durable all the same. Not for what keeps anything in step with the files."""
+        """Like `on_durable`, for callbacks that start new work. An exception is a bug of the caller: it is logged, and
+        the pass stays durable. Not for callbacks that keep state consistent with the files."""
         self._on_durable.append((ticket, partial(_run_guarded, callback)))
 
     def on_synced(self, ticket: Ticket, callback: Callable[[Ticket], object]) -> None:
-        """Call back once the ticket's pass survives a power cut, or is refused. That is `on_durable`, unless passes are
-        acknowledged from the page cache: for whatever a restart could not do without."""
+        """Calls back once the ticket's pass survives a power cut or is refused. Differs from `on_durable` only if
+        passes are acknowledged from the page cache. For data that a restart depends on."""
         self._on_synced.append((ticket, callback))
 
     @property
     def is_all_on_disk(self) -> bool:
-        """Whether all that was acknowledged survives a power cut: always, unless that is done from the page cache."""
+        """Whether all acknowledged data survives a power cut: always, unless passes are acknowledged from the page
+        cache."""
         return self._flusher is None or self._flusher.on_disk >= self.durable
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is unwritten or unsettled."""
+        """True if nothing is unwritten and no pass waits to become durable."""
         return not self._joined and not self._not_yet_durable and (self._flusher is None or self._flusher.is_idle)
 
     def finish(self) -> None:
-        """End the pass: write everything that was collected, then let the flusher make it durable."""
+        """Ends the pass: writes all collected data, then lets the flusher make it durable."""
         if not self._joined or self._is_broken:
             return
         assert self._flusher is not None, "a pass ends after the broker has started"
@@ -173,23 +176,25 @@ class Passes:
     def _undo(
         self, writer: PassWriter, kept: list[PassWriter] | None, error: OSError, dirty: Dirty
     ) -> list[PassWriter] | None:
-        """Those of `kept` whose bytes still count. None: one could be neither written nor undone."""
-        log.warning("a write failed, its pass is undone: %s", error)
+        """Returns the writers of `kept` whose bytes still count, or None if a write could be neither completed nor
+        undone."""
+        log.warning("write failed (%s); undoing this pass", error)
         try:
             writer.undo_pass(WriteFailed(str(error)), dirty)
         except OSError as worse:
-            # Bytes of a refused request stay in the file and would be read after a restart: no more answers.
+            # Bytes of a refused request stay in the file and a restart would read them, so nothing may be acknowledged
+            # now.
             self.give_up(worse)
             return None
         return None if kept is None else [other for other in kept if other is not writer]
 
     def give_up(self, error: BaseException) -> None:
-        """The files are in a state that only a restart puts right: nothing is acknowledged any more."""
+        """Stops acknowledging: only a restart can repair the files."""
         self._is_broken = True
         self._failed(error)
 
     def mark_durable(self, number: int) -> None:
-        """The flusher's word: passes up to `number` are durable."""
+        """Called by the flusher: passes up to `number` are durable."""
         if self._is_broken:
             return
         if number > self.durable:
@@ -211,7 +216,7 @@ def _run_guarded(callback: Callable[[Ticket], object], ticket: Ticket) -> None:
     try:
         callback(ticket)
     except Exception:
-        log.exception("what was to follow a pass failed")
+        log.exception("callback after a durable pass failed; the pass itself is durable")
 
 
 def _call_back(waiting: deque[tuple[Ticket, Callable[[Ticket], object]]], number: int) -> None:

@@ -1,0 +1,1 @@
+"""Guards: disk space, slow disk, memory, damage and quarantine."""

@@ -1,4 +1,4 @@
-"""Places of stored files that were found damaged since the start. Each is told once, however often it is read."""
+"""Records positions of damaged stored data found since the start. Logs each once, however often it is read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from trimq.errors import DamagedSegment
 
 log = logging.getLogger(__name__)
 
-# So many are remembered: a disk that has more is told of already.
+# Upper bound: a disk with more damage is reported well enough.
 _PLACES = 10_000
 
 
@@ -17,12 +17,12 @@ class DamageReports:
         self._places: set[tuple[str, int]] = set()
 
     def __len__(self) -> int:
-        """In how many places."""
+        """Number of damaged positions."""
         return len(self._places)
 
     def found(self, damage: DamagedSegment, remedy: str) -> None:
-        """A reader came to this place, which is not served."""
+        """Called when a read hits this damage and fails."""
         place = damage.file, damage.position
         if place not in self._places and len(self._places) < _PLACES:
             self._places.add(place)
-            log.error("%s, which is not served: stop the broker, then %s", damage, remedy)
+            log.error("%s; reads of it fail. Stop the broker, then %s", damage, remedy)

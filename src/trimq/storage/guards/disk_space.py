@@ -1,5 +1,5 @@
-"""Refuses writes before the disk is full, and accepts them again when there is room. Knows sizes, never what is
-written; what goes to make room is decided elsewhere."""
+"""Refuses writes before the disk is full, and accepts them again when there is space. Knows sizes, never the data;
+retention decides elsewhere which data to delete."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ log = logging.getLogger(__name__)
 
 REFRESH_MS = 1000
 
-# Writes are accepted again well above the mark at which they were refused, or the two would alternate.
+# Writes are accepted again only well above the limit at which they were refused, so that the two states do not
+# alternate.
 _RECOVERY_PERCENT = 110
 
 
 class DiskSpaceGuard:
-    """The disk is asked once a second while there are writes; between, what was written is taken off its answer."""
+    """Queries the disk once a second while there are writes. In between it subtracts the bytes written from the last
+    result."""
 
     __slots__ = (
         "_files",
@@ -40,28 +42,29 @@ class DiskSpaceGuard:
         self._timer: Timer | None = None
 
     def check(self) -> None:
-        """DiskFull: there is less room than the low-water mark, or was and is not yet well above it."""
+        """Raises DiskFull if free space is below the low-water mark, or was below it and has not yet risen well above
+        it."""
         if self._timer is None:
             self._refresh()
         if self._free_bytes < self._floor_bytes:
             self._refuse()
 
     def spend(self, size: int) -> None:
-        """`size` bytes are about to be written."""
+        """Subtracts `size` bytes that are about to be written."""
         self._free_bytes -= size
 
     def pressure(self) -> int:
-        """How many bytes must go until the disk is no fuller than the pressure mark. Asks the disk."""
+        """Returns the number of bytes to delete until disk use is at the pressure mark. Queries the disk."""
         space = self._files.space()
         used_bytes = space.total_bytes - space.free_bytes
         return max(used_bytes - space.total_bytes * self._pressure_percent // 100, 0)
 
     def space(self) -> Space:
-        """Asks the disk."""
+        """Queries the disk."""
         return self._files.space()
 
     def stop(self) -> None:
-        """Ask the disk no more by itself; the next check does."""
+        """Stops the timer. The next check queries the disk."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -69,20 +72,20 @@ class DiskSpaceGuard:
     def _refuse(self) -> None:
         free_bytes = max(self._free_bytes, 0)
         if self._floor_bytes == self._low_water_bytes:
-            log.warning("writes are refused: %s bytes are free", free_bytes)
+            log.warning("disk: refusing writes (%s bytes free)", free_bytes)
             self._floor_bytes = self._low_water_bytes * _RECOVERY_PERCENT // 100 + 1
         raise DiskFull(free_bytes, self._floor_bytes)
 
     def _refresh(self) -> None:
-        # Timed anew by whoever writes next: a broker at rest is not woken.
+        # The next write sets the timer again: an idle broker is not woken.
         self._timer = self._timeline.call_at(self._timeline.now_ms() + REFRESH_MS, self._expire)
         try:
             self._free_bytes = self._files.space().free_bytes
         except OSError as error:
-            log.warning("the free space of the disk is unknown, the last known is used: %s", error)
+            log.warning("disk: cannot query free space, using the last known value: %s", error)
             return
         if self._floor_bytes != self._low_water_bytes and self._free_bytes >= self._floor_bytes:
-            log.warning("writes are accepted again: %s bytes are free", self._free_bytes)
+            log.warning("disk: accepting writes again (%s bytes free)", self._free_bytes)
             self._floor_bytes = self._low_water_bytes
 
     def _expire(self) -> None:

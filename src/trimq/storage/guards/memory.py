@@ -1,5 +1,5 @@
-"""Refuses writes while the process takes more memory than it may, and accepts them again when it has given some back.
-Knows sizes, never what takes them."""
+"""Refuses writes while the process uses more memory than allowed, and accepts them again when it has freed some. Knows
+sizes, never the users of the memory."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ log = logging.getLogger(__name__)
 
 REFRESH_MS = 1000
 
-# Writes are accepted again well below the mark at which they were refused, or the two would alternate.
+# Writes are accepted again only well below the limit at which they were refused, so that the two states do not
+# alternate.
 _RECOVERY_PERCENT = 95
 
 
 class MemoryGuard:
-    """The system is asked once a second while there are writes."""
+    """Queries the system once a second while there are writes."""
 
     __slots__ = ("_files", "_is_refusing", "_limit_percent", "_timeline", "_timer", "_used_bytes", "_writable_bytes")
 
@@ -31,30 +32,30 @@ class MemoryGuard:
         self._timer: Timer | None = None
 
     def check(self) -> None:
-        """MemoryFull: more is taken than may be, or was and is not yet well below it."""
+        """Raises MemoryFull if memory use is above the limit, or was above it and has not yet fallen well below it."""
         if self._timer is None:
             self._refresh()
         if self._is_refusing:
             raise MemoryFull(self._used_bytes, self._writable_bytes)
 
     def stop(self) -> None:
-        """Ask the system no more by itself; the next check does."""
+        """Stops the timer. The next check queries the system."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _refresh(self) -> None:
-        # Timed anew by whoever writes next: a broker at rest is not woken.
+        # The next write sets the timer again: an idle broker is not woken.
         self._timer = self._timeline.call_at(self._timeline.now_ms() + REFRESH_MS, self._expire)
         memory = self._files.memory()
         self._used_bytes = memory.used_bytes
         limit_bytes = memory.total_bytes * self._limit_percent // 100
         self._writable_bytes = limit_bytes * _RECOVERY_PERCENT // 100
         if not self._is_refusing and memory.used_bytes > limit_bytes:
-            log.warning("writes are refused: %s bytes of memory are taken, of %s", memory.used_bytes, limit_bytes)
+            log.warning("memory: refusing writes (%s bytes used, limit %s)", memory.used_bytes, limit_bytes)
             self._is_refusing = True
         elif self._is_refusing and memory.used_bytes <= self._writable_bytes:
-            log.warning("writes are accepted again: %s bytes of memory are taken", memory.used_bytes)
+            log.warning("memory: accepting writes again (%s bytes used)", memory.used_bytes)
             self._is_refusing = False
 
     def _expire(self) -> None:

@@ -1,5 +1,5 @@
-"""Folders that no definition names after a start that found its last definitions lost: they may be somebody's, so they
-are kept under another name until a person has decided."""
+"""Quarantines folders without a definition after a start that found definitions lost in a crash. They may hold data, so
+they are kept under another name until an operator decides."""
 
 from __future__ import annotations
 
@@ -18,15 +18,19 @@ def is_quarantined(name: str) -> bool:
 
 
 def quarantine(files: Files, folder: str) -> None:
-    """The new name is durable once the folder around is synced."""
+    """Renames the folder. The new name is durable once the parent folder is synced."""
     try:
         files.rename(folder, folder + _SUFFIX)
     except OSError as error:
-        log.warning("%s belongs to no definition, of which the last were lost, and stays: %s", folder, error)
+        log.warning(
+            "%s: no definition refers to this folder (definitions lost in a crash); cannot rename it: %s",
+            folder,
+            error,
+        )
     else:
         log.warning(
-            "%s belongs to no definition, of which the last were lost: it is kept as %s%s. If anything is missing, stop"
-            " the broker, restore the folder tables from a copy and take the ending off again; if not, remove it",
+            "%s: no definition refers to this folder (definitions lost in a crash); keeping it as %s%s. If data is"
+            " missing, stop the broker, restore the folder tables from a copy and rename it back; if not, remove it",
             folder,
             folder,
             _SUFFIX,

@@ -1,5 +1,5 @@
-"""Refuses writes while the disk does not get on with the ones it has, and accepts them again when it does: a client
-that hears a no can go elsewhere, one that waits cannot. Knows passes, never what is written."""
+"""Refuses writes while the disk falls behind with syncs, and accepts them again when it has caught up: a client that
+gets an error can use another broker, one that waits cannot. Knows passes, never the data."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from trimq.storage.group_commit.passes import Passes
 
 log = logging.getLogger(__name__)
 
-# Where the event loop itself was held up, the news of a sync may stand behind the timer.
+# If the event loop itself was blocked, the report of a finished sync may be queued after the timer.
 RECHECK_AFTER_MS = 100
 
 
 class SlowDiskGuard:
-    """One pass is awaited at a time: the first that is written to after the last one was found durable."""
+    """Watches one pass at a time: the first one written after the previous one was found durable."""
 
     __slots__ = ("_awaited", "_busy_after_ms", "_is_stalled", "_passes", "_timeline", "_timer")
 
@@ -29,18 +29,18 @@ class SlowDiskGuard:
         self._timer: Timer | None = None
 
     def check(self) -> None:
-        """Busy: what was written `busy_after_ms` ago or earlier is not on disk yet."""
+        """Raises Busy if data written `busy_after_ms` ago or earlier is not on disk yet."""
         if self._is_stalled:
             if not self._has_synced():
                 raise Busy(f"the disk has not synced for more than {self._busy_after_ms} ms")
-            log.warning("the disk syncs again: writes are accepted")
+            log.warning("disk: syncs again, accepting writes")
             self._is_stalled = False
         if self._timer is None:
             self._awaited = self._passes.current
             self._timer = self._timeline.call_at(self._timeline.now_ms() + self._busy_after_ms, self._check)
 
     def stop(self) -> None:
-        """Await nothing by itself; the next check does."""
+        """Stops the timer. The next check starts to watch again."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -53,7 +53,7 @@ class SlowDiskGuard:
     def _check_again(self) -> None:
         self._timer = None
         if not self._has_synced():
-            log.warning("writes are refused: the disk has not synced for more than %d ms", self._busy_after_ms)
+            log.warning("disk: refusing writes (no sync for more than %d ms)", self._busy_after_ms)
             self._is_stalled = True
 
     def _has_synced(self) -> bool:

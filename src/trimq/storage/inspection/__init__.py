@@ -1,0 +1,1 @@
+"""Inspects a stopped broker's data folder without changing it."""

@@ -1,5 +1,5 @@
-"""Looks through the commit log of a stopped broker's folder without changing it: every unit, and every place that the
-consume queues name."""
+"""Inspects the commit log in a stopped broker's folder without changing it: every unit, and every position in the
+consume queues."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _LOG = f"{ROOT}/commitlog"
 _QUEUES = f"{ROOT}/consumequeue"
 _CHECKPOINTS = "commit"
 _LOG_REMEDY = "Restore it from a copy."
-_TAIL_REMEDY = "Start the broker: it cuts what was never acknowledged."
-_QUEUE_REMEDY = "Stop the broker, remove the folder store/consumequeue and start it: it is built anew from the log."
+_TAIL_REMEDY = "Start the broker: it cuts bytes that were never acknowledged."
+_QUEUE_REMEDY = "Stop the broker, remove the folder store/consumequeue and start it: it rebuilds them from the log."
 _ENTRIES_AT_ONCE = 10_000
 
 
@@ -39,28 +39,28 @@ def _log_files(files: Files) -> list[_LogFile]:
 
 
 def _units_of(found: _LogFile) -> Iterator[Unit]:
-    """Every unit of a file. BadUnit: no whole one follows, though the file goes on with something."""
+    """Yields every unit of a file. Raises BadUnit if the file continues with bytes that are not a whole unit."""
     size = found.file.size()
     view = found.file.view(0, size) if size else memoryview(b"")
     at = 0
     while at < size:
         if filler_size(view, at) is not None or not any(view[at : at + 8]):
-            return  # the next file goes on, or nothing was written from here on
+            return  # the next file continues, or nothing was written from here on
         unit = check_unit(view, at, found.base + at)
         yield unit
         at += unit.size
 
 
 def units(files: Files) -> Iterator[Unit]:
-    """All that stand in the log, in their order, up to the first that is damaged in each file."""
+    """Yields all units of the log in their order, in each file up to the first damaged one."""
     for found in _log_files(files):
-        with suppress(BadUnit):  # `verify` tells where and why
+        with suppress(BadUnit):  # `verify` reports position and reason
             yield from _units_of(found)
         found.file.close()
 
 
 def verify(files: Files, progress: ReportProgress) -> Iterator[Finding]:
-    """Everything that does not fit together."""
+    """Yields every inconsistency."""
     point = _checkpoint(files)
     durable_to = point.position
     found = _log_files(files)
@@ -76,16 +76,16 @@ def verify(files: Files, progress: ReportProgress) -> Iterator[Finding]:
 
 
 def _checkpoint(files: Files) -> CommitPoint:
-    """Before its position everything is known to have been on disk."""
+    """Returns the checkpoint. Everything before its position was on disk."""
     try:
         table = read_table(files, _CHECKPOINTS, list)
-    except Damage:  # which is told of the tables
+    except Damage:  # reported by the check of the tables
         return CommitPoint()
     return CommitCheckpoints(cast("Table[list[Any]]", table)).point()
 
 
 def _verify_files(found: list[_LogFile], point: CommitPoint) -> Iterator[Finding]:
-    """Files that the start would miss."""
+    """Yields missing files that a start would notice."""
     expected = point.start
     for each in found:
         if expected < each.base <= point.position:
@@ -96,7 +96,7 @@ def _verify_files(found: list[_LogFile], point: CommitPoint) -> Iterator[Finding
 
 
 def _missing(base: int) -> Finding:
-    return Finding(f"{_LOG}/{segment_name(base, '')}", 0, "it is missing", _LOG_REMEDY)
+    return Finding(f"{_LOG}/{segment_name(base, '')}", 0, "the file is missing", _LOG_REMEDY)
 
 
 def _verify_file(found: _LogFile, durable_to: int) -> Iterator[Finding]:
@@ -107,15 +107,16 @@ def _verify_file(found: _LogFile, durable_to: int) -> Iterator[Finding]:
     except BadUnit as error:
         is_tail = found.is_last and end >= durable_to
         advice = _TAIL_REMEDY if is_tail else _LOG_REMEDY
-        yield Finding(found.file.name, end - found.base, f"no whole message is here: {error}", advice)
+        yield Finding(found.file.name, end - found.base, f"no complete message at this position: {error}", advice)
         return
     if found.is_last and end < durable_to:
-        problem = f"it ends here, but was on disk up to byte {durable_to - found.base}"
+        problem = f"the data ends here, but was on disk up to byte {durable_to - found.base}"
         yield Finding(found.file.name, end - found.base, problem, _LOG_REMEDY)
 
 
 def _verify_queues(files: Files, log: list[_LogFile]) -> Iterator[Finding]:
-    """Entries that lead to no message. Those of messages whose file is gone are left alone, as is an unused end."""
+    """Yields entries that point to no message. Ignores entries of removed log files and the unused end of a queue
+    file."""
     for topic in files.names(_QUEUES):
         for number in files.names(f"{_QUEUES}/{topic}"):
             for name in files.names(f"{_QUEUES}/{topic}/{number}"):
@@ -132,7 +133,7 @@ def _verify_queue_file(file: File, log: list[_LogFile]) -> Finding | None:
         whole = len(data) // ENTRY_BYTES * ENTRY_BYTES
         for index, (position, size, _) in enumerate(ENTRY.iter_unpack(data[:whole])):
             if size and size != BLANK_SIZE and not _stands_there(log, position, size):
-                problem = f"no message of {size} bytes stands at position {position} of the log"
+                problem = f"no message of {size} bytes is at position {position} of the log"
                 return Finding(file.name, at + index * ENTRY_BYTES, problem, _QUEUE_REMEDY)
     return None
 
@@ -140,7 +141,7 @@ def _verify_queue_file(file: File, log: list[_LogFile]) -> Finding | None:
 def _stands_there(log: list[_LogFile], position: int, size: int) -> bool:
     place = bisect_right(log, position, key=_base) - 1
     if place < 0:
-        return True  # its file is gone
+        return True  # its log file was removed
     found = log[place]
     try:
         return unit_size(found.file.read(position - found.base, size)) == size

@@ -1,4 +1,5 @@
-"""Looks through a stopped broker's folder without changing it: every batch, every index, every table."""
+"""Inspects partition logs and tables in a stopped broker's folder without changing them: every batch, every index,
+every table."""
 
 from __future__ import annotations
 
@@ -38,12 +39,12 @@ from trimq.storage.tables.table import Table
 
 TABLES = "tables"
 _CHECKPOINTS = "checkpoints"
-_TAIL_REMEDY = "Start the broker: it cuts what was never acknowledged."
-_INDEX_REMEDY = "Start the broker: it builds the index anew from the log."
-_COMPANION_REMEDY = "Start the broker: it builds the file anew, or names what must be restored."
+_TAIL_REMEDY = "Start the broker: it cuts bytes that were never acknowledged."
+_INDEX_REMEDY = "Start the broker: it rebuilds the index from the log."
+_COMPANION_REMEDY = "Start the broker: it rebuilds the file, or names the file to restore."
 _TABLE_REMEDY = "Start the broker: it cuts a torn tail."
-_REFUSED_REMEDY = "Restore the files of this table from a backup: the broker does not start with them as they are."
-_OWNER_REMEDY = "Move the folder away, or remove this file if the records are those of the topic."
+_REFUSED_REMEDY = "Restore the files of this table from a backup: the broker does not start with the damaged files."
+_OWNER_REMEDY = "Move the folder away, or remove this file if the records belong to the topic."
 _PIECE_BYTES = 1024 * 1024
 _NO_OWNERS: Mapping[str, UUID] = {}
 
@@ -62,7 +63,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class InspectedSegment:
-    """A segment of a partition folder, and the number in the name of the one after it."""
+    """Segment of a partition folder, and the base offset of the next segment."""
 
     folder: str
     base: int
@@ -75,7 +76,7 @@ class InspectedSegment:
 
 
 def partitions(files: Files) -> Iterator[tuple[str, int]]:
-    """Topic and number of every partition folder."""
+    """Yields topic and number of every partition folder."""
     for name in files.names(ROOT):
         topic, dash, number = name.rpartition("-")
         if dash and number.isascii() and number.isdigit():
@@ -86,13 +87,13 @@ def segments(files: Files, folder: str) -> list[InspectedSegment]:
     bases = [base for name in files.names(folder) if (base := base_of(name, LOG)) is not None]
     return [
         InspectedSegment(folder, base, following, files.open(f"{folder}/{segment_name(base, LOG)}"))
-        for base, following in zip(bases, [*bases[1:], None], strict=False)  # there may be none
+        for base, following in zip(bases, [*bases[1:], None], strict=False)  # the list may be empty
     ]
 
 
 def batches(segment: InspectedSegment) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-    """Position, header and bytes of every batch. BadBatch: the one after the last given is damaged or torn. Zeros at
-    the end of the log are the room that a broker has made there."""
+    """Yields position, header and bytes of every batch. Raises BadBatch if the batch after the last yielded one is
+    damaged or torn. Zeros at the end of the log are space that a broker preallocated."""
     size = segment.file.size()
     view = segment.file.view(0, size) if size else memoryview(b"")
     position = 0
@@ -108,7 +109,7 @@ def batches(segment: InspectedSegment) -> Iterator[tuple[int, BatchHeader, memor
 
 
 def verify(files: Files, progress: ReportProgress, owners: Mapping[str, UUID] = _NO_OWNERS) -> Iterator[Finding]:
-    """Everything that does not fit together. `owners` are the ids of the topics whose folders must be there."""
+    """Yields every inconsistency. `owners`: the ids of the topics whose folders must exist."""
     yield from _verify_tables(files)
     checkpoints = find_checkpoints(files)
     for folder, id in owners.items():
@@ -133,25 +134,25 @@ def verify(files: Files, progress: ReportProgress, owners: Mapping[str, UUID] = 
 def _verify_expected(
     files: Files, folder: str, found: list[InspectedSegment], checkpoints: Checkpoints
 ) -> Iterator[Finding]:
-    """What a start would miss, unless its records are given up."""
+    """Yields mismatches that a start would reject, except segments whose loss was accepted."""
     given_up = {base for name in files.names(folder) if (base := base_of(name, GIVEN_UP)) is not None}
     sizes = {segment.base: segment.file.size() for segment in found} | dict.fromkeys(given_up, 0)
     for breach in find_mismatches(folder, dict(sorted(sizes.items())), checkpoints, given_up):
-        yield Finding(breach.file, breach.position, f"it {breach.problem}", remedy(breach.file))
+        yield Finding(breach.file, breach.position, f"the file {breach.problem}", remedy(breach.file))
 
 
 def _verify_owner(files: Files, folder: str, id: UUID | None) -> Iterator[Finding]:
     path = f"{folder}/{PARTITION_METADATA}"
     if id is None or PARTITION_METADATA not in files.names(folder):
         return
-    with suppress(CorruptCompanion):  # which is told of the companions
+    with suppress(CorruptCompanion):  # reported by the check of the companion files
         owner = parse_partition_metadata(_read(files, path))
         if owner != id:
-            yield Finding(path, 0, f"it names the topic {owner}, but the folder should be that of {id}", _OWNER_REMEDY)
+            yield Finding(path, 0, f"the file names topic {owner}, but the folder belongs to {id}", _OWNER_REMEDY)
 
 
 def read_table(files: Files, name: str, kind: type[V]) -> dict[str, V]:
-    """What a table holds, from a copy: to open it would tidy up its files."""
+    """Returns the contents of a table, read from a copy: opening it in place would tidy up its files."""
     copy = MemoryFiles()
     copy.make_folder(TABLES)
     for short in files.names(TABLES):
@@ -161,12 +162,12 @@ def read_table(files: Files, name: str, kind: type[V]) -> dict[str, V]:
 
 
 def find_checkpoints(files: Files) -> Checkpoints:
-    """None where their table is damaged, which is told of the tables."""
+    """Returns the checkpoints; none if their table is damaged, which the check of the tables reports."""
     try:
         found = read_table(files, _CHECKPOINTS, list)
     except (Damage, StartupError):
         found = {}
-    return Checkpoints(cast("Table[list[Any]]", found))  # which is only read
+    return Checkpoints(cast("Table[list[Any]]", found))  # only read
 
 
 def _verify_segment(files: Files, segment: InspectedSegment, checkpoints: Checkpoints) -> Iterator[Finding]:
@@ -181,13 +182,13 @@ def _verify_segment(files: Files, segment: InspectedSegment, checkpoints: Checkp
             expected = header.next_offset
             position += header.size
         if position < segment.file.size() and _is_durable(segment, position, checkpoints):
-            raise BadBatch("there are only zeros")
+            raise BadBatch("only zeros")
     except BadBatch as error:
-        # Whoever died while it began the next segment may not have come to give back the room in this one.
+        # A broker that crashed while it began the next segment may have left preallocated zeros in this one.
         is_last = segment.following is None or (mark is None and is_zero_filled(_rest(segment, position)))
         is_tail = is_last and not _is_durable(segment, position, checkpoints)
         advice = _TAIL_REMEDY if is_tail else remedy(segment.name)
-        yield Finding(segment.name, position, f"no whole batch is here: {error}", advice)
+        yield Finding(segment.name, position, f"no complete batch at this position: {error}", advice)
         return
     if mark is not None and mark.crc is not None and mark.crc != _sum(segment):
         yield Finding(segment.name, 0, "the checksum of the whole file does not match", remedy(segment.name))
@@ -217,7 +218,7 @@ def _verify_index(files: Files, segment: InspectedSegment, end_offset: int, sums
     try:
         offsets, times = _read(files, offsets_name), _read(files, times_name)
     except FileNotFoundError:
-        return  # made at the next checkpoint
+        return  # the next checkpoint creates them
     name = offsets_name
     try:
         index = StoredIndex(segment.base, offsets, times, segment.file.size(), end_offset)
@@ -240,7 +241,7 @@ def _require_sum(data: bytes, size: int, crc: int) -> None:
 
 
 def _verify_companions(files: Files, folder: str) -> Iterator[Finding]:
-    """What has a format of its own that shows damage."""
+    """Checks files whose own format reveals damage."""
     for name in files.names(folder):
         decode = next((decode for suffix, decode in _DECODERS.items() if name.endswith(suffix)), None)
         if decode is not None:
@@ -251,7 +252,7 @@ def _verify_companions(files: Files, folder: str) -> Iterator[Finding]:
 
 
 def _verify_tables(files: Files) -> Iterator[Finding]:
-    """What a start would refuse, and tails that it would cut."""
+    """Yields damage that a start would reject, and torn tails that it would cut."""
     refused = set()
     for table in dict.fromkeys(name.partition(".")[0] for name in files.names(TABLES)):
         try:
@@ -268,7 +269,7 @@ def _verify_tables(files: Files) -> Iterator[Finding]:
         for frame in iterate_frames(data):
             position = frame.end
         if position < len(data) and name.partition(".")[0] not in refused:
-            yield Finding(f"{TABLES}/{name}", position, "no whole record is here", _TABLE_REMEDY)
+            yield Finding(f"{TABLES}/{name}", position, "no complete record at this position", _TABLE_REMEDY)
 
 
 def _read(files: Files, name: str) -> bytes:

@@ -1,5 +1,5 @@
-"""Looks through the queue logs of a stopped broker's folder without changing them: every message, every shared body,
-every record of what was settled."""
+"""Inspects the queue logs in a stopped broker's folder without changing them: every message, every shared body, every
+record of acks."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from trimq.storage.queue_log.segment import ACKS, CONTENTS
 from trimq.storage.queue_log.shared_bodies import VOLATILE
 from trimq.storage.queue_log.store import BLOBS, ROOT
 
-_REMEDY = "Put it back from a copy, or remove the folder to go on without the messages of this queue."
-_BODY_REMEDY = "Put it back from a copy: the messages whose bodies these are cannot be delivered without."
-_TAIL_REMEDY = "Start the broker: it cuts what was never acknowledged."
-_ACKS_REMEDY = "Start the broker: it cuts the rest, and delivers again what was settled there."
-_REFERENCE_REMEDY = "Start the broker: it leaves out the message, which was never acknowledged, or settled by all."
+_REMEDY = "Restore it from a copy, or remove the folder to continue without the messages of this queue."
+_BODY_REMEDY = "Restore it from a copy: the messages that refer to these bodies cannot be delivered without it."
+_TAIL_REMEDY = "Start the broker: it cuts bytes that were never acknowledged."
+_ACKS_REMEDY = "Start the broker: it cuts the rest and delivers the messages acknowledged there again."
+_REFERENCE_REMEDY = "Start the broker: it drops the message, which was never confirmed or is fully acknowledged."
 
 
 @dataclass(slots=True)
 class InspectedQueueSegment:
-    """A segment of a queue's folder. `is_last`: nothing follows it; `acked` has a byte for each message that anything
-    was said of, 1 when it is settled; `acks_bytes` is where what is whole of that ends."""
+    """Segment of a queue's folder. `is_last`: no segment follows it. `acked` has a byte for each message mentioned in
+    the ack file, 1 if it is acknowledged. `acks_bytes` is the end of the whole records in the ack file."""
 
     folder: str
     base: int
@@ -58,12 +58,12 @@ class InspectedQueueSegment:
 
 
 def names(files: Files) -> list[str]:
-    """The folders of the logs, but for that of the shared bodies."""
+    """Returns the folders of the queue logs, without the folder of the shared bodies."""
     return [name for name in files.names(ROOT) if name != BLOBS and not is_quarantined(name)]
 
 
 def segments(files: Files, folder: str) -> list[InspectedQueueSegment]:
-    """With what was settled of them."""
+    """Returns the segments with their acks."""
     bases = [base for name in files.names(folder) if (base := base_of(name, CONTENTS)) is not None]
     found = []
     for base in bases:
@@ -88,7 +88,7 @@ def _read_acks(files: Files, segment: InspectedQueueSegment) -> None:
 
 
 def heads(segment: InspectedQueueSegment) -> Iterator[tuple[int, RecordHead]]:
-    """Position and head of each whole record, footers too, up to the first that is damaged or torn."""
+    """Yields position and head of each whole record, footers included, up to the first damaged or torn one."""
     size = segment.file.size()
     view = segment.file.view(0, size)
     position = 0
@@ -102,7 +102,7 @@ def message_heads(segment: InspectedQueueSegment) -> Iterator[RecordHead]:
 
 
 class InspectedBodies:
-    """Where the bodies are that several queues refer to."""
+    """Locations of the bodies that several queues share."""
 
     def __init__(self, files: Files) -> None:
         self._places: dict[int, tuple[InspectedQueueSegment, int]] = {}
@@ -119,11 +119,12 @@ class InspectedBodies:
                 self._unreadable.append(range(segment.end, following))
 
     def is_missing(self, blob: int) -> bool:
-        """It is not there. What may stand behind a damage, which is told where it is, is not counted."""
+        """Returns whether the body is missing. A body that may be stored after damage, which is reported separately,
+        does not count."""
         return blob not in self._places and not any(blob in each for each in self._unreadable)
 
     def read(self, blob: int) -> bytes | None:
-        """None: it is not there, or damaged."""
+        """Returns None if the body is missing or damaged."""
         if blob not in self._places:
             return None
         segment, position = self._places[blob]
@@ -132,8 +133,8 @@ class InspectedBodies:
 
 
 def messages(files: Files, name: str) -> Iterator[tuple[StoredContent, bytes | None, bool]]:
-    """Each that stands in a queue's log, its body, wherever that is, and whether it was settled; up to the first that
-    is damaged in each segment."""
+    """Yields each message of a queue's log with its body, wherever stored, and whether it is acknowledged; in each
+    segment up to the first damaged one."""
     bodies = InspectedBodies(files)
     for segment in segments(files, f"{ROOT}/{name}"):
         view = segment.file.view(0, segment.file.size())
@@ -146,8 +147,7 @@ def messages(files: Files, name: str) -> Iterator[tuple[StoredContent, bytes | N
 
 
 def verify(files: Files, progress: ReportProgress, expected: Iterable[str] = ()) -> Iterator[Finding]:
-    """Everything that does not fit together. `expected`: the folders that must be there if anything of them is known to
-    be on disk."""
+    """Yields every inconsistency. `expected`: the folders that must exist if the checkpoints know anything of them."""
     checkpoints = find_checkpoints(files)
     folders = sorted({*expected, *(f"{ROOT}/{name}" for name in files.names(ROOT) if not is_quarantined(name))})
     bodies = InspectedBodies(files)
@@ -171,15 +171,15 @@ def _verify_marks(folder: str, found: list[InspectedQueueSegment], checkpoints: 
     there = {segment.base for segment in found}
     for base in checkpoints.marked(folder):
         if base not in there:
-            yield Finding(f"{folder}/{segment_name(base, CONTENTS)}", 0, "it is missing", _remedy(folder))
+            yield Finding(f"{folder}/{segment_name(base, CONTENTS)}", 0, "the file is missing", _remedy(folder))
 
 
 def _verify_segment(segment: InspectedQueueSegment, checkpoints: Checkpoints) -> Iterator[Finding]:
-    """The first damage, as what stands behind it cannot be trusted."""
+    """Yields the first damage only, since the bytes after it cannot be trusted."""
     name, size = segment.file.name, segment.file.size()
     mark = checkpoints.sealed(segment.folder, segment.base)
     if mark is not None and mark.size != size:
-        yield Finding(name, size, f"it has {size} bytes, but was sealed with {mark.size}", _remedy(segment.folder))
+        yield Finding(name, size, f"has {size} bytes, but was sealed with {mark.size}", _remedy(segment.folder))
         return
     position, expected = 0, segment.base
     for at, head in heads(segment):
@@ -193,10 +193,10 @@ def _verify_segment(segment: InspectedQueueSegment, checkpoints: Checkpoints) ->
     if position < size:
         has_room = not is_sealed and is_zero_filled(segment.file.view(position, size - position))
         if has_room and segment.is_last:
-            return  # that a broker has made for what it would append
-        # Or it died while it began the next segment, and did not come to give it back.
+            return  # space that a broker preallocated
+        # Otherwise a broker crashed while it began the next segment, and did not trim the preallocated zeros.
         advice = _TAIL_REMEDY if has_room or (segment.is_last and not is_sealed) else _remedy(segment.folder)
-        yield Finding(name, position, "no whole message is here, or it does not match its checksum", advice)
+        yield Finding(name, position, "no complete message at this position, or its checksum does not match", advice)
     elif mark is not None and (problem := _footer_problem(segment)) is not None:
         yield Finding(name, size - FOOTER_BYTES, problem, _remedy(segment.folder))
 
@@ -205,15 +205,15 @@ def _footer_problem(segment: InspectedQueueSegment) -> str | None:
     size = segment.file.size()
     footer: Footer | None = read_footer(segment.file.read(max(size - FOOTER_BYTES, 0), FOOTER_BYTES))
     if footer is None:
-        return "it was sealed, but has no footer"
+        return "the segment was sealed, but has no footer"
     if footer.records != segment.messages:
-        return f"it holds {segment.messages} messages, but its footer says {footer.records}"
+        return f"the segment holds {segment.messages} messages, but its footer says {footer.records}"
     shared = [(head.offset - segment.base, head.blob) for _, head in heads(segment) if head.blob != NO_BLOB]
     listed: list[tuple[int, int]] | None = []
     for at, head in heads(segment):
         if head.flags == FOOTER | SHARED:
             listed = read_references(segment.file.read(at, head.end - at))
-    return None if listed == shared else "its list of shared bodies is not that of its messages"
+    return None if listed == shared else "the list of shared bodies does not match the messages"
 
 
 def _verify_acks(files: Files, segment: InspectedQueueSegment) -> Iterator[Finding]:
@@ -221,7 +221,7 @@ def _verify_acks(files: Files, segment: InspectedQueueSegment) -> Iterator[Findi
     if short in files.names(segment.folder):
         file = files.open(f"{segment.folder}/{short}")
         if segment.acks_bytes < file.size():
-            yield Finding(file.name, segment.acks_bytes, "no whole record of settled messages is here", _ACKS_REMEDY)
+            yield Finding(file.name, segment.acks_bytes, "no complete ack record at this position", _ACKS_REMEDY)
         file.close()
 
 

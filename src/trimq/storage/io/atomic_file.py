@@ -1,4 +1,4 @@
-"""Replaces a small file as a whole: whatever happens meanwhile, a reader finds the old contents or the new ones."""
+"""Replaces a small file atomically: after a crash at any moment a reader finds the old contents or the new ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ TEMPORARY = ".tmp"
 
 
 def replace_external_file(path: str, data: Buffer) -> None:
-    """Replace a file that is not in the data folder: one that somebody else waits for. Its folder must be there."""
+    """Replaces a file outside the data folder, for example a file that another program waits for. Its folder must
+    exist."""
     root, name = _split(path)
     files = DiskFiles(root)
     try:
@@ -23,7 +24,8 @@ def replace_external_file(path: str, data: Buffer) -> None:
 
 
 def remove_external_file(path: str) -> None:
-    """Remove such a file, if it is there. OSError: it is something else, or cannot be removed."""
+    """Removes a file outside the data folder, if it exists. Raises OSError if the path is a folder or cannot be
+    removed."""
     if is_folder(path):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     root, name = _split(path)
@@ -32,22 +34,23 @@ def remove_external_file(path: str) -> None:
 
 
 def _split(path: str) -> tuple[str, str]:
-    """OSError: there is no such folder, which somebody has mistyped."""
+    """Returns folder and name. Raises FileNotFoundError if the folder does not exist (most likely a typing error)."""
     root, name = split_path(path)
     if not is_folder(root):
-        raise FileNotFoundError(errno.ENOENT, "there is no such folder", root)
+        raise FileNotFoundError(errno.ENOENT, "no such folder", root)
     return root, name
 
 
 def replace_file(files: Files, name: str, data: Buffer) -> None:
-    """Return when the new contents survive a power cut. Waits for the disk twice: for rare moments only.
+    """Returns when the new contents survive a power cut. Waits for the disk twice, so call it rarely.
 
-    OSError: the old contents are still there, unless only the last step failed, which makes the new name durable.
+    Raises OSError if the old contents are still in place, or if only the last step failed, which makes the new name
+    durable.
     """
     temporary = name + TEMPORARY
     file = files.open(temporary, create=True)
     try:
-        file.resize(0)  # a crash may have left one behind
+        file.resize(0)  # left over from a crash
         file.write(0, [data])
         file.begin_sync()()
         files.rename(temporary, name)

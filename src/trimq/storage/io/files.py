@@ -1,4 +1,4 @@
-"""Every file-system call of the broker, and the one place to inject faults. Names are relative to one root folder."""
+"""Owns every file-system call of the broker; the one place to inject faults. Names are relative to one root folder."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from trimq.storage.io.system_calls import Memory, lock_pages, memory_of_process,
 
 __all__ = ["DiskFiles", "File", "Files", "Memory", "Space", "is_folder", "is_out_of_descriptors", "split_path"]
 
-# The kernel takes at most this many parts in one call (IOV_MAX on Linux).
+# IOV_MAX on Linux: the largest number of buffers in one system call.
 _MAX_PARTS = 1024
 
-# A mapped file is mapped anew when a view reaches past the map; shorter reads there are copied instead. So is what lies
-# near the beginning of a file that is not mapped: a map costs as much as a copy of this.
+# A view past the end of the map maps the file again. Shorter reads there are copied instead. Reads near the beginning
+# of a file without a map are copied too: creating a map costs as much as copying this many bytes.
 _COPY_BELOW = 128 * 1024
 _UNMAPPED_BELOW = 32 * 1024
 
 _WARM_BYTES = 1024 * 1024
 
-# What Linux reads ahead at a time: where one byte of it is in memory the rest nearly always is.
+# Linux reads ahead in units of this size: if one byte of a unit is in the page cache, nearly always all of it is.
 _PROBE_BYTES = 128 * 1024
 _PROBE = [bytearray(1)]
 
 
-# The process, or the whole system, has no descriptor left. That says nothing about what was written.
+# Neither the process nor the whole system may open another file. The data already written is not affected.
 _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 
 T = TypeVar("T")
@@ -45,7 +45,8 @@ class Space(NamedTuple):
 
 
 class File(Protocol):
-    """One file, opened when used. Called on the event loop only, but for what `begin_sync` gives back."""
+    """One file, opened on first use. All methods run on the event loop; the callables that the `begin_…` methods return
+    run off it."""
 
     @property
     def name(self) -> str: ...
@@ -53,58 +54,61 @@ class File(Protocol):
     def size(self) -> int: ...
 
     def write(self, position: int, parts: Sequence[Buffer]) -> None:
-        """Write all parts from `position` on, or raise OSError with an unknown share of them written."""
+        """Writes all parts from `position` on. After an OSError an unknown portion of them is written."""
 
     def read(self, position: int, length: int) -> bytes:
-        """Up to `length` bytes; fewer only at the end of the file."""
+        """Returns up to `length` bytes; fewer only at the end of the file."""
 
     def view(self, position: int, length: int) -> memoryview:
-        """Bytes that were written before, without a copy where that is cheaper. Valid as long as it is held."""
+        """Returns bytes written before, without a copy where that is cheaper. The view stays valid as long as it is
+        held."""
 
     def begin_warm(self, position: int, length: int) -> Callable[[], None] | None:
-        """What to call, once, off the event loop, so that reading these bytes does not wait for the disk. None: it
-        would not wait now."""
+        """Returns a callable that loads these bytes into the page cache, to be called once, off the event loop. Returns
+        None if they are cached already."""
 
     def begin_sync(self) -> Callable[[], None]:
-        """What to call, once, off the event loop: it returns when all that was written before survives a power cut."""
+        """Returns a callable to be called once, off the event loop. It returns when all bytes written before
+        `begin_sync` survive a power cut."""
 
     def begin_reserve(self, size: int) -> Callable[[], None]:
-        """What to call, once, off the event loop: the disk has room for so many bytes then, which are zeros. OSError:
-        it has not."""
+        """Returns a callable to be called once, off the event loop. It reserves disk space for `size` bytes, all zeros,
+        or raises OSError."""
 
     def begin_fill(self, position: int, length: int) -> Callable[[], None]:
-        """What to call, once, off the event loop: zeros are here then, in the page cache and on disk."""
+        """Returns a callable to be called once, off the event loop. It writes zeros and syncs them."""
 
     def begin_lock(self, length: int) -> Callable[[], Callable[[], None]]:
-        """What to call, once, off the event loop: the first bytes, which must be there, stay in memory until what it
-        gives back is called. OSError: the system does not allow it."""
+        """Returns a callable to be called once, off the event loop. It locks the first `length` bytes, which must
+        exist, in memory and returns a callable that unlocks them. It raises OSError if the system does not allow the
+        lock."""
 
     def resize(self, size: int) -> None: ...
 
     def close(self) -> None:
-        """Give back the descriptor. The file opens again when it is next used."""
+        """Closes the descriptor. The next use opens the file again."""
 
 
 class Files(Protocol):
     def open(self, name: str, create: bool = False) -> File:
-        """The file, which must exist unless it is created here. A new name is durable after `sync_folder`."""
+        """Returns the file, which must exist unless `create` is set. A new name is durable after `sync_folder`."""
 
     def names(self, folder: str) -> list[str]:
-        """What is in a folder, sorted; empty when there is no such folder."""
+        """Returns the sorted names of a folder; empty if the folder does not exist."""
 
     def make_folder(self, name: str) -> None: ...
 
     def remove(self, name: str) -> None:
-        """Remove a file or an empty folder. Views of it stay valid."""
+        """Removes a file or an empty folder. Views of the file stay valid."""
 
     def rename(self, old: str, new: str) -> None:
-        """Atomically, replacing a file of the new name."""
+        """Renames atomically, replacing an existing file of the new name."""
 
     def sync_folder(self, name: str) -> None:
-        """Return when the names in this folder survive a power cut."""
+        """Returns when the names in this folder survive a power cut."""
 
     def sync_all(self) -> None:
-        """Return when everything under the root survives a power cut: files, names, removals."""
+        """Returns when everything under the root survives a power cut: files, names, removals."""
 
     def space(self) -> Space: ...
 
@@ -112,8 +116,8 @@ class Files(Protocol):
 
 
 class _DescriptorCache:
-    """A bound on the files that are open at once: the one opened longest ago is closed first, but one that was used
-    since then gets another turn. So a use costs no more than a mark on the file."""
+    """Limits the number of open files with the second-chance algorithm: closes the file opened longest ago, unless it
+    was used since the last look. A use costs only setting a flag on the file."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -133,7 +137,8 @@ class _DescriptorCache:
         self._open.pop(file, None)
 
     def with_descriptor(self, file: DiskFile, take: Callable[[], T]) -> T:
-        """What `take` gives, which needs a descriptor for `file`: where there is none left, others give theirs."""
+        """Calls `take`, which needs a descriptor for `file`, and returns its result. If no descriptor is left, closes
+        other files and tries again."""
         while True:
             try:
                 return take()
@@ -208,7 +213,7 @@ class DiskFile:
         return memoryview(self._map)[position:end]
 
     def _remap(self) -> None:
-        # The old map is left to the views that hold it.
+        # Views hold the old map.
         fd = self._open()
         self._map = self._descriptors.with_descriptor(
             self, lambda: mmap.mmap(fd, 0, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED)
@@ -234,7 +239,7 @@ class DiskFile:
                 return False
             except OSError as error:
                 if error.errno in (errno.EOPNOTSUPP, errno.EINVAL):
-                    return True  # this file system cannot tell
+                    return True  # this file system does not support the probe
                 raise
         return True
 
@@ -258,7 +263,7 @@ class DiskFile:
         return self._off_the_loop(lambda fd: lock_pages(fd, length))
 
     def _off_the_loop(self, work: Callable[[int], T]) -> Callable[[], T]:
-        # A descriptor of its own: the bound may close the shared one while the work is under way.
+        # Uses a duplicate descriptor: the cache may close the shared one while the work is running.
         own = self._open()
         fd = self._descriptors.with_descriptor(self, lambda: os.dup(own))
 
@@ -272,7 +277,7 @@ class DiskFile:
 
     def resize(self, size: int) -> None:
         fd = self._open()
-        # ext4 flushes a file that was cut to nothing when it is closed, even if there was nothing in it.
+        # ext4 flushes a file on close if it was truncated to zero, even if it was empty before.
         if os.fstat(fd).st_size != size:
             os.ftruncate(fd, size)
         if self._map is not None and len(self._map) > size:
@@ -295,7 +300,7 @@ def _write_rest(fd: int, rest: bytes, position: int) -> None:
 
 
 class DiskFiles:
-    """The files below one folder of the machine, which is made unless it is only read."""
+    """Files below one folder of the machine. Creates the folder unless it is opened read-only."""
 
     def __init__(self, root: str, open_files: int = 512, is_read_only: bool = False) -> None:
         self.root = root
@@ -303,7 +308,7 @@ class DiskFiles:
         self._access = os.O_RDONLY if is_read_only else os.O_RDWR
         if not is_read_only:
             os.makedirs(root, exist_ok=True)
-        # Held, so that a sync of everything needs none, and hears of whatever the disk failed to write meanwhile.
+        # Held open, so that `sync_all` needs no new descriptor and gets every write error since the start reported.
         self._root_fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def _path(self, name: str) -> str:
@@ -369,5 +374,5 @@ def is_folder(path: str) -> bool:
 
 
 def split_path(path: str) -> tuple[str, str]:
-    """The folder of a path, and the name in it."""
+    """Returns the folder of a path and the name in it."""
     return os.path.split(os.path.abspath(path))

@@ -1,4 +1,4 @@
-"""One broker for each data folder, and no other program in it."""
+"""Locks a data folder, so that one broker and no other program uses it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from trimq.errors import StartupError
 
 
 class FolderLock:
-    """One broker per data folder. The lock names its owner's pid and falls with the owner, however that ends."""
+    """Exclusive lock of a data folder. The lock file holds the owner's pid; the system releases the lock when the owner
+    ends, crash included."""
 
     NAME = "broker.lock"
 
@@ -27,8 +28,8 @@ class FolderLock:
         self._others: list[int] = []
 
     def hold(self, name: str) -> None:
-        """Hold a file of the folder too, as Java programs do: by its first byte. Nothing is done where it is not there.
-        StartupError: another program holds it."""
+        """Also locks a file of the folder by its first byte, as Java programs do. Does nothing if the file does not
+        exist. Raises StartupError if another program holds the lock."""
         try:
             fd = os.open(os.path.join(self._root, name), os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -37,7 +38,9 @@ class FolderLock:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
         except (BlockingIOError, PermissionError):
             os.close(fd)
-            raise StartupError(f"{self._root}/{name} is held by another program, a RocketMQ broker") from None
+            raise StartupError(
+                f"{self._root}/{name} is locked by another program (an Apache RocketMQ broker): stop that program first"
+            ) from None
         self._others.append(fd)
 
     def release(self) -> None:
@@ -48,8 +51,8 @@ class FolderLock:
 
 
 class ReadOnlyFolderLock:
-    """Keeps brokers out of a data folder while others look at it. Writes nothing: a folder that cannot be written, or
-    has no lock, is looked at without."""
+    """Keeps brokers out of a data folder while a tool reads it. Writes nothing; takes no lock if the folder has no lock
+    file or the file cannot be opened."""
 
     def __init__(self, root: str) -> None:
         self._fd = -1
@@ -68,8 +71,8 @@ class ReadOnlyFolderLock:
 
 
 def _in_use(root: str, fd: int) -> StartupError:
-    """Whoever holds the lock says its pid in it, unless it only looks."""
+    """Builds the error. The lock file holds the owner's pid, unless the owner is a read-only tool."""
     owner = os.pread(fd, 64, 0).decode("ascii", "replace").strip()
     os.close(fd)
-    by = f"the broker with pid {owner}" if owner else "a program that looks through it"
+    by = f"the broker with pid {owner}" if owner else "a tool that is reading it"
     return StartupError(f"the data folder {root} is in use by {by}")

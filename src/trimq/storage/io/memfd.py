@@ -1,4 +1,4 @@
-"""A file in memory without a name, for libraries that take secrets by path alone: nothing of it reaches the disk."""
+"""Unnamed file in memory, for libraries that accept secrets only as a path. The secret never reaches the disk."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def memfd_path(data: bytes) -> Iterator[str]:
-    """A path under which this process reads `data` until the block ends."""
+    """Yields a path under which this process can read `data` until the block ends."""
     descriptor = os.memfd_create("trimq")
     try:
         os.write(descriptor, data)

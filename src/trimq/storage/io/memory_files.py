@@ -1,5 +1,5 @@
-"""Files in memory with a page cache of their own: what was not synced is lost when `crash` is called, but for what its
-`Survivors` keep. Knows no faults; a double that has some overrides `_file` and what else it needs."""
+"""File system in memory with a simulated page cache: `crash` loses all unsynced data except the part that its
+`Survivors` keep. Knows no faults; a test double with faults overrides `_file` and other methods as needed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SMALLEST_BUFFER = 4096
 
 
 class _Change(NamedTuple):
-    """How to go back over one unsynced change: the size before it, and the bytes that it replaced or cut off."""
+    """Undo entry of one unsynced change: the size before it, and the bytes that it replaced or cut off."""
 
     serial: int
     position: int
@@ -26,7 +26,7 @@ class _Change(NamedTuple):
 
 
 class MemoryNode:
-    """The contents of one file: what is written, and the way back to what was synced."""
+    """Contents of one file, and the undo entries back to the synced contents."""
 
     __slots__ = ("_changes", "_data", "_lock", "_run", "_serial", "size")
 
@@ -35,13 +35,13 @@ class MemoryNode:
         self.size = len(data)
         self._changes: deque[_Change] = deque()
         self._serial = 0
-        self._run = 0  # the change that further appends belong to, so that a file never synced stays cheap
-        self._lock = Lock()  # a sync comes from another thread
+        self._run = 0  # serial of the change that consecutive appends share: keeps a file without syncs cheap
+        self._lock = Lock()  # syncs run on another thread
 
     def write(self, position: int, part: Buffer) -> None:
         end = position + len(part)
         if end == position:
-            return  # which does not make a file longer, wherever it points
+            return  # an empty write past the end does not extend the file
         with self._lock:
             self._note(position, min(end, self.size), is_append=position == self.size)
             if end > len(self._data):
@@ -63,7 +63,7 @@ class MemoryNode:
         self._changes.append(_Change(self._serial, position, bytes(self._data[position:end]), self.size))
 
     def _move(self, length: int, keep: int) -> None:
-        # Views hold the old buffer, which therefore cannot be resized; what they show never changes.
+        # Views hold the old buffer, so it cannot be resized; the bytes that they show never change.
         moved = bytearray(length)
         moved[:keep] = memoryview(self._data)[:keep]
         self._data = moved
@@ -72,7 +72,7 @@ class MemoryNode:
         return memoryview(self._data)[position : min(position + length, self.size)].toreadonly()
 
     def mark(self) -> int:
-        """What is written by now: `sync` of it makes that durable and nothing later."""
+        """Returns a mark of the contents written so far, for `sync`. Later writes are not covered by it."""
         with self._lock:
             self._run = 0
             return self._serial
@@ -83,7 +83,7 @@ class MemoryNode:
                 self._changes.popleft()
 
     def versions(self) -> list[bytes]:
-        """The contents that a power cut may find: first what was synced, last what is written now."""
+        """Returns the possible contents after a power cut: first the synced contents, last the newest."""
         version = bytearray(self._data[: self.size])
         versions = [bytes(version)]
         for change in reversed(self._changes):
@@ -94,7 +94,7 @@ class MemoryNode:
 
 
 class MemoryFolder:
-    """The names in one folder: as they are, as they were synced, and the changes between."""
+    """Names in one folder: the current ones, the synced ones, and the changes between them."""
 
     __slots__ = ("_synced", "_unsynced", "entries")
 
@@ -115,7 +115,7 @@ class MemoryFolder:
         names = dict(self._synced)
         for change in survivors.names(path, self._unsynced) if self._unsynced else ():
             change.apply(names)
-        # New nodes: whatever still holds the old ones writes into the void.
+        # New nodes, so that holders of the old ones can no longer change the contents.
         entries: dict[str, MemoryNode | MemoryFolder] = {}
         for name, entry in sorted(names.items()):
             inside = f"{path}/{name}" if path else name
@@ -142,13 +142,13 @@ class NameChange(NamedTuple):
 
 
 class Survivors(Protocol):
-    """What a power cut leaves of what was not synced."""
+    """Decides which unsynced changes survive a simulated power cut."""
 
     def names(self, folder: str, changes: Sequence[NameChange]) -> Iterable[NameChange]:
-        """Which of the unsynced changes of a folder's names are kept, in their order."""
+        """Returns the unsynced name changes of a folder that survive, in their order."""
 
     def contents(self, name: str, versions: Sequence[bytes]) -> bytes:
-        """What a file holds: the first version was synced, the last is the newest."""
+        """Returns the contents of a file. The first version was synced, the last is the newest."""
 
 
 class _NoSurvivors:
@@ -204,16 +204,16 @@ class MemoryFile:
         self._node.resize(size)
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Does nothing: there is no descriptor."""
 
 
 class MemoryFiles:
-    """A file system in memory. Names, too, are durable only once their folder is synced."""
+    """File system in memory. A name is durable only once its folder is synced, as on disk."""
 
     def __init__(self, total_bytes: int = 1 << 40) -> None:
         self._total_bytes = total_bytes
         self.taken = Memory(0, 1 << 40)
-        """What the process is said to take."""
+        """Reported memory use of the process."""
         self._root = MemoryFolder()
 
     def _file(self, name: str, node: MemoryNode) -> MemoryFile:
@@ -289,11 +289,12 @@ class MemoryFiles:
         return self.taken
 
     def crash(self, survivors: Survivors | None = None) -> None:
-        """Lose the page cache, as a power cut would: unsynced names and bytes but for what `survivors` keep."""
+        """Drops the page cache, as a power cut would: unsynced names and bytes are lost unless `survivors` keep
+        them."""
         self._root = self._root.after_crash("", survivors or _NoSurvivors())
 
     def close(self) -> None:
-        """Nothing to give back: the contents stay for a restart."""
+        """Does nothing: the contents stay for a restart."""
 
     def _find(self, name: str) -> MemoryNode | MemoryFolder | None:
         entry: MemoryNode | MemoryFolder | None = self._root
@@ -311,7 +312,7 @@ class MemoryFiles:
 
 def _walk(folder: MemoryFolder) -> Iterator[MemoryNode | MemoryFolder]:
     yield folder
-    for entry in list(folder.entries.values()):  # a copy: files come and go while another thread syncs
+    for entry in list(folder.entries.values()):  # a copy: files are added and removed while another thread syncs
         if isinstance(entry, MemoryFolder):
             yield from _walk(entry)
         else:

@@ -1,4 +1,5 @@
-"""What a reader would have to wait for the disk for, and what it will most likely want next."""
+"""Finds reads that would have to wait for the disk, and spans of the log to read ahead. Knows positions, never
+messages."""
 
 from __future__ import annotations
 
@@ -7,23 +8,24 @@ from collections.abc import Iterable
 from trimq.errors import ColdRead
 from trimq.storage.io.files import File
 
-# At least so many messages, for as many are read at a time, and then up to so much that disks like it.
+# Reads ahead at least this many messages, the size of a usual fetch, and continues up to a size that disks read
+# efficiently.
 _LEAST_MESSAGES = 32
 _ENOUGH_BYTES = 1 << 20
 
-# Messages that are no farther apart are read together.
+# Messages no farther apart than this are read together.
 _NEAR_BYTES = 128 * 1024
 
 
 def find_cold(file: File, position: int, length: int) -> ColdRead | None:
-    """None: these bytes are in memory."""
+    """Returns None if these bytes are in the page cache."""
     warm = file.begin_warm(position, length)
     return None if warm is None else ColdRead(file.name, position, warm)
 
 
 def warm_spans(entries: Iterable[tuple[int, int, int]]) -> tuple[list[tuple[int, int]], int]:
-    """Where the messages of these entries of a queue stand in the log, those near each other together, and of how many
-    of the entries."""
+    """Returns the spans of the log that hold the messages of these queue entries, and the number of entries covered.
+    Joins spans that are near each other."""
     spans: list[tuple[int, int]] = []
     count = size = 0
     for position, length, _ in entries:

@@ -1,4 +1,4 @@
-"""What files need of the system and Python has no call for."""
+"""System calls for files that Python's standard library lacks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class Memory(NamedTuple):
-    """What this process takes for itself, files in the page cache aside, and how much there is for everybody."""
+    """Memory of this process without the page cache, and the total memory of the machine or container."""
 
     used_bytes: int
     total_bytes: int
@@ -22,7 +22,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def memory_of_process() -> Memory:
-    """Where the system does not tell how much is taken, nothing is."""
+    """Reports 0 used bytes if the system does not publish the memory use."""
     total_bytes = os.sysconf("SC_PHYS_PAGES") * _PAGE_BYTES
     try:
         with open("/proc/self/statm", "rb") as statm:
@@ -30,7 +30,7 @@ def memory_of_process() -> Memory:
     except OSError:
         return Memory(0, total_bytes)
     with suppress(OSError, ValueError), open("/sys/fs/cgroup/memory.max", "rb") as limit:
-        total_bytes = min(total_bytes, int(limit.read()))  # a ValueError for `max`, which is none
+        total_bytes = min(total_bytes, int(limit.read()))  # `max` (no limit) raises ValueError
     return Memory((int(resident) - int(shared)) * _PAGE_BYTES, total_bytes)
 
 
@@ -42,7 +42,7 @@ _MAP_FAILED = ctypes.c_void_p(-1).value
 
 
 def syncfs(fd: int) -> None:
-    """Return when everything on the file system of `fd` survives a power cut."""
+    """Returns when everything on the file system of `fd` survives a power cut."""
     if _libc.syncfs(fd) != 0:
         raise _last_error()
 
@@ -53,7 +53,8 @@ def _last_error() -> OSError:
 
 
 def lock_pages(fd: int, length: int) -> Callable[[], None]:
-    """The first bytes of a file stay in memory until what this gives back is called. OSError: that is not allowed."""
+    """Locks the first bytes of a file in memory until the returned callable is called. Raises OSError if the system
+    does not allow it."""
     address = _libc.mmap(None, length, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
     if address == _MAP_FAILED:
         raise _last_error()
@@ -61,8 +62,8 @@ def lock_pages(fd: int, length: int) -> Callable[[], None]:
         error = _last_error()
         _libc.munmap(address, length)
         limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
-        told = "none" if limit == resource.RLIM_INFINITY else f"{limit} bytes"
-        raise OSError(error.errno, f"{error.strerror} (the limit RLIMIT_MEMLOCK is {told}, {length} are needed)")
+        limit_text = "none" if limit == resource.RLIM_INFINITY else f"{limit} bytes"
+        raise OSError(error.errno, f"{error.strerror} (RLIMIT_MEMLOCK is {limit_text}, {length} bytes are needed)")
 
     def release() -> None:
         _libc.munmap(address, length)

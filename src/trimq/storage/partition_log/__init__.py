@@ -1,0 +1,1 @@
+"""Kafka's layout: one log of record batches per partition, with its indexes, recovery, retention and compaction."""

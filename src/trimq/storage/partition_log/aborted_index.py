@@ -1,5 +1,5 @@
-"""The aborted transactions of one segment, in Kafka's `.txnindex` format: 34 bytes for each, in the order of their
-markers. Knows bytes; which transaction was aborted is told to it.
+"""Aborted transactions of one segment, in Kafka's `.txnindex` format: 34 bytes for each, in the order of their
+markers. Knows bytes; its callers decide which transactions are aborted.
 
      0  version        2     10  first offset         8     26  last stable offset   8
      2  producer id    8     18  last offset          8
@@ -25,15 +25,16 @@ class AbortedTransaction(NamedTuple):
     producer_id: int
     first_offset: int
     last_offset: int
-    """Of the marker that aborted it; it stands in the segment whose index this is."""
+    """Offset of the marker that aborted it, which is in the segment of this index."""
     last_stable_offset: int
-    """When the marker was appended: the first offset of another open transaction, else the offset after the marker."""
+    """At the time the marker was appended: the first offset of another open transaction, else the offset after the
+    marker."""
 
 
 class AbortedInRange(NamedTuple):
     aborted: list[AbortedTransaction]
     is_complete: bool
-    """No later segment can hold another one of this range."""
+    """True if no later segment can hold another one of this range."""
 
 
 def encode(transaction: AbortedTransaction) -> bytes:
@@ -41,7 +42,7 @@ def encode(transaction: AbortedTransaction) -> bytes:
 
 
 def decode(data: Buffer) -> list[AbortedTransaction]:
-    """All entries, checked."""
+    """Returns all entries, validated."""
     transactions = [_entry(data, place) for place in range(_count(data))]
     last_offset = -1
     for transaction in transactions:
@@ -52,9 +53,9 @@ def decode(data: Buffer) -> list[AbortedTransaction]:
 
 
 def collect_aborted(data: Buffer, from_offset: int, to_offset: int) -> AbortedInRange:
-    """The aborted transactions with records between `from_offset` and, exclusively, `to_offset`.
+    """Returns the aborted transactions with records between `from_offset` and, exclusively, `to_offset`.
 
-    Transactions may span segments: unless the answer is complete, the next segment's index goes on.
+    Transactions may span segments: unless the result is complete, continue with the next segment's index.
     """
     aborted = []
     count = _count(data)
@@ -71,7 +72,7 @@ def collect_aborted(data: Buffer, from_offset: int, to_offset: int) -> AbortedIn
 def _count(data: Buffer) -> int:
     count, rest = divmod(len(data), ENTRY_BYTES)
     if rest:
-        raise CorruptCompanion(f"{TRANSACTION_INDEX}: {len(data)} bytes are no multiple of {ENTRY_BYTES}")
+        raise CorruptCompanion(f"{TRANSACTION_INDEX}: {len(data)} bytes are not a multiple of {ENTRY_BYTES}")
     return count
 
 
@@ -82,5 +83,5 @@ def _last_offset(data: Buffer, place: int) -> int:
 def _entry(data: Buffer, place: int) -> AbortedTransaction:
     version, *fields = _ENTRY.unpack_from(data, place * ENTRY_BYTES)
     if version != _VERSION:
-        raise CorruptCompanion(f"{TRANSACTION_INDEX}: version {version} is not known")
+        raise CorruptCompanion(f"{TRANSACTION_INDEX}: version {version} is not supported")
     return AbortedTransaction(*fields)

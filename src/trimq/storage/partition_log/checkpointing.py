@@ -1,5 +1,5 @@
-"""Checkpoints of one partition log: writes its indexes, producers and epochs beside the segments, and says how far a
-restart need not scan once all that is on disk. Knows when a pass is written, never why."""
+"""Checkpoints of one partition log: writes its indexes, producers and epochs beside the segments, and records the point
+from which a restart must scan once all that is on disk. Knows that a pass is written, never its contents."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class LogState(NamedTuple):
-    """What a log is at the end of a pass."""
+    """State of a log at the end of a pass."""
 
     start: int
     end: int
@@ -55,7 +55,7 @@ class LogCheckpointer:
         checkpoints: Checkpoints,
         saved: Callable[[RecoveryPoint], None],
     ) -> None:
-        """`saved` is told of each point that survives a power cut."""
+        """Calls `saved` with each recovery point that survives a power cut."""
         self._files = files
         self._folder = folder
         self._passes = passes
@@ -68,11 +68,11 @@ class LogCheckpointer:
         self._is_stopped = False
         self._is_requested = False
         self.has_work = False
-        """Something is due with the next pass, whatever its size."""
+        """A checkpoint is due with the next pass, whatever its size."""
         self.kept_snapshot = -1
-        """The one that the last point on disk relies on."""
+        """Offset of the producer snapshot that the last point on disk relies on."""
 
-    # -- what the next checkpoint must hold
+    # -- contents of the next checkpoint
 
     def note_sealed(self, segment: PartitionSegment) -> None:
         self._sealed.append(segment)
@@ -88,12 +88,12 @@ class LogCheckpointer:
         self.has_work = True
 
     def request(self) -> None:
-        """A checkpoint is wanted with the next pass."""
+        """Requests a checkpoint with the next pass."""
         self._is_requested = True
         self.has_work = True
 
     def roll_back_to(self, active_base: int) -> None:
-        """The segment with this base is the active one again: it was not sealed, nor was any after it."""
+        """Makes the segment with this base the active one again: neither it nor any later one was sealed."""
         self._sealed = [segment for segment in self._sealed if segment.segment.base < active_base]
         self._snapshots = [snapshot for snapshot in self._snapshots if snapshot[0] <= active_base]
         self._look_for_work()
@@ -102,13 +102,13 @@ class LogCheckpointer:
         self.has_work = self._epochs_changed or self._is_requested or bool(self._sealed)
 
     def stop(self) -> None:
-        """The log is removed: nothing more is written or said of it."""
+        """Stops all writes, because the log is removed."""
         self._is_stopped = True
 
     # -- with a pass
 
     def write_pass(self, number: int, tail: LogState, bytes_to_checkpoint: int, dirty: Dirty) -> None:
-        """Write what is due with this pass."""
+        """Writes the parts that are due with this pass."""
         if self._is_stopped:
             return
         if self._epochs_changed:
@@ -119,22 +119,23 @@ class LogCheckpointer:
         self._look_for_work()
 
     def _write_epochs(self, epochs: Sequence[EpochStart], dirty: Dirty) -> None:
-        """For Kafka's tools: a restart takes the epochs from the checkpoint and the batches after it."""
+        """Writes the file for Kafka's tools. A restart takes the epochs from the checkpoint and the batches after
+        it."""
         self._epochs_changed = False
         name = f"{self._folder}/{LEADER_EPOCHS}"
         try:
             file, data = self._files.open(name, create=True), format_epochs(epochs)
-            if file.read(0, len(data) + 1) != data:  # after a crash, as a rule, nothing is missing in it
+            if file.read(0, len(data) + 1) != data:  # usually complete, even after a crash
                 file.resize(0)
                 file.write(0, [data])
         except OSError as error:
-            log.warning("%s: %s", name, error)
+            log.warning("%s: cannot write leader epochs: %s", name, error)
             return
         dirty.files.add(file)
         dirty.folders.add(self._folder)
 
     def _write(self, number: int, tail: LogState, dirty: Dirty) -> None:
-        """Write indexes and producer state up to the end; when this pass is on disk they count as a checkpoint."""
+        """Writes indexes and producer state up to the end; they become a checkpoint when this pass is on disk."""
         self._is_requested = False
         active = tail.active
         try:
@@ -143,8 +144,8 @@ class LogCheckpointer:
             index = active.write_indexes(self._files, dirty)
             self._write_snapshots(tail, dirty)
         except OSError as error:
-            # A restart scans more, nothing is lost. The next pass tries again.
-            log.warning("%s: no checkpoint could be made: %s", self._folder, error)
+            # Nothing is lost, but a restart scans more. The next pass tries again.
+            log.warning("%s: cannot write a checkpoint, the next pass retries: %s", self._folder, error)
             self._is_requested = True
             return
         self._sealed = []
@@ -164,7 +165,7 @@ class LogCheckpointer:
     ) -> None:
         if self._is_stopped:
             return
-        # What a point relies on is saved before it: a crash may keep the first of these alone.
+        # Saves the data before the point that relies on it: a crash may keep only the first ones.
         for segment, index in sealed:
             if segment.is_gone:
                 continue
@@ -187,7 +188,8 @@ class LogCheckpointer:
         snapshots = dict(self._snapshots)
         if len(tail.producers):
             snapshots[tail.end] = tail.producers.encode()
-        # It says the same, but for producers that have expired since: a crash must not find it half written.
+        # The kept snapshot has the same contents, except for producers expired since: rewriting it could tear it in a
+        # crash.
         snapshots.pop(self.kept_snapshot, None)
         for offset, data in snapshots.items():
             file = self._files.open(f"{self._folder}/{offset:020d}{PRODUCER_SNAPSHOT}", create=True)
@@ -201,5 +203,5 @@ class LogCheckpointer:
     def _remove_old_snapshots(self) -> None:
         offsets = [base_of(name, PRODUCER_SNAPSHOT) for name in self._files.names(self._folder)]
         old = sorted(offset for offset in offsets if offset is not None and offset < self.kept_snapshot)
-        for offset in old[:-1]:  # one in reserve, should the newer one be damaged
+        for offset in old[:-1]:  # keeps one in reserve in case the newer one is damaged
             self._files.remove(f"{self._folder}/{offset:020d}{PRODUCER_SNAPSHOT}")

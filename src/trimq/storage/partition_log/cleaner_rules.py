@@ -1,5 +1,5 @@
-"""What compaction keeps of a log: the last record of each key, tombstones and markers for a while, and what a producer
-is known by. Decides batch by batch, in the order of the log; knows no files."""
+"""Rules of compaction: keeps the last record of each key, tombstones and markers for a while, and the last batch of
+each producer. Decides batch by batch in log order; knows no files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DIGEST_BYTES = 16
 
 
 class OffsetMap:
-    """The last offset of each key up to `map_end`, which is the first offset that was not looked at."""
+    """Last offset of each key up to `map_end`, the first offset not examined."""
 
     __slots__ = ("_limit", "_offsets", "map_end")
 
@@ -32,25 +32,26 @@ class OffsetMap:
         return len(self._offsets)
 
     def takes(self, records: int) -> bool:
-        """Whether so many more keys stay within the limit. The first batch always does, or nothing would ever go on."""
+        """Returns whether that many more keys stay within the limit. The first batch always does, so that compaction
+        makes progress."""
         return not self._offsets or len(self._offsets) + records <= self._limit
 
     def note(self, key: bytes, offset: int) -> None:
         self._offsets[_short(key)] = offset
 
     def is_last(self, key: bytes, offset: int) -> bool:
-        """Whether no later record of the key was noted."""
+        """Returns whether no later record of the key was noted."""
         return self._offsets.get(_short(key), -1) <= offset
 
 
 def _short(key: bytes) -> bytes:
-    # Shorter keys stand for themselves, so that no key can be made to look like another one's digest.
+    # Short keys are stored as they are, so that no key can be crafted to equal the digest of another.
     return key if len(key) < _DIGEST_BYTES else blake2b(key, digest_size=_DIGEST_BYTES).digest()
 
 
 class TransactionFilter:
-    """Tells aborted data from committed, and markers that still end something from those whose data is gone. All
-    batches must come by, in their order."""
+    """Distinguishes aborted from committed data, and markers with remaining data from markers whose data is removed.
+    Needs all batches, in log order."""
 
     __slots__ = ("_aborted", "_ahead", "_by_marker", "_with_data")
 
@@ -61,7 +62,7 @@ class TransactionFilter:
         self._with_data: set[int] = set()
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """Whether a batch of data belongs to an aborted transaction."""
+        """Returns whether a data batch belongs to an aborted transaction."""
         if not header.is_transactional:
             return False
         while self._ahead and self._ahead[0].first_offset <= header.base_offset:
@@ -72,7 +73,7 @@ class TransactionFilter:
         return found is not None and header.base_offset < found.last_offset
 
     def ended_by(self, marker: BatchHeader) -> bool:
-        """Whether a batch has come by, with records or without, of the transaction that this marker ends."""
+        """Returns whether the filter has seen a batch, empty or not, of the transaction that this marker ends."""
         has_data = marker.producer_id in self._with_data
         self._with_data.discard(marker.producer_id)
         return has_data
@@ -93,7 +94,7 @@ def note_last_offsets(
     from_offset: int,
     max_expanded_bytes: int,
 ) -> None:
-    """Note the keys of one batch. What was aborted, and markers, have none."""
+    """Notes the keys of one batch. Aborted data and markers have none."""
     if not header.is_control and not transactions.is_aborted(header):
         for record in iterate_records(batch, 0, max_expanded_bytes):
             if record.key is not None and record.offset >= from_offset:
@@ -102,7 +103,8 @@ def note_last_offsets(
 
 
 class BatchCleaner:
-    """`due_ms` is when the last of the tombstones and markers that were kept may go; -1: none has to."""
+    """Decides which records stay. `due_ms` is the time at which the last of the kept tombstones and markers may be
+    removed; -1 if there are none."""
 
     def __init__(
         self,
@@ -123,7 +125,7 @@ class BatchCleaner:
         self.due_ms = NEVER
 
     def clean(self, batch: memoryview, header: BatchHeader) -> Buffer | None:
-        """What stays of a batch, which is `batch` itself where nothing changes. None: nothing stays."""
+        """Returns the remaining part of a batch, `batch` itself if nothing changes, or None if nothing remains."""
         kept = self._clean_marker(batch, header) if header.is_control else self._clean_data(batch, header)
         if kept is not None:
             horizon_ms = read_header(kept).delete_horizon_ms
@@ -132,14 +134,14 @@ class BatchCleaner:
         return kept
 
     def take_aborted(self) -> list[AbortedTransaction]:
-        """The aborted transactions whose markers came by since the last call and whose batches are not all gone."""
+        """Returns the aborted transactions with remaining batches whose markers were cleaned since the last call."""
         taken, self._aborted = self._aborted, []
         return taken
 
     def _clean_data(self, batch: memoryview, header: BatchHeader) -> Buffer | None:
         kept: Buffer | None
         if self._transactions.is_aborted(header):
-            # Whatever the map reaches: once the marker's segment is replaced, no index says that this was aborted.
+            # Even beyond the offset map: once the marker's segment is replaced, no index marks this batch as aborted.
             kept = None
         elif header.base_offset >= self._last.map_end:
             return batch
@@ -178,7 +180,7 @@ class BatchCleaner:
         return batch if self._now_ms < header.delete_horizon_ms else None
 
     def _is_last_of_producer(self, header: BatchHeader) -> bool:
-        """Whether the log would no longer tell a producer's last sequence, or its epoch, without this batch."""
+        """Returns whether a producer's last sequence number or epoch would be lost from the log without this batch."""
         state = self._producers.get(header.producer_id)
         if state is None:
             return False

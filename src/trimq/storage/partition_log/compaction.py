@@ -1,5 +1,5 @@
-"""Compaction of a partition log by key: when it is due, what of the log takes part, and the steps it is done in. The
-steps are small, so that one event loop can serve requests in between."""
+"""Compaction of a partition log by key: decides when it is due and which segments take part, and runs it in steps.
+Steps are small, so that the event loop can serve requests in between."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ _WARM_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class CompactionLimits:
-    """What a compaction may use. A step ends with the first batch that reaches either bound."""
+    """Resource limits of a compaction. A step ends with the first batch that reaches either `step_…` limit."""
 
     expanded_bytes: int = MAX_EXPANDED_BYTES
     keys: int = 1 << 19
-    """More than so many different keys are done in several rounds; each takes about 130 bytes of memory."""
+    """More distinct keys than this take several rounds; each key needs about 130 bytes of memory."""
     step_bytes: int = 256 * 1024
     step_records: int = 500
 
 
 class CompactionPlan(NamedTuple):
-    """The segments from the head of a log on that may be rewritten, and the first offset not compacted yet."""
+    """Segments from the head of a log on that may be rewritten, and the first offset not compacted yet."""
 
     segments: list[PartitionSegment]
     first_dirty: int
 
 
 def plan_compaction(opened: PartitionLog, checkpoints: Checkpoints, now_ms: int) -> CompactionPlan | None:
-    """What to compact now. None: nothing, or too little to be worth it."""
+    """Returns the segments to compact now, or None if there is too little to gain."""
     settings = opened.settings
     if not settings.is_compacted:
         return None
@@ -58,7 +58,7 @@ def plan_compaction(opened: PartitionLog, checkpoints: Checkpoints, now_ms: int)
     dirty = [segment for segment in segments if segment.end_offset > first_dirty]
     is_due = (
         _size(dirty) > settings.min_cleanable_dirty_ratio * _size(segments)
-        or 0 <= cleaned.due_ms <= now_ms  # a log that is no longer written to gets rid of its last tombstones, too
+        or 0 <= cleaned.due_ms <= now_ms  # an idle log gets rid of its last tombstones too
         or _has_older(dirty, now_ms - settings.max_compaction_lag_ms)
     )
     return CompactionPlan(segments, first_dirty) if is_due else None
@@ -69,7 +69,7 @@ def _size(segments: Sequence[PartitionSegment]) -> int:
 
 
 def _has_older(segments: Sequence[PartitionSegment], time_ms: int) -> bool:
-    """Whether one begins with a batch from before `time_ms`."""
+    """Returns whether a segment begins with a batch from before `time_ms`."""
     if time_ms <= 0:
         return False
     heads = (segment.segment.read(0, HEADER_BYTES) for segment in segments if segment.segment.size)
@@ -77,8 +77,8 @@ def _has_older(segments: Sequence[PartitionSegment], time_ms: int) -> bool:
 
 
 def _find_eligible(opened: PartitionLog, checkpoints: Checkpoints, now_ms: int) -> list[PartitionSegment]:
-    """Sealed, below the checkpoint, with every transaction durably decided, and old enough: up to the first that is
-    not."""
+    """Returns the leading segments that are sealed, below the checkpoint, without undecided transactions, and old
+    enough."""
     point = checkpoints.point(opened.folder)
     if point is None:
         return []
@@ -90,7 +90,7 @@ def _find_eligible(opened: PartitionLog, checkpoints: Checkpoints, now_ms: int) 
         if not segment.is_stored or segment.end_offset > limit:
             break
         if not segment.segment.file.name.endswith(LOG):
-            break  # a swap was left alone when its topic was about to go; the next start finishes it
+            break  # the topic was being deleted during a swap; the next start completes it
         if lag_ms and largest_timestamp(opened, segment) > now_ms - lag_ms:
             break
         eligible.append(segment)
@@ -98,7 +98,7 @@ def _find_eligible(opened: PartitionLog, checkpoints: Checkpoints, now_ms: int) 
 
 
 class Compaction:
-    """One round over one log."""
+    """One compaction round of one log."""
 
     def __init__(self, opened: PartitionLog, checkpoints: Checkpoints, now_ms: int, effort: CompactionLimits) -> None:
         self._log = opened
@@ -109,12 +109,12 @@ class Compaction:
 
     @property
     def must_finish(self) -> bool:
-        """A swap is in the middle: if it cannot go on, only a restart puts it right."""
+        """True in the middle of a swap: if it cannot continue, only a restart can complete it."""
         return self._swap is not None and self._swap.must_finish
 
     def steps(self) -> Iterator[Step]:
-        """Everything, a little at a time. Refusal, OSError or Unusable: given up; the log is as good as before, unless
-        it `must_finish`."""
+        """Runs the round in small steps. A Refusal, OSError or Unusable ends the round; the log is then as before,
+        unless it `must_finish`."""
         plan = plan_compaction(self._log, self._checkpoints, self._now_ms)
         if plan is None:
             return
@@ -131,14 +131,15 @@ class Compaction:
         )
         reached = [segment for segment in plan.segments if segment.segment.base < last.map_end]
         for group in group_segments(reached, self._log.settings.segment_bytes):
-            # Without the group before, tombstones would be on their way out while older values of their keys stay.
+            # If an earlier group could not be cleaned, tombstones must not expire while older values of their keys
+            # stay.
             if not (yield from self._rewrite(group, sieve)):
                 return
         self._checkpoints.save_cleaned(self._log.folder, CleanerCheckpoint(last.map_end, sieve.due_ms))
         self._report(reached, last)
 
     def _find_aborted(self) -> list[AbortedTransaction]:
-        """Of all segments: the marker of what was aborted may stand far behind its data."""
+        """Returns those of all segments: the marker of aborted data may be in a much later segment."""
         return [aborted for segment in self._log.segments for aborted in find_aborted(self._log, segment)]
 
     def _find_last_offsets(
@@ -163,7 +164,7 @@ class Compaction:
             last.map_end = segment.end_offset
 
     def _rewrite(self, group: Sequence[PartitionSegment], sieve: BatchCleaner) -> Generator[Step, None, bool]:
-        """Whether all that had to go from these segments is gone."""
+        """Returns whether all obsolete records of these segments are removed."""
         swap = self._swap = SegmentSwap(self._log, group)
         try:
             is_changed = len(group) > 1
@@ -193,11 +194,11 @@ class Compaction:
     def _report(self, reached: Sequence[PartitionSegment], last: OffsetMap) -> None:
         before = _size(reached)
         after = _size([segment for segment in self._log.segments if segment.segment.base < last.map_end])
-        log.info("%s: compacted up to offset %d, %d bytes became %d", self._log.folder, last.map_end, before, after)
+        log.info("%s: compacted up to offset %d, %d bytes reduced to %d", self._log.folder, last.map_end, before, after)
 
 
 class _StepBudget:
-    """Counts what a step has done, and has bytes read from the disk before they are needed."""
+    """Counts the work of a step, and has bytes read from the disk before they are needed."""
 
     __slots__ = ("_bytes", "_effort", "_records", "_warm", "_warm_to")
 
@@ -207,7 +208,7 @@ class _StepBudget:
         self._warm: PartitionSegment | None = None
 
     def before(self, segment: PartitionSegment, position: int, header: BatchHeader) -> Iterator[Step]:
-        """The event loop must not wait for the disk: neither for a batch nor for the header of the next."""
+        """Loads a batch and the header of the next one: the event loop must not wait for the disk."""
         needed = header.size + HEADER_BYTES
         if segment is self._warm and position + needed <= self._warm_to:
             return
@@ -227,7 +228,7 @@ class _StepBudget:
 
 
 def group_segments(segments: Sequence[PartitionSegment], segment_bytes: int) -> Iterator[list[PartitionSegment]]:
-    """Neighbours that fit into one segment together, even if nothing of them goes."""
+    """Yields groups of neighbours that fit into one segment together, even if none of their records is removed."""
     group: list[PartitionSegment] = []
     size = 0
     for segment in segments:
@@ -244,7 +245,8 @@ def group_segments(segments: Sequence[PartitionSegment], segment_bytes: int) -> 
 
 
 def _sound(segment: PartitionSegment, position: int, header: BatchHeader) -> memoryview:
-    """The bytes of a batch that match its checksum: others, written anew with a new one, would hide that."""
+    """Returns the bytes of a batch after checking its checksum: rewriting damaged bytes with a new checksum would hide
+    the damage."""
     segment.require_sound(position, position + header.size)
     return segment.segment.view(position, header.size)
 

@@ -1,8 +1,8 @@
-"""Puts one new segment in the place of several old ones, so that a crash at any moment leaves either all of the old or
-the new one. Knows segments and their files, never why they are replaced.
+"""Replaces several old segments by a new one, so that a crash at any moment leaves either all old ones or the new
+one. Knows segments and their files, never the reason for the replacement.
 
-What is where:    <base>.log.cleaned      written and synced; a restart removes it
-                  <base>-<end>.swap       it counts: a restart removes the segments from base to end, and renames it
+File names:       <base>.log.cleaned      written and synced; a restart removes it
+                  <base>-<end>.swap       valid: a restart removes the segments from base to end, and renames it
                   <base>.log              done
 """
 
@@ -24,16 +24,16 @@ from trimq.storage.partition_log.log import PartitionLog
 from trimq.storage.partition_log.segment import PartitionSegment
 
 Step = Ticket | Work | None
-"""What must come to pass before the next step: a pass that is on disk, work off the event loop, or nothing."""
+"""Condition for the next step: a pass that is on disk, work off the event loop, or none."""
 
 _CLEANED = ".log.cleaned"
 _SWAP = re.compile(r"(\d{20})-(\d{20})\.swap")
-# A snapshot of the producers says nothing of a segment's bytes: it stays.
+# A producer snapshot does not depend on a segment's bytes: it stays.
 _REPLACED = (LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX)
 
 
 class SegmentSwap:
-    """The new segment while it is written, and its way into the place of `old`, which are neighbours."""
+    """The new segment while it is written, and the swap that replaces the neighbouring segments `old` with it."""
 
     def __init__(self, log: PartitionLog, old: Sequence[PartitionSegment]) -> None:
         self._log = log
@@ -41,7 +41,7 @@ class SegmentSwap:
         self._old = list(old)
         self._base = old[0].segment.base
         file = self._files.open(self._path(segment_name(self._base, _CLEANED)), create=True)
-        file.resize(0)  # one that was given up
+        file.resize(0)  # left over from an abandoned swap
         segment = Segment(self._base, file, 0)
         self.new = PartitionSegment.fresh(segment, log.settings.index_interval_bytes, old[0].created_ms)
         self._parts: list[Buffer] = []
@@ -58,24 +58,25 @@ class SegmentSwap:
         self._parts.append(batch)
 
     def write(self) -> None:
-        """Write what was added. It is synced when it is swapped in."""
+        """Writes the added batches. `finish` syncs them."""
         self.new.segment.file.write(self._written, self._parts)
         self._written = self.new.segment.size
         self._parts = []
 
     def give_up(self) -> None:
-        """The old segments stay."""
+        """Removes the new segment; the old ones stay."""
         file = self.new.segment.file
         file.close()
         with suppress(OSError):  # the next start removes it
             self._files.remove(file.name)
 
     def finish(self, checkpoints: Checkpoints) -> Generator[Step, None, bool]:
-        """Swap the new segment in. False: the old ones have changed meanwhile, it was given up."""
+        """Swaps the new segment in. Returns False if the old ones have changed in the meantime and the swap was
+        abandoned."""
         self.write()
         self.new.seal(self._old[-1].end_offset)
         yield self.new.segment.file.begin_sync()
-        # The sizes of the old segments must not be expected any more, and a restart must not begin inside of them.
+        # The recorded sizes of the old segments become invalid, and a restart must not begin inside them.
         ticket = checkpoints.forget_marks(self._log.folder, [segment.segment.base for segment in self._old])
         yield ticket
         if ticket.refusal is not None:
@@ -90,7 +91,7 @@ class SegmentSwap:
         for segment in self._old:
             self._remove_files(segment.segment)
             yield None
-        # Before the last rename: if that alone survived a crash, the old segments would be back beside the new one.
+        # Before the last rename: if a crash kept only that, the old segments would reappear beside the new one.
         yield self._sync_names
         self._complete()
         self.must_finish = False
@@ -110,7 +111,7 @@ class SegmentSwap:
         segment.file = self._files.open(self._path(name))
 
     def _sync_names(self) -> None:
-        with suppress(FileNotFoundError):  # the topic was deleted meanwhile
+        with suppress(FileNotFoundError):  # the topic was deleted in the meantime
             self._files.sync_folder(self._log.folder)
 
     def _remove_files(self, segment: Segment) -> None:
@@ -122,20 +123,20 @@ class SegmentSwap:
             self._move_to(segment_name(self._base, LOG))
             self._log.checkpointing.note_sealed(self.new)
             self._log.journal.join_pass()
-        else:  # the head of the log was cut meanwhile
+        else:  # the head of the log was cut in the meantime
             self.new.segment.file.close()
             self._files.remove(self.new.segment.file.name)
 
 
 def finish_swaps(files: Files, folder: str) -> None:
-    """Carry to their end the swaps that a crash has cut short. For a log that is not open yet."""
+    """Completes swaps that a crash interrupted. For a log that is not open yet."""
     names = files.names(folder)
     for name in names:
         match = _SWAP.fullmatch(name)
         if match is None:
             continue
         base, end = int(match[1]), int(match[2])
-        files.sync_folder(folder)  # its own name may be known to the page cache alone
+        files.sync_folder(folder)  # its own name may be in the page cache alone
         _remove(files, [f"{folder}/{other}" for other in names if _is_between(other, base, end)])
         files.sync_folder(folder)
         files.rename(f"{folder}/{name}", f"{folder}/{segment_name(base, LOG)}")

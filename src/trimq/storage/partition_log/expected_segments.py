@@ -1,5 +1,5 @@
-"""What the checkpoints say must be in a partition folder. Shared by the start, which refuses what is not, and by the
-inspection of a stopped broker's folder."""
+"""Compares the segments in a partition folder with the checkpoints. Used by the start, which rejects mismatches, and by
+the inspection of a stopped broker's folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GIVEN_UP = ".lost"
 
 
 class SegmentMismatch(NamedTuple):
-    """A segment that is not as it was left, and where that shows."""
+    """A segment that differs from its checkpoint, and the position of the difference."""
 
     file: str
     position: int
@@ -23,14 +23,14 @@ class SegmentMismatch(NamedTuple):
 
 
 def remedy(path: str) -> str:
-    """What to do about a segment that is damaged or missing."""
-    return f"restore it from a copy, or, to give up its records, create a file {path.removesuffix(LOG)}{GIVEN_UP}"
+    """Returns advice for a damaged or missing segment."""
+    return f"restore it from a copy, or, to drop its records, create a file {path.removesuffix(LOG)}{GIVEN_UP}"
 
 
 def require_expected(
     folder: str, sizes: Mapping[int, int], checkpoints: Checkpoints, given_up: Collection[int] = ()
 ) -> None:
-    """Damage: the first breach."""
+    """Raises Damage for the first mismatch."""
     for breach in find_mismatches(folder, sizes, checkpoints, given_up):
         raise Damage(f"{breach.file} {breach.problem}: {remedy(breach.file)}")
 
@@ -38,8 +38,8 @@ def require_expected(
 def find_mismatches(
     folder: str, sizes: Mapping[int, int], checkpoints: Checkpoints, given_up: Collection[int] = ()
 ) -> Iterator[SegmentMismatch]:
-    """Everything that is missing of the segments, or shorter than it was. `sizes` are those that are there by their
-    bases, in order; the records of `given_up` are not expected any more."""
+    """Yields segments that are missing or shorter than recorded. `sizes` holds the existing ones by base, in order; the
+    operator has accepted the loss of the records of `given_up`."""
     point = checkpoints.point(folder)
     if point is None:
         return
@@ -70,8 +70,8 @@ def find_mismatches(
 
 
 def first_kept(bases: list[int], point: RecoveryPoint) -> int:
-    """The base of the first segment that holds what may be read: the removal of those before it was cut short, of which
-    a crash may bring back any, and not its neighbours."""
+    """Returns the base of the first segment with readable records. The removal of earlier segments may be incomplete: a
+    crash can bring back any of them without its neighbours."""
     reached = min(point.start, point.base)
     return max((base for base in bases if base <= reached), default=bases[0])
 

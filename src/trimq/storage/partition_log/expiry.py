@@ -1,4 +1,4 @@
-"""Lets the head of partition logs go: asks `retention` what may go, and removes it. Knows logs, not why they exist."""
+"""Removes the head of partition logs as `retention` decides. Knows logs, not their purpose."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trimq.storage.partition_log.segment import PartitionSegment
 
 
 def expire(log: PartitionLog, now_ms: int) -> RetentionDecision:
-    """Remove what is too old or too much by the log's own settings, and what lies before its start."""
+    """Removes segments that are too old or too many by the log's settings, and those before its start."""
     settings = log.settings
     limits = (
         RetentionLimits(settings.retention_ms, settings.retention_bytes) if settings.is_expired else RetentionLimits()
@@ -26,8 +26,8 @@ def expire(log: PartitionLog, now_ms: int) -> RetentionDecision:
 
 
 def expire_oldest(logs: Iterable[PartitionLog], bytes_needed: int) -> int:
-    """Free the disk: remove the oldest sealed segments of all logs that may lose their head. Gives the bytes freed, as
-    soon as that is durable."""
+    """Frees disk space: removes the oldest sealed segments of all logs that may lose their head. Returns the number of
+    bytes that are free once the removal is durable."""
     freed = 0
     oldest = [(*head, number, log) for number, log in enumerate(logs) if (head := _head(log, log.start)) is not None]
     heapq.heapify(oldest)
@@ -44,7 +44,7 @@ def expire_oldest(logs: Iterable[PartitionLog], bytes_needed: int) -> int:
 
 
 def _head(log: PartitionLog, start: int) -> tuple[int, int, int] | None:
-    """Age, end and size of the oldest sealed segment that holds records from `start` on, if it may go."""
+    """Returns age, end and size of the oldest sealed segment with records from `start` on, if it may be removed."""
     if not log.settings.is_expired or log.is_removed:
         return None
     for segment in log.segments[:-1]:

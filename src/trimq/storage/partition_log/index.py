@@ -1,12 +1,12 @@
-"""Where in a segment an offset or a time falls, in Kafka's own sparse indexes. Knows entries, never the log itself.
+"""Sparse indexes of a segment by offset and by time, in Kafka's formats. Knows entries, never the log itself.
 
 `.index`, 8 bytes:       0  relative offset  4      4  position         4
 `.timeindex`, 12 bytes:  0  timestamp        8      8  relative offset  4
 
-An entry of the offset index names the *last* offset of the batch that begins at its position. One is added for the
-first batch that begins more than `index.interval.bytes` after the batch of the entry before; the one at position 0
-has none. An entry of the time index says: this is the largest timestamp so far, and the first batch that has it ends at
-this offset. It is added together with an offset entry, and when the segment is sealed, if the timestamp has grown.
+An entry of the offset index holds the *last* offset of the batch that begins at its position. It is added for the
+first batch that begins more than `index.interval.bytes` after the batch of the previous entry; the batch at position 0
+has none. An entry of the time index holds the largest timestamp so far, and the last offset of the first batch with it.
+It is added together with an offset entry, and when the segment is sealed, if the timestamp has grown.
 """
 
 from __future__ import annotations
@@ -32,26 +32,27 @@ _TIME_ENTRY = struct.Struct(">qI")
 
 
 class OffsetPosition(NamedTuple):
-    """A batch begins at `position`, and `offset` is its last. Position 0 with the segment's base: the beginning."""
+    """A batch begins at `position`, and `offset` is its last offset. Position 0 with the segment's base means the
+    beginning."""
 
     offset: int
     position: int
 
 
 class TimestampOffset(NamedTuple):
-    """Up to `offset`, the last of a batch, no record is later than `timestamp_ms`, and before that batch all are
-    earlier. Timestamp -1 with the segment's base: nothing is known."""
+    """Up to `offset`, the last of a batch, no record is later than `timestamp_ms`; before that batch all are earlier.
+    Timestamp -1 with the segment's base means unknown."""
 
     timestamp_ms: int
     offset: int
 
 
 IndexRollbackPoint = tuple[int, int, int, int]
-"""Where an index was, to go back to. A plain tuple, since one is made for every pass of every stream."""
+"""Earlier state of an index. A plain tuple, since every pass of every stream creates one."""
 
 
 class SegmentIndex:
-    """The growing index of the active segment, kept in memory and written to its files from time to time."""
+    """Growing index of the active segment, kept in memory and written to its files from time to time."""
 
     __slots__ = (
         "_entered_ms",
@@ -75,9 +76,9 @@ class SegmentIndex:
         self._positions = array("I")
         self._timestamps = array("q")
         self._time_offsets = array("I")
-        self._entered_ms = NO_TIMESTAMP  # by the last entry of the time index
+        self._entered_ms = NO_TIMESTAMP  # timestamp of the last entry of the time index
         self.due_after = interval_bytes
-        """The first batch that begins behind this position gets an entry."""
+        """The first batch that begins after this position gets an entry."""
 
     @property
     def offset_entries(self) -> int:
@@ -89,18 +90,18 @@ class SegmentIndex:
 
     @property
     def largest(self) -> TimestampOffset:
-        """The largest timestamp so far, and the last offset of the first batch that has it."""
+        """Largest timestamp so far, and the last offset of the first batch with it."""
         return TimestampOffset(self.largest_ms, self._offset_of_largest)
 
     def takes(self, last_offset: int, position: int) -> bool:
-        """Whether an entry can name this batch. A segment must be rolled before one that it cannot."""
+        """Returns whether an entry can represent this batch. If not, the segment must be rolled before it."""
         return last_offset - self.base <= MAX_RELATIVE_OFFSET and position <= MAX_POSITION
 
     def note(self, last_offset: int, position: int, max_timestamp_ms: int) -> None:
-        """A batch was appended. One without records (compaction leaves such) has no timestamp here: pass -1.
+        """Called for each appended batch. For a batch without records (left by compaction) pass timestamp -1.
 
-        One that is not behind `due_after` nor later than `largest_ms` changes nothing: whoever appends many small ones
-        need not make this call for them.
+        A batch that is neither after `due_after` nor later than `largest_ms` changes nothing: appenders of many small
+        batches may skip the call for those.
         """
         if max_timestamp_ms > self.largest_ms:
             self.largest_ms = max_timestamp_ms
@@ -113,7 +114,8 @@ class SegmentIndex:
             self.due_after = position + self.interval_bytes
 
     def seal(self) -> None:
-        """Nothing more is appended: the largest timestamp gets its entry, by which the segment's age is told."""
+        """Adds an entry for the largest timestamp, which retention uses as the segment's age. Nothing is appended
+        afterwards."""
         if self.largest_ms > self._entered_ms:
             self._add_largest()
 
@@ -122,13 +124,13 @@ class SegmentIndex:
         self._time_offsets.append(self._offset_of_largest - self.base)
         self._entered_ms = self.largest_ms
 
-    # -- back to where a pass began
+    # -- undo of a pass
 
     def mark(self) -> IndexRollbackPoint:
         return self.due_after, self._entered_ms, self.largest_ms, self._offset_of_largest
 
     def roll_back_to(self, mark: IndexRollbackPoint) -> None:
-        """Forget what was noted since `mark` was taken."""
+        """Drops everything noted since `mark` was taken."""
         self.due_after, self._entered_ms, self.largest_ms, self._offset_of_largest = mark
         offset_entries = bisect_right(self._positions, self.due_after - self.interval_bytes)
         time_entries = bisect_right(self._timestamps, self._entered_ms)
@@ -137,18 +139,19 @@ class SegmentIndex:
         del self._timestamps[time_entries:]
         del self._time_offsets[time_entries:]
 
-    # -- asking
+    # -- lookup
 
     def lookup(self, offset: int) -> OffsetPosition:
-        """Where to begin reading to find `offset`: the last entry that is not after it."""
+        """Returns the last entry at or before `offset`, from which to read on."""
         return self._offset_entry(bisect_right(self._offsets, _clamp(offset - self.base)) - 1)
 
     def boundary_before(self, position: int) -> OffsetPosition:
-        """The last entry whose batch begins at or before a byte."""
+        """Returns the last entry whose batch begins at or before a byte."""
         return self._offset_entry(bisect_right(self._positions, _clamp(position)) - 1)
 
     def lookup_timestamp(self, timestamp_ms: int) -> TimestampOffset:
-        """The last entry that is not later. A record of this time or later is in the entry's batch or after it."""
+        """Returns the last entry that is not later. Records of this time or later are in the entry's batch or after
+        it."""
         place = bisect_right(self._timestamps, timestamp_ms) - 1
         if place < 0:
             return TimestampOffset(NO_TIMESTAMP, self.base)
@@ -162,11 +165,11 @@ class SegmentIndex:
     # -- to and from the files
 
     def encode_offsets(self, first_entry: int = 0) -> bytes:
-        """What the offset index's file holds from its entry `first_entry` on."""
+        """Returns the contents of the offset index file from entry `first_entry` on."""
         return _interleave(self._offsets[first_entry:], self._positions[first_entry:])
 
     def encode_times(self, first_entry: int = 0) -> bytes:
-        """What the time index's file holds from its entry `first_entry` on."""
+        """Returns the contents of the time index file from entry `first_entry` on."""
         words = array("I", self._timestamps[first_entry:].tobytes())
         high, low = (1, 0) if sys.byteorder == "little" else (0, 1)
         return _interleave(words[high::2], words[low::2], self._time_offsets[first_entry:])
@@ -181,16 +184,17 @@ class SegmentIndex:
         trusted_bytes: int,
         is_batch: Callable[[OffsetPosition], bool] = lambda entry: True,
     ) -> tuple[SegmentIndex, int]:
-        """The index as it was before its last entry within the trusted part of the log, and that entry's position.
+        """Returns the index as it was before its last entry within the trusted part of the log, and that entry's
+        position.
 
-        Note all batches from there on: the entry comes back, and no timestamp is missed. `offsets` and `times` are what
-        the files hold, of which only the beginning need be sound. When the log has no batch as the entry says, which
-        `is_batch` is asked, the index begins anew at position 0.
+        Note all batches from there on: that adds the entry again, and no timestamp is missed. `offsets` and `times` are
+        the contents of the files, of which only the beginning need be valid. If the log has no batch matching the
+        entry, as `is_batch` reports, the index starts again at position 0.
         """
         index = cls(base, interval_bytes)
         entries = list(_sound_offsets(base, offsets, trusted_bytes))
         timestamps = list(_sound_times(base, times))
-        if not entries or not timestamps:  # without timestamps: all have none, or the file is lost
+        if not entries or not timestamps:  # no timestamps: the records have none, or the file is lost
             return index, 0
         last = entries.pop()
         if not is_batch(last):
@@ -199,7 +203,7 @@ class SegmentIndex:
             index._offsets.append(offset - base)
             index._positions.append(position)
         for entry in timestamps:
-            # The one that was added with `last` may name an earlier batch, which is not noted again.
+            # The entry added with `last` may refer to an earlier batch, which is not noted again.
             if entry.offset < last.offset:
                 index._timestamps.append(entry.timestamp_ms)
                 index._time_offsets.append(entry.offset - base)
@@ -210,8 +214,8 @@ class SegmentIndex:
 
 
 def _interleave(*columns: array[int]) -> bytes:
-    """One number of each column in turn, in four bytes, the highest first. A checkpoint writes thousands of entries
-    while every connection waits: struct takes thirty times as long."""
+    """Interleaves the columns as big-endian 32-bit numbers. A checkpoint writes thousands of entries while every
+    connection waits, and struct takes thirty times as long."""
     mixed = array("I", bytes(4 * len(columns) * len(columns[0])))
     for place, column in enumerate(columns):
         mixed[place :: len(columns)] = column
@@ -221,22 +225,22 @@ def _interleave(*columns: array[int]) -> bytes:
 
 
 def _clamp(value: int) -> int:
-    return max(-1, min(value, MAX_POSITION + 1))  # what an array compares without an error
+    return max(-1, min(value, MAX_POSITION + 1))  # the range that an array compares without an error
 
 
 class StoredIndex:
-    """A sealed segment's index, asked in place. A hint: what it says must fit together and into the log.
+    """Index of a sealed segment, searched in place. A hint: its entries must be consistent with each other and the log.
 
-    Its constructor looks at the ends of the files only, each question at the entries on its way; either raises
-    `CorruptCompanion` when something cannot be. A reader checks the rest against the log: the batch at the
-    position of an answer must end at the answer's offset, and that of a timestamp's answer must have it as its largest.
-    The files must not be cut while this is used: they are views of a map. An index is built anew in a new file.
+    The constructor checks only the ends of the files, each lookup only the entries on its path; both raise
+    `CorruptCompanion` for impossible entries. Readers check results against the log: the batch at the returned position
+    must end at the returned offset, and a returned timestamp must be the largest of its batch. The files must not be
+    truncated while this is used, because they are views of a map. An index is rebuilt in a new file.
     """
 
     __slots__ = ("_end_offset", "_log_bytes", "_offset_count", "_offsets", "_time_count", "_times", "base")
 
     def __init__(self, base: int, offsets: Buffer, times: Buffer, log_bytes: int, end_offset: int) -> None:
-        """`offsets` and `times` are the files' contents, `end_offset` is the one after the segment's last."""
+        """`offsets` and `times` are the contents of the files; `end_offset` is the offset after the segment's last."""
         self.base = base
         self._offsets = offsets
         self._times = times
@@ -249,8 +253,9 @@ class StoredIndex:
         if self._time_count:
             self._time_entry(self._time_count - 1)
 
-    # Kafka makes the files larger than needed, with zeros at their end, and cuts them when the segment is sealed or the
-    # broker stops. After a crash the zeros are still there; no entry but a time index's first can consist of zeros.
+    # Kafka creates the files larger than needed, filled with zeros, and truncates them when the segment is sealed or
+    # the broker stops. After a crash the zeros are still there; no entry except the first of a time index can be all
+    # zeros.
 
     def _count_offsets(self) -> int:
         slots = _slots(self._offsets, OFFSET_ENTRY_BYTES, OFFSET_INDEX)
@@ -266,18 +271,16 @@ class StoredIndex:
     def _offset_entry(self, place: int) -> OffsetPosition:
         relative, position = _OFFSET_ENTRY.unpack_from(self._offsets, OFFSET_ENTRY_BYTES * place)
         if self.base + relative >= self._end_offset or not 0 < position < self._log_bytes:
-            raise CorruptCompanion(f"{OFFSET_INDEX}: entry {place} ({relative}, {position}) is outside of its segment")
+            raise CorruptCompanion(f"{OFFSET_INDEX}: entry {place} ({relative}, {position}) is outside its segment")
         return OffsetPosition(self.base + relative, position)
 
     def _time_entry(self, place: int) -> TimestampOffset:
         timestamp_ms, relative = _TIME_ENTRY.unpack_from(self._times, TIME_ENTRY_BYTES * place)
         if self.base + relative >= self._end_offset or timestamp_ms < 0:
-            raise CorruptCompanion(
-                f"{TIME_INDEX}: entry {place} ({timestamp_ms}, {relative}) is outside of its segment"
-            )
+            raise CorruptCompanion(f"{TIME_INDEX}: entry {place} ({timestamp_ms}, {relative}) is outside its segment")
         return TimestampOffset(timestamp_ms, self.base + relative)
 
-    # -- asking, as of a SegmentIndex
+    # -- lookup, like SegmentIndex
 
     def lookup(self, offset: int) -> OffsetPosition:
         return self._search_offsets(0, offset - self.base)
@@ -301,10 +304,10 @@ class StoredIndex:
 
     @property
     def largest(self) -> TimestampOffset:
-        """The largest timestamp of the segment, if it was sealed; else an earlier state of it."""
+        """Largest timestamp of the segment if it was sealed; otherwise an earlier value."""
         return self._time_entry(self._time_count - 1) if self._time_count else TimestampOffset(NO_TIMESTAMP, self.base)
 
-    # -- all of it, for a check
+    # -- iteration over all entries, for a check
 
     def offsets(self) -> Iterator[OffsetPosition]:
         before = OffsetPosition(self.base - 1, 0)
@@ -334,7 +337,8 @@ def _search(
     below: tuple[int, int],
     above: tuple[int, int],
 ) -> tuple[int, int] | None:
-    """The last entry whose `field` is not greater than `target`. All that are looked at must rise in both fields."""
+    """Returns the last entry whose `field` is not greater than `target`. All entries on the search path must be
+    ascending in both fields."""
     first, last = 0, count
     while first < last:
         place = (first + last) // 2
@@ -351,7 +355,7 @@ def _search(
 def _slots(data: Buffer, entry_bytes: int, name: str) -> int:
     slots, rest = divmod(len(data), entry_bytes)
     if rest:
-        raise CorruptCompanion(f"{name}: {len(data)} bytes are no multiple of {entry_bytes}")
+        raise CorruptCompanion(f"{name}: {len(data)} bytes are not a multiple of {entry_bytes}")
     return slots
 
 

@@ -1,4 +1,4 @@
-"""Which sealed segments have their index in memory: so many at most, of all logs together. Knows nothing of indexes."""
+"""Cache of the indexes of sealed segments in memory, limited for all logs together. Knows nothing of indexes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _MAX_LOADED = 256
 
 class Releasable(Protocol):
     def release(self) -> None:
-        """Forget what can be read from the files again."""
+        """Drops data that can be read from the files again."""
 
 
 class IndexCache:
@@ -22,7 +22,7 @@ class IndexCache:
         return len(self._used)
 
     def use(self, segment: Releasable) -> None:
-        """`segment` has its index in memory; that of the one used longest ago may go."""
+        """Marks the index of `segment` as used; releases the least recently used one if there are too many."""
         self._used[segment] = None
         self._used.move_to_end(segment)
         if len(self._used) > self._most:

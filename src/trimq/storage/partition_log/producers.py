@@ -1,5 +1,5 @@
-"""What a partition log knows of its idempotent and transactional producers, and Kafka's `.snapshot` of it. Keeps state;
-whether a producer may append is decided above.
+"""State of the idempotent and transactional producers of a partition log, and Kafka's `.snapshot` format of it. Keeps
+state; the layers above decide whether a producer may append.
 
      0  version 1     2      6  number of producers   4      then 46 bytes for each:
      2  CRC-32C       4     10  producers
@@ -7,9 +7,9 @@ whether a producer may append is decided above.
      0  producer id   8     10  last sequence  4     22  offset delta  4     34  coordinator epoch              4
      8  epoch         2     14  last offset    8     26  timestamp     8     38  open transaction's first offset  8
 
-The CRC covers byte 6 to the end. A snapshot holds a producer's last batch only: a repeated batch of before the snapshot
-is known again, by its sequences, only if it is that one; the others of the last five are known if the scan after the
-snapshot met them. Kafka's brokers forget the same.
+The CRC covers byte 6 to the end. A snapshot holds only the last batch of each producer. A duplicate of a batch from
+before the snapshot is recognised, by its sequence numbers, only if it is that one; the others of the last five are
+recognised if the scan after the snapshot read them. Apache Kafka forgets the same.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _CRC_FROM = 6
 _ENTRY = struct.Struct(">qhiqiqiq")
 _COUNT = struct.Struct(">i")
 _SEQUENCES = 1 << 31
-_new_tuple = tuple.__new__  # half the time of a NamedTuple's own constructor, for every batch of every producer
+_new_tuple = tuple.__new__  # takes half the time of the NamedTuple's constructor; one per batch of every producer
 
 
 class SentBatch(NamedTuple):
-    """One batch of a producer, by which a repetition of it is known. Sequences are -1 where a producer has none."""
+    """One batch of a producer, kept to recognise duplicates. Sequences are -1 if the producer has none."""
 
     first_sequence: int
     last_sequence: int
@@ -48,18 +48,18 @@ class SentBatch(NamedTuple):
 class ProducerState(NamedTuple):
     epoch: int
     batches: tuple[SentBatch, ...] = ()
-    """The last five of this epoch, oldest first."""
+    """Last five batches of this epoch, oldest first."""
     last_timestamp_ms: int = NO_TIMESTAMP
     coordinator_epoch: int = NO_EPOCH
     open_from: int = NO_OFFSET
-    """The first offset of its open transaction; -1: none is open."""
+    """First offset of the open transaction; -1 if none is open."""
 
     @property
     def last_sequence(self) -> int:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
     def find_duplicate_batch(self, epoch: int, first_sequence: int, last_sequence: int) -> SentBatch | None:
-        """The batch that was kept under these sequences, which is now sent again."""
+        """Returns the kept batch with these sequences, which the producer is now sending again."""
         if epoch == self.epoch:
             for batch in self.batches:
                 if batch.first_sequence == first_sequence and batch.last_sequence == last_sequence:
@@ -71,20 +71,20 @@ class EndedTransaction(NamedTuple):
     producer_id: int
     first_offset: int
     last_offset: int
-    """Of its marker."""
+    """Offset of its marker."""
     last_stable_offset: int
-    """Behind the marker, or the first offset of another transaction that is still open."""
+    """Offset after the marker, or the first offset of another open transaction."""
     is_aborted: bool
 
 
 class ProducerStates:
-    """The producers of one log. A pass that cannot be written is undone: every state goes back to where it began."""
+    """Producers of one log. If a pass cannot be written, every state is restored to the beginning of the pass."""
 
     __slots__ = ("_before_pass", "_open", "_states")
 
     def __init__(self, states: dict[int, ProducerState] | None = None) -> None:
         self._states = states or {}
-        # First offset to producer id. Transactions open in the order of their first offsets, which keeps it sorted.
+        # First offset to producer id. Sorted, since transactions open in the order of their first offsets.
         self._open: dict[int, int] = {}
         self._before_pass: dict[int, ProducerState | None] = {}
         if states:
@@ -100,7 +100,7 @@ class ProducerStates:
         return list(self._states.items())
 
     def apply(self, header: BatchHeader) -> None:
-        """A batch of data was appended at the header's offsets. One without a producer id changes nothing."""
+        """Called for a data batch appended at the header's offsets. A batch without a producer id changes nothing."""
         producer_id = header.producer_id
         if producer_id == NO_PRODUCER:
             return
@@ -122,7 +122,8 @@ class ProducerStates:
         )
 
     def apply_control(self, header: BatchHeader, commit: bool, coordinator_epoch: int) -> EndedTransaction | None:
-        """A transaction marker was appended. None: it ended nothing, this log has no record of that transaction."""
+        """Called for an appended transaction marker. Returns the transaction that it ended, or None if this log has no
+        record of it."""
         producer_id = header.producer_id
         state = self._states.get(producer_id)
         self._before_pass.setdefault(producer_id, state)
@@ -143,11 +144,11 @@ class ProducerStates:
         return EndedTransaction(producer_id, state.open_from, header.base_offset, last_stable_offset, not commit)
 
     def first_open_offset(self) -> int | None:
-        """Where the oldest open transaction began; None: none is open."""
+        """Returns the first offset of the oldest open transaction, or None if none is open."""
         return next(iter(self._open)) if self._open else None
 
     def expire(self, now_ms: int, after_ms: int) -> int:
-        """Forget the producers that were silent for `after_ms` and have no open transaction; how many they were."""
+        """Drops producers without an open transaction that were silent for `after_ms`. Returns their number."""
         silent = [
             producer_id
             for producer_id, state in self._states.items()
@@ -160,13 +161,13 @@ class ProducerStates:
     # -- passes
 
     def commit_pass(self) -> int | None:
-        """What was applied so far is written: it can no longer be undone. Gives back the `first_open_offset`."""
+        """Makes the changes so far final: they are written. Returns the `first_open_offset`."""
         if self._before_pass:
             self._before_pass = {}
         return next(iter(self._open)) if self._open else None
 
     def undo_pass(self) -> None:
-        """Take back what was applied since `commit_pass`."""
+        """Undoes the changes since `commit_pass`."""
         for producer_id, state in self._before_pass.items():
             if state is None:
                 self._states.pop(producer_id, None)
@@ -189,12 +190,13 @@ class ProducerStates:
 
     @classmethod
     def decode(cls, data: Buffer) -> ProducerStates:
-        """The states of a snapshot. Unusable: damaged, an older snapshot or the log must be read instead."""
+        """Returns the states of a snapshot. Raises CorruptCompanion if it is damaged: read an older snapshot or the log
+        instead."""
         if len(data) < _HEAD.size:
-            raise CorruptCompanion(f"{PRODUCER_SNAPSHOT}: {len(data)} bytes are too few")
+            raise CorruptCompanion(f"{PRODUCER_SNAPSHOT}: {len(data)} bytes are too short")
         version, crc, count = _HEAD.unpack_from(data)
         if version != _VERSION:
-            raise CorruptCompanion(f"{PRODUCER_SNAPSHOT}: version {version} is not known")
+            raise CorruptCompanion(f"{PRODUCER_SNAPSHOT}: version {version} is not supported")
         body = memoryview(data)[_CRC_FROM:]
         if crc != crc32c(body):
             raise CorruptCompanion(f"{PRODUCER_SNAPSHOT}: the checksum does not match")

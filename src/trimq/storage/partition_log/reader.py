@@ -1,4 +1,5 @@
-"""Finding and reading in a partition log: by offset, by time, and as whole batches up to a byte limit."""
+"""Reads from a partition log: finds batches by offset and by time, and returns whole batches up to a byte limit. Knows
+segments and indexes, never clients."""
 
 from __future__ import annotations
 
@@ -22,12 +23,12 @@ from trimq.storage.partition_log.transaction_markers import apply_batch
 
 logger = logging.getLogger(__name__)
 
-# A consumer usually goes on where it, or another, has stopped: the places of so many ends are remembered.
+# A consumer usually continues where it, or another, has stopped: this many end positions are remembered.
 _REMEMBERED_PLACES = 16
 
 
 class BatchSlice(NamedTuple):
-    """Whole batches as they are stored, and the offset that follows them."""
+    """Whole batches as stored, and the offset that follows them."""
 
     parts: Sequence[memoryview]
     size: int
@@ -40,12 +41,12 @@ class OffsetAndTimestamp(NamedTuple):
 
 
 def read_batches(log: PartitionLog, offset: int, max_bytes: int, limit: int, may_wait: bool = True) -> BatchSlice:
-    """Batches from the one that holds `offset` on, of one segment, none of them at or beyond `limit`; the first even
-    if it is larger than `max_bytes`. What is damaged is refused, not served. Unless it may wait for the disk, bytes
-    that are not in memory are a ColdRead."""
+    """Returns batches of one segment from the one that holds `offset` on, none at or beyond `limit`; the first even if
+    it is larger than `max_bytes`. Damaged batches are refused, not served. Unless `may_wait`, raises ColdRead if the
+    bytes are not in memory."""
     place = _find(log, offset, limit, may_wait)
     if place is None:
-        return BatchSlice((), 0, max(offset, limit))  # compaction may have left nothing up to there
+        return BatchSlice((), 0, max(offset, limit))  # compaction may have removed everything up to there
     segment, start, stop = place
     if not may_wait:
         _require_warm(segment, start, min(start + max_bytes + HEADER_BYTES, stop))
@@ -58,7 +59,7 @@ def read_batches(log: PartitionLog, offset: int, max_bytes: int, limit: int, may
 
 
 def _require_way(log: PartitionLog, segment: PartitionSegment, offset: int) -> None:
-    """ColdRead: the headers that are read on the way to `offset` are on disk only."""
+    """Raises ColdRead if the headers between the index entry and `offset` are cold."""
     remembered = log.read_positions.get(offset)
     if remembered is None or remembered.segment is not segment:
         start = log.index_of(segment).lookup(offset).position
@@ -73,7 +74,8 @@ def _require_warm(segment: PartitionSegment, start: int, end: int) -> None:
 def _find(
     log: PartitionLog, offset: int, limit: int, may_wait: bool = True
 ) -> tuple[PartitionSegment, int, int] | None:
-    """The segment of the first batch that ends at or after `offset`, its position, and where `limit` is."""
+    """Returns the segment and position of the first batch that ends at or after `offset`, and the position of
+    `limit`."""
     if offset >= limit:
         return None
     number = max(bisect_right(log.segments, offset, key=_base) - 1, 0)
@@ -90,7 +92,8 @@ def _find(
 
 
 def _stop(log: PartitionLog, segment: PartitionSegment, limit: int) -> int:
-    """Where the batches of this segment before `limit` end. `limit` is the beginning of a batch, or past the last."""
+    """Returns the end position of this segment's batches before `limit`, which is the beginning of a batch or past the
+    last."""
     if limit >= log.durable_end:
         durable = log.durable_position
         return durable.position if segment is durable.segment else segment.segment.size
@@ -111,7 +114,8 @@ def _position(log: PartitionLog, segment: PartitionSegment, offset: int, stop: i
 def _first(
     log: PartitionLog, segment: PartitionSegment, offset: int, stop: int, is_wanted: Callable[[BatchHeader], bool]
 ) -> int:
-    """The position of the first batch that is wanted, not far behind the index entry for `offset`; or `stop`."""
+    """Returns the position of the first wanted batch, shortly after the index entry for `offset`; `stop` if there is
+    none."""
     entry = log.index_of(segment).lookup(offset)
     found, next_offset, has_gap = stop, -1, False
     for position, header in _walk_from(segment, entry, stop):
@@ -120,15 +124,15 @@ def _first(
             found = position
             break
         next_offset = header.next_offset
-    else:  # the segment ends before what was to be in it
+    else:  # the segment ends before the expected offset
         has_gap = has_gap or next_offset >= 0
-    if has_gap:  # by compaction, or by a damaged length or offset that led past a batch
+    if has_gap:  # left by compaction, or by a damaged length or offset that skipped a batch
         segment.require_sound(entry.position, found)
     return found
 
 
 def _require_beginning(segment: PartitionSegment, position: int, offset: int, stop: int) -> int:
-    """The batch at `position` must not begin before `offset`, where another one has ended."""
+    """Checks that the batch at `position` does not begin before `offset`, where the previous read ended."""
     if position < segment.trusted_from:
         for at, header in segment.walk(position, stop):
             if header.base_offset < offset:
@@ -140,21 +144,21 @@ def _require_beginning(segment: PartitionSegment, position: int, offset: int, st
 def _end(
     log: PartitionLog, segment: PartitionSegment, start: int, stop: int, max_bytes: int, limit: int
 ) -> tuple[int, int]:
-    """Where to stop so that whole batches fit into `max_bytes`, and the offset there."""
+    """Returns the position at which whole batches stop to fit into `max_bytes`, and the offset there."""
     if start + max_bytes < stop:
         near = log.index_of(segment).boundary_before(start + max_bytes)
         batches = _walk_from(segment, near, stop) if near.position > start else segment.walk(start, stop)
         next_offset = -1
         for position, header in batches:
             if position > start and position + header.size > start + max_bytes:
-                # Nothing but the index stands for the beginning of the next batch, which is not checked.
+                # Only the index vouches for the beginning of the next batch, which is not checked.
                 return position, header.base_offset if next_offset < 0 else next_offset
             next_offset = header.next_offset
     return stop, limit if segment.end_offset < 0 else min(limit, segment.end_offset)
 
 
 def _walk_from(segment: PartitionSegment, entry: OffsetPosition, stop: int) -> Iterator[tuple[int, BatchHeader]]:
-    """Walk from an index entry, whose checksum holds: when there is no such batch, the log is damaged."""
+    """Walks from an index entry with a valid checksum: if there is no such batch, the log is damaged."""
     return segment.walk(entry.position, stop, entry.offset if entry.position else None)
 
 
@@ -166,7 +170,7 @@ def _remember(log: PartitionLog, offset: int, segment: PartitionSegment, positio
 
 
 def find_time(log: PartitionLog, timestamp_ms: int, limit: int, max_expanded_bytes: int) -> OffsetAndTimestamp | None:
-    """The first record, before `limit`, that is not older than `timestamp_ms`: to the record, inside its batch."""
+    """Returns the first record before `limit` that is not older than `timestamp_ms`, to the record inside its batch."""
     for segment in log.segments:
         if segment.segment.base >= limit:
             return None
@@ -191,11 +195,11 @@ def find_time(log: PartitionLog, timestamp_ms: int, limit: int, max_expanded_byt
 def _walk_time(
     log: PartitionLog, segment: PartitionSegment, entry: TimestampOffset, limit: int
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """The batches before `limit` that may be later than an entry of the time index, and its own: each is sound."""
+    """Yields the batch of a time index entry and the later ones before `limit`, each with a valid checksum."""
     place = log.index_of(segment).lookup(entry.offset)
     last: tuple[int, BatchHeader] | None = None
     for found in _walk_from(segment, place, _stop(log, segment, limit)):
-        if last is not None:  # the next begins behind it, which its checksum does not say
+        if last is not None:  # yielded only once the next one confirms its length, which the checksum does not cover
             yield _sound(segment, *last, limit)
         last = found
     if last is not None:
@@ -208,7 +212,7 @@ def _sound(segment: PartitionSegment, position: int, header: BatchHeader, limit:
 
 
 def find_latest(log: PartitionLog, limit: int, max_expanded_bytes: int) -> OffsetAndTimestamp | None:
-    """The record with the largest timestamp before `limit`; the lowest offset among equals."""
+    """Returns the record with the largest timestamp before `limit`; the lowest offset among equals."""
     best: OffsetAndTimestamp | None = None
     for segment in log.segments:
         largest_ms = largest_timestamp(log, segment)
@@ -216,7 +220,7 @@ def find_latest(log: PartitionLog, limit: int, max_expanded_bytes: int) -> Offse
             continue
         index = log.index_of(segment)
         entry = index.lookup_timestamp(largest_ms - 1)
-        while entry.offset >= limit and entry.timestamp_ms >= 0:  # what is not readable yet is indexed already
+        while entry.offset >= limit and entry.timestamp_ms >= 0:  # the index may hold unreadable later records
             entry = index.lookup_timestamp(entry.timestamp_ms - 1)
         for position, header in _walk_time(log, segment, entry, limit):
             if header.last_offset < log.start or (best is not None and header.max_timestamp_ms <= best.timestamp_ms):
@@ -230,7 +234,7 @@ def find_latest(log: PartitionLog, limit: int, max_expanded_bytes: int) -> Offse
 def _latest_of(
     segment: PartitionSegment, position: int, header: BatchHeader, start: int, max_expanded_bytes: int
 ) -> OffsetAndTimestamp | None:
-    """The latest record of one batch that is not before `start`."""
+    """Returns the latest record of one batch at or after `start`."""
     view = segment.segment.view(position, header.size)
     with _damage_at(segment, position):
         if header.base_offset >= start:
@@ -242,8 +246,8 @@ def _latest_of(
 
 
 def collect_aborted(log: PartitionLog, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
-    """The aborted transactions with records between `from_offset` and, exclusively, `to_offset`, in the order of their
-    markers."""
+    """Returns the aborted transactions with records between `from_offset` and, exclusively, `to_offset`, in the order
+    of their markers."""
     found: list[AbortedTransaction] = []
     first = max(bisect_right(log.segments, from_offset, key=_base) - 1, 0)
     for segment in log.segments[first:]:
@@ -251,17 +255,17 @@ def collect_aborted(log: PartitionLog, from_offset: int, to_offset: int) -> list
             if aborted.last_offset >= from_offset and aborted.first_offset < to_offset:
                 found.append(aborted)
             if aborted.last_stable_offset >= to_offset:
-                return found  # what is aborted later has begun later, too
+                return found  # transactions aborted later also began later
     return found
 
 
 def find_aborted(log: PartitionLog, segment: PartitionSegment) -> list[AbortedTransaction]:
-    """The aborted transactions whose markers stand in a segment: as its index says, or, when that cannot be believed,
-    as all batches up to there say."""
+    """Returns the aborted transactions whose markers are in a segment: from its index or, if that is invalid, from all
+    batches up to there."""
     try:
         return segment.aborted_transactions(log.files)
     except CorruptCompanion as error:
-        logger.warning("%s: its aborted transactions are looked for: %s", segment.segment.file.name, error)
+        logger.warning("%s: scanning for aborted transactions (index unusable: %s)", segment.segment.file.name, error)
     producers = ProducerStates()
     found: list[AbortedTransaction] = []
     for each in log.segments[: log.segments.index(segment) + 1]:
@@ -285,7 +289,7 @@ def _damage_at(segment: PartitionSegment, position: int) -> Iterator[None]:
 
 
 def largest_timestamp(log: PartitionLog, segment: PartitionSegment) -> int:
-    """The newest time of a segment's records; -1 if none has one."""
+    """Returns the newest timestamp of a segment's records; -1 if none has one."""
     return segment.newest_timestamp(log.files)
 
 

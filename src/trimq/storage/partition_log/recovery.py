@@ -1,5 +1,5 @@
-"""Opens a partition log after a stop or a crash: trusts what a checkpoint covers, scans the rest, cuts a torn tail and
-builds indexes and producer state anew. Damage below a checkpoint is reported, never skipped."""
+"""Opens a partition log after a stop or a crash: trusts the part covered by a checkpoint, scans the rest, cuts a torn
+tail and rebuilds indexes and producer state. Reports damage below a checkpoint, never skips it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 _LEFTOVERS = (".tmp", ".cleaned", ".swap", ".deleted")
 _UNFINISHED = (".swap", GIVEN_UP)
-_WITH_ITS_SEGMENT = SEGMENT_COMPANIONS[:-1]  # but not the snapshots
+_WITH_ITS_SEGMENT = SEGMENT_COMPANIONS[:-1]  # without the snapshots
 _DAMAGED = ".damaged"
 
 
@@ -34,9 +34,9 @@ def open_log(
     is_adopted: bool = False,
     names: list[str] | None = None,
 ) -> None:
-    """Load the segments of the folder of `opened` and make it ready for reading and appending. An adopted one was
-    written elsewhere: compaction may have left gaps between its segments, and it is checkpointed at once. `names` is
-    what is in the folder, where the caller has looked already."""
+    """Loads the segments in the folder of `opened` and makes it ready for reading and appending. An adopted log was
+    written by Apache Kafka: compaction may have left gaps between its segments, and it is checkpointed at once.
+    `names`: the files in the folder, if the caller has listed them."""
     names = files.names(opened.folder) if names is None else names
     given_up: set[int] = set()
     if any(name.endswith(_UNFINISHED) for name in names):
@@ -65,12 +65,12 @@ def open_log(
 
 
 def _give_up(files: Files, opened: PartitionLog) -> set[int]:
-    """Put empty segments in the place of those whose records somebody has given up; what was there is kept."""
+    """Replaces segments whose loss the operator has accepted by empty ones; keeps the old files under another name."""
     names = files.names(opened.folder)
     bases = {base for name in names if (base := base_of(name, GIVEN_UP)) is not None}
     for base in bases:
         path = f"{opened.folder}/{segment_name(base, LOG)}"
-        log.warning("%s: its records are given up", path)
+        log.warning("%s: dropping its records (requested by a file with the ending .lost)", path)
         if segment_name(base, LOG) in names:
             files.rename(path, path + _DAMAGED)
         files.open(path, create=True)
@@ -84,11 +84,11 @@ def _refuse_unfinished(opened: PartitionLog, names: Sequence[str]) -> None:
     for name in names:
         if name.endswith(".swap"):
             path = f"{opened.folder}/{name}"
-            raise Damage(f"{path} was left by a broker that died while it compacted: start that one once more")
+            raise Damage(f"{path} was left by a broker that crashed during compaction: start that broker once more")
 
 
 def _remove_leftovers(files: Files, opened: PartitionLog, names: Sequence[str]) -> None:
-    """What a crash left half done, and companions whose segment is gone."""
+    """Removes leftovers of a crash, and companion files without a segment."""
     bases = {segment.base for segment in opened.journal.segments}
     for name in names:
         suffix = name[name.find(".") :]
@@ -97,11 +97,11 @@ def _remove_leftovers(files: Files, opened: PartitionLog, names: Sequence[str]) 
             files.remove(f"{opened.folder}/{name}")
 
 
-# -- what is trusted
+# -- the trusted part
 
 
 def _trusted_point(opened: PartitionLog, checkpoints: Checkpoints, known: RecoveryPoint | None) -> RecoveryPoint:
-    """All that is expected is there."""
+    """Returns the recovery point. All expected segments exist."""
     segments = opened.journal.segments
     first = segments[0]
     if known is None:
@@ -114,7 +114,7 @@ def _trusted_point(opened: PartitionLog, checkpoints: Checkpoints, known: Recove
     place = next(place for place, segment in enumerate(segments) if segment.base == known.base)
     if segments[place].size >= known.position:
         return known
-    # Its records are given up.
+    # The operator has accepted the loss of its records.
     offset = known.offset if place + 1 == len(segments) else segments[place + 1].base
     point = known._replace(offset=offset, position=0, producers=-1, sums=None)
     checkpoints.save(opened.folder, point)
@@ -122,7 +122,7 @@ def _trusted_point(opened: PartitionLog, checkpoints: Checkpoints, known: Recove
 
 
 def _forget_given_up(opened: PartitionLog, checkpoints: Checkpoints, point: RecoveryPoint) -> None:
-    """Marks of segments whose head was cut, or whose records are given up."""
+    """Removes the marks of segments before a cut head, or with dropped records."""
     sizes = {segment.base: segment.size for segment in opened.journal.segments}
     for base in checkpoints.marked(opened.folder):
         mark = checkpoints.sealed(opened.folder, base)
@@ -131,7 +131,7 @@ def _forget_given_up(opened: PartitionLog, checkpoints: Checkpoints, point: Reco
 
 
 class _Scan:
-    """Goes through the segments of one log, from what is trusted to the end."""
+    """Scans the segments of one log, from the trusted part to the end."""
 
     def __init__(
         self,
@@ -167,18 +167,18 @@ class _Scan:
             if not self._scan(active, following) or following is None:
                 break
             if following.base != self._next_offset and not self._is_adopted:
-                # The name of the next segment reached the disk, what came before it did not: nothing was acknowledged.
-                self._cut(segment, segment.size, BadBatch(f"{self._next_offset} does not lead to {following.base}"))
+                # The name of the next segment was on disk, the bytes before it were not: none of them was acknowledged.
+                self._cut(segment, segment.size, BadBatch(f"{self._next_offset} is not followed by {following.base}"))
                 break
             active.seal(following.base)
             opened.checkpointing.note_sealed(active)
         self._require_start(opened.segments[-1].segment, opened.segments[-1].segment.size)
         opened.resume(self._next_offset, self._undurable)
 
-    # -- what the scan goes on from
+    # -- starting point of the scan
 
     def _resume_at_checkpoint(self, segment: Segment, names: Sequence[str]) -> PartitionSegment:
-        """The segment of the point with its indexes, and the producers as they were there."""
+        """Returns the segment of the point with its indexes, and loads the producers as of that point."""
         point = self._point
         pointed = PartitionSegment(segment, self._created_ms(segment), None)
         self._note_from = pointed.resume(
@@ -188,19 +188,19 @@ class _Scan:
         if pointed.has_leftovers(self._files, names, point.sums):
             self._log.checkpointing.request()
         if pointed.aborted is None or self._has_unknown_index():
-            self._producers_from = 0  # the markers of aborted transactions must be found anew
+            self._producers_from = 0  # the markers of aborted transactions must be found again
         else:
             self._load_producers(names)
         pointed.forget_markers(self._producers_from)
         return pointed
 
     def _load_producers(self, names: Sequence[str]) -> None:
-        """As of a snapshot; from there on the log must be read to bring them up to date."""
+        """Loads the producers from a snapshot; the log must be read from there on to bring them up to date."""
         opened, point = self._log, self._point
         offsets = sorted(offset for name in names if (offset := base_of(name, PRODUCER_SNAPSHOT)) is not None)
         if not self._is_adopted:
             for offset in [offset for offset in offsets if offset > point.offset]:
-                self._files.remove(self._snapshot(offset))  # of records that a crash took back
+                self._files.remove(self._snapshot(offset))  # of records that a crash removed
         if point.producers == 0:
             return
         for offset in reversed([offset for offset in offsets if offset <= point.offset]):
@@ -208,13 +208,13 @@ class _Scan:
             try:
                 opened.producers = ProducerStates.decode(file.read(0, file.size()))
             except CorruptCompanion as reason:
-                log.warning("%s: %s", file.name, reason)
+                log.warning("%s: ignoring producer snapshot: %s", file.name, reason)
                 continue
             self._producers_from = offset
             if offset == point.offset:
                 opened.checkpointing.kept_snapshot = offset
             return
-        log.warning("%s: no snapshot of the producers is usable, the whole log is read for them", opened.folder)
+        log.warning("%s: no usable producer snapshot, reading the whole log", opened.folder)
         self._producers_from = 0
 
     def _snapshot(self, offset: int) -> str:
@@ -228,7 +228,7 @@ class _Scan:
             self._log.take_epochs([start for start in saved if start.start_offset < self._point.offset])
 
     def _begin(self, segment: Segment) -> PartitionSegment:
-        """One that was made after the checkpoint."""
+        """Resumes a segment that was created after the checkpoint."""
         begun = PartitionSegment(segment, self._created_ms(segment), None)
         begun.resume(self._files, self._log.settings.index_interval_bytes, 0, None)
         begun.trusted_from = begun.checkpointed_to = self._note_from = 0
@@ -236,7 +236,7 @@ class _Scan:
         return begun
 
     def _created_ms(self, segment: Segment) -> int:
-        """When the first record came, which decides about the roll by age."""
+        """Returns the time of the first record, which the roll by age is based on."""
         now_ms = self._log.now_ms()
         if segment.size < HEADER_BYTES:
             return now_ms
@@ -246,7 +246,8 @@ class _Scan:
     # -- the scan
 
     def _has_unknown_index(self) -> bool:
-        """Whether a sealed segment has no mark: a crash came between its last change and the next checkpoint."""
+        """Returns whether a sealed segment has no mark: the crash was between its last change and the next
+        checkpoint."""
         return any(
             self._checkpoints.sealed(self._log.folder, segment.base) is None
             for segment in self._log.journal.segments
@@ -254,7 +255,7 @@ class _Scan:
         )
 
     def _load_sealed(self, segment: Segment, end_offset: int) -> None:
-        """A sealed segment is trusted; its batches are read only if they are needed for producers or epochs."""
+        """Loads a sealed segment, which is trusted; reads its batches only if needed for producers or epochs."""
         mark = self._checkpoints.sealed(self._log.folder, segment.base)
         if mark is None:
             self._index_anew(segment, end_offset)
@@ -277,7 +278,7 @@ class _Scan:
         self._log.checkpoint()
 
     def _scan(self, active: PartitionSegment, following: Segment | None) -> bool:
-        """Take up one segment; False: its tail was torn, and what followed is cut off with it."""
+        """Scans one segment. Returns False if its tail was torn; everything after it is cut off."""
         self._log.segments.append(active)
         trusted = active.trusted_from
         is_all_needed = min(self._producers_from, self._epochs_from) < self._point.offset
@@ -316,7 +317,8 @@ class _Scan:
         return True
 
     def _take_plain(self, active: PartitionSegment, view: memoryview, at: int, position: int, limit: int) -> int:
-        """Take what most logs consist of without a closer look. Gives back where the first other batch begins."""
+        """Fast path of `_scan_tail` for plain batches, which most logs consist of; falls back to it at the first other
+        batch. Returns the position of that batch."""
         epochs, note = self._log.epochs, active.growing.note
         newest_epoch = epochs[-1].epoch if epochs else -1
         plain = walk_plain(view, at, self._next_offset, limit, newest_epoch)
@@ -328,14 +330,15 @@ class _Scan:
         return at
 
     def _require_next(self, header: BatchHeader, limit: int) -> None:
-        # Compaction leaves gaps, but nothing was compacted behind a checkpoint of ours.
+        # Compaction leaves gaps, but never after a checkpoint of this broker.
         is_next = header.base_offset == self._next_offset
         may_follow = self._is_adopted and header.base_offset > self._next_offset
         if not (is_next or may_follow) or header.next_offset > limit:
             raise BadBatch(f"offset {header.base_offset} follows {self._next_offset - 1}")
 
     def _require_start(self, segment: Segment, position: int) -> None:
-        """A head is cut only where records were durable: if not even they are there, nothing was torn."""
+        """Raises DamagedSegment if records before the start are missing: a head is cut only at durable records, so this
+        is not a torn tail."""
         if self._next_offset < self._log.start:
             raise DamagedSegment(segment.file.name, position)
 
@@ -344,10 +347,10 @@ class _Scan:
         journal = self._log.journal
         lost = segment.size - position + sum(later.size for later in journal.segments if later.base > segment.base)
         if lost and reason is not None:
-            log.warning("%s: a torn tail of %d bytes is cut at byte %d: %s", segment.file.name, lost, position, reason)
+            log.warning("%s: cutting torn tail of %d bytes at byte %d (%s)", segment.file.name, lost, position, reason)
         journal.truncate(segment, position, SEGMENT_COMPANIONS)
         for base in self._checkpoints.marked(self._log.folder):
-            if base >= segment.base:  # it is not as it was sealed any more
+            if base >= segment.base:  # it no longer matches its mark
                 self._checkpoints.forget_sealed(self._log.folder, base)
 
     def _apply_trusted(self, active: PartitionSegment, position: int, header: BatchHeader) -> None:

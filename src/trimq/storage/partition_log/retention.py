@@ -1,4 +1,4 @@
-"""Decides which of a stream's oldest segments may go. Pure: it is told sizes, times and limits, and touches nothing."""
+"""Decides which of a stream's oldest segments to remove. Pure: gets sizes, times and limits, and touches nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NO_TIMESTAMP = -1
 
 
 class SegmentExtent(NamedTuple):
-    """What one segment holds: the offsets from `base` up to, not including, `next_base`."""
+    """Extent of one segment: the offsets from `base` up to, not including, `next_base`."""
 
     base: int
     next_base: int
@@ -21,7 +21,8 @@ class SegmentExtent(NamedTuple):
 
 
 class RetentionLimits(NamedTuple):
-    """What a stream may keep. `pressure_bytes` is what it must give up besides, to relieve the disk."""
+    """Retention limits of a stream. `pressure_bytes` is the number of bytes to free in addition, to relieve the
+    disk."""
 
     retention_ms: int = FOR_EVER
     retention_bytes: int = ANY_SIZE
@@ -36,8 +37,8 @@ class RetentionReason(Enum):
 
 
 class RetentionDecision(NamedTuple):
-    """Why each of the oldest segments may go, oldest first. `roll_first`: the active one is among them, so a new one
-    must be begun before."""
+    """Reasons for removing each of the oldest segments, oldest first. `roll_first`: the active one is among them, so a
+    new one must be begun before."""
 
     reasons: tuple[RetentionReason, ...] = ()
     start: int = 0
@@ -48,15 +49,15 @@ class RetentionDecision(NamedTuple):
 def decide(
     extents: Sequence[SegmentExtent], start: int, removable_end: int, limits: RetentionLimits, now_ms: int
 ) -> RetentionDecision:
-    """What may go of `extents`, oldest first, of which the last is the active one.
+    """Decides which of `extents` to remove: oldest first, the last one being active.
 
-    `start` is the first offset that may be read, `removable_end` the first that must stay: nothing goes that is not
-    durable or that some reader still needs. Only whole segments go, from the oldest on, without a gap.
+    `start` is the first readable offset, `removable_end` the first that must stay because it is not durable or a reader
+    still needs it. Only whole segments are removed, from the oldest on, without a gap.
     """
     removable = _count_removable(extents, removable_end)
     sealed = min(removable, len(extents) - 1)
     reasons: list[RetentionReason] = []
-    # In this order no later step makes room for an earlier one, so a second look would find nothing more.
+    # In this order no later step enables an earlier one, so a second call would find nothing more.
     reasons += [RetentionReason.START] * _count_before(extents[:sealed], start)
     reasons += [RetentionReason.SIZE] * _count_above(extents, len(reasons), removable, limits.retention_bytes)
     reasons += [RetentionReason.PRESSURE] * _count_to_free(extents[:sealed], len(reasons), limits.pressure_bytes)
@@ -77,7 +78,7 @@ def _count_removable(extents: Sequence[SegmentExtent], removable_end: int) -> in
     while count < len(extents) and extents[count].next_base <= removable_end:
         count += 1
     if count == len(extents) and count > 0 and extents[-1].size == 0:
-        count -= 1  # to replace an empty active segment by another gains nothing
+        count -= 1  # replacing an empty active segment by another gains nothing
     return max(count, 0)
 
 
@@ -89,7 +90,7 @@ def _count_before(sealed: Sequence[SegmentExtent], start: int) -> int:
 
 
 def _count_above(extents: Sequence[SegmentExtent], gone: int, removable: int, retention_bytes: int) -> int:
-    """The oldest goes as long as what is left still reaches the size to keep."""
+    """Counts the oldest segments that can be removed while the rest still reaches the size to keep."""
     if retention_bytes < 0:
         return 0
     excess = sum(extent.size for extent in extents[gone:]) - retention_bytes
@@ -120,7 +121,8 @@ def _count_older(extents: Sequence[SegmentExtent], gone: int, removable: int, re
 
 
 def _newest_timestamps(extents: Sequence[SegmentExtent]) -> list[int]:
-    """A segment whose records bear no time takes that of the next: it was written before that one."""
+    """Returns the newest timestamp per segment. A segment without timestamps takes that of the next, which was written
+    later."""
     known = NO_TIMESTAMP
     newest = []
     for extent in reversed(extents):

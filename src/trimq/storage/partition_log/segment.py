@@ -1,5 +1,5 @@
-"""One segment of a partition log with its indexes: where an offset, a time or a byte limit falls in it, and whether its
-bytes are sound."""
+"""One segment of a partition log with its indexes: finds the position of an offset, a time or a byte limit, and checks
+its bytes against their checksums. Knows batches, never clients."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from trimq.storage.partition_log.producers import EndedTransaction
 
 log = logging.getLogger(__name__)
 
-_INTERVAL_BYTES = 4096  # of an index that is built anew for reading
+_INTERVAL_BYTES = 4096  # of an index that is rebuilt for reading
 _COPIED_BYTES = 64 * 1024
 
 
@@ -55,24 +55,25 @@ class PartitionSegment:
         self.created_ms = created_ms
         self._index: SegmentIndex | StoredIndex | None = index
         self.aborted: list[AbortedTransaction] | None = None if index is None else []
-        self.end_offset = -1  # of a sealed one: the base of the next
+        self.end_offset = -1  # if sealed: the base of the next one
         self.is_stored = False  # its index files are whole and durable, and their checksums saved
-        self.is_gone = False  # it is no longer part of its log
-        # Bytes from here on were written or checked by this process; those before, up to `checked_to`, were read once.
+        self.is_gone = False  # removed from its log
+        # Bytes from here on were written or checked by this process; of those before, the bytes up to `checked_to` were
+        # checked on a read.
         self.trusted_from = segment.size
         self.checked_to = 0
         self.checkpointed_to = segment.size
-        # What the index files hold. None: nothing is known of them, they are not to be believed.
+        # Contents of the index files; None if unknown, so that they must not be used.
         self.written: IndexSums | None = IndexSums()
 
     @classmethod
     def fresh(cls, segment: Segment, interval_bytes: int, created_ms: int) -> PartitionSegment:
-        """A new one, for appending."""
+        """Returns a new segment, for appending."""
         return cls(segment, created_ms, SegmentIndex(segment.base, interval_bytes))
 
     @classmethod
     def stored(cls, segment: Segment, end_offset: int, index: IndexSums | None) -> PartitionSegment:
-        """One that was sealed in an earlier run."""
+        """Returns a segment that an earlier process has sealed."""
         stored = cls(segment, 0, None)
         stored.end_offset = end_offset
         stored.written = index
@@ -84,12 +85,12 @@ class PartitionSegment:
         return self._index is not None
 
     def release(self) -> None:
-        """Forget what can be read from the files again."""
+        """Drops data that can be read from the files again."""
         self._index = self.aborted = None
 
     @property
     def growing(self) -> SegmentIndex:
-        """The index of a segment that is, or was in this run, appended to."""
+        """Index of a segment that this process appends, or has appended, to."""
         assert isinstance(self._index, SegmentIndex)
         return self._index
 
@@ -99,12 +100,13 @@ class PartitionSegment:
         self.growing.note(last_offset, position, header.max_timestamp_ms if header.record_count else -1)
 
     def note_aborted(self, ended: EndedTransaction) -> None:
-        """The marker of an aborted transaction stands here. Of a segment that was sealed earlier, its file knows."""
+        """Called for the marker of an aborted transaction in this segment. Does nothing if the index is not loaded: the
+        file of a segment sealed earlier has it."""
         if self.aborted is not None:
             self.aborted.append(AbortedTransaction(*ended[:4]))
 
     def roll_back_to(self, mark: IndexRollbackPoint, end: int) -> None:
-        """Where the indexes were before anything from the offset `end` on was appended."""
+        """Restores the indexes to the state before the append of offset `end`."""
         self.growing.roll_back_to(mark)
         if self.aborted:
             self.aborted = [aborted for aborted in self.aborted if aborted.last_offset < end]
@@ -117,7 +119,7 @@ class PartitionSegment:
     # -- companion files
 
     def write_indexes(self, files: Files, dirty: Dirty) -> IndexSums:
-        """Bring the index files up to what is known in memory. Gives back what they hold."""
+        """Brings the index files up to date with memory. Returns their new contents in numbers."""
         index, written, aborted = self.growing, self.written or IndexSums(), self.aborted or []
         offsets = index.encode_offsets(written.offsets)
         times = index.encode_times(written.times)
@@ -138,8 +140,8 @@ class PartitionSegment:
         return self.written
 
     def has_leftovers(self, files: Files, names: Collection[str], sums: IndexSums | None) -> bool:
-        """Whether an index file goes on behind what is known of it: a crash came while it was written. `names` is what
-        is in the folder: to ask the disk for files that are not there takes a fifth of the time to open a log."""
+        """Returns whether an index file is longer than recorded: the crash was during its write. `names`: the files in
+        the folder; querying the disk for missing files takes a fifth of the time to open a log."""
         known = sums or IndexSums()
         sizes = {
             OFFSET_INDEX: known.offsets * OFFSET_ENTRY_BYTES,
@@ -161,32 +163,31 @@ class PartitionSegment:
         return self.segment.file.name[: -len(LOG)] + suffix
 
     def index(self, files: Files) -> SegmentIndex | StoredIndex:
-        """The indexes, from memory, from their files, or built anew from the log if the files are not what was
-        written."""
+        """Returns the indexes from memory or from their files; rebuilds them from the log if the files are invalid."""
         if self._index is None:
             try:
                 self._index = self._load_index(files)
             except (CorruptCompanion, OSError) as error:
-                log.warning("%s: its index is built anew: %s", self.segment.file.name, error)
+                log.warning("%s: rebuilding the index: %s", self.segment.file.name, error)
                 self._index = self._build_index()
         return self._index
 
     def _load_index(self, files: Files) -> StoredIndex:
         known = self.written
         if known is None:
-            raise CorruptCompanion("nothing is known of its files")
+            raise CorruptCompanion("the checkpoint has no record of its files")
         offsets = self._contents(files, OFFSET_INDEX, known.offsets * OFFSET_ENTRY_BYTES, known.offsets_crc)
         times = self._contents(files, TIME_INDEX, known.times * TIME_ENTRY_BYTES, known.times_crc)
         return StoredIndex(self.segment.base, offsets, times, self.segment.size, self.end_offset)
 
     def _contents(self, files: Files, suffix: str, size: int, crc: int) -> Buffer:
-        """The bytes that were written. Unusable: they are no longer there."""
+        """Returns the recorded bytes. Raises CorruptCompanion if they are no longer there."""
         if size == 0:
             return b""
         file = files.open(self.path(suffix))
         if file.size() < size:
-            raise CorruptCompanion(f"{suffix}: {file.size()} bytes are there, {size} were written")
-        # A copy of what is small: a map keeps a descriptor open for as long as it is used.
+            raise CorruptCompanion(f"{suffix}: {file.size()} bytes are present, {size} were written")
+        # Small contents are copied: a map keeps a descriptor open as long as it is used.
         data = file.read(0, size) if size <= _COPIED_BYTES else file.view(0, size)
         file.close()
         if crc32c(data) != crc:
@@ -201,17 +202,18 @@ class PartitionSegment:
         return index
 
     def newest_timestamp(self, files: Files) -> int:
-        """The newest time of the records; -1: none has one."""
+        """Returns the newest timestamp of the records; -1 if none has one."""
         if self.is_stored and self.written is not None:
             return self.written.newest_ms
         return self.index(files).largest.timestamp_ms
 
     def aborted_transactions(self, files: Files) -> list[AbortedTransaction]:
-        """Those whose markers stand in this segment. Unusable: the file is not what was written."""
+        """Returns the aborted transactions whose markers are in this segment. Raises CorruptCompanion if the index file
+        is invalid."""
         if self.aborted is None:
             known = self.written
             if known is None:
-                raise CorruptCompanion(f"{TRANSACTION_INDEX}: nothing is known of it")
+                raise CorruptCompanion(f"{TRANSACTION_INDEX}: the checkpoint has no record of it")
             try:
                 data = self._contents(files, TRANSACTION_INDEX, known.aborted * ABORTED_BYTES, known.aborted_crc)
             except OSError as error:
@@ -220,15 +222,15 @@ class PartitionSegment:
         return self.aborted
 
     def resume(self, files: Files, interval_bytes: int, trusted_bytes: int, known: IndexSums | None) -> int:
-        """Take the indexes up for appending again, for the batches of the trusted bytes, of which the files hold what
-        is `known`. Gives the position from which batches must be noted anew. `aborted` is None when the markers in the
-        trusted bytes must be found anew, too."""
+        """Loads the indexes of the batches in the trusted bytes for further appends; `known` describes the files.
+        Returns the position from which batches must be noted again. `aborted` is None afterwards if the markers in the
+        trusted bytes must be found again too."""
         try:
             if known is None and trusted_bytes:
-                raise CorruptCompanion("nothing is known of its files")
+                raise CorruptCompanion("the checkpoint has no record of its files")
             return self._resume(files, interval_bytes, trusted_bytes, known or IndexSums())
         except (CorruptCompanion, OSError) as error:
-            log.warning("%s: its index is built anew: %s", self.segment.file.name, error)
+            log.warning("%s: rebuilding the index: %s", self.segment.file.name, error)
             self._resume(files, interval_bytes, 0, IndexSums())
             self.aborted = None
             return 0
@@ -253,7 +255,7 @@ class PartitionSegment:
         return position
 
     def forget_markers(self, first_offset: int) -> None:
-        """Those from `first_offset` on will be noted again."""
+        """Drops the markers from `first_offset` on, which will be noted again."""
         kept = [aborted for aborted in self.aborted or () if aborted.last_offset < first_offset]
         assert self.written is not None
         crc = crc32c(b"".join(map(aborted_index.encode, kept)))
@@ -263,8 +265,8 @@ class PartitionSegment:
     # -- reading
 
     def walk(self, position: int, end: int, first_ends_at: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
-        """The batches that begin between two bytes, which are boundaries of batches: in order, their records unchecked.
-        DamagedSegment: they are not, or the first one does not end at the offset that was told."""
+        """Yields the batches that begin between two batch boundaries, in order, without checking their records. Raises
+        DamagedSegment if these are not batch boundaries, or if the first batch does not end at `first_ends_at`."""
         if end <= position:
             return
         view = self.segment.view(position, end - position)
@@ -285,7 +287,7 @@ class PartitionSegment:
             at += header.size
 
     def walk_sound(self, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
-        """As `walk`, and each batch matches its checksum. What this process wrote or has checked is not read again."""
+        """Like `walk`, but checks each checksum. Does not read again bytes that this process wrote or has checked."""
         view = self.segment.view(position, end - position) if end > position else b""
         for at, header in self.walk(position, end):
             if at < self.trusted_from and at + header.size > self.checked_to:
@@ -296,7 +298,8 @@ class PartitionSegment:
             yield at, header
 
     def require_sound(self, position: int, end: int, next_offset: int | None = None) -> None:
-        """Refuse bytes that do not match their checksums, or that do not end before `next_offset`."""
+        """Raises DamagedSegment for bytes that do not match their checksums, or that do not end before
+        `next_offset`."""
         if position >= self.trusted_from or end <= self.checked_to:
             return
         for at, header in self.walk_sound(position, end):
@@ -307,7 +310,7 @@ class PartitionSegment:
 
 
 class SegmentPosition(NamedTuple):
-    """An offset and where its bytes begin."""
+    """An offset and the position where its bytes begin."""
 
     offset: int
     segment: PartitionSegment
@@ -320,7 +323,7 @@ def _extend(files: Files, name: str, position: int, data: bytes, dirty: Dirty) -
     if data:
         file.write(position, [data])
     if size > end:
-        file.resize(end)  # what a pass that was undone, or another run, left behind
+        file.resize(end)  # leftover of an undone pass or an earlier process
     dirty.files.add(file)
     if size == 0:
         dirty.folders.add(name.rpartition("/")[0])

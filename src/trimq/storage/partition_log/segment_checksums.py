@@ -1,5 +1,5 @@
-"""Gives sealed segments a checksum of their whole file, which covers what no batch's own does. One piece after the
-other, off the event loop; nobody waits for it."""
+"""Computes checksums of whole sealed segments, which cover bytes that no batch checksum does. Works piece by piece off
+the event loop; nothing waits for it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PIECE_BYTES = 1024 * 1024
 
 
 class _ChecksumProgress(NamedTuple):
-    """How far the checksum of a segment has come."""
+    """Progress of the checksum of one segment."""
 
     folder: str
     segment: PartitionSegment
@@ -34,7 +34,7 @@ class SegmentChecksums:
         self._under_way: PartitionSegment | None = None
 
     def consider(self, opened: PartitionLog) -> None:
-        """Have the segments of this log summed, when their turn comes, that were sealed since the last look at it."""
+        """Queues the segments of this log that were sealed since the last call."""
         for segment in opened.segments:
             if segment.is_stored and segment is not self._under_way:
                 mark = self._checkpoints.sealed(opened.folder, segment.segment.base)
@@ -88,5 +88,5 @@ class SegmentChecksums:
         self._begin_next()
 
     def _give_up(self, sum: _ChecksumProgress, error: BaseException) -> None:
-        log.warning("%s: it could not be summed, which is tried again: %s", sum.segment.segment.file.name, error)
+        log.warning("%s: cannot compute the checksum, will retry: %s", sum.segment.segment.file.name, error)
         self._begin_next()

@@ -1,4 +1,4 @@
-"""What may be set for one log. Values only."""
+"""Settings of one partition log. Values only."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """What may differ from topic to topic."""
+    """Settings that may differ from topic to topic."""
 
     segment_bytes: int
     segment_ms: int

@@ -1,4 +1,5 @@
-"""The folders of partition logs: which there are, which topic each belongs to, and how they come and go."""
+"""Folders of partition logs: lists them, knows the topic of each, creates and removes them. Knows topics by name and
+id, never their records."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ log = logging.getLogger(__name__)
 ROOT = "partitions"
 _REMOVING = ".leaving"
 
-# So many folders are emptied, or written to, in one turn of the loop: others want theirs.
+# Number of folders emptied, or written to, in one loop turn, so that other work gets its turn.
 _FOLDERS_PER_TURN = 50
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
 
@@ -48,7 +49,7 @@ class PartitionStore:
     def open(
         self, topic: str, index: int, id: UUID, settings: LogSettings, is_new: bool = False, is_adopted: bool = False
     ) -> PartitionLog:
-        """The log of one stream, recovered if it is there, made if it is not."""
+        """Opens the log of one stream: recovers it if it exists, creates it otherwise."""
         folder = f"{ROOT}/{topic}-{index}"
         opened = PartitionLog(
             self._files, folder, self._passes, settings, self._checkpoints, self._now_ms, self._index_cache
@@ -68,10 +69,10 @@ class PartitionStore:
             self._make(folder, id, opened)
         return opened
 
-    # -- coming
+    # -- creation
 
     def _make(self, folder: str, id: UUID | None, opened: PartitionLog) -> None:
-        """`id` None: `write_topic_ids` will say whose it is."""
+        """`id` None: `write_topic_ids` records the owner later."""
         try:
             self._clear(folder)
             self._files.make_folder(folder)
@@ -83,9 +84,9 @@ class PartitionStore:
             raise WriteFailed(str(error)) from error
 
     def write_topic_ids(self, id: UUID, logs: Iterable[PartitionLog]) -> None:
-        """The topic of these new logs is known on disk: now their folders may say whose they are. One that does not is
-        what a crash left of a creation, and is never taken for a topic's. Of many, some in each turn of the loop: what
-        a stop leaves is written at the next start."""
+        """Records the owner in the folders of new logs, once their topic is on disk. A folder without an owner is the
+        leftover of an interrupted creation, and never taken for a topic's. Writes some per loop turn; the next start
+        writes those that a stop leaves."""
         self._write_some_topic_ids(id, deque(logs))
 
     def _write_some_topic_ids(self, id: UUID, left: deque[PartitionLog]) -> None:
@@ -96,14 +97,14 @@ class PartitionStore:
             try:
                 made.note_new(self._write_metadata(made.folder, id))
             except OSError as error:
-                log.warning("%s/%s is written at the next start: %s", made.folder, PARTITION_METADATA, error)
+                log.warning("%s: cannot write %s, the next start retries: %s", made.folder, PARTITION_METADATA, error)
             else:
                 made.journal.join_pass()
         if left:
             self._passes.call_soon(partial(self._write_some_topic_ids, id, left))
 
     def _clear(self, folder: str) -> None:
-        """What an earlier topic of this name, or the creation of one, has left behind."""
+        """Removes leftovers of an earlier topic of this name, or of its creation."""
         for name in self._files.names(folder):
             self._files.remove(f"{folder}/{name}")
         if self._checkpoints.knows(folder):
@@ -116,24 +117,25 @@ class PartitionStore:
         return metadata
 
     def _claim(self, folder: str, id: UUID, is_adopted: bool) -> File | None:
-        """See that the folder is this topic's. Gives its metadata back if that may be in the page cache alone."""
+        """Checks that the folder belongs to this topic. Returns its metadata file if that may be in the page cache
+        alone."""
         owner = self._owner(folder)
         if owner == id:
             is_durable = self._checkpoints.point(folder) is not None
             return None if is_durable else self._files.open(f"{folder}/{PARTITION_METADATA}")
         if owner is not None and not is_adopted:
             raise Damage(
-                f"{folder}/{PARTITION_METADATA} names the topic {owner}, but the folder should be that of {id}: move it"
-                " away, or remove this file if the records are those of the topic"
+                f"{folder}/{PARTITION_METADATA} names topic {owner}, but the folder belongs to {id}: move it away, or"
+                " remove this file if the records belong to the topic"
             )
-        log.warning("%s: it is noted that the folder belongs to the topic %s", folder, id)
+        log.warning("%s: recording topic %s as the owner of the folder", folder, id)
         return self._write_metadata(folder, id)
 
-    # -- going
+    # -- removal
 
     def remove(self, id: UUID, logs: Sequence[PartitionLog]) -> Ticket | None:
-        """Take the folders of these logs away. With the ticket they cannot come back; None: one could not be taken
-        away, which `finish_removals` tries again."""
+        """Removes the folders of these logs. Once the ticket is durable they cannot reappear. Returns None if a folder
+        could not be removed, which `finish_removals` tries again."""
         for removed in logs:
             removed.abandon()
             if self._checkpoints.knows(removed.folder):
@@ -141,7 +143,7 @@ class PartitionStore:
         return self._move_away([(removed.folder, id) for removed in logs])
 
     def finish_removals(self, deleted: Collection[UUID]) -> Ticket | None:
-        """Remove what is left of topics that were deleted before a crash. As of `remove`."""
+        """Removes leftovers of topics deleted before a crash. Returns like `remove`."""
         names = self._files.names(ROOT)
         self._remove_left([f"{ROOT}/{name}" for name in names if name.endswith(_REMOVING)])
         folders = [f"{ROOT}/{name}" for name in names if deleted and not name.endswith(_REMOVING)]
@@ -152,8 +154,8 @@ class PartitionStore:
         return self._move_away(gone)
 
     def _move_away(self, folders: Sequence[tuple[str, UUID]]) -> Ticket | None:
-        """Move folders out of their names, by which alone they are known, and empty them once that is on disk: a crash
-        must not find one that is half emptied under its name."""
+        """Renames the folders, and empties them once the rename is on disk: a crash must not leave a half-emptied
+        folder under its original name."""
         left = []
         is_whole = True
         for folder, id in folders:
@@ -162,7 +164,7 @@ class PartitionStore:
             try:
                 self._files.rename(folder, leaving)
             except OSError as error:
-                log.warning("the folder %s could not be removed, the next start tries again: %s", folder, error)
+                log.warning("%s: cannot remove folder, the next start retries: %s", folder, error)
                 is_whole = False
             else:
                 left.append(leaving)
@@ -171,7 +173,7 @@ class PartitionStore:
         return ticket if is_whole else None
 
     def _remove_soon(self, folders: Iterable[str]) -> None:
-        """Some in each turn of the loop. What a stop leaves of them goes with the next start."""
+        """Removes some per loop turn. The next start removes those that a stop leaves."""
         self._folders_to_remove.extend(folders)
         if not self._is_removing:
             self._is_removing = True
@@ -190,7 +192,7 @@ class PartitionStore:
             try:
                 self._remove_folder(folder)
             except OSError as error:
-                log.warning("the folder %s could not be removed, the next start tries again: %s", folder, error)
+                log.warning("%s: cannot remove folder, the next start retries: %s", folder, error)
 
     def _remove_folder(self, folder: str) -> None:
         for name in self._files.names(folder):
@@ -198,26 +200,26 @@ class PartitionStore:
         with suppress(FileNotFoundError):
             self._files.remove(folder)
 
-    # -- passes: names that go are synced like bytes that come
+    # -- passes: removed names are synced like appended bytes
 
     def write_pass(self, dirty: Dirty) -> None:
         self._ticket = None
         dirty.folders.add(ROOT)
 
     def undo_pass(self, refusal: Refusal, dirty: Dirty) -> None:
-        """Nothing was collected that could be refused."""
+        """Does nothing: no bytes were collected."""
 
     def mark_pass_durable(self, number: int) -> None:
-        """Whoever waits for it has the ticket."""
+        """Does nothing: callers wait with their tickets."""
 
-    # -- strangers
+    # -- unknown folders
 
     def unknown_topics(
         self, known: Collection[str], quarantines_unknown: bool = False
     ) -> Iterator[tuple[str, UUID, int]]:
-        """Topics whose folders are here although nobody knows them: name, id, number of partitions. What a crash left
-        of a creation is no stranger, and goes. `quarantines_unknown`: nobody is certain what is known, so that it is
-        kept under another name."""
+        """Yields topics with folders here but without a definition: name, id, number of partitions. Leftovers of an
+        interrupted creation are removed instead, or, if `quarantines_unknown` because definitions were lost,
+        renamed."""
         found: dict[str, dict[int, str]] = {}
         for name in self._files.names(ROOT):
             topic, dash, number = name.rpartition("-")
@@ -232,7 +234,7 @@ class PartitionStore:
                 continue
             owner = next((owner for owner in map(self._owner, folders.values()) if owner is not None), None)
             if owner is None:
-                log.warning("%s-*: not taken for a topic, because no %s says whose it is", topic, PARTITION_METADATA)
+                log.warning("%s-*: ignoring these folders (no %s names their topic)", topic, PARTITION_METADATA)
             else:
                 yield topic, owner, max(folders) + 1
 
@@ -242,8 +244,9 @@ class PartitionStore:
         self._ticket = self._ticket or self._passes.join(self)
 
     def _is_unfinished_creation(self, folder: str) -> bool:
-        """It does not say whose it is: nothing of it was acknowledged. One that has an index, which Kafka makes with
-        every log, is left alone all the same: it may be of an old Kafka, which did not say whose it was."""
+        """Returns whether the folder has no owner, so that nothing in it was acknowledged. A folder with an index,
+        which Kafka creates with every log, is excluded: it may be from an old Kafka version without the metadata
+        file."""
         names = self._files.names(folder)
         return self._owner(folder) is None and not any(name.endswith(OFFSET_INDEX) for name in names)
 

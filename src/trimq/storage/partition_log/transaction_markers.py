@@ -1,5 +1,5 @@
-"""Keeps the state of producers in step with the batches of a log, those that end transactions among them. Knows batches
-and states, no log."""
+"""Applies the batches of a log to the state of producers, transaction markers included. Knows batches and states, no
+log."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from trimq.storage.partition_log.producers import EndedTransaction, ProducerStat
 
 
 def apply_batch(producers: ProducerStates, header: BatchHeader, batch: Buffer) -> EndedTransaction | None:
-    """`batch` is in the log at the header's offsets. Gives back the transaction that it ends. BadBatch: it says nothing
-    that could be understood, and changes nothing."""
+    """Applies `batch`, which is in the log at the header's offsets. Returns the transaction that it ends, if any.
+    Raises BadBatch, without a change, if it is unreadable."""
     if not header.is_control:
         producers.apply(header)
         return None
     record = next(iterate_records(batch), None)
     if record is None:
-        return None  # compaction emptied it: the whole transaction is gone
+        return None  # emptied by compaction: the whole transaction is removed
     marker = read_control(record)
     return None if marker is None else producers.apply_control(header, marker.commit, marker.coordinator_epoch)

@@ -1,0 +1,1 @@
+"""Small durable maps: a log of changes and a snapshot each."""

@@ -1,4 +1,4 @@
-"""The framing of a table's files: each record has its length, checksum and format version. Pure: bytes in, bytes out.
+"""Framing of a table's files: each record has a length, a checksum and a format version. Pure: bytes in, bytes out.
 
 | length u32 | crc32c u32 | format version u8 | payload: msgpack [kind, a, b] |
                           '------- length and checksum cover these ----------'
@@ -21,11 +21,11 @@ PUT = 0  # key, value
 DELETE = 1  # key, nil
 HEADER = 2  # in a snapshot: generation, count; in a log: generation, size of the log before it
 END = 3  # of a snapshot: generation, count
-SYNCED = 4  # in a log: so many of its bytes, and what it continues, were on disk when this was written, nil
+SYNCED = 4  # in a log: this many of its bytes, and the log that it continues, were on disk when this was written; nil
 
 _PREFIX = struct.Struct(">II")
 _VERSION_BYTE = bytes([VERSION])
-# What every record of this version has after its prefix: the version, then the head of an array of three.
+# Every record of this version has these bytes after its prefix: the version and the msgpack head of a 3-element array.
 _LANDMARK = _VERSION_BYTE + b"\x93"
 _LEAST_LENGTH = len(_LANDMARK) + 1
 
@@ -33,7 +33,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class RecordFrame(NamedTuple):
-    """One whole record, whose checksum holds."""
+    """One whole record with a valid checksum."""
 
     position: int
     end: int
@@ -42,20 +42,20 @@ class RecordFrame(NamedTuple):
 
 
 def encode_record(kind: int, first: object, second: object) -> bytes:
-    """One record, ready to be written. TypeError: a value that msgpack has no form for."""
+    """Returns one record, ready to be written. Raises TypeError if msgpack cannot encode a value."""
     body = _VERSION_BYTE + _encode((kind, first, second))
     return _PREFIX.pack(len(body), crc32c(body)) + body
 
 
 def encode_records(kind: int, keys: Iterable[str], second: object) -> list[bytes]:
-    """As `encode_record`, one for each key."""
+    """Like `encode_record`, one record per key."""
     begin, rest = _LANDMARK + _encode(kind), _encode(second)
     bodies = [b"%b%b%b" % (begin, _encode(key), rest) for key in keys]
     return [_PREFIX.pack(len(body), crc32c(body)) + body for body in bodies]
 
 
 def read_frame(data: memoryview, position: int) -> RecordFrame | None:
-    """The record at `position`. None: there is no whole one."""
+    """Returns the record at `position`, or None if there is no whole record."""
     start = position + _PREFIX.size
     if start > len(data):
         return None
@@ -70,7 +70,7 @@ def read_frame(data: memoryview, position: int) -> RecordFrame | None:
 
 
 def iterate_frames(data: Buffer) -> Iterator[RecordFrame]:
-    """The whole records from the beginning on; ends at the first bytes that are none."""
+    """Yields the whole records from the beginning on; ends at the first bytes that are not a whole record."""
     view = memoryview(data)
     position = 0
     while (frame := read_frame(view, position)) is not None:
@@ -79,7 +79,7 @@ def iterate_frames(data: Buffer) -> Iterator[RecordFrame]:
 
 
 def frames_after(data: bytes, position: int) -> Iterator[RecordFrame]:
-    """Whole records that start anywhere behind `position`, where there is none."""
+    """Yields whole records that start anywhere after `position`, where no whole record starts."""
     view = memoryview(data)
     at = data.find(_LANDMARK, position + 1 + _PREFIX.size)
     while at >= 0:

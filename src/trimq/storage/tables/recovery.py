@@ -1,5 +1,5 @@
-"""Reads a table back from its snapshot and logs, however the process ended. Decides what is a torn tail, which is cut,
-and what is damage, which is never passed over. Knows values by their type alone."""
+"""Recovers a table from its snapshot and logs after any end of the process. Distinguishes a torn tail, which is cut,
+from damage, which stops the start. Knows values by their type alone."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def log_path(folder: str, name: str, generation: int) -> str:
 
 
 def folders_of(folder: str) -> Iterator[str]:
-    """A folder and those around it: the name of a folder is kept in the one around it."""
+    """Yields a folder and its parents: the name of a folder is stored in its parent."""
     while folder:
         yield folder
         folder = folder.rpartition("/")[0]
@@ -52,7 +52,8 @@ class DamagedTable(Damage):
 
 
 class LogEnd(NamedTuple):
-    """Where a log goes on: whole records only. `is_marked`: the last one says that all before it is on disk."""
+    """End of the whole records of a log, where appending continues. `is_marked`: the last record states that all
+    records before it are on disk."""
 
     generation: int
     size: int
@@ -63,8 +64,8 @@ class LogEnd(NamedTuple):
 
 @dataclass(slots=True)
 class RecoveredTable(Generic[V]):
-    """What the files say: the entries, the newest log, and older ones that the snapshot has not taken in yet. So many
-    bytes behind the last whole record were cut."""
+    """Contents of the files: the entries, the newest log, and older logs that no snapshot includes yet. `cut_bytes`
+    counts the bytes cut after the last whole record."""
 
     values: dict[str, V] = field(default_factory=dict)
     records: dict[str, bytes] = field(default_factory=dict)
@@ -76,7 +77,7 @@ class RecoveredTable(Generic[V]):
 
 class TableRecovery(Generic[V]):
     def __init__(self, files: Files, folder: str, name: str, value_type: type[V], is_copy: bool = False) -> None:
-        """`is_copy`: nobody has to hear what is done to the files."""
+        """`is_copy`: works on a copy of the files, so cuts are not logged."""
         self._is_copy = is_copy
         self._files = files
         self._folder = folder
@@ -86,7 +87,7 @@ class TableRecovery(Generic[V]):
         self._found: RecoveredTable[V] = RecoveredTable()
 
     def run(self) -> RecoveredTable[V]:
-        """Read, then tidy: no file is changed before all that counts was found sound."""
+        """Reads everything, then tidies up: changes no file before all relevant data was found valid."""
         names = set(self._files.names(self._folder))
         first = self._read_snapshot() if _last(snapshot_path(self._folder, self._name)) in names else 0
         generations = self._generations(names)
@@ -103,14 +104,14 @@ class TableRecovery(Generic[V]):
     # -- the snapshot
 
     def _read_snapshot(self) -> int:
-        """Gives back the generation of the log that follows the snapshot."""
+        """Returns the generation of the log that follows the snapshot."""
         path = snapshot_path(self._folder, self._name)
         data = self._read(path)
         position, generation, count, is_whole = 0, -1, -1, False
         for frame in self._frames(path, data):
-            kind = frame.payload[1]  # a small integer of msgpack is its own byte
+            kind = frame.payload[1]  # msgpack encodes a small integer as its own byte
             if (kind == HEADER) != (frame.position == 0) or kind not in (HEADER, PUT, END) or is_whole:
-                raise _damage(path, frame.position, "a record is out of place")
+                raise _damage(path, frame.position, "unexpected kind of record")
             if kind == PUT:
                 self._put(path, data, frame)
             elif kind == HEADER:
@@ -120,7 +121,7 @@ class TableRecovery(Generic[V]):
                 is_whole = ending == [generation, count] and len(self._found.values) == count
             position = frame.end
         if not is_whole or position != len(data):
-            raise _damage(path, position, "the snapshot is not whole")
+            raise _damage(path, position, "the snapshot is incomplete")
         return generation
 
     # -- the logs
@@ -136,14 +137,14 @@ class TableRecovery(Generic[V]):
         return sorted(int(middle) for middle in middles if middle.isascii() and middle.isdigit())
 
     def _read_logs(self, generations: list[int], first: int) -> int:
-        """Replay the logs that continue each other. Gives back how many did."""
+        """Replays the logs that continue each other. Returns their number."""
         for place, generation in enumerate(generations):
             if generation != first + place:
                 if not any(map(self._follows_synced, generations[place:])):
-                    return place  # a power cut kept its name, but not that of the log before it
+                    return place  # a power cut kept the name of this log, but not of the log before it
                 raise Damage(
-                    f"{self._log_path(generation)} continues a file that is missing, {self._log_path(first + place)} or"
-                    f" {snapshot_path(self._folder, self._name)}: restore that from a backup"
+                    f"{self._log_path(generation)} continues a missing file, {self._log_path(first + place)} or"
+                    f" {snapshot_path(self._folder, self._name)}; restore the missing file from a backup"
                 )
             if not self._read_log(generation, is_first=place == 0):
                 self._require_unsynced(generations[place:])
@@ -151,7 +152,8 @@ class TableRecovery(Generic[V]):
         return len(generations)
 
     def _read_log(self, generation: int, is_first: bool) -> bool:
-        """False: it was written behind a tail that is lost, so that nothing of it was ever acknowledged."""
+        """Returns False if this log was written after a tail that is lost, so that nothing in it was ever
+        acknowledged."""
         path = self._log_path(generation)
         data = self._read(path)
         size = previous_size = 0
@@ -168,7 +170,7 @@ class TableRecovery(Generic[V]):
         if size == 0 and not is_first:
             return False
         if size < len(data) and self._synced_bytes(path, data, size) > size:
-            raise _damage(path, size, f"whole records follow, which cutting it to {size} bytes would give up")
+            raise _damage(path, size, f"whole records follow; cutting the file to {size} bytes would lose them")
         found = self._found
         if not is_first:
             found.older_logs.append(found.log.generation)
@@ -181,33 +183,34 @@ class TableRecovery(Generic[V]):
         return any(frame.payload[1] == SYNCED for frame in itertools.chain(iterate_frames(data), frames_after(data, 0)))
 
     def _synced_bytes(self, path: str, data: bytes, size: int) -> int:
-        """How much of the log was on disk, by what its records say. Behind the first `size` bytes, which are whole, a
-        power cut may have kept any of what was not synced, and records written later without earlier ones."""
+        """Returns the size of the log that was on disk, according to its SYNCED records. After the first `size` bytes,
+        which are whole, a power cut may have kept any unsynced bytes: later records without earlier ones."""
         frames = itertools.chain(iterate_frames(data), frames_after(data, size))
         return max((self._marked_bytes(path, frame) for frame in frames), default=0)
 
     def _marked_bytes(self, path: str, frame: RecordFrame) -> int:
-        """How much of its log was on disk by the word of this record."""
+        """Returns the size of the log that was on disk according to this record; 0 if it is not a SYNCED record."""
         return int(self._fields(path, frame)[1]) if frame.payload[1] == SYNCED else 0
 
     def _require_unsynced(self, generations: list[int]) -> None:
-        """Damage: these logs go on behind what is missing, and it was on disk, since some of them is."""
+        """Raises Damage if one of these logs has a SYNCED record: they continue missing bytes that were therefore on
+        disk."""
         before = self._found.log
         for path in map(self._log_path, generations):
             if self._synced_bytes(path, self._read(path), 0):
                 raise _damage(
-                    self._log_path(before.generation), before.size, f"what follows is missing, which {path} continues"
+                    self._log_path(before.generation), before.size, f"the records before those of {path} are missing"
                 )
 
     def _previous_size(self, path: str, frame: RecordFrame, generation: int) -> int:
         kind, own, previous_size = self._fields(path, frame)
         if kind != HEADER or own != generation:
-            raise _damage(path, 0, "it is not the log that its name says")
+            raise _damage(path, 0, "header and file name do not match")
         return int(previous_size)
 
     def _continues(self, path: str, previous_size: int) -> bool:
         if previous_size < self._found.log.size:
-            raise _damage(path, 0, "the log before it went on after this one began")
+            raise _damage(path, 0, "the previous log has records appended after this one was begun")
         return previous_size == self._found.log.size
 
     def _replay(self, path: str, data: bytes, frame: RecordFrame) -> None:
@@ -219,7 +222,7 @@ class TableRecovery(Generic[V]):
             self._found.values.pop(key, None)
             self._found.records.pop(key, None)
         elif kind != SYNCED:
-            raise _damage(path, frame.position, "a record is out of place")
+            raise _damage(path, frame.position, "unexpected kind of record")
 
     def _put(self, path: str, data: bytes, frame: RecordFrame) -> None:
         try:
@@ -232,9 +235,10 @@ class TableRecovery(Generic[V]):
     # -- tidying
 
     def _tidy(self, stale: list[str], kept: list[int], lost: list[int]) -> None:
-        """In this order, so that a power cut between two steps leaves files that read the same."""
+        """Removes and cuts files in an order in which a power cut between two steps leaves files that read the same."""
         if stale or kept or lost:
-            # What was read may be in the page cache alone: it must stay before what it replaces goes.
+            # Data just read may be in the page cache alone: it must be durable before the files it replaces are
+            # removed.
             for folder in folders_of(self._folder):
                 self._files.sync_folder(folder)
         for path in stale:
@@ -244,7 +248,7 @@ class TableRecovery(Generic[V]):
             self._note_cut(path, 0, self._files.open(path).size())
             self._files.remove(path)
         if lost:
-            # The log before them goes on now: they must not come back behind it.
+            # Appends now continue the log before them: a power cut must not bring them back after it.
             self._files.sync_folder(self._folder)
         for generation in kept:
             file = self._files.open(self._log_path(generation))
@@ -259,7 +263,7 @@ class TableRecovery(Generic[V]):
         self._found.cut_bytes += cut_bytes
         if cut_bytes and not self._is_copy:
             log.warning(
-                "%s: %d bytes from byte %d on are no whole record, as a crash leaves them: they are cut",
+                "%s: cutting %d bytes from byte %d on (incomplete record, left by a crash)",
                 path,
                 cut_bytes,
                 position,

@@ -1,5 +1,5 @@
-"""Writes one snapshot of a table: slice by slice, each synced off the event loop before the next, then moved into
-place. Knows records as bytes; which logs it makes needless is the table's to know."""
+"""Writes one snapshot of a table slice by slice, syncs each slice off the event loop, then renames the file into place.
+Knows records as bytes; the table knows which logs the snapshot replaces."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trimq.storage.tables.records import END, HEADER, encode_record
 
 log = logging.getLogger(__name__)
 
-# About what is written at once on the event loop: less than a millisecond.
+# Approximate bytes written at once on the event loop: less than a millisecond.
 _SLICE_BYTES = 512 * 1024
 
 Finished = Callable[[bool], None]
@@ -28,8 +28,9 @@ def unfinished_path(folder: str, name: str) -> str:
 
 
 class SnapshotWriter:
-    """`finished(True)`: the snapshot survives a power cut. `finished(False)`: it may not, but the logs still do.
-    `failed`: the folder has lost what was not synced, and with it whoever relies on it."""
+    """Calls `finished(True)` when the snapshot survives a power cut, and `finished(False)` if it may not but the logs
+    do. Calls `failed` if unsynced names of the folder are lost, which the broker cannot recover from without a
+    restart."""
 
     def __init__(
         self,
@@ -50,7 +51,7 @@ class SnapshotWriter:
         self._unfinished_path = unfinished_path(folder, name)
         count = len(records)
         self._records = [encode_record(HEADER, generation, count), *records, encode_record(END, generation, count)]
-        # By their mean size: to add up the sizes of a slice takes longer than to write it.
+        # By the mean record size: adding up the sizes of a slice takes longer than writing it.
         self._slice_records = max(count * _SLICE_BYTES // max(records_bytes, 1), 1)
         self._finished = finished
         self._failed = failed
@@ -60,18 +61,18 @@ class SnapshotWriter:
         self._is_stopped = False
 
     def start(self) -> None:
-        """Write the first slice. Harmless when it has been started."""
+        """Writes the first slice. Does nothing if already started."""
         if self._file is not None:
             return
         try:
             file = self._file = self._files.open(self._unfinished_path, create=True)
-            file.resize(0)  # one that was given up may be there
+            file.resize(0)  # left over from an abandoned snapshot
             self._write_slice(file)
         except OSError as error:
             self._give_up(error)
 
     def stop(self) -> None:
-        """The table is closed: what comes back from off the loop is not heard any more."""
+        """Ignores results of work still running off the loop, because the table is closed."""
         self._is_stopped = True
 
     def _write_slice(self, file: File) -> None:
@@ -103,14 +104,14 @@ class SnapshotWriter:
     def _moved(self, _: object, error: BaseException | None) -> None:
         if self._is_stopped:
             return
-        # Either snapshot may be there after a power cut, so the logs behind the older one must stay.
+        # After a power cut either snapshot may be there, so the logs after the older one must stay.
         self._finished(error is None)
         if error is not None:
-            # Nor is it known any more which logs are there: the next sync of this folder would vouch for what is lost.
+            # It is also unknown which log names are durable: the next sync of this folder would confirm lost ones.
             self._failed(error)
 
     def _give_up(self, error: BaseException) -> None:
-        log.warning("no snapshot %s was made, its logs are kept: %s", self._path, error)
+        log.warning("%s: cannot write snapshot, keeping the logs: %s", self._path, error)
         if self._file is not None:
             self._file.close()
         with suppress(OSError):

@@ -1,5 +1,5 @@
-"""A small durable map: what changes is appended to a log, and now and then a snapshot takes the place of the logs.
-Knows keys and values, never what they are for."""
+"""Small durable map: appends changes to a log, and replaces the logs by a snapshot from time to time. Knows keys and
+values, never their meaning."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SNAPSHOT_ABOVE_BYTES = 64 * 1024
 
 
 class _TableLog:
-    """The log that is written now. It is created when it is first written to."""
+    """The log being written. It is created with the first write."""
 
     def __init__(self, files: Files, folder: str, name: str, end: LogEnd) -> None:
         self._files = files
@@ -35,27 +35,28 @@ class _TableLog:
         self.generation = end.generation
         self.size = end.size
         self._previous_size = end.previous_size
-        self._synced_bytes = end.size  # a start syncs what it finds
+        self._synced_bytes = end.size  # recovery syncs everything it finds
         self._recorded_synced_bytes = 0
         self._follows_synced = end.generation > 0
         self._is_marked = end.is_marked
 
     def needs_synced_record(self, has_older: bool) -> bool:
-        """All of it, or the older logs that it continues, are on disk, and nothing behind its last record says so."""
+        """Returns whether all of this log, or the older logs that it continues, are on disk and its last record does
+        not state that yet."""
         if self.size == 0:
             return has_older and self._follows_synced
         return self._synced_bytes == self.size and not self._is_marked
 
     def append(self, parts: list[bytes], dirty: Dirty) -> int:
-        """Write at once. No parts: that all of it is on disk. OSError: an unknown share is written, `cut_back` undoes
-        it."""
+        """Writes at once. Without parts, writes only a SYNCED record. After an OSError an unknown portion is written;
+        `cut_back` undoes it."""
         file = self._file or self._open()
         is_mark = not parts and self.size > 0
         if self.size == 0:
-            told = [encode_record(SYNCED, 0, None)] if self._follows_synced else []
-            parts = [encode_record(HEADER, self.generation, self._previous_size), *parts, *told]
+            synced = [encode_record(SYNCED, 0, None)] if self._follows_synced else []
+            parts = [encode_record(HEADER, self.generation, self._previous_size), *parts, *synced]
         elif self._synced_bytes > self._recorded_synced_bytes:
-            # By this a restart knows damage from a hole that a power cut left in what was not synced yet.
+            # With it a restart can distinguish damage from a gap that a power cut left in unsynced bytes.
             parts = [*parts, encode_record(SYNCED, self._synced_bytes, None)]
             self._recorded_synced_bytes = self._synced_bytes
         data = b"".join(parts)
@@ -87,7 +88,7 @@ class _TableLog:
             dirty.files.add(self._file)
 
     def begin_next(self) -> None:
-        """What follows goes to a log of its own, which names the size of this one."""
+        """Starts a new log for the following records; its header holds the size of this one."""
         self.close()
         self.generation += 1
         self._previous_size = self.size
@@ -102,10 +103,10 @@ class _TableLog:
 
 
 class Table(Generic[V]):
-    """A map from names to values. A change is seen at once and durable when the pass of its ticket is.
+    """Map from names to values. A change is visible at once and durable when the pass of its ticket is.
 
-    After a power cut the changes are there up to one of them, in their order, and never less than was acknowledged.
-    Values are kept as they are given and must not be changed afterwards. The order of iteration is not promised.
+    After a power cut the table holds a prefix of the changes, in their order, and at least the acknowledged ones.
+    Values are stored by reference: callers must not modify them afterwards. The order of iteration is not promised.
     """
 
     def __init__(
@@ -125,7 +126,7 @@ class Table(Generic[V]):
         self._offload = offload
         self._snapshot_above_bytes = snapshot_above_bytes
         self._values = found.values
-        self._records = found.records  # as they stand in the log, so that a snapshot need not encode them again
+        self._records = found.records  # encoded as in the log, so that a snapshot need not encode them again
         self._live_bytes = sum(map(len, found.records.values()))
         self._log = _TableLog(files, folder, name, found.log)
         self._older_logs = found.older_logs
@@ -136,8 +137,8 @@ class Table(Generic[V]):
         self._before: dict[str, tuple[V, bytes] | None] = {}
         self._is_marking = False
         self.was_truncated = found.cut_bytes > 0
-        """What was written last was not whole when the table was opened: a crash left it so, or damage that cannot be
-        told from one."""
+        """True if the last record was incomplete when the table was opened: left by a crash, or damage that looks the
+        same."""
         self._undone_listeners: list[Callable[[Collection[str]], None]] = []
 
     # -- reading
@@ -162,20 +163,20 @@ class Table(Generic[V]):
 
     @property
     def is_idle(self) -> bool:
-        """No snapshot is under way. Whether changes are durable is the passes' to say."""
+        """True if no snapshot is being written. `Passes` knows whether the changes are durable."""
         return self._snapshot is None
 
     # -- changing
 
     def put(self, key: str, value: V) -> Ticket:
-        """Set `key`. TypeError: the value has no form in the file, and nothing was changed."""
+        """Sets `key`. Raises TypeError, without a change, if the value cannot be encoded."""
         record = encode_record(PUT, key, value)
         ticket = self._ticket or self._join()
         self._set(key, value, record)
         return ticket
 
     def put_all(self, keys: Sequence[str], value: V) -> Ticket:
-        """As `put`, of several keys that have one value, which is encoded once."""
+        """Like `put`, for several keys with the same value, which is encoded once."""
         records = encode_records(PUT, keys, value)
         ticket = self._ticket or self._join()
         for key, record in zip(keys, records, strict=True):
@@ -190,11 +191,11 @@ class Table(Generic[V]):
         self._parts.append(record)
 
     def delete(self, key: str) -> Ticket:
-        """Remove `key`. One that is not there is no mistake: the ticket says when its absence is durable."""
+        """Removes `key`, if it exists. The ticket shows when its absence is durable."""
         return self.delete_all((key,))
 
     def delete_all(self, keys: Sequence[str]) -> Ticket:
-        """As `delete`, of each."""
+        """Like `delete`, for several keys."""
         ticket = self._ticket or self._join()
         for key in keys:
             if key in self._values:
@@ -205,12 +206,12 @@ class Table(Generic[V]):
         return ticket
 
     def on_undone(self, listener: Callable[[Collection[str]], None]) -> None:
-        """Call `listener` with the keys that went back to what they were, as soon as they have: `get` shows it."""
+        """Calls `listener` with the keys of an undone pass, once `get` returns their previous values again."""
         self._undone_listeners.append(listener)
 
     def mark_synced(self) -> bool:
-        """Say behind the last record that all is on disk, if it is and nothing says so: without that a restart takes
-        damage there for what a crash left. Gives back whether there was anything to say."""
+        """Appends a SYNCED record if all of the log is on disk and its last record does not state that. Without it a
+        restart would take damage at the end for a torn tail. Returns whether a record was needed."""
         if self._ticket is not None or not self._log.needs_synced_record(bool(self._older_logs)):
             return False
         self._join()
@@ -267,7 +268,8 @@ class Table(Generic[V]):
     # -- snapshots
 
     def _prepare_snapshot(self) -> None:
-        """Fix what is in it: all that is written. It is begun when this pass is settled, whose sync must not wait."""
+        """Fixes the contents of the snapshot: all records written. Writing starts when this pass is durable, so as not
+        to delay its sync."""
         if self._log.size > 0:
             self._older_logs.append(self._log.generation)
             self._log.begin_next()
@@ -288,14 +290,14 @@ class Table(Generic[V]):
         self._snapshot = None
         if not is_durable:
             return
-        # No log was begun while the snapshot was made, so it has taken in every older one.
+        # No log was begun while the snapshot was written, so it includes every older one.
         for generation in self._older_logs:
-            with suppress(OSError):  # what stays is removed at the next start
+            with suppress(OSError):  # the next start removes leftovers
                 self._files.remove(log_path(self._folder, self._name, generation))
         self._older_logs = []
 
     def close(self) -> None:
-        """Stop taking part. What was not written is lost; a snapshot under way is given up, which loses nothing."""
+        """Leaves the passes. Unwritten changes are lost; an unfinished snapshot is abandoned, which loses nothing."""
         if self._snapshot is not None:
             self._snapshot.stop()
         self._log.close()
@@ -310,7 +312,8 @@ def open_table(
     offload: Offload,
     snapshot_above_bytes: int = SNAPSHOT_ABOVE_BYTES,
 ) -> Table[V]:
-    """The table as it was acknowledged last. Damage or StartupError: its files cannot be taken as they are."""
+    """Opens the table with the last acknowledged contents. Raises Damage or StartupError if its files cannot be
+    used."""
     files.make_folder(folder)
     found = TableRecovery(files, folder, name, value_type).run()
     return Table(files, folder, name, passes, offload, found, snapshot_above_bytes)

@@ -1,4 +1,4 @@
-"""The tables of one broker: opened in one folder, and told together when all that they hold is on disk."""
+"""Tables of one broker, all in one folder. Marks them together as synced."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ class Tables:
         self._opened: list[Table[Any]] = []
 
     def open(self, name: str, value_type: type[V], snapshot_above_bytes: int = SNAPSHOT_ABOVE_BYTES) -> Table[V]:
-        """As `open_table`."""
+        """Like `open_table`."""
         opened = open_table(self._files, FOLDER, name, self._passes, value_type, self._offload, snapshot_above_bytes)
         self._opened.append(opened)
         return opened
 
     def mark_synced(self) -> bool:
-        """Let every table say that all of it is on disk, as far as it is. Whether any had to."""
+        """Lets every table record that all of it is on disk, where that is so. Returns whether any record was
+        written."""
         marked = [table for table in self._opened if table.mark_synced()]
         return len(marked) > 0
