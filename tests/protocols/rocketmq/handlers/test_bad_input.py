@@ -217,4 +217,4 @@ def test_what_is_nearly_json_and_long_is_refused_unread(code: int, monkeypatch: 
     monkeypatch.setattr(lenient_json, "_read_leniently", read)
     answer = Desk().broker.ask(code, body=b"{" + b"a:1," * 100_000 + b"]")
     assert answer.code == 1
-    assert "400002 bytes that are not strictly JSON, where 131072 are allowed" in (answer.remark or "")
+    assert "400002 bytes are not strict JSON, the limit is 131072 bytes" in (answer.remark or "")

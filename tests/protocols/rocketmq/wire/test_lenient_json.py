@@ -56,7 +56,7 @@ def test_what_is_long_and_not_strictly_json_is_not_looked_at_twice(
         raise AssertionError("this takes long")
 
     monkeypatch.setattr(lenient_json, "_read_leniently", read)
-    with pytest.raises(BadJson, match="not strictly JSON, where 131072 are allowed"):
+    with pytest.raises(BadJson, match="not strict JSON, the limit is 131072 bytes"):
         read_json(data)
 
 

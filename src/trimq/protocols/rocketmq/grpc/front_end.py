@@ -1,5 +1,6 @@
-"""RocketMQ's gRPC surface without its transport: a call's bytes in, a reply out, and the streams over which clients are
-told things. Whoever carries the bytes is elsewhere."""
+"""RocketMQ's gRPC front-end: decodes a call, passes it to its handler, and opens telemetry streams. Must not know the
+transport (HTTP/2).
+Not served: PullMessage, the calls about offsets and lite topics (UNIMPLEMENTED), and message priorities."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ PROTOCOL = "rocketmq-grpc"
 _CLIENT_ID, _LANGUAGE, _VERSION = "x-mq-client-id", "x-mq-language", "x-mq-client-version"
 
 _NOWHERE = pack_host("127.0.0.1", 0)
-_NO_WAY_OUT = TelemetryOutlet()
+_NO_OUTLET = TelemetryOutlet()
 
 
 class Method(NamedTuple):
@@ -75,12 +76,12 @@ class GrpcFrontEnd:
         services.commit_log_api.on_stop(self._renewals.stop)
 
     def call(self, method: str, call_info: CallInfo, raw: bytes) -> Reply:
-        """Do what is asked, now. Rejected: the bytes are no request."""
+        """Handles the call now. Raises GrpcStatusError if the bytes are not a request."""
         found = METHODS[method]
         try:
             request = found.request.FromString(raw)
         except DecodeError as error:
-            raise GrpcStatusError("INVALID_ARGUMENT", f"the request cannot be read: {error}") from None
+            raise GrpcStatusError("INVALID_ARGUMENT", f"invalid request: {error}") from None
         call = self._call(call_info)
         try:
             if not call.client_id:
@@ -99,26 +100,26 @@ class GrpcFrontEnd:
         return telemetry.Telemetry(self._call(call_info), sink)
 
     def failed(self, method: str) -> Parts:
-        """The answer to a call that stumbled over a fault of ours."""
-        trouble = GrpcRefusal(Code.INTERNAL_SERVER_ERROR, "internal error")
-        return [METHODS[method].response(status=refusal_status(trouble)).SerializeToString()]
+        """Returns the response to a call that failed with an unexpected error."""
+        refusal = GrpcRefusal(Code.INTERNAL_SERVER_ERROR, "internal error")
+        return [METHODS[method].response(status=refusal_status(refusal)).SerializeToString()]
 
     def _call(self, call_info: CallInfo) -> Call:
         if call_info.parsed is not None:
             known: Call = call_info.parsed
             return known
-        told = call_info.metadata
-        client_id = told.get(_CLIENT_ID, "")
+        metadata = call_info.metadata
+        client_id = metadata.get(_CLIENT_ID, "")
         call = call_info.parsed = Call(
             self._services,
             Caller("anonymous", client_id, call_info.address, PROTOCOL),
-            _NO_WAY_OUT,
+            _NO_OUTLET,
             _host(call_info.address),
             self._known,
             self._renewals,
             client_id,
-            told.get(_LANGUAGE, ""),
-            told.get(_VERSION, ""),
+            metadata.get(_LANGUAGE, ""),
+            metadata.get(_VERSION, ""),
             call_info.remaining_ms,
         )
         return call

@@ -1,7 +1,7 @@
-"""Codes 200051 and 200151 (popped messages are done with) and 200053 (one is needed for longer, or comes back sooner).
+"""ACK_MESSAGE (200051), BATCH_ACK_MESSAGE (200151), CHANGE_MESSAGE_INVISIBLETIME (200053).
 
-A receipt that counts no longer is no mistake when it is settled: its message was settled before, or is on its way to
-another. To prolong it is refused."""
+Acknowledges popped messages, or changes their invisible time. With a receipt that is no longer valid (its message was
+acknowledged or redelivered), an acknowledgement succeeds, and a change is refused with NO_MESSAGE (208)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from trimq.protocols.rocketmq.wire.replies import reply_when_durable as when_dur
 from trimq.protocols.rocketmq.wire.responses import encode_response
 
 _UNCHANGED = {"popTime": "0", "invisibleTime": "0", "reviveQid": "0"}
-_MOST_BITS = 4096  # of one entry of a batch: as many messages may have been popped at a time, and more
+_MOST_BITS = 4096  # per entry of a batch ack; one pop returns fewer messages
 
 
 class _Ack(msgspec.Struct):
@@ -77,7 +77,7 @@ def change_invisible(context: Context, command: Command) -> Reply:
 
 
 def _find(context: Context, header: _Ack) -> tuple[CommitLogTopic, ReceiptHandle]:
-    """The topic that was asked for, and what the receipt says; queue and offset are those beside it."""
+    """Returns the topic and the receipt. Queue id and offset of the header replace those in the receipt."""
     try:
         text = read_receipt(header.extraInfo)
     except BadReceipt as error:
@@ -89,7 +89,7 @@ def _find(context: Context, header: _Ack) -> tuple[CommitLogTopic, ReceiptHandle
 
 
 def _topic(context: Context, group: str, name: str) -> CommitLogTopic:
-    """Clients name the topic that a message came out of, which for one that came back is not the one they asked for."""
+    """Returns the original topic. For a redelivered message clients send the name of the group's retry topic."""
     name = name.removeprefix(pop_retry_topic(group, ""))
     try:
         return context.commit_log_api.topic(context.caller, name)
@@ -105,18 +105,18 @@ def _check_place(topic: CommitLogTopic, receipt: Receipt) -> None:
         reason = f"queueId[{receipt.number}] is illegal, topic:[{topic.name.name}] has {count} to read"
         raise RemotingRefusal(ResponseCode.MESSAGE_ILLEGAL, reason)
     if receipt.is_retry:
-        return  # it is in another topic, and either out or not
+        return  # an offset of the retry topic; an invalid one matches no message in flight
     stream = topic.stream(receipt.number)
     if not stream.start <= receipt.offset < stream.readable_end:
         reason = f"offset is illegal, commit:{receipt.offset}, store:{stream.start}~{stream.readable_end}"
         raise RemotingRefusal(ResponseCode.NO_MESSAGE, reason)
 
 
-# -- several
+# -- batches
 
 
 def ack_batch(context: Context, command: Command) -> Reply:
-    """Each entry tells of one queue which of the messages are done with that were popped together."""
+    """Each entry names messages of one queue that were popped together: start offset and a bit set."""
     last: PendingWrite | None = None
     for entry in read_list(read_object(command).get("acks")):
         group, topic = _text(entry, "c"), _text(entry, "t")
@@ -136,31 +136,31 @@ def _receipts(entry: dict[str, Any]) -> Iterator[Receipt]:
 
 
 def _bits(value: object) -> int:
-    """A set of bits as Java writes it: bytes in base 64, or a list of them, the lowest first."""
+    """Reads a Java BitSet: its bytes in base64 or as a list of numbers, lowest first."""
     try:
         raw = base64.b64decode(value, validate=True) if isinstance(value, str) else bytes(_unsigned(value))
     except (TypeError, ValueError, binascii.Error):
-        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, "a batch of acks without its bits") from None
+        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, "batch ack: b (the bit set) is missing or malformed") from None
     if len(raw) * 8 > _MOST_BITS:
-        raise RemotingRefusal(ResponseCode.INVALID_PARAMETER, f"more than {_MOST_BITS} bits in a batch of acks")
+        raise RemotingRefusal(ResponseCode.INVALID_PARAMETER, f"batch ack: an entry has more than {_MOST_BITS} bits")
     return int.from_bytes(raw, "little")
 
 
 def _unsigned(value: object) -> list[int]:
     if not isinstance(value, list) or not all(isinstance(each, int) for each in value):
-        raise ValueError("no list of numbers")
+        raise ValueError("not a list of numbers")
     return [each & 0xFF for each in value]
 
 
 def _text(entry: dict[str, Any], name: str) -> str:
     value = entry.get(name)
     if not isinstance(value, str):
-        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, f"a batch of acks without {name}")
+        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, f"batch ack: missing or of the wrong type: {name}")
     return value
 
 
 def _number(entry: dict[str, Any], name: str) -> int:
     value = entry.get(name)
     if not isinstance(value, int):
-        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, f"a batch of acks without {name}")
+        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, f"batch ack: missing or of the wrong type: {name}")
     return value

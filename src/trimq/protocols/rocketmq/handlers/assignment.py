@@ -1,8 +1,8 @@
-"""Codes 400 (which queues a member of a group reads, and whether by pulling or popping), 401 and 402 (how a group reads
-a topic).
+"""QUERY_ASSIGNMENT (400), SET_MESSAGE_REQUEST_MODE (401), GET_ALL_MESSAGE_REQUEST_MODE (402).
 
-The broker divides the queues of a topic among the members as clients do that divide them themselves. A group that pops
-has no queue of its own: all are open to each member, or as many as it is told to share."""
+Divides the queues of a topic among the members of a group, as clients do that rebalance themselves. In POP mode each
+member reads all queues, or its own and those of `popShareQueueNum` other members. The mode is set per topic and group.
+Not served: strategies other than AVG and AVG_BY_CIRCLE."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trimq.protocols.rocketmq.wire.remoting import Command
 from trimq.protocols.rocketmq.wire.replies import done_when_durable, reply_json
 
 MODES_NAMESPACE = "TRIMQ_MESSAGE_REQUEST_MODE"
-"""The namespace of the texts in which modes are kept."""
+"""KV config namespace in which the modes are stored."""
 
 _PULL, _POP = "PULL", "POP"
 _ALL_QUEUES = -1
@@ -30,7 +30,8 @@ _EVENLY, _IN_CIRCLES = "AVG", "AVG_BY_CIRCLE"
 
 
 class RequestMode(msgspec.Struct, frozen=True):
-    """How a group reads a topic. `share` is the number of queues that each member pops from; 0: all of them."""
+    """Mode in which a group reads a topic. In POP mode each member reads its own queues and those of `share`
+    (popShareQueueNum) other members; 0: all queues."""
 
     topic: str
     group: str
@@ -51,9 +52,11 @@ def set_mode(context: Context, command: Command) -> Reply:
     topic, group, mode = (_text(data, name) for name in ("topic", "consumerGroup", "mode"))
     share = data.get("popShareQueueNum", 0)
     if mode not in (_PULL, _POP):
-        raise RemotingRefusal(ResponseCode.INVALID_PARAMETER, f"a group pulls or pops, and does not {mode[:40]}")
+        raise RemotingRefusal(ResponseCode.INVALID_PARAMETER, f"mode must be PULL or POP, not {mode[:40]}")
     if not isinstance(share, int) or not -1 <= share <= 0x7FFFFFFF:
-        raise RemotingRefusal(ResponseCode.INVALID_PARAMETER, f"popShareQueueNum {share!r:.40} is no number of queues")
+        raise RemotingRefusal(
+            ResponseCode.INVALID_PARAMETER, f"popShareQueueNum {share!r:.40} is not in the range -1 to 2147483647"
+        )
     if topic.startswith(RETRY_PREFIX):
         raise RemotingRefusal(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
     text = msgspec.json.encode(RequestMode(topic, group, mode, max(share, 0))).decode()
@@ -76,7 +79,7 @@ def mode_of(context: Context, topic: str, group: str) -> RequestMode:
 
 
 def _key(topic: str, group: str) -> str:
-    """No topic has this character in its name."""
+    """Topic names cannot contain `@`."""
     return f"{topic}@{group}"
 
 
@@ -116,13 +119,13 @@ def _pop_queues(mode: RequestMode, members: Sequence[str], client_id: str, count
     place = members.index(client_id)
     if len(members) > count:
         return [place % count]
-    # Neighbours share: each pops from what falls to it and to the next ones.
+    # Each member pops from its own queues and from those of the next `share` members.
     near = [members[(place + step) % len(members)] for step in range(mode.share + 1)]
     return [number for member in near for number in _allocate(_EVENLY, members, member, range(count))]
 
 
 def _allocate(strategy: str, members: Sequence[str], client_id: str, queues: Sequence[int]) -> Sequence[int]:
-    """What falls to one member, as every other member would reckon it."""
+    """Returns the queues of one member; the same for every caller, so that the members do not overlap."""
     if client_id not in members:
         return []
     place, size = members.index(client_id), len(members)
@@ -130,7 +133,7 @@ def _allocate(strategy: str, members: Sequence[str], client_id: str, queues: Seq
         return queues[place::size]
     if strategy != _EVENLY:
         raise RemotingRefusal(
-            ResponseCode.INVALID_PARAMETER, f"queues are divided by {_EVENLY} or {_IN_CIRCLES}, not {strategy!r:.40}"
+            ResponseCode.INVALID_PARAMETER, f"strategyName must be {_EVENLY} or {_IN_CIRCLES}, not {strategy!r:.40}"
         )
     least, more = divmod(len(queues), size)
     begin = place * least + min(place, more)

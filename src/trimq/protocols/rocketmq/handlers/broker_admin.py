@@ -1,4 +1,8 @@
-"""Codes 28 (how the broker does), 306, 316 and 329 (what may go, goes now)."""
+"""GET_BROKER_RUNTIME_INFO (28), CLEAN_EXPIRED_CONSUMEQUEUE (306), CLEAN_UNUSED_TOPIC (316),
+DELETE_EXPIRED_COMMITLOG (329).
+
+Reports rates, sizes and delays of the broker; deletes expired files and the remains of deleted topics at once.
+Not served: runtime keys about thread pools, except the sizes of their queues, which are always 0."""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.wire.remoting import VERSION, Command
 from trimq.protocols.rocketmq.wire.replies import done_when_durable, reply, reply_json
 
-_VERSION_NAME = "V5_5_0"  # whose answers these are
+_VERSION_NAME = "V5_5_0"  # responses follow this version of Apache RocketMQ
 
 
 def runtime_info(context: Context, command: Command) -> Reply:
@@ -29,7 +33,7 @@ def runtime_info(context: Context, command: Command) -> Reply:
         "commitLogMaxOffset": end,
         "commitLogMinOffset": start,
         "consumeQueueDiskRatio": round(ratio, 4),
-        "dispatchBehindBytes": 0,  # queues are written with the log
+        "dispatchBehindBytes": 0,  # consume queues are written with the commit log
         "earliestMessageTimeStamp": context.commit_log_api.unit_at(context.caller, start).store_ms
         if end > start
         else -1,
@@ -54,7 +58,7 @@ def runtime_info(context: Context, command: Command) -> Reply:
     return reply_json(command, {"table": {name: str(value) for name, value in sorted(table.items())}})
 
 
-# One thread serves all requests as they come: none waits in a queue of its own.
+# One thread handles all requests in the order of arrival, so no request waits in the queue of a thread pool.
 _QUEUES = {
     f"{kind}ThreadPoolQueue{what}": 0
     for kind in ("send", "pull", "query", "ack", "litePull")
@@ -63,7 +67,7 @@ _QUEUES = {
 
 
 def _timers(context: Context) -> dict[str, object]:
-    """Messages that wait for their time; each comes at its millisecond, so that nothing is behind."""
+    """Counts delayed messages. Each is delivered at its millisecond, so the timers are never behind."""
     waiting = context.services.delays.count_waiting()
     return {"timerCongestNum": waiting, "timerOffsetBehind": 0, "timerReadBehind": 0}
 
@@ -74,11 +78,11 @@ def _lasted(milliseconds: int) -> str:
     return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds % 60} seconds ]"
 
 
-# -- what may go
+# -- deletion
 
 
 def clean_expired(context: Context, command: Command) -> Reply:
-    """Files of the log that were kept long enough, and with them their part of the queues."""
+    """Deletes expired files of the commit log, and with them their entries in the consume queues."""
     ticket = context.commit_log_api.expire(context.caller, context.services.clock.message.now_ms())
     return done_when_durable(command, ticket)
 

@@ -1,8 +1,8 @@
-"""Codes 25 and 26: how the broker is set, under the names that a genuine broker has for it.
+"""UPDATE_BROKER_CONFIG (25), GET_BROKER_CONFIG (26): settings under the names of Apache RocketMQ.
 
-What a genuine broker changes while it runs, and we can as well, is changed by 25 and holds until the broker ends: the
-settings that it was started with are not written. All of a request is changed, or nothing. What is so already is taken,
-the rest refused: nothing is kept that has no effect."""
+An update changes all settings of the request or none. A change lasts until the broker stops; the configuration file is
+not written. A value that is already set is accepted.
+Not served: settings that Apache RocketMQ does not change at run time, or that have no effect here; they are refused."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _HOUR_MS = 3_600_000
 
 
 class _DynamicSetting(NamedTuple):
-    """What may change while the broker runs: our setting, and how many of ours one of theirs is."""
+    """Setting that may change at run time: its TriMQ name, and the size of a RocketMQ unit in TriMQ units."""
 
     setting: str
     unit: int = 1
@@ -101,7 +101,7 @@ def update_config(context: Context, command: Command) -> Reply:
 
 
 def _read(name: str, live: _DynamicSetting, text: str) -> bool | int | str:
-    """As the setting is declared, with its limits."""
+    """Converts to the declared type of the setting and checks its limits."""
     kind = _kinds()[live.setting]
     try:
         value = msgspec.convert(text, kind, strict=False)

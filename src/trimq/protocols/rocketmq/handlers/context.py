@@ -1,4 +1,4 @@
-"""What a handler may use: the verbs, who asks, the connection's way out, and what is kept for all connections."""
+"""Objects that handlers may use: the services shared by all connections, and caller and outlet of one connection."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from trimq.protocols.rocketmq.wire.remoting import Command
 
 @dataclass(slots=True)
 class RocketMQServices:
-    """Of all connections."""
+    """Services shared by all connections."""
 
     commit_log_api: CommitLogApi
     clock: Clock
@@ -61,12 +61,12 @@ class RocketMQServices:
     resets: OffsetResets
     pop: PopServices
     config_changes: tuple[int, int] = (0, 0)
-    """How often settings were changed while the broker ran, and when last."""
+    """Number of changes of settings at run time, and the time of the last one."""
 
 
 @dataclass(slots=True)
 class Context:
-    """Of one connection. `host` is where the client is, as messages carry it."""
+    """Context of one connection. `host` is the client's address as messages store it (born host)."""
 
     services: RocketMQServices
     caller: Caller
@@ -83,7 +83,7 @@ class Context:
         return FilterLimits(settings.filter_bytes, settings.filter_operators)
 
     def get_or_create_group(self, name: str) -> CommitLogGroup:
-        """A group that reads for the first time is made."""
+        """Creates a group that reads for the first time."""
         found = self.commit_log_api.group(self.caller, name)
         if found is None:
             self.commit_log_api.define_group(self.caller, CommitLogGroup(name))

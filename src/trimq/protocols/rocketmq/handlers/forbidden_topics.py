@@ -1,5 +1,6 @@
-"""Code 353: which topics a group may not read, whatever its members subscribe to. Kept with the group, and asked for at
-every pull, pop and receive."""
+"""UPDATE_AND_GET_GROUP_FORBIDDEN (353): topics that a group may not read, whatever its members subscribe to.
+
+Stored with the group, and checked at every pull, pop and receive."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from trimq.protocols.rocketmq.wire.replies import reply_json, reply_when_durable
 from trimq.protocols.rocketmq.wire.responses import encode_response
 
 SETTING = "forbidden"
-"""Its name among the settings of a group: the topics, with commas between, which no name holds."""
+"""Key in the settings of a group. The value is a comma-separated list of topics; their names contain no comma."""
 
 
 class _Forbidden(msgspec.Struct):
@@ -27,7 +28,7 @@ class _Forbidden(msgspec.Struct):
 
 
 def update_forbidden(context: Context, command: Command) -> Reply:
-    """Without `readable` it is only told."""
+    """Without `readable` the request is a query and changes nothing."""
     header = command.read(_Forbidden)
     shown = {"group": header.group, "readable": True, "topic": header.topic}
     if header.readable is None:
@@ -66,6 +67,6 @@ def with_forbidden(group: CommitLogGroup, topics: Iterable[str]) -> CommitLogGro
 
 
 def forbidden_table(groups: Iterable[CommitLogGroup]) -> dict[str, dict[str, int]]:
-    """As a genuine broker writes it: the bit of what is forbidden, by group and topic."""
+    """Returns the forbidden permission bits by group and topic, as Apache RocketMQ lists them."""
     tables = {group.name: dict.fromkeys(forbidden_topics(group), READABLE) for group in groups}
     return {name: table for name, table in tables.items() if table}

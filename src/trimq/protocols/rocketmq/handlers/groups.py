@@ -1,5 +1,9 @@
-"""Codes 200, 201, 207, 225 and 352 (what is set for groups), 203, 204 and 328 (who is in them), 43 (how far all have
-read)."""
+"""UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200), GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201), DELETE_SUBSCRIPTIONGROUP (207),
+UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST (225), GET_SUBSCRIPTIONGROUP_CONFIG (352), GET_CONSUMER_CONNECTION_LIST (203),
+GET_PRODUCER_CONNECTION_LIST (204), GET_ALL_PRODUCER_INFO (328), GET_ALL_CONSUMER_OFFSET (43).
+
+Defines, lists and deletes consumer groups; lists connected clients and all committed offsets.
+Not served: values of the settings in `FIXED` other than the ones there; they are refused."""
 
 from __future__ import annotations
 
@@ -28,7 +32,7 @@ LONGEST_GROUP = 120
 
 _POLICY = "groupRetryPolicy"
 
-# What a group may be told besides, and which alone is kept: a broker that serves one node has no other.
+# Settings with one permitted value: a single-node broker supports no other.
 FIXED: dict[str, object] = {
     "brokerId": 0,
     "consumeTimeoutMinute": 15,
@@ -36,7 +40,7 @@ FIXED: dict[str, object] = {
     "whichBrokerWhenConsumeSlowly": 1,
 }
 
-# What may be set, and what we call it.
+# Settings that may change: RocketMQ name to the field of `CommitLogGroup`.
 FIELDS = {
     "consumeEnable": "may_consume",
     "consumeBroadcastEnable": "may_broadcast",
@@ -48,7 +52,7 @@ FIELDS = {
 
 
 class _Numbers(msgspec.Struct):
-    """Of a group, as Java has them."""
+    """Integer settings of a group, limited to Java's range."""
 
     retryQueueNums: Int32 = 1
     retryMaxTimes: Int32 = 16
@@ -68,7 +72,7 @@ def _define(context: Context, data: dict[str, Any]) -> Any:
     name = data.get("groupName")
     if not isinstance(name, str) or not name or not LEGAL_IN_GROUPS.issuperset(name) or len(name) > LONGEST_GROUP:
         raise RemotingRefusal(
-            ResponseCode.INVALID_PARAMETER, f"The specified group: {str(name)[:200]}, is no name of a group"
+            ResponseCode.INVALID_PARAMETER, f"The specified group: {str(name)[:200]}, is not a valid group name"
         )
     for field, kept in FIXED.items():
         if data.get(field, kept) != kept:
@@ -86,7 +90,7 @@ def _define(context: Context, data: dict[str, Any]) -> Any:
 
 
 def read_group(name: str, data: dict[str, Any]) -> CommitLogGroup:
-    """msgspec.ValidationError: something cannot be set so."""
+    """Raises msgspec.ValidationError if a value is invalid."""
     msgspec.convert(data, _Numbers)
     given = {known: data[field] for field, known in FIELDS.items() if field in data}
     settings = {retry_policies.SETTING: retry_policies.read_policy(data[_POLICY])} if data.get(_POLICY) else {}
@@ -94,7 +98,7 @@ def read_group(name: str, data: dict[str, Any]) -> CommitLogGroup:
 
 
 def group_config(context: Context, command: Command) -> Reply:
-    """One that is not there is shown as it would be made."""
+    """Returns the defaults for an unknown group."""
     name = command.fields.get("group", "")
     return reply_json(command, described(context.commit_log_api.group(context.caller, name) or CommitLogGroup(name)))
 
@@ -131,7 +135,7 @@ def described(group: CommitLogGroup) -> dict[str, Any]:
     }
 
 
-# -- who is there
+# -- connected clients
 
 
 def consumer_connections(context: Context, command: Command) -> Reply:
@@ -152,7 +156,8 @@ def consumer_connections(context: Context, command: Command) -> Reply:
 
 
 def _member_subscriptions(group: ConsumerGroup) -> dict[str, list[str]] | None:
-    """What each member subscribes to, where not all say the same. Tools that do not know of it pass it over."""
+    """Returns the subscriptions of each member if they differ, else None. Tools ignore the field if they do not know
+    it."""
     if not group.is_inconsistent:
         return None
     return {
@@ -195,7 +200,7 @@ def _connection(client: Client) -> dict[str, Any]:
     }
 
 
-# -- how far they have read
+# -- committed offsets
 
 
 def all_offsets(context: Context, command: Command) -> Reply:
@@ -203,14 +208,15 @@ def all_offsets(context: Context, command: Command) -> Reply:
 
 
 def encode_offsets(commit_log_api: CommitLogApi, caller: Caller, unlisted: frozenset[str] = frozenset()) -> bytes:
-    """How far all groups have read but for those that are unlisted."""
+    """Encodes the committed offsets of all groups except the `unlisted` ones."""
     return join_offsets(encode_each_offset(commit_log_api, caller, unlisted))
 
 
 def encode_each_offset(
     commit_log_api: CommitLogApi, caller: Caller, unlisted: frozenset[str] = frozenset()
 ) -> Iterator[bytes]:
-    """The same in pieces, one for each group and topic, each as it is when it is asked for."""
+    """Yields the offsets for `join_offsets`, one piece for each group and topic. Each piece is read when it is
+    requested."""
     topics = {topic.id: topic.name.name for topic in commit_log_api.topics(caller)}
     for group in commit_log_api.cursor_groups(caller):
         tables: dict[str, dict[int, int]] = {}

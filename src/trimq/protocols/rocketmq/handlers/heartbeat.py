@@ -1,5 +1,8 @@
-"""Codes 34 and 35 (a client says who it is, and that it goes), 38 (the members of a group), 41 and 42 (a queue for one
-member alone), 46 (whether what a client will subscribe to can be read)."""
+"""HEART_BEAT (34), UNREGISTER_CLIENT (35), GET_CONSUMER_LIST_BY_GROUP (38), LOCK_BATCH_MQ (41), UNLOCK_BATCH_MQ (42),
+CHECK_CLIENT_CONFIG (46).
+
+Registers producers and consumers with their subscriptions, lists the members of a group, locks queues for one member,
+and validates the filter expression of a subscription."""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
 from trimq.protocols.rocketmq.wire.remoting import Command
 from trimq.protocols.rocketmq.wire.replies import reply, reply_json
 
-# Some clients write the number of a word instead of the word.
+# Some clients send the ordinal of an enum value instead of its name.
 _CONSUME_TYPES = ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP")
 _MODELS = ("BROADCASTING", "CLUSTERING")
 _CONSUME_FROM_WHERE = (
@@ -36,7 +39,7 @@ def heartbeat(context: Context, command: Command) -> Reply:
     data = read_object(command)
     id = data.get("clientID")
     if not isinstance(id, str):
-        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, "a heartbeat names its client")
+        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, "heartbeat: clientID is missing")
     address = context.caller.address
     client = Client(id, address, command.language, command.version, context.outlet)
     fingerprint = _number(data.get("heartbeatFingerprint"))
@@ -49,14 +52,15 @@ def heartbeat(context: Context, command: Command) -> Reply:
         for consumer in consumers:
             _consume(context, client, consumer, bool(data.get("isWithoutSub")))
     except (TypeError, ValueError) as error:
-        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, f"a heartbeat that cannot be read: {error}") from None
+        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, f"invalid heartbeat: {error}") from None
     return reply(
         command, fields={"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true" if is_changed else "false"}
     )
 
 
 def _check_counts(context: Context, producers: list[dict[str, Any]], consumers: list[dict[str, Any]]) -> None:
-    """Everybody else waits while it is done what a heartbeat says, and when its connection is gone."""
+    """Limits the groups and subscriptions of one client: a heartbeat, and the cleanup when its connection ends, block
+    the event loop."""
     settings = context.services.settings
     produced, consumed = ({_name(each.get("groupName")) for each in data} for data in (producers, consumers))
     if context.services.clients.groups_with(context.outlet, produced, consumed) > settings.client_groups:
@@ -89,7 +93,7 @@ def _make_retry_topic(context: Context, group: CommitLogGroup) -> None:
         try:
             context.commit_log_api.create(context.caller, definition)
         except Refusal:
-            return  # a group whose name no topic can have consumes without it
+            return  # the group name is not valid in a topic name: the group consumes without retries
 
 
 def unregister(context: Context, command: Command) -> Reply:
@@ -104,7 +108,7 @@ def unregister(context: Context, command: Command) -> Reply:
 def check_client_config(context: Context, command: Command) -> Reply:
     data = read_object(command).get("subscriptionData")
     if not isinstance(data, dict):
-        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, "no subscription to check")
+        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, "subscriptionData is missing")
     expression, kind = data.get("subString"), data.get("expressionType")
     read_interest(str(expression or ""), str(kind or ""), context.filter_limits)
     return reply(command)
@@ -141,12 +145,12 @@ def _lock_request(command: Command) -> tuple[str, str, list[QueueName]]:
         ]
         return str(data["consumerGroup"]), str(data["clientId"]), queues
     except (KeyError, TypeError, ValueError) as error:
-        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, f"a lock request that cannot be read: {error}") from None
+        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, f"invalid lock request: {error}") from None
 
 
 def _name(value: object) -> str:
     if not isinstance(value, str):
-        raise ValueError("a group without a name")
+        raise ValueError("groupName is missing")
     return value
 
 

@@ -1,4 +1,4 @@
-"""Reads what commands carry as JSON in their body. A body that cannot be read is refused, never guessed at."""
+"""Reads command bodies: JSON and Java properties. A body that cannot be parsed is refused."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ def read_object(command: Command) -> dict[str, Any]:
     try:
         data = read_json(command.body)
     except BadJson as error:
-        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, f"a body that is not JSON: {error}") from None
+        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, f"the body is not JSON: {error}") from None
     if not isinstance(data, dict):
-        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, "a body that is no JSON object")
+        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, "the body is not a JSON object")
     return data
 
 
 def read_property_lines(command: Command) -> dict[str, str]:
-    """`name=value` on each line, as Java writes its properties."""
+    """Reads Java properties: `name=value` on each line."""
     try:
         lines = command.body.decode().splitlines()
     except UnicodeDecodeError:
-        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, "a body that is no text") from None
+        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, "the body is not UTF-8 text") from None
     pairs = [line.partition("=") for line in map(str.strip, lines) if line and line[0] not in "#!"]
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def read_list(value: object) -> list[dict[str, Any]]:
-    """A list of objects; None counts as an empty one."""
+    """Returns the list of objects; None is an empty list."""
     if value is None:
         return []
     if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
-        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, "not a list of objects")
+        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, "expected a list of JSON objects")
     return value

@@ -1,4 +1,8 @@
-"""Codes 100 to 102 and 219 (small texts that clients keep with the name server), 318 and 319 (how it is set)."""
+"""PUT_KV_CONFIG (100), GET_KV_CONFIG (101), DELETE_KV_CONFIG (102), GET_KVLIST_BY_NAMESPACE (219),
+UPDATE_NAMESRV_CONFIG (318), GET_NAMESRV_CONFIG (319).
+
+Stores the KV config of clients at the name server, and the name server's own settings.
+Not served: settings other than the two in `_SWITCHES`; to change them is refused."""
 
 from __future__ import annotations
 
@@ -14,11 +18,11 @@ from trimq.protocols.rocketmq.wire.remoting import BadHeader, Command
 from trimq.protocols.rocketmq.wire.replies import done_when_durable, reply, reply_json
 
 ORDER_CONFIG_NAMESPACE = "ORDER_TOPIC_CONFIG"
-_KEPT = "NAMESRV_CONFIG"  # where changes of what is set are kept
+_NAMESPACE = "NAMESRV_CONFIG"  # KV config namespace of changed settings
 
-# What may be set, and what it is until then.
+# Settings that may change, with their defaults.
 _SWITCHES = {"orderMessageEnable": "false", "returnOrderTopicConfigToBroker": "true"}
-# What a genuine name server has as well; only these values are served.
+# Other settings of the name server of Apache RocketMQ; only these values are supported.
 _FIXED = {"clusterTest": "false", "deleteTopicWithBrokerRegistration": "false", "supportActingMaster": "false"}
 _PATHS = frozenset(("rocketmqHome", "kvConfigPath", "configStorePath", "configBlackList"))
 
@@ -72,11 +76,11 @@ def _read(command: Command, kind: type[_Key] | type[_Text]) -> Any:
         raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, str(error)) from None
 
 
-# -- how it is set
+# -- settings of the name server
 
 
 def is_on(context: Context, switch: str) -> bool:
-    return (context.commit_log_api.kv_config(context.caller, _KEPT) or {}).get(switch, _SWITCHES[switch]) == "true"
+    return (context.commit_log_api.kv_config(context.caller, _NAMESPACE) or {}).get(switch, _SWITCHES[switch]) == "true"
 
 
 def get_config(context: Context, command: Command) -> Reply:
@@ -86,7 +90,7 @@ def get_config(context: Context, command: Command) -> Reply:
 
 
 def update_config(context: Context, command: Command) -> Reply:
-    """All of it, or nothing."""
+    """Applies all settings of the request, or none."""
     given = read_property_lines(command)
     for name, value in given.items():
         if name in _PATHS:
@@ -97,5 +101,5 @@ def update_config(context: Context, command: Command) -> Reply:
             raise RemotingRefusal(ResponseCode.INVALID_PARAMETER, f"{name[:100]} cannot be set to {value[:100]}")
     ticket = None
     for name in given.keys() & _SWITCHES.keys():
-        ticket = context.commit_log_api.put_kv_config(context.caller, _KEPT, name, given[name])
+        ticket = context.commit_log_api.put_kv_config(context.caller, _NAMESPACE, name, given[name])
     return done_when_durable(command, ticket)

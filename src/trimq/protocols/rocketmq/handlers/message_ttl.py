@@ -1,4 +1,4 @@
-"""Messages that are of use for a time only: as their producer has said, or their topic for those that say nothing."""
+"""Time to live of messages: set by the producer, or else by the default of the topic."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
 
 ATTRIBUTE = "trimq.ttl.ms"
-"""Of a topic: how long its messages are of use that do not say so themselves."""
+"""Topic attribute: TTL in milliseconds of messages without a TTL of their own."""
 
 
 def has_default_ttl(definition: CommitLogTopicDefinition) -> bool:
@@ -16,7 +16,8 @@ def has_default_ttl(definition: CommitLogTopicDefinition) -> bool:
 
 
 def apply_ttl(context: Context, topic: CommitLogTopic, properties: dict[str, str]) -> None:
-    """Before it is stored, now or later, for `topic`. What is too old is passed over by those who read it."""
+    """Adds the default TTL of `topic` and validates the TTL properties. Call before the message is stored or delayed;
+    readers skip expired messages."""
     if EXPIRY_PROPERTIES.isdisjoint(properties):
         if not has_default_ttl(topic.definition):
             return

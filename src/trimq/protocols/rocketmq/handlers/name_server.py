@@ -1,5 +1,9 @@
-"""Codes 105 (where a topic is), 106 (the brokers), 206, 224, 304 and 311 to 313 (topics), 205 and 327 (a broker's right
-to be written to), 216 and 217 (topics that somebody else tells of). The broker in this process is one of them."""
+"""GET_ROUTEINFO_BY_TOPIC (105), GET_BROKER_CLUSTER_INFO (106), GET_ALL_TOPIC_LIST (206), GET_TOPICS_BY_CLUSTER (224),
+GET_SYSTEM_TOPIC_LIST_FROM_NS (304), GET_UNIT_TOPIC_LIST (311), GET_HAS_UNIT_SUB_TOPIC_LIST (312),
+GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST (313), WIPE_WRITE_PERM_OF_BROKER (205), ADD_WRITE_PERM_OF_BROKER (327),
+DELETE_TOPIC_IN_NAMESRV (216), REGISTER_TOPIC_IN_NAMESRV (217).
+
+Routes, topic lists and write permissions of all registered brokers and of the broker in this process."""
 
 from __future__ import annotations
 
@@ -43,7 +47,7 @@ def route(context: Context, command: Command) -> Reply:
 
 
 def _queues(context: Context, name: str) -> dict[str, QueueData]:
-    """By the name of each broker that has the topic."""
+    """Returns the queues of a topic by broker name."""
     own = context.services.own_routes.topic(context.caller, name)
     ours = {} if own is None else {context.services.identity.broker_name: own}
     return {**context.services.registry.topic(name), **ours}
@@ -71,7 +75,7 @@ def _queue_data(broker: str, queues: QueueData) -> dict[str, Any]:
 
 
 def _broker_data(broker: BrokerData, is_strict: bool) -> dict[str, Any]:
-    """Old clients were given numbers that are no texts."""
+    """Without `is_strict`, broker ids are keys without quotes, as old clients expect."""
     addresses = broker.addresses
     return {
         "brokerAddrs": addresses if is_strict else msgspec.Raw(write_object_keyed(addresses.items())),
@@ -138,7 +142,7 @@ def _flagged(context: Context, command: Command, mask: int, wanted: int) -> Repl
     )
 
 
-# -- changes
+# -- write permissions and routes set by hand
 
 
 def wipe_write_permission(context: Context, command: Command) -> Reply:
@@ -162,12 +166,12 @@ def register_topic(context: Context, command: Command) -> Reply:
     context.commit_log_api.require_administrator(context.caller)
     name = command.fields.get("topic", "")
     if not name:
-        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, "a topic has a name")
+        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, "topic is missing")
     try:
         rows = read_list(read_object(command).get("queueDatas"))
         queue_data = {str(row["brokerName"]): read_queue_data(row) for row in rows}
     except (KeyError, msgspec.MsgspecError) as error:
-        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, f"a route that cannot be read: {error}") from None
+        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, f"invalid topic route: {error}") from None
     context.services.registry.put_topic(
         name, {broker: queues for broker, queues in queue_data.items() if _broker(context, broker)}
     )
@@ -175,7 +179,7 @@ def register_topic(context: Context, command: Command) -> Reply:
 
 
 def delete_topic(context: Context, command: Command) -> Reply:
-    """One that the broker in this process has stays known: it is told of as long as it is there."""
+    """Deletes the routes of other brokers. A topic of the broker in this process keeps its route while it exists."""
     context.commit_log_api.require_administrator(context.caller)
     context.services.registry.delete_topic(command.fields.get("topic", ""), command.fields.get("clusterName") or None)
     return reply(command)

@@ -1,4 +1,8 @@
-"""Codes 14 and 15 (how far a group has read), 29 to 32 (the ends and times of a queue)."""
+"""QUERY_CONSUMER_OFFSET (14), UPDATE_CONSUMER_OFFSET (15), SEARCH_OFFSET_BY_TIMESTAMP (29), GET_MAX_OFFSET (30),
+GET_MIN_OFFSET (31), GET_EARLIEST_MSG_STORETIME (32).
+
+Committed offsets of groups; first and last offset, earliest time and offset by time of a queue. Commits are ignored
+while an offset reset of the group is pending. An unknown queue is treated as empty."""
 
 from __future__ import annotations
 
@@ -30,7 +34,7 @@ def query_offset(context: Context, command: Command) -> Reply:
         raise RemotingRefusal(
             ResponseCode.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
         )
-    return reply(command, fields={"offset": "0"})  # all of a young queue is for a new group
+    return reply(command, fields={"offset": "0"})  # nothing has expired yet: a new group reads the queue from its start
 
 
 def update_offset(context: Context, command: Command) -> Reply:
@@ -79,7 +83,8 @@ def search_offset(context: Context, command: Command) -> Reply:
 
 
 def _search(stream: MessageQueue, time_ms: int, is_upper: bool) -> int:
-    """The first that is not older; with the upper bound the last that is not younger."""
+    """Returns the first offset stored at `time_ms` or later; if `is_upper`, the last offset stored at `time_ms` or
+    earlier."""
     if not is_upper:
         return stream.find_time(time_ms)
     return max(stream.find_time(time_ms + 1) - 1, stream.start)
@@ -91,7 +96,7 @@ def _requested_queue(context: Context, command: Command) -> MessageQueue | None:
 
 
 def _find(topic: CommitLogTopic | None, number: int) -> MessageQueue | None:
-    """None: there is no such queue, which is as good as an empty one."""
+    """Returns None for an unknown queue."""
     if topic is None:
         return None
     try:

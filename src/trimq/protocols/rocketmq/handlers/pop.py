@@ -1,9 +1,9 @@
-"""Codes 200050 (pop), 200052 (peek), 200054 (is there anything?) and 200055 (how many wait): messages of any queue of a
-topic for whoever of a group asks first.
+"""POP_MESSAGE (200050), PEEK_MESSAGE (200052), NOTIFICATION (200054), POLLING_INFO (200055).
 
-What is there is given at once; where there is nothing, a client that allows it waits until something it wants arrives
-or its time is over. What came back to the group is given as if it were of the topic itself, with its receipt among its
-properties."""
+Delivers messages of any queue of a topic to the first member of a group that asks, at once or by long poll for
+`pollTime`. Messages of the group's retry topic are delivered as messages of the original topic, with the receipt in
+their property POP_CK.
+Not served: lite topics (200070 to 200079)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _FROM_END = 1
 _ANY_QUEUE = -1
 
 _EMPTY_FIELDS = {"popTime": "0", "invisibleTime": "0", "reviveQid": "0", "restNum": "0"}
-_NOT_TOLD = {"hasMsg": "false", "pollingFull": "false"}
+_NO_MESSAGE_FIELDS = {"hasMsg": "false", "pollingFull": "false"}
 
 
 class _Pop(msgspec.Struct):
@@ -125,7 +125,7 @@ def check_invisible(context: Context, invisible_ms: int) -> None:
 
 
 def find_topic(context: Context, group: str, name: str) -> CommitLogTopic:
-    """The topic, for a group that may read it."""
+    """Returns the topic; refuses a group that may not read it. Creates an unknown group."""
     if not group or not LEGAL_IN_GROUPS.issuperset(group):
         raise RemotingRefusal(
             ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{group[:200]}] does not exist"
@@ -146,7 +146,7 @@ def find_topic(context: Context, group: str, name: str) -> CommitLogTopic:
 
 
 def queues_to_read(context: Context, topic: CommitLogTopic, queue_id: int) -> Sequence[int]:
-    """The queues to look into; of all of them any comes first, so that none starves."""
+    """Returns the queues to read. For any queue, starts with a random one, so that no queue starves."""
     count = topic.definition.read_streams
     if queue_id == _ANY_QUEUE:
         first = context.services.rng.randrange(max(count, 1))
@@ -186,13 +186,13 @@ def _answer(context: Context, command: Command, header: _Pop, received: PopResul
 
 
 def _can_be_shown(popped: PoppedMessage) -> bool:
-    """What came back and has no room for its receipt is left out; it is out all the same, and goes to the dead letters
-    when its time is over."""
+    """Returns False for a message of the retry topic without room for its receipt. It stays in flight, and is
+    dead-lettered when its invisible time is over."""
     return not popped.receipt.is_retry or can_be_retried(popped.unit())
 
 
 def _as_topic_message(popped: PoppedMessage, header: _Pop, broker: str, start: int) -> Buffer:
-    """What came back, as a message of the topic that was asked for."""
+    """Encodes a message of the retry topic as a message of the requested topic."""
     unit = popped.unit()
     properties = read_properties(unit.properties)
     properties[RECEIPT] = write_receipt(popped.receipt, header.invisibleTime, broker, header.order, start)
@@ -211,7 +211,7 @@ def _as_topic_message(popped: PoppedMessage, header: _Pop, broker: str, start: i
     return encode_unit(draft, unit.queue_offset, unit.position, unit.store_ms, unit.store_host)
 
 
-# -- looking only
+# -- peek and notification
 
 
 def peek(context: Context, command: Command) -> Reply:
@@ -225,7 +225,7 @@ def peek(context: Context, command: Command) -> Reply:
     except Refusal as refusal:
         return reply_refused(command, refusal, _EMPTY_FIELDS)
     now_ms = context.services.clock.message.now_ms()
-    # What is shown is still there, and counts.
+    # Peeked messages stay in the queue, so they count as remaining.
     fields = {**_EMPTY_FIELDS, "popTime": str(now_ms), "restNum": str(found.rest + len(found.messages))}
     if not found.messages:
         return reply(command, ResponseCode.PULL_NOT_FOUND, fields, "NO_MESSAGE_IN_QUEUE")
@@ -234,7 +234,7 @@ def peek(context: Context, command: Command) -> Reply:
 
 
 def notify(context: Context, command: Command) -> Reply:
-    """Whether there is anything, or comes within the time that the client waits."""
+    """Responds whether there is a message, at once or when one arrives within `pollTime`."""
     header = command.read(_Notification)
     pop_service, caller, group = context.commit_log_api.pop_service, context.caller, header.consumerGroup
     try:
@@ -242,7 +242,7 @@ def notify(context: Context, command: Command) -> Reply:
         numbers = queues_to_read(context, topic, header.queueId)
         has_any = pop_service.has_any(caller, group, topic, numbers)
     except Refusal as refusal:
-        return reply_refused(command, refusal, _NOT_TOLD)
+        return reply_refused(command, refusal, _NO_MESSAGE_FIELDS)
     if has_any or header.pollTime <= 0:
         return Reply.now(_notification(command, has_any), UNORDERED)
 
@@ -254,7 +254,7 @@ def notify(context: Context, command: Command) -> Reply:
                 else None
             )
         except Refusal as refusal:
-            parts = refused_parts(command, refusal, _NOT_TOLD)
+            parts = refused_parts(command, refusal, _NO_MESSAGE_FIELDS)
         return PollResult(lambda: parts)
 
     poll = LongPoll(

@@ -1,4 +1,7 @@
-"""Codes 33 (a message by its place in the commit log), 12 (messages by key) and 321 (the entries of a queue)."""
+"""VIEW_MESSAGE_BY_ID (33), QUERY_MESSAGE (12), QUERY_CONSUME_QUEUE (321).
+
+Finds a message by its commit-log position, messages by key (64 at most), and entries of a consume queue (1,000 at
+most)."""
 
 from __future__ import annotations
 
@@ -47,14 +50,14 @@ def view_message(context: Context, command: Command) -> Reply:
 
 
 def query_message(context: Context, command: Command) -> Reply:
-    """The newest that were asked for, oldest first. Many may have the key, and be too new: a search may go on for some
-    turns of the loop."""
+    """Returns the newest matches, oldest first. The search may take several turns of the loop: many messages may have
+    the key and be too new."""
     found = _find(context, command.opaque, command.read(_Query))
     return context.services.searches.begin(found, partial(refused_parts, command))
 
 
 def _find(context: Context, opaque: int, header: _Query) -> Iterator[Parts | None]:
-    """None after each step, then the answer."""
+    """Yields None after each step, then the response."""
     most, units = min(max(header.maxNum, 1), _MOST_FOUND), []
     for unit in context.commit_log_api.search_key(
         context.caller, header.topic, header.key, header.beginTimestamp, header.endTimestamp
@@ -94,7 +97,7 @@ def encoded_unit(unit: Unit) -> bytes:
     return encode_unit(draft, unit.queue_offset, unit.position, unit.store_ms, unit.store_host)
 
 
-# -- the entries of a queue
+# -- consume queue entries
 
 
 class _Queue(msgspec.Struct):
@@ -106,7 +109,7 @@ class _Queue(msgspec.Struct):
 
 
 def query_queue(context: Context, command: Command) -> Reply:
-    """Of a group that is there it is also told which of them it wants."""
+    """For a connected group, `eval` says whether its filter matches the entry."""
     header = command.read(_Queue)
     topic = known_topic(context, header.topic)
     if not 0 <= header.queueId < max(topic.definition.read_streams, topic.definition.write_streams):

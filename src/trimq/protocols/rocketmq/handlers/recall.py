@@ -1,4 +1,4 @@
-"""Code 370: a message that waits for its time is taken back by the handle that its sender was given."""
+"""RECALL_MESSAGE (370): cancels a delayed message by the recall handle in the response to its send."""
 
 from __future__ import annotations
 

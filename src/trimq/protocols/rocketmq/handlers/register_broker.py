@@ -1,5 +1,9 @@
-"""Codes 103 and 104 (a broker registers with the name server, and goes), 322 and 904 (it is still there), 901 (the
-brokers of one name)."""
+"""REGISTER_BROKER (103), UNREGISTER_BROKER (104), QUERY_DATA_VERSION (322), BROKER_HEARTBEAT (904),
+GET_BROKER_MEMBER_GROUP (901).
+
+Registers other brokers, with their topics, at this name server; 322 and 904 keep a registration alive. The name of the
+broker in this process is refused.
+Not served: changes of broker roles and controllers (902, 903, 905 to 908, 1001 to 1013)."""
 
 from __future__ import annotations
 
@@ -77,7 +81,7 @@ def unregister(context: Context, command: Command) -> Reply:
 
 
 def query_version(context: Context, command: Command) -> Reply:
-    """A sign of life too, if nothing has changed."""
+    """An unchanged version counts as a heartbeat."""
     header = command.read(_Broker)
     try:
         registration = read_version(command.body)

@@ -1,5 +1,8 @@
-"""Codes 223 (how far members have pulled), 307 (what a member is doing) and 309 (a member consumes one message now):
-each is asked of the client itself, and its answer given on. A client that does not answer in time is an error."""
+"""INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223), GET_CONSUMER_RUNNING_INFO (307), CONSUME_MESSAGE_DIRECTLY (309).
+
+Sends the request to the consumers (223 as GET_CONSUMER_STATUS_FROM_CLIENT, 221) and relays their responses. If a client
+does not respond within 10 s, 223 leaves it out; the others respond with CONSUME_MSG_TIMEOUT (207).
+Not served: consumers connected over gRPC."""
 
 from __future__ import annotations
 
@@ -64,7 +67,7 @@ def consume_directly(context: Context, command: Command) -> Reply:
 
 
 def _find_member(context: Context, header: _Member) -> Client:
-    """The one that was named; any, if none was."""
+    """Returns the named member, or any member if the request names none."""
     group = context.services.clients.group(header.consumerGroup)
     for client in () if group is None else group.members.values():
         if client.dialect is REMOTING and header.clientId in ("", client.id):
@@ -88,7 +91,7 @@ def _relay(
     return reply
 
 
-# -- how far members have pulled
+# -- pull offsets of members
 
 
 class _Status(msgspec.Struct):
@@ -98,7 +101,7 @@ class _Status(msgspec.Struct):
 
 
 def consumer_status(context: Context, command: Command) -> Reply:
-    """Of the named member, or of all: what each says, by its name."""
+    """Collects the pull offsets of the named member, or of all members, by client id."""
     header = command.read(_Status)
     known_topic(context, header.topic)
     group = context.services.clients.group(header.group)
@@ -125,7 +128,7 @@ def consumer_status(context: Context, command: Command) -> Reply:
 
 
 class _ClientResponses:
-    """The answers of several clients; those that do not answer are left out."""
+    """Responses of several clients, without the clients that do not respond."""
 
     def __init__(self, count: int, done: Callable[[dict[str, bytes]], object]) -> None:
         self._missing = count
@@ -159,7 +162,7 @@ def _status(command: Command, bodies: Mapping[str, bytes]) -> Parts:
 
 
 def _table_in(body: bytes) -> bytes:
-    """A client's table of queues, keyed by objects as it came."""
+    """Returns the table of queues in a client's response. Its keys are JSON objects and stay as they are."""
     try:
         table = read_json(body)["messageQueueTable"]
         rows = [(key, int(offset)) for key, offset in table.items()]

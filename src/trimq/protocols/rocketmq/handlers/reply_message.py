@@ -1,7 +1,8 @@
-"""Codes 324 and 325: the answer to a request that came as a message. It is kept in the topic of replies and handed to
-the client that asked, over the connection on which that client produces (code 326).
+"""SEND_REPLY_MESSAGE (324), SEND_REPLY_MESSAGE_V2 (325): reply to a request message.
 
-The answer leaves when the reply is durable and the client has taken it, refused it, or said nothing for ten seconds."""
+Stores the reply in the reply topic, and pushes it to the requesting client over its producer connection
+(PUSH_REPLY_MESSAGE_TO_CLIENT, 326). Responds when the reply is durable and the client has accepted it, refused it, or
+not responded for 10 s."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ def send_reply(context: Context, command: Command) -> Reply:
 def _send_reply(context: Context, command: Command, header: SendHeader) -> Reply:
     topic, stream = find_stream(context, header)
     if not command.body:
-        raise RemotingRefusal(ResponseCode.MESSAGE_ILLEGAL, "a message has a body")
+        raise RemotingRefusal(ResponseCode.MESSAGE_ILLEGAL, "the message body is empty")
     properties = add_broker_properties(context, read_properties(header.properties))
     draft = make_draft(context, header, topic, stream, command.body, header.flag, encode_properties(properties))
     store_host = context.services.identity.store_host
@@ -55,7 +56,7 @@ def _send_reply(context: Context, command: Command, header: SendHeader) -> Reply
     waiting: OneShotCallback[str] = OneShotCallback(
         lambda failure: reply.resolve_when_durable(placed.ticket.number, lambda: build(failure))
     )
-    reply = Reply.later(UNORDERED, abandon=waiting.end, resolve_now=lambda: waiting.invoke("the broker stops"))
+    reply = Reply.later(UNORDERED, abandon=waiting.end, resolve_now=lambda: waiting.invoke("the broker is stopping"))
     _push(context, header, command.body, {**properties}, queue_id, waiting)
     return reply
 
@@ -68,7 +69,7 @@ def _push(
     queue_id: int,
     waiting: OneShotCallback[str],
 ) -> None:
-    """`waiting` is told why the client that asked did not take it; empty: it did."""
+    """Pushes the reply and calls `waiting` with the reason for a failure, empty if the client accepted it."""
     asker = properties.get(REPLY_TO_CLIENT)
     client = None if asker is None else context.services.clients.producer(asker)
     if asker is None or client is None:

@@ -1,7 +1,8 @@
-"""Codes 222 (a group goes on elsewhere), 314 (one group goes on where another is) and 308 (how far all have read).
+"""INVOKE_BROKER_TO_RESET_OFFSET (222), CLONE_GROUP_OFFSET (314), QUERY_CORRECTION_OFFSET (308).
 
-A group's members hear of it with their next pull; clients are not told by 220. What they commit until then is left
-aside."""
+Resets the committed offsets of a group, copies them from another group, or reports the slowest group per queue. Members
+get the new offset with their next pull; their commits until then are ignored.
+Not served: RESET_CONSUMER_CLIENT_OFFSET (220), the notification of clients; Apache RocketMQ 5.5.0 does not send it."""
 
 from __future__ import annotations
 
@@ -39,7 +40,10 @@ def reset(context: Context, command: Command) -> Reply:
     topic = known_topic(context, header.topic)
     count = topic.definition.read_streams
     if header.queueId >= count or header.queueId < _ALL:
-        raise RemotingRefusal(ResponseCode.INVALID_PARAMETER, f"queue {header.queueId} of {count}")
+        raise RemotingRefusal(
+            ResponseCode.INVALID_PARAMETER,
+            f"queueId {header.queueId} is out of range; read queues of the topic: {count}",
+        )
     numbers = range(count) if header.queueId == _ALL else [header.queueId]
     moved = {number: _target(context, header, topic, number) for number in numbers}
     ticket: PendingWrite | None = None
@@ -63,7 +67,7 @@ def _target(context: Context, header: _Reset, topic: CommitLogTopic, number: int
     offset = stream.readable_end if header.timestamp == _TO_THE_END else _at_time(stream, header.timestamp)
     known = context.commit_log_api.cursor(context.caller, header.group, topic, number)
     if not header.isForce and known is not None and 0 <= known.offset < offset:
-        return known.offset  # without force only back
+        return known.offset  # without force, offsets only move back
     return offset
 
 
@@ -92,12 +96,12 @@ class _Clone(msgspec.Struct):
 
 
 def clone_offsets(context: Context, command: Command) -> Reply:
-    """Of one topic, or of all that the source has read and nobody reads by broadcast."""
+    """Copies the offsets of one topic, or of all topics that the source has read. Refuses a broadcasting source."""
     header = command.read(_Clone)
     source = context.services.clients.group(header.srcGroup)
     if source is not None and source.message_model == BROADCASTING:
         raise RemotingRefusal(
-            ResponseCode.SYSTEM_ERROR, "a group that reads by broadcast keeps its offsets at its members"
+            ResponseCode.SYSTEM_ERROR, "the source group is broadcasting: its clients keep the offsets"
         )
     wanted = [known_topic(context, header.topic)] if header.topic else context.commit_log_api.topics(context.caller)
     topics = {topic.id: topic for topic in wanted}
@@ -121,7 +125,8 @@ class _Correction(msgspec.Struct):
 
 
 def correction_offsets(context: Context, command: Command) -> Reply:
-    """How far the slowest group has read each queue; without end where the group to compare with is farther back."""
+    """Returns the committed offset of the slowest group in each queue, or `_NO_LIMIT` if `compareGroup` is behind
+    it."""
     header = command.read(_Correction)
     topic = known_topic(context, header.topic)
     left_out = set(header.filterGroups.split(",")) | {header.compareGroup}

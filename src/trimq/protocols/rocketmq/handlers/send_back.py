@@ -1,7 +1,8 @@
-"""Code 36: a message that could not be consumed comes back, later each time, and after its last try is set aside.
+"""CONSUMER_SEND_MSG_BACK (36): retries a message that a consumer failed to process.
 
-It is stored again for the retry topic of its group, with one try more; that topic's delay is its level's. At the end of
-the road it goes to the dead letters of the group. The same end awaits what a client itself sends to a retry topic."""
+Stores the message again for the group's retry topic, delayed by its level, with one attempt more. After the last
+attempt, or with a level below 0, it is dead-lettered. Messages that clients send to a retry topic have the same
+limit."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ from trimq.protocols.rocketmq.wire.replies import done_when_durable, reply, repl
 
 _FIRST_LEVEL = 3
 _OPTIONAL = (*BROKER_PROPERTIES, WAIT, ORIGIN_ID, EXPIRES_MS)
-_KNOWS_OF_LIMITS_FROM = 121  # version of a client that says how often it wants to try
+_KNOWS_OF_LIMITS_FROM = 121  # first client version that sends maxReconsumeTimes
 
 
 class _SendBack(msgspec.Struct):
@@ -44,7 +45,7 @@ def send_back(context: Context, command: Command) -> Reply:
     header = command.read(_SendBack)
     group = context.get_or_create_group(header.group)
     if group.retry_streams <= 0:
-        return reply(command)  # this group wants nothing back
+        return reply(command)  # retries are off for this group
     try:
         unit = context.commit_log_api.unit_at(context.caller, header.offset)
     except OffsetOutOfRange:
@@ -103,7 +104,8 @@ def dead_letter_topic(context: Context, group: str) -> CommitLogTopic:
 
 
 def must_dead_letter(context: Context, command: Command, header: SendHeader) -> bool:
-    """Whether what a client sends to a retry topic has been tried often enough, or would come out of order."""
+    """Returns whether a message sent to a retry topic is over its limit of attempts, or would be redelivered out of
+    order because its group locks queues."""
     name = header.topic.removeprefix(RETRY_PREFIX)
     group = context.commit_log_api.group(context.caller, name) or CommitLogGroup(name)
     if context.services.locks.has_any(name) and header.reconsumeTimes > 0:
@@ -112,7 +114,7 @@ def must_dead_letter(context: Context, command: Command, header: SendHeader) -> 
 
 
 def _group_topic(context: Context, prefix: str, group: str, count: int) -> CommitLogTopic:
-    """The topic of this kind that the group has; it is made when it is first needed."""
+    """Returns the group's retry or dead-letter topic, and creates it if it does not exist."""
     name = f"{prefix}{group}"
     found = context.commit_log_api.find(context.caller, name)
     if found is None:
@@ -127,7 +129,7 @@ def _draw(context: Context, topic: CommitLogTopic) -> int:
 
 
 def _retry_draft(unit: Unit, topic: CommitLogTopic, stream: MessageQueue, properties: bytes) -> UnitDraft:
-    """The same message with one try more."""
+    """Returns the same message with one attempt more."""
     return UnitDraft(
         topic.raw_name,
         stream.id.number,

@@ -1,4 +1,5 @@
-"""A message that its producer sends again, under the id that it had: answered as it was the first time."""
+"""Deduplication of sends: a message that its producer sends again under the same unique id (UNIQ_KEY) is not stored
+again, and gets the first response. Active if `rocketmq.remembered_ids` is above 0."""
 
 from __future__ import annotations
 
@@ -26,14 +27,15 @@ from trimq.protocols.rocketmq.wire.responses import SENT_FIELDS, encode_send_res
 
 
 def given_id(header: SendHeader) -> str | None:
-    """The id that the producer gave it. What is tried again has that of the first try, and is no repetition."""
+    """Returns the id set by the producer. Returns None for a retry, which has the id of the first attempt and is not a
+    duplicate."""
     if header.topic.startswith(RETRY_PREFIX):
         return None
     return read_properties(header.properties).get(UNIQUE_KEY)
 
 
 def reply_to_duplicate(context: Context, command: Command, header: SendHeader) -> Reply | None:
-    """None: it is new."""
+    """Returns the first response, or None if the message is new."""
     unique = given_id(header)
     known = (
         None if unique is None else find_earlier_send(context, header.topic, unique, read_properties(header.properties))
@@ -56,13 +58,14 @@ def reply_to_duplicate(context: Context, command: Command, header: SendHeader) -
 def find_earlier_send(
     context: Context, topic: str, unique: str, properties: Mapping[str, str] = MappingProxyType({})
 ) -> SendResult | None:
-    """Among those of this run, and by the key index those of the runs before. The properties tell whether it had to
-    wait somewhere else first: that is the place which was answered."""
+    """Searches the remembered ids, then the key index for sends before a restart. `properties` show whether the message
+    is delayed or a half message; its response then named the place in the system topic."""
     known = context.services.repeats.find(topic, unique)
     if known is not None:
         return known
     found = context.commit_log_api.find(context.caller, topic)
-    since_ms = 0 if found is None else found.definition.created_ms  # before, it was another topic of this name
+    # Messages before its creation belong to a deleted topic of the same name.
+    since_ms = 0 if found is None else found.definition.created_ms
     now_ms = context.services.clock.message.now_ms()
     for name in _waiting_places(properties):
         for unit in context.commit_log_api.find_key(SYSTEM, name, unique, since_ms, now_ms):
@@ -78,7 +81,7 @@ def find_earlier_send(
 
 
 def _waiting_places(properties: Mapping[str, str]) -> list[str]:
-    """The topics of the broker's own in which a message with these properties waits, as it is or until it is due."""
+    """Returns the system topics that store a message with these properties: half message, or delayed message."""
     places = [HALF_TOPIC] if properties.get(TRANSACTIONAL, "").lower() == "true" else []
     if DELAY in properties:
         places.append(SCHEDULE_TOPIC)
@@ -96,8 +99,8 @@ def _sent_to_wait(context: Context, topic: str, unit: Unit, properties: Mapping[
 
 
 def find_duplicates(context: Context, topic: str, ids: Sequence[str | None]) -> list[SendResult | int]:
-    """For each message of a batch what it was answered before, or else the place among the new ones of the first that
-    has its id."""
+    """Returns for each message of a batch its earlier result, or else the index among the new messages of the first one
+    with its id."""
     if not context.services.repeats.is_on:
         return list(range(len(ids)))
     found: list[SendResult | int] = []

@@ -1,5 +1,10 @@
-"""Codes 202 (the queues of a topic), 208 and 317 (how far groups have read, and how far behind they are), 300, 343 and
-345 (who reads what), 303 (between which times), 315 (what passed in the last minute, hour and day)."""
+"""GET_TOPIC_STATS_INFO (202), GET_CONSUME_STATS (208), GET_BROKER_CONSUME_STATS (317),
+QUERY_TOPIC_CONSUME_BY_WHO (300), QUERY_TOPICS_BY_CONSUMER (343), QUERY_SUBSCRIPTION_BY_CONSUMER (345),
+QUERY_CONSUME_TIME_SPAN (303), VIEW_BROKER_STATS_DATA (315).
+
+Offsets and rates of topics, lag of groups, readers of topics, times of read and unread messages, and traffic of the
+last minute, hour and day.
+Not served: statistics of 315 other than those in `_COUNTED`; in-flight messages are counted as 0 in 317."""
 
 from __future__ import annotations
 
@@ -35,20 +40,20 @@ def topic_stats(context: Context, command: Command) -> Reply:
 
 
 def _time(stream: MessageQueue, offset: int) -> int:
-    """When the message there was stored; 0 if there is none."""
+    """Returns the store time of the message at `offset`, 0 if there is none."""
     return stream.unit(offset).store_ms if stream.start <= offset < stream.readable_end else 0
 
 
 def _rate(context: Context, flow: TrafficCounter | None) -> float:
-    """Messages a second, over the last minute."""
+    """Returns messages per second over the last minute."""
     return 0.0 if flow is None else flow.windows(context.services.clock.message.now_ms()).minute.messages / _SECONDS[0]
 
 
-# -- how far groups have read
+# -- committed offsets and lag of groups
 
 
 class _ConsumeStats(NamedTuple):
-    """Of a group in one topic, as Java clients read it."""
+    """Offsets, lag (`behind`) and read rate of a group."""
 
     table: list[tuple[Any, Any]]
     behind: int
@@ -79,7 +84,7 @@ def _topics_read(context: Context, group: str) -> list[CommitLogTopic]:
 
 
 def consume_stats(context: Context, command: Command) -> Reply:
-    """Of the topics that are named, or of all that the group reads."""
+    """Reports the named topics, or all topics that the group reads."""
     fields = command.fields
     group = fields.get("consumerGroup", "")
     named = [name for name in (fields.get("topic"), *fields.get("topicList", "").split(";")) if name]
@@ -89,7 +94,7 @@ def consume_stats(context: Context, command: Command) -> Reply:
 
 
 def broker_consume_stats(context: Context, command: Command) -> Reply:
-    """Of all groups; with `isOrder` only in topics that keep order."""
+    """Reports all groups; with `isOrder` only their ordered topics."""
     is_ordered = command.fields.get("isOrder", "false").lower() == "true"
     listed, behind = [], 0
     for group in context.commit_log_api.cursor_groups(context.caller):
@@ -106,7 +111,7 @@ def broker_consume_stats(context: Context, command: Command) -> Reply:
     return reply(command, body=body % (address, b",".join(listed), behind))
 
 
-# -- who reads what
+# -- groups of topics, topics of groups
 
 
 def groups_of_topic(context: Context, command: Command) -> Reply:
@@ -133,7 +138,7 @@ def subscription_of_group(context: Context, command: Command) -> Reply:
     return reply_json(command, {"group": name, "topic": topic, **shown})
 
 
-# -- between which times
+# -- time span of a queue
 
 
 def time_span(context: Context, command: Command) -> Reply:
@@ -164,7 +169,7 @@ def _written(time_ms: int) -> str:
     return f"{time:%Y-%m-%d %H:%M:%S},{time_ms % 1000:03}"
 
 
-# -- what passed
+# -- traffic
 
 
 def stats_data(context: Context, command: Command) -> Reply:
@@ -184,7 +189,7 @@ def stats_data(context: Context, command: Command) -> Reply:
     return reply_json(command, shown)
 
 
-# By name: what is counted, and whether its bytes are asked for.
+# Statistics by name: the counter, and whether its bytes are returned.
 _COUNTED = {
     "TOPIC_PUT_NUMS": ("sent", False),
     "TOPIC_PUT_SIZE": ("sent", True),
@@ -196,10 +201,10 @@ _COUNTED = {
 }
 
 
-def _find_flow(context: Context, what: str, key: str) -> TrafficCounter | None:
-    """Of a topic, of a `topic@group`, or of the broker, whose key is its cluster's name."""
+def _find_flow(context: Context, counter: str, key: str) -> TrafficCounter | None:
+    """Finds a counter. The key is a topic, `topic@group`, or for the whole broker the cluster name."""
     traffic, (topic, _, group) = context.services.traffic, key.partition("@")
-    match what:
+    match counter:
         case "sent":
             return traffic.sent(key)
         case "read":
@@ -208,7 +213,7 @@ def _find_flow(context: Context, what: str, key: str) -> TrafficCounter | None:
             return traffic.returned(topic, group)
     if key != context.services.identity.cluster_name:
         return None
-    return traffic.all_sent() if what == "all sent" else traffic.all_read()
+    return traffic.all_sent() if counter == "all sent" else traffic.all_read()
 
 
 def _item(found: TrafficSum, seconds: int, is_bytes: bool) -> dict[str, float]:

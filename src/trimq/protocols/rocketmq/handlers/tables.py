@@ -1,5 +1,5 @@
-"""Which handler serves which code, at the broker and at the name server. A code that is in no table is answered with
-"not supported"."""
+"""Tables from request code to handler: broker, VIP port of the broker, and name server. A code in no table is answered
+with REQUEST_CODE_NOT_SUPPORTED (3)."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ BROKER: dict[int, Handler] = {
     RequestCode.GET_ALL_TOPIC_CONFIG: topics.all_topic_configs,
 }
 
-# Bodies that are messages have limits of their own; how many topics other brokers tell of has one, too.
+# Not limited by `rocketmq.command_bytes`: messages and registrations of brokers have limits of their own.
 WITH_LARGE_BODIES = frozenset(
     (
         *(RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE),
@@ -114,7 +114,7 @@ WITH_LARGE_BODIES = frozenset(
     )
 )
 
-# Old clients send here, and never take anything.
+# Old clients send to the VIP port, and never consume from it.
 _NOT_FOR_OLD_CLIENTS = frozenset(
     (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, RequestCode.POP_MESSAGE, RequestCode.PEEK_MESSAGE)
 )

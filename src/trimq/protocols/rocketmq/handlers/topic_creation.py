@@ -1,5 +1,5 @@
-"""Commands that need a topic which was made a moment ago, perhaps by themselves: they go on when it is durable that
-there is this topic. A message that was acknowledged before would be nobody's if the topic were refused."""
+"""Defers commands for a topic that was just created, perhaps by the command itself, until the creation is durable.
+Otherwise a message could be acknowledged and then lost, because the creation of its topic is refused."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ log = logging.getLogger(__name__)
 
 
 def _failed(error: Exception) -> Reply:
-    """A bug: its connection ends, as it would have if nothing had been waited for."""
-    log.error("a command that waited for its topic failed unexpectedly", exc_info=error)
+    """Unexpected error: the connection is closed, as it would be without the wait."""
+    log.error("connection closed: a command failed after its topic was created", exc_info=error)
 
     def build() -> Parts:
         raise error
@@ -28,7 +28,8 @@ def _failed(error: Exception) -> Reply:
 def after_topic_creation(
     context: Context, topic: CommitLogTopic, retry: Callable[[], Reply], refuse: Callable[[Refusal], Reply]
 ) -> Reply | None:
-    """An answer that comes later, of `retry` or of `refuse`. None: nothing has to be waited for."""
+    """Returns None if the creation of the topic is durable. Otherwise returns a reply that resolves as `retry` when it
+    is durable, or as `refuse` when it is refused."""
     creation = topic.creation
     if creation is None:
         return None

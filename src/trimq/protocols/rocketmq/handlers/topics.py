@@ -1,5 +1,8 @@
-"""Codes 17 and 18 (make or change topics), 215 (delete one), 351 and 21 (what topics are like), 305 (those of the
-broker itself)."""
+"""UPDATE_AND_CREATE_TOPIC (17), UPDATE_AND_CREATE_TOPIC_LIST (18), DELETE_TOPIC_IN_BROKER (215),
+GET_TOPIC_CONFIG (351), GET_ALL_TOPIC_CONFIG (21), GET_SYSTEM_TOPIC_LIST_FROM_BROKER (305).
+
+Creates, changes, deletes and lists topics. System topics cannot be changed or deleted.
+Not served: static topics; attributes other than message.type and trimq.ttl.ms; message type MIXED."""
 
 from __future__ import annotations
 
@@ -37,20 +40,20 @@ def update_topic(context: Context, command: Command) -> Reply:
 
 
 def update_topics(context: Context, command: Command) -> Reply:
-    """All of them, up to the first that is refused."""
+    """Applies the topics in order, up to the first that is refused."""
     ticket = None
     for row in read_list(read_object(command).get("topicConfigList")):
         try:
             given = {**row, "topic": row["topicName"], "attributes": _attribute_text(row.get("attributes"))}
             header = msgspec.convert(given, _Topic, strict=False)
         except (KeyError, msgspec.ValidationError) as error:
-            raise RemotingRefusal(ResponseCode.INVALID_PARAMETER, f"a topic that cannot be read: {error}") from None
+            raise RemotingRefusal(ResponseCode.INVALID_PARAMETER, f"invalid topic: {error}") from None
         ticket = _define(context, header)
     return done_when_durable(command, ticket)
 
 
 def _attribute_text(given: object) -> str:
-    """A map of attributes as the text that sets them; they come with or without their sign."""
+    """Converts a map of attributes to the text form. Names may lack their sign; `+` is then added."""
     if not isinstance(given, dict):
         return ""
     return ",".join(f"{name if str(name)[:1] in '+-' else f'+{name}'}={value}" for name, value in given.items())
@@ -89,19 +92,22 @@ _MESSAGE_TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "UNSPECIFIED")
 
 
 def _attributes(text: str, known: dict[str, str]) -> dict[str, str]:
-    """`+name=value` sets and `-name` removes: the kind of a topic's messages, and how long they are of use."""
+    """Applies `+name=value` (set) and `-name` (remove) to the attributes message type and default TTL."""
     found = dict(known)
     for item in text.split(",") if text else ():
         name, _, value = item[1:].partition("=")
         if name not in ("message.type", TTL_ATTRIBUTE) or item[:1] not in ("+", "-"):
-            raise RemotingRefusal(ResponseCode.INVALID_PARAMETER, f"the attribute {item[:100]} is not known")
+            raise RemotingRefusal(
+                ResponseCode.INVALID_PARAMETER,
+                f"attribute {item[:100]} is unknown; write +name=value or -name of message.type or trimq.ttl.ms",
+            )
         if item[0] == "-":
             found.pop(name, None)
         elif name == TTL_ATTRIBUTE:
             found[name] = _milliseconds(value)
         elif value not in _MESSAGE_TYPES:
             refused = ResponseCode.INVALID_PARAMETER if value == "MIXED" else ResponseCode.SYSTEM_ERROR
-            raise RemotingRefusal(refused, f"{value[:100]} is no kind of message")
+            raise RemotingRefusal(refused, f"{value[:100]} is not a supported message type")
         else:
             found[name] = value
     return found

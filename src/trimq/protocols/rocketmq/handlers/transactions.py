@@ -1,5 +1,8 @@
-"""Codes 37 (a producer decides whether a half counts; who does not know is not answered, as the genuine broker does)
-and 323 (a half that was set aside, because nobody decided, is asked for again)."""
+"""END_TRANSACTION (37), RESUME_CHECK_HALF_MESSAGE (323).
+
+37 commits or rolls back a half message. If the producer does not know the outcome yet, there is no response, as in
+Apache RocketMQ. 323 restores, once, a half message that was moved to TRANS_CHECK_MAX_TIME_TOPIC, and its check-back
+begins again."""
 
 from __future__ import annotations
 
@@ -50,5 +53,5 @@ def resume_check(context: Context, command: Command) -> Reply:
     try:
         unit = context.commit_log_api.unit_at(context.caller, read_message_id(command.read(_Resume).msgId).position)
     except (BadMessageId, OffsetOutOfRange):
-        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, "there is no message of this id") from None
+        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, "no message has this id") from None
     return done_when_durable(command, context.services.transactions.resume(unit).ticket)

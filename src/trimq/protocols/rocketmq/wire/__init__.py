@@ -1,0 +1,1 @@
+"""Codecs of RocketMQ remoting: frames, headers, JSON bodies, receipts, codes and responses."""

@@ -1,4 +1,4 @@
-"""RocketMQ's request and response codes, and which of the latter a refusal is."""
+"""Request and response codes of RocketMQ remoting, and the response code of each refusal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trimq.errors import Refusal
 
 
 class RequestCode(IntEnum):
-    """What a command asks for."""
+    """Command in a request."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -114,7 +114,7 @@ class RequestCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """What a response says."""
+    """Result in a response."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1
@@ -146,7 +146,7 @@ class ResponseCode(IntEnum):
 
 @dataclass(eq=False)  # exceptions must stay hashable
 class RemotingRefusal(Refusal):
-    """A no that only RocketMQ knows, with its code and the fields that its answer carries."""
+    """Refusal with a response code of its own, and the extFields of its response."""
 
     code: ResponseCode
     reason: str

@@ -1,5 +1,5 @@
-"""The properties of messages that ask for nothing but to be stored. Those of one producer mostly differ in the unique
-key alone: what stands around it is looked at once."""
+"""Fast path for the properties of plain messages: those without a delay, a transaction, a TTL or properties that the
+broker sets. Messages of one producer mostly differ in the unique key alone, so the text around it is parsed once."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from trimq.protocols.rocketmq.wire.responses import is_quotable
 
 _MARK = f"{UNIQUE_KEY}{NAME_ENDS}"
 
-# So many are kept, of all producers, and none that is longer: more would not be met again soon.
+# Limits of the cache, for all producers together: more or longer texts would rarely be seen again.
 _MOST_SHAPES = 1024
 _LONGEST_TEXT = 1024
 
 
 PlainProperties = tuple[str, bytes, int, str | None]
-"""The unique key, what is stored, the code of the tags, and what other keys there are. A plain tuple, since one is made
-for nearly every message."""
+"""Unique key, stored properties, tags code, and the other keys if any. A plain tuple, since nearly every message needs
+one."""
 
 
 class PropertyTemplates:
-    """`added` is what the broker adds to the properties of every message; what has one of the `special` properties is
-    not plain."""
+    """Cache of the texts before and after the unique key. The broker adds the properties `added` to every message. A
+    message with one of the `special` properties is not plain."""
 
     def __init__(self, added: str, special: Collection[str]) -> None:
         self._added = added
@@ -38,7 +38,8 @@ class PropertyTemplates:
         self._templates: dict[tuple[str, str], tuple[bytes, bytes, int]] = {}
 
     def read(self, text: str) -> PlainProperties | None:
-        """None: something in them must be looked at more closely."""
+        """Fast path of `read_properties` and `write_properties`. Returns None when the message is not plain; the caller
+        then falls back to them."""
         at = text.find(_MARK)
         if at < 0:
             return None
@@ -58,7 +59,7 @@ class PropertyTemplates:
 
     def _parse(self, text: str, unique: str, around: tuple[str, str]) -> PlainProperties | None:
         properties = read_plain_properties(text)
-        # The mark may be the end of another name.
+        # The marker may be the end of a longer property name.
         if properties is None or properties.get(UNIQUE_KEY) != unique or (around[0] and around[0][-1] != VALUE_ENDS):
             return None
         if not self._special.isdisjoint(properties):

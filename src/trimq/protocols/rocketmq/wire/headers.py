@@ -1,5 +1,5 @@
-"""The headers of the commands that come most often, as structs that are read without a step between. Field names are
-those of the wire. Numbers are those that Java has: what is larger would be kept where no Java program can read it."""
+"""Headers of the most frequent commands, as structs that are decoded straight from JSON. Field names are those of the
+wire. Integers have Java's ranges: a larger value would be stored where no Java program could read it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class SendHeader(msgspec.Struct, gc=False):
-    """Of a message that is sent."""
+    """Header of SEND_MESSAGE (10)."""
 
     topic: str
     queueId: Int32
@@ -29,7 +29,7 @@ class SendHeader(msgspec.Struct, gc=False):
 
 
 class SendV2Header(SendHeader, gc=False):
-    """The same under its short names."""
+    """Header of SEND_MESSAGE_V2 (310): the same fields under one-letter names."""
 
     topic: str = msgspec.field(name="b")
     queueId: Int32 = msgspec.field(name="e")
@@ -46,7 +46,7 @@ class SendV2Header(SendHeader, gc=False):
 
 
 class SendCommand(msgspec.Struct, gc=False):
-    """A whole request to send, for those that are read together."""
+    """Whole header of a SEND_MESSAGE_V2 request, for requests that are read as a batch."""
 
     code: int
     extFields: SendV2Header
@@ -70,7 +70,7 @@ class PullHeader(msgspec.Struct, gc=False):
 
 
 class QueueHeader(msgspec.Struct, gc=False):
-    """Of a command that asks about one queue."""
+    """Header of a query about one queue."""
 
     topic: str
     queueId: Int32

@@ -1,5 +1,5 @@
-"""JSON as Java clients write it: keys of objects may be numbers without quotes, or objects themselves. Reads both that
-and what is strictly JSON; writes the former where clients need it."""
+"""JSON as Java clients (fastjson) write it: keys of objects may be numbers without quotes, or objects. Reads this form
+and strict JSON; writes this form where clients need it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Any
 
 import msgspec
 
-# What is not strictly JSON takes half a millisecond for each thousand of its shortest values, and everybody waits. Java
-# clients write none in what they ask: it is only what they answer of the queues that they pull, of 1,700 of them in so
-# many bytes, and what a broker with 1,000 static topics registers.
+# Limit for text that is not strict JSON: parsing it blocks the event loop for 0.5 ms per 1,000 of the shortest values.
+# Requests of Java clients are strict JSON. Only two texts are not: a client's response about the queues that it pulls
+# (1,700 queues fit into the limit), and the registration of a broker with static topics (1,000 topics fit).
 LENIENT_BYTES = 128 * 1024
 
-# Each alternative takes what it has looked at, but for brackets: however a text goes on, it is looked at twice at most.
+# Possessive quantifiers: only the alternatives that start with a bracket can fail after reading ahead, so each
+# character is read at most twice, whatever the text.
 _STRING = r'"(?:[^"\\]++|\\.)*+"?'
 _BLANK = r"[ \t\r\n]*+"
 _TOKEN = re.compile(
@@ -30,20 +31,21 @@ _TOKEN = re.compile(
 
 
 class BadJson(ValueError):
-    """It is not JSON, not even as Java writes it."""
+    """The text is neither strict JSON nor JSON as Java clients write it."""
 
 
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def read_json(data: bytes, lenient_bytes: int | None = LENIENT_BYTES) -> Any:
-    """Objects that are keys become their own JSON text; they hold no others. BadJson: it cannot be read, or it is not
-    strictly JSON and longer than `lenient_bytes`; None: it may have any length."""
+    """Decodes strict or lenient JSON. An object used as a key becomes its JSON text; it cannot contain other objects.
+    Raises BadJson if the text is malformed, or if it is not strict JSON and longer than `lenient_bytes` (None: no
+    limit)."""
     try:
         return msgspec.json.decode(data)
     except _UNREADABLE as error:
         if lenient_bytes is not None and len(data) > lenient_bytes:
-            reason = f"{error}; {len(data)} bytes that are not strictly JSON, where {lenient_bytes} are allowed"
+            reason = f"{error}; {len(data)} bytes are not strict JSON, the limit is {lenient_bytes} bytes"
             raise BadJson(reason) from None
     return _read_leniently(data)
 
@@ -56,7 +58,7 @@ def _read_leniently(data: bytes) -> Any:
 
 
 def _as_strict(token: re.Match[str]) -> str:
-    """What stands before a colon is a key and gets its quotes; a comma before the end of a list is left out."""
+    """Returns a token as strict JSON: quotes a key, drops a trailing comma."""
     kind = token.lastgroup
     if kind == "key":
         return f'"{token["word"]}":'
@@ -70,7 +72,7 @@ def _quoted(key: str) -> str:
 
 
 def write_object_keyed(items: Iterable[tuple[Any, Any]]) -> bytes:
-    """A map whose keys are objects or numbers, in the form that Java clients of every age read."""
+    """Encodes a map with objects or numbers as keys, in the form that all versions of Java clients read."""
     return b"{" + b",".join(_encode(key) + b":" + _encode(value) for key, value in items) + b"}"
 
 

@@ -1,5 +1,7 @@
-"""The texts by which clients tell a message that they popped: the receipt itself (`extraInfo`, `POP_CK`), and the lists
-of an answer out of which clients make receipts. Clients take them apart, so every field has its place."""
+"""Text forms of POP receipts: the receipt itself (`extraInfo`, `POP_CK`), and the lists in a pop response from which
+clients build receipts. Clients parse them, so the order of the fields is fixed:
+
+    start popTime invisibleTime reviveQueue retry brokerName queueId offset [position]"""
 
 from __future__ import annotations
 
@@ -9,13 +11,13 @@ from typing import NamedTuple
 
 from trimq.core.pop.receipts import PoppedMessage, Receipt
 
-_PLAIN, _RETURNED = "0", "1"  # whether a message had come back before
+_PLAIN, _RETURNED = "0", "1"  # the field `retry`: original topic, or retry topic of the group
 
 POP_ORDER_REVIVE_QUEUE = 999
-"""Stands for the queue of check-points where messages are given in order. There are no such queues here, and where
-order does not matter it is the first."""
+"""Revive queue in receipts of ordered consumption, as in Apache RocketMQ. TriMQ has no revive queues; receipts of
+unordered consumption say 0."""
 
-# Numbers as Java writes them: int() would take more than that. What a client made of the first field does not count.
+# Numbers as Java writes them; int() accepts other forms, too. The field `start` is ignored: clients may change it.
 _NUMBER = "([0-9]{1,19})"
 _is_receipt = re.compile(
     f"[^ ]* {_NUMBER} {_NUMBER} {_NUMBER} ([{_PLAIN}{_RETURNED}]) ([^ ]*) {_NUMBER} {_NUMBER}(?: {_NUMBER})?"
@@ -23,12 +25,12 @@ _is_receipt = re.compile(
 
 
 class BadReceipt(ValueError):
-    """The text is no receipt."""
+    """The text is not a receipt."""
 
 
 class ReceiptHandle(NamedTuple):
-    """What a receipt says besides where the message is: until when it counts, and which broker gave it. `position` is
-    where the message stands in the log, if it says so."""
+    """Parsed receipt: the message, its invisible time and the broker. `position` is the commit-log position of the
+    message, if the text has one."""
 
     receipt: Receipt
     invisible_ms: int
@@ -40,7 +42,7 @@ class ReceiptHandle(NamedTuple):
 def write_receipt(
     receipt: Receipt, invisible_ms: int, broker_name: str, is_ordered: bool, start: int, position: int | None = None
 ) -> str:
-    """`start` is the offset of the first message that was popped with it; gRPC's receipts tell the position."""
+    """`start` is the first offset of the same pop. Receipts over gRPC include `position`."""
     is_retry, number, offset, pop_time_ms = receipt
     queue, mark = POP_ORDER_REVIVE_QUEUE if is_ordered else 0, _RETURNED if is_retry else _PLAIN
     text = f"{start} {pop_time_ms} {invisible_ms} {queue} {mark} {broker_name} {number} {offset}"
@@ -48,7 +50,7 @@ def write_receipt(
 
 
 def read_receipt(text: str) -> ReceiptHandle:
-    """BadReceipt: it is none."""
+    """Raises BadReceipt if the text is not a receipt."""
     found = _is_receipt(text)
     if found is None:
         raise BadReceipt(f"not a receipt: {text[:100]!r}")
@@ -62,11 +64,11 @@ def _mark(receipt: Receipt) -> str:
     return _RETURNED if receipt.is_retry else _PLAIN
 
 
-# -- lists
+# -- lists in a pop response
 
 
 def first_offsets(messages: Iterable[PoppedMessage]) -> dict[tuple[bool, int], int]:
-    """The first offset of each queue, by which queue it is and whether of what came back."""
+    """Returns the first offset of each queue, by (`is_retry`, queue id)."""
     found: dict[tuple[bool, int], int] = {}
     for popped in messages:
         receipt = popped.receipt
@@ -88,8 +90,8 @@ def write_offsets(messages: Sequence[PoppedMessage]) -> str:
 
 
 def write_order_counts(messages: Sequence[PoppedMessage]) -> str:
-    """How often messages that are given in order were given before: each that was, and then, for old clients, the
-    least of its queue."""
+    """Earlier deliveries of ordered messages (`orderCountInfo`): one entry for each redelivered message, then, for old
+    clients, the minimum of its queue."""
     queues: dict[str, list[PoppedMessage]] = {}
     for popped in messages:
         queues.setdefault(f"{_mark(popped.receipt)} {popped.receipt.number}", []).append(popped)

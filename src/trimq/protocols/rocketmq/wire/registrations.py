@@ -1,5 +1,8 @@
-"""What a broker tells the name server when it registers, as JSON or packed: its topics and the version of all that.
-Pure: bytes in, values out."""
+"""Registration of a broker at the name server: its topics and their data version, as JSON or compressed. Pure: bytes
+in, values out.
+
+Compressed form (zlib): int32 length and JSON of the data version, int32 count, then for each topic int32 length and the
+text `name readQueues writeQueues permissions ...`, separated by spaces."""
 
 from __future__ import annotations
 
@@ -13,18 +16,18 @@ from trimq.protocols.rocketmq.wire.headers import Int32, Int64
 from trimq.protocols.rocketmq.wire.lenient_json import BadJson, read_json
 
 _LENGTH = struct.Struct(">i")
-_LEAST_WORDS = 4  # of a topic that is packed: name, queues to read and to write, permissions
+_LEAST_WORDS = 4  # fields of a packed topic: name, read queues, write queues, permissions
 
 
 class BadRegistration(ValueError):
-    """It cannot be read."""
+    """The registration cannot be parsed."""
 
 
 _UNREADABLE = (BadJson, msgspec.MsgspecError, UnicodeDecodeError)
 
 
 class DataVersion(msgspec.Struct, frozen=True):
-    """Of what a broker tells of its topics; another version means that something has changed."""
+    """Version of the topics that a broker registers. A different version means that a topic has changed."""
 
     counter: Int64 = 0
     stateVersion: Int64 = 0
@@ -32,7 +35,7 @@ class DataVersion(msgspec.Struct, frozen=True):
 
 
 class QueueData(NamedTuple):
-    """A topic as one broker has it."""
+    """Queues and permissions of a topic at one broker."""
 
     read: Int32
     write: Int32
@@ -46,20 +49,20 @@ class Registration(NamedTuple):
 
 
 def read_registration(body: bytes, is_packed: bool, max_bytes: int) -> Registration:
-    """An empty body tells of nothing. `max_bytes` bounds what a packed one may become."""
+    """An empty body is a registration without topics. `max_bytes` limits the size of a decompressed body."""
     if not body:
         return Registration({}, DataVersion())
     try:
         return _read_packed(body, max_bytes) if is_packed else _read_plain(body)
     except (*_UNREADABLE, zlib.error, struct.error, KeyError, TypeError) as error:
-        raise BadRegistration(f"a registration that cannot be read: {error}") from None
+        raise BadRegistration(f"invalid broker registration: {error}") from None
 
 
 def read_version(body: bytes) -> DataVersion:
     try:
         return _version(read_json(body))
     except _UNREADABLE as error:
-        raise BadRegistration(f"no version: {error}") from None
+        raise BadRegistration(f"invalid data version: {error}") from None
 
 
 def _version(data: Any) -> DataVersion:
@@ -78,7 +81,7 @@ def _object(data: Any) -> dict[str, Any]:
     if data is None:
         return {}
     if not isinstance(data, dict):
-        raise BadRegistration(f"a registration that cannot be read: {data!r:.40} is no object")
+        raise BadRegistration(f"invalid broker registration: {data!r:.40} is not a JSON object")
     return data
 
 
@@ -91,16 +94,16 @@ def _read_packed(body: bytes, max_bytes: int) -> Registration:
     inflater = zlib.decompressobj()
     data = inflater.decompress(body, max_bytes)
     if inflater.unconsumed_tail:
-        raise BadRegistration(f"a registration that is larger than {max_bytes} bytes")
+        raise BadRegistration(f"invalid broker registration: larger than {max_bytes} bytes after decompression")
     version, at = _take(data, 0)
     (count,) = _LENGTH.unpack_from(data, at)
     at += 4
     topics = {}
-    for _ in range(count):  # each takes bytes that are there, or ends it
+    for _ in range(count):  # ends by an error if `count` is too large: `_take` finds no more bytes
         text, at = _take(data, at)
         words = text.decode().split(" ")
         if len(words) < _LEAST_WORDS:
-            raise BadRegistration(f"a topic of {len(words)} words")
+            raise BadRegistration(f"invalid broker registration: a topic has {len(words)} fields, expected at least 4")
         name, read, write, permissions = words[:_LEAST_WORDS]
         topics[name] = msgspec.convert((read, write, permissions), QueueData, strict=False)
     return Registration(topics, _version(read_json(version)))
@@ -110,5 +113,5 @@ def _take(data: bytes, at: int) -> tuple[bytes, int]:
     (length,) = _LENGTH.unpack_from(data, at)
     at += 4
     if not 0 <= length <= len(data) - at:
-        raise BadRegistration("a length that is not there")
+        raise BadRegistration("invalid broker registration: a length exceeds the remaining bytes")
     return data[at : at + length], at + length

@@ -1,4 +1,4 @@
-"""Replies of handlers: at once, or when what they tell of is durable. Each leaves as soon as it is ready."""
+"""Replies of remoting handlers: ready at once, or when a write is durable. Each is sent as soon as it is ready."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UNORDERED = None
 
 
 class PendingWrite(Protocol):
-    """Of a change that counts when its pass is durable."""
+    """Write that is complete when pass `number` is durable, unless it has a `refusal`."""
 
     number: int
     refusal: Refusal | None
@@ -52,7 +52,7 @@ def refused_answer(opaque: int, refusal: Refusal, fields: Mapping[str, str] = NO
 
 
 def reply_when_durable(command: Command, pending: PendingWrite, build: Callable[[], Parts]) -> Reply:
-    """What `build` makes, unless the write is refused."""
+    """Replies with the result of `build` when the write is durable, or with its refusal."""
 
     def make() -> Parts:
         return build() if pending.refusal is None else refused_parts(command, pending.refusal)
@@ -61,7 +61,7 @@ def reply_when_durable(command: Command, pending: PendingWrite, build: Callable[
 
 
 def done_when_durable(command: Command, pending: PendingWrite | None) -> Reply:
-    """Success without more words. None: there is nothing to wait for."""
+    """Replies with an empty success when the write is durable, or at once if `pending` is None."""
     if pending is None:
         return reply(command)
     return reply_when_durable(command, pending, lambda: encode_response(command.opaque, ResponseCode.SUCCESS))

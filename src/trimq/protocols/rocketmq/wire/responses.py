@@ -1,4 +1,4 @@
-"""The bytes of answers. Those that are given most often are filled into a template, which takes a fifth of the time."""
+"""Encodes remoting responses. The most frequent ones are filled into a template, which takes a fifth of the time."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _PULLED = (
 
 
 PendingSend = tuple[int, int, str, str]
-"""Of a message that was sent: the opaque of its request, the queue, its unique key, with what `with_recall_handle` puts
-behind it, and the topic."""
+"""Sent message that awaits its response: opaque of the request, queue id, unique key (with the addition of
+`with_recall_handle`), topic."""
 
 
 def encode_response(
@@ -40,7 +40,7 @@ def encode_response(
 def encode_response_parts(
     opaque: int, code: int, fields: Mapping[str, str], remark: str | None = None, units: Sequence[Buffer] = ()
 ) -> list[Buffer]:
-    """With a body of several pieces."""
+    """As `encode_response`, with a body of several parts."""
     return [encode_command(code, opaque, RESPONSE, fields, remark, sum(map(len, units))), *units]
 
 
@@ -53,7 +53,7 @@ def encode_send_response(
     recall_handle: str = "",
     code: int = 0,
 ) -> list[Buffer]:
-    """`transaction_id` is left out if it is empty; it comes from a client and may hold anything."""
+    """Omits an empty `transaction_id`. Its text is chosen by the client, so it may need escapes."""
     quoted = ""
     if transaction_id:
         simple = is_quotable(transaction_id)
@@ -65,20 +65,20 @@ def encode_send_response(
 
 
 def is_quotable(text: str) -> bool:
-    """Whether it stands in JSON as it is, between quotes."""
+    """Returns whether the text needs no escapes in JSON."""
     return text.isascii() and (text.isalnum() or (text.isprintable() and '"' not in text and "\\" not in text))
 
 
 def with_recall_handle(unique: str, handle: str) -> str:
-    """For `encode_send_responses`: a message that may be recalled."""
+    """Returns the unique key of a `PendingSend` with the field `recallHandle` appended."""
     return f'{unique}","recallHandle":"{handle}' if handle else unique
 
 
 def encode_send_responses(
     asked: Sequence[PendingSend], places: Sequence[tuple[int, int]], store_host: bytes, code: int
 ) -> bytes:
-    """Several answers as `encode_send_response` makes them, one behind the other: as many as have a place,
-    which is an offset in the queue and a position. Their unique keys are quotable."""
+    """Fast path of `encode_send_response` for several messages: returns their responses concatenated, one for each of
+    the `places` (queue offset, commit-log position). The unique keys must be quotable."""
     host = _host_text(store_host)
     answers: list[bytes] = []
     for (opaque, queue_id, unique, _), (offset, position) in zip(asked, places, strict=False):
@@ -94,7 +94,7 @@ def _host_text(store_host: bytes) -> bytes:
 
 @cache
 def _lengths(header_bytes: int) -> bytes:
-    """What stands before a short header."""
+    """Returns the length fields of a frame without a body."""
     return frame(bytes(header_bytes))[:-header_bytes]
 
 

@@ -124,7 +124,7 @@ def test_there_are_no_more_clients_than_allowed() -> None:
     desk = GrpcDesk(client_limit=1)
     desk.client("first").produce("t")
     desk.client("first").produce("u")
-    with pytest.raises(GrpcStatusError, match="no more than 1"):
+    with pytest.raises(GrpcStatusError, match="limit of 1 gRPC clients"):
         desk.client("second").produce("t")
 
 

@@ -1,5 +1,5 @@
-"""Messages that clients have received and need for as long as it takes: their time is renewed for as long as their
-client is known, up to a limit. Soft state: after a restart of the broker they come back when their time is over."""
+"""Renews the invisible time of messages received with `auto_renew`, while their client is known, for 3 hours at most.
+In memory only: after a restart of the broker a message is redelivered when its invisible time is over."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trimq.model import SYSTEM
 INVISIBLE_MS = 60_000
 _RENEW_MS = 20_000
 _LIMIT_MS = 3 * 3_600_000
-_AFTER_FAREWELL_MS = 1000
+_AFTER_FORGOTTEN_MS = 1000
 
 _Key = tuple[str, UUID, Receipt]
 
@@ -42,19 +42,19 @@ class AutoRenewals:
             self._timer = self._timeline.call_at(self._timeline.now_ms() + _RENEW_MS, self._renew)
 
     def drop(self, group: str, topic: CommitLogTopic, receipt: Receipt) -> None:
-        """Its client has said what is to become of it."""
-        if self._renewed:  # few let theirs be renewed
+        """Ends the renewal: the client has acknowledged, dead-lettered or changed the message."""
+        if self._renewed:  # usually empty: few clients use auto_renew
             self._renewed.pop((group, topic.id, receipt), None)
 
     def forget(self, client_id: str) -> None:
-        """The client is gone: what it had comes back soon."""
+        """Returns the messages of a client that is gone to their queue, after `_AFTER_FORGOTTEN_MS`."""
         for key in [key for key, renewed in self._renewed.items() if renewed.client_id == client_id]:
             group, _, receipt = key
             topic = self._renewed.pop(key).topic
             try:
-                self._pop_service.change_invisible(SYSTEM, group, topic, receipt, _AFTER_FAREWELL_MS)
+                self._pop_service.change_invisible(SYSTEM, group, topic, receipt, _AFTER_FORGOTTEN_MS)
             except Refusal:
-                continue  # it comes back when its time is over
+                continue  # redelivered when its invisible time is over
 
     def stop(self) -> None:
         self._renewed.clear()
@@ -76,4 +76,4 @@ class AutoRenewals:
         try:
             return self._pop_service.renew(SYSTEM, group, topic, receipt, INVISIBLE_MS) is not None
         except Refusal:
-            return True  # the disk may take it the next time, which is before its time is over
+            return True  # the write may succeed at the next renewal, before the invisible time is over

@@ -1,4 +1,4 @@
-"""One call of a gRPC client: who makes it, what it may use, and how its answer is made."""
+"""One call of a gRPC client: caller and services for its handler, and builders of replies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trimq.protocols.rocketmq.wire.replies import UNORDERED, PendingWrite
 
 @dataclass(slots=True)
 class Call(Context):
-    """`remaining_ms` is how long its client waits for the answer; None: as long as it takes."""
+    """Context of one call. `remaining_ms` is the time until its deadline, None without a deadline."""
 
     known: GrpcClients
     renewals: AutoRenewals
@@ -45,7 +45,7 @@ def reply(answer: Any) -> Reply:
 
 
 def reply_when_durable(pending: Iterable[PendingWrite], build: Callable[[Refusal | None], Any]) -> Reply:
-    """What `build` makes once all of it is durable, or of the first refusal."""
+    """Replies when all writes are durable. `build` gets the first refusal, or None if there is none."""
     found = list(pending)
 
     def parts() -> Parts:

@@ -1,5 +1,5 @@
-"""The clients that have told their settings, by their ids. Soft state: one that is silent for long, or says farewell,
-is forgotten."""
+"""gRPC clients that have sent their settings, by client id. In memory only: a client is forgotten when it terminates,
+or when it is silent for `HEARTBEAT_TIMEOUT_MS`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _SCAN_INTERVAL_MS = 10_000
 
 
 class TelemetryOutlet:
-    """The way to a client, whichever of its streams is open. While none is, what would be sent is lost: all of it is
-    said again."""
+    """Outlet to a client over its current telemetry stream. Drops messages while no stream is open; the broker repeats
+    all of them later."""
 
     def __init__(self) -> None:
         self.sink: Sink | None = None
@@ -28,11 +28,11 @@ class TelemetryOutlet:
 
     @property
     def is_congested(self) -> bool:
-        """Also while it is not there: what it is asked then it does not hear."""
+        """Also True while no stream is open, since a request would be lost."""
         return self.sink is None or self.sink.is_congested
 
     def throttle_reading(self, milliseconds: int) -> None:
-        """gRPC holds back what its peer cannot take."""
+        """Does nothing: gRPC has flow control of its own."""
 
     def hold_reading(self) -> None: ...
 
@@ -48,7 +48,7 @@ class TelemetryOutlet:
 
 
 class GrpcClient:
-    """`settings` is what it was told that counts."""
+    """`settings` are those that the broker sent to the client."""
 
     __slots__ = ("client", "outlet", "settings")
 
@@ -71,16 +71,16 @@ class GrpcClients:
         return len(self._by_id)
 
     def on_forgotten(self, listener: Callable[[str], None]) -> None:
-        """Call with the id of each client that is gone."""
+        """Calls `listener` with the id of each forgotten client."""
         self._forgotten.append(listener)
 
     def find(self, client_id: str) -> GrpcClient | None:
         return self._by_id.get(client_id)
 
     def register(self, client: Client, outlet: TelemetryOutlet, settings: Any) -> GrpcClient:
-        """Of a client that is new, or has changed its mind."""
+        """Adds a client, or replaces its settings."""
         if client.id not in self._by_id and len(self._by_id) >= self._limit:
-            raise GrpcRefusal(Code.TOO_MANY_REQUESTS, f"no more than {self._limit} clients are served at once")
+            raise GrpcRefusal(Code.TOO_MANY_REQUESTS, f"limit of {self._limit} gRPC clients is reached")
         known = self._by_id[client.id] = GrpcClient(client, outlet, settings)
         self.touch(known)
         return known

@@ -1,4 +1,4 @@
-"""What gRPC clients are told unasked, over the stream that each of them keeps open."""
+"""Encodes messages that the broker sends to gRPC clients without a request, over their telemetry stream."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trimq.protocols.rocketmq.grpc.wire import wire
 
 class GrpcDialect:
     def members_changed(self, group: str, opaque: int) -> list[Buffer]:
-        """These clients do not divide queues among themselves."""
+        """Returns nothing: gRPC clients do not divide queues among themselves."""
         return []
 
     def check_back(self, question: TransactionCheck, opaque: int) -> list[Buffer]:

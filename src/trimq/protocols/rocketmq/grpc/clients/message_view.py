@@ -1,4 +1,4 @@
-"""A stored message as gRPC clients are shown it, and which kind of message its properties make it."""
+"""Stored messages in the form of the gRPC API, and the message type that follows from their properties."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ BORN_MS = "BORN_TIMESTAMP"
 TRACE_CONTEXT = "TRACE_CONTEXT"
 DELIVER_MS = "TIMER_DELIVER_MS"
 
-# Clients disagree on how CRC32 is written; MD5 is the one that all of them understand.
+# Clients disagree on the text form of CRC32; all of them understand MD5.
 _DIGEST = b"\x22\x24\x08%c\x12\x20" % DigestType.MD5
 _PACKED, _PLAIN = (b"\x28%c" % encoding for encoding in (Encoding.GZIP, Encoding.IDENTITY))
 _KINDS = {kind: b"\x30%c" % kind for kind in MessageType}
 _NORMAL = _KINDS[MessageType.NORMAL]
 _DELAYS = frozenset((DELAY, DELIVER_MS, "TIMER_DELAY_SEC", "TIMER_DELAY_MS"))
 
-# What the system says of a message; users neither set these nor see them.
+# System properties: users neither set nor see them.
 RESERVED = frozenset(
     (
         *(KEYS, TAGS, UNIQUE_KEY, TRANSACTIONAL, BORN_HOST, BORN_MS, TRACE_CONTEXT, *_DELAYS),
@@ -44,7 +44,7 @@ RESERVED = frozenset(
 )
 
 
-# Of those, what is not told in other fields either: all that most messages carry.
+# System properties that no other field shows. Most messages have only these.
 _MEANINGLESS = RESERVED - {TAGS, KEYS, TRANSACTIONAL, TRACE_CONTEXT, "DLQ_ORIGIN_TOPIC", *_DELAYS}
 
 
@@ -61,8 +61,8 @@ def to_grpc_message(unit: Unit, topic: str) -> Any:
 
 
 def encode_message(unit: Unit, topic: str, handle: str = "", attempt: int = 1) -> bytes:
-    """`handle` is what acknowledges it; `attempt` counts the deliveries so far, this one included. Written field by
-    field as the declaration numbers them: protobuf takes twice the time for as many fields as these."""
+    """Encodes a Message. `handle` is its receipt; `attempt` counts its deliveries, including this one. Writes field by
+    field, with the numbers of `declaration`: protobuf takes twice the time for this many fields."""
     properties = read_properties(unit.properties)
     parts: list[Buffer] = [_topic_field(topic)]
     labels = _NORMAL
@@ -78,7 +78,7 @@ def encode_message(unit: Unit, topic: str, handle: str = "", attempt: int = 1) -
 
 
 def _system_properties(unit: Unit, properties: Mapping[str, str], labels: bytes, handle: str, attempt: int) -> bytes:
-    """What every message has, and its labels."""
+    """Encodes the fields that every message has, and includes `labels`."""
     digest = hashlib.md5(unit.body, usedforsecurity=False).hexdigest().upper()
     parts = (
         text(b"\x1a", properties.get(UNIQUE_KEY) or offset_message_id(unit.store_host, unit.position)),
@@ -101,7 +101,7 @@ def _system_properties(unit: Unit, properties: Mapping[str, str], labels: bytes,
 
 
 def _labels(properties: Mapping[str, str]) -> bytes:
-    """Of which kind it is, and what few messages have."""
+    """Encodes the message type, and the fields that few messages have."""
     find = properties.get
     parts = (
         text(b"\x0a", tag) if (tag := find(TAGS)) else b"",
@@ -131,7 +131,7 @@ def _dead_letter(topic: str, id: str) -> bytes:
 
 
 def set_ms(field: Any, milliseconds: int) -> None:
-    """Of a time or a span."""
+    """Sets a Timestamp or Duration."""
     field.seconds, rest = divmod(milliseconds, 1000)
     field.nanos = rest * 1_000_000
 

@@ -1,4 +1,4 @@
-"""Which names of topics and groups gRPC clients may use."""
+"""Rules for names of topics and groups in gRPC calls."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def check_group(name: str) -> None:
     if len(name) > LONGEST_GROUP:
         raise GrpcRefusal(Code.ILLEGAL_CONSUMER_GROUP, f"the specified group is longer than {LONGEST_GROUP} characters")
     if not LEGAL_IN_GROUPS.issuperset(name):
-        reason = f"the specified group[{name}] has other characters than letters, digits, '%', '|', '_' and '-'"
+        reason = f"the specified group[{name}] may contain only letters, digits, '%', '|', '_' and '-'"
         raise GrpcRefusal(Code.ILLEGAL_CONSUMER_GROUP, reason)
 
 

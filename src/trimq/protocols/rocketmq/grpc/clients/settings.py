@@ -1,4 +1,4 @@
-"""Which settings gRPC clients are told to have: what they wish, where the broker has no word in it."""
+"""Settings that the broker sends to gRPC clients: the requested ones, except those that the broker decides."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BATCH_SIZE = 32
 LONG_POLL_MS = 20_000
 _LITE_QUOTA, _LITE_NAME = 2000, 64
 
-# The third of the levels is the first that a message waits for that is tried again.
+# Index of the delay level of the first retry: the third level.
 _FIRST_LEVEL = 2
 
 
@@ -38,7 +38,7 @@ def consumer_settings(asked: Any, group: CommitLogGroup, levels_ms: Sequence[int
     if (growing := policy.exponential) is not None:
         settings.backoff_policy.CopyFrom(_exponential(attempts, growing.initial, growing.max, growing.multiplier))
     elif asked.user_agent.language == Language.NODE_JS:
-        # It knows no other way to wait; given one, it asks for the message again at once, without end.
+        # The Node.js client knows exponential backoff only: with another policy it retries at once, without end.
         first_ms = levels_ms[min(_FIRST_LEVEL, len(levels_ms) - 1)]
         settings.backoff_policy.CopyFrom(_exponential(attempts, first_ms, levels_ms[-1]))
     else:

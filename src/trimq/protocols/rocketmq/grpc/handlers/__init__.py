@@ -1,0 +1,1 @@
+"""Handlers of the gRPC methods of apache.rocketmq.v2."""

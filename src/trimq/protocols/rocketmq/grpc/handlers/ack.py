@@ -1,6 +1,8 @@
-"""AckMessage, ChangeInvisibleDuration and ForwardMessageToDeadLetterQueue: what becomes of messages that were received.
+"""AckMessage, ChangeInvisibleDuration, ForwardMessageToDeadLetterQueue.
 
-A receipt that counts no longer is told so; one whose message was acknowledged already is no mistake."""
+Acknowledges received messages, changes their invisible time, or dead-letters them. An expired receipt is refused; to
+acknowledge a message twice succeeds.
+Not served: lite topics."""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ from trimq.protocols.rocketmq.wire.replies import UNORDERED, PendingWrite
 
 
 class EntryAckResult(NamedTuple):
-    """One entry of an acknowledgement. `pending` is None where nothing has to become durable."""
+    """Result of one entry of AckMessage. `pending` is None if there is nothing to make durable."""
 
     id: str
     handle: str
@@ -35,7 +37,7 @@ class EntryAckResult(NamedTuple):
 
     @property
     def outcome(self) -> Refusal | None:
-        """What was refused at once, or by now."""
+        """Returns the refusal, of the request or of the write; None: success."""
         return self.refusal or (None if self.pending is None else self.pending.refusal)
 
     def result(self) -> Any:
@@ -51,23 +53,22 @@ def ack(call: Call, request: Any) -> Reply:
     group, name = request.group.name, request.topic.name
     check_names(call, group, name)
     if not request.entries:
-        raise GrpcRefusal(Code.INTERNAL_SERVER_ERROR, "there is nothing to acknowledge")
+        raise GrpcRefusal(Code.INTERNAL_SERVER_ERROR, "the request has no entries")
     settled = ack_entries(call, group, name, [(entry.message_id, entry.receipt_handle) for entry in request.entries])
     return reply_acked(settled, lambda: [encode_ack_results(settled)])
 
 
 def ack_entries(call: Call, group: str, name: str, entries: Sequence[tuple[str, str]]) -> list[EntryAckResult]:
-    """Messages of one topic, each told by its id and its receipt. Each for itself: what is wrong with one is told for
-    that one."""
+    """Acknowledges messages of one topic, each given by message id and receipt. Every entry has a result of its own."""
     texts = [_try_to_read(handle) for _, handle in entries]
     receipts = [text.receipt for text in texts if not isinstance(text, Refusal)]
     topic, outcomes = _ack_receipts(call, group, name, receipts)
-    settled, told = [], iter(outcomes)
+    settled, remaining = [], iter(outcomes)
     for (id, handle), text in zip(entries, texts, strict=True):
         if isinstance(text, Refusal):
             settled.append(EntryAckResult(id, handle, text))
             continue
-        outcome = next(told)
+        outcome = next(remaining)
         if outcome is None and text.receipt.pop_time_ms + text.invisible_ms <= call.services.clock.message.now_ms():
             outcome = GrpcRefusal(Code.INVALID_RECEIPT_HANDLE, "receipt handle is expired")
         if isinstance(outcome, Refusal):
@@ -82,7 +83,7 @@ def ack_entries(call: Call, group: str, name: str, entries: Sequence[tuple[str, 
 def _ack_receipts(
     call: Call, group: str, name: str, receipts: Sequence[Receipt]
 ) -> tuple[CommitLogTopic | None, Sequence[AckResult]]:
-    """What became of each, and of which topic they are. None: each is refused."""
+    """Returns the topic and the result of each receipt. If the topic is None, every receipt is refused."""
     try:
         topic = _require_topic(call, name)
         return topic, call.commit_log_api.pop_service.acknowledger(call.caller, group, topic).ack_all(receipts)
@@ -91,19 +92,19 @@ def _ack_receipts(
 
 
 def reply_acked(settled: Iterable[EntryAckResult], build: Build) -> Reply:
-    """What `build` makes, once all of it is durable."""
+    """Replies with the result of `build` when all acknowledgements are durable."""
     numbers = [each.pending.number for each in settled if each.pending is not None]
     return Reply.when_durable(max(numbers), build, UNORDERED) if numbers else Reply.now(build(), UNORDERED)
 
 
 def encode_ack_results(settled: Sequence[EntryAckResult]) -> bytes:
-    """To be made once it is durable."""
+    """Encodes the response. Call when the acknowledgements are durable."""
     if all(each.outcome is None for each in settled):
         return encode_ack_response([(each.id, each.handle) for each in settled])
     results = [each.result() for each in settled]
     codes = {result.status.code for result in results}
-    told = results[0].status if len(codes) == 1 else status(Code.MULTIPLE_RESULTS, "not all went alike")
-    answer: bytes = wire.AckMessageResponse(status=told, entries=results).SerializeToString()
+    overall = results[0].status if len(codes) == 1 else status(Code.MULTIPLE_RESULTS, "entries have different results")
+    answer: bytes = wire.AckMessageResponse(status=overall, entries=results).SerializeToString()
     return answer
 
 
@@ -133,8 +134,8 @@ def forward(call: Call, request: Any) -> Reply:
     group = request.group.name
 
     def build(refusal: Refusal | None) -> Any:
-        told = status() if refusal is None else refusal_status(refusal)
-        return wire.ForwardMessageToDeadLetterQueueResponse(status=told)
+        outcome = status() if refusal is None else refusal_status(refusal)
+        return wire.ForwardMessageToDeadLetterQueueResponse(status=outcome)
 
     dead = call.commit_log_api.pop_service.dead_letters(call.caller, group, topic, text.receipt)
     later = after_topic_creation(call, dead, lambda: forward(call, request), lambda refusal: reply(build(refusal)))

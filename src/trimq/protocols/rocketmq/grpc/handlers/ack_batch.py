@@ -1,5 +1,5 @@
-"""AckMessage for calls that came together, on one connection: those that acknowledge one message each are read, settled
-and answered in one step. Whatever is special about one is left to `settling`."""
+"""Fast path of AckMessage for calls that arrive together on one connection and acknowledge one message each: reads,
+acknowledges and answers them in one step. Falls back to `ack` for any other call."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from trimq.protocols.rocketmq.grpc.wire import wire
 from trimq.protocols.rocketmq.grpc.wire.fields import field, read_texts
 from trimq.protocols.rocketmq.grpc.wire.responses import encode_ack_entry_response
 
-# More than these are better shared out among the passes; longer ones are no receipts.
+# More calls are better spread over several passes. Longer requests hold more than a receipt.
 _MOST_CALLS = 64
 _LONGEST_REQUEST = 2048
 
-# So many groups and topics are known by how their requests begin, if that is short.
+# Limits of the cache of prefixes: one for each group and topic.
 _MOST_BEGINNINGS = 16
 _LONGEST_BEGINNING = 512
 
-_ENTRY = b"\x1a"  # the field of a request that has one
-_ID, _HANDLE = b"\x0a", b"\x12"  # those of an entry, which has the same numbers in the answer
+_ENTRY = b"\x1a"  # tag of `entries` in a request
+_ID, _HANDLE = b"\x0a", b"\x12"  # tags in an entry, the same in request and response
 
 read_request = wire.AckMessageRequest.FromString
 
 
 class _RequestPrefix(NamedTuple):
-    """Of requests for one group and topic: what stands before the entry."""
+    """Bytes before the entry in requests for one group and topic."""
 
     raw: bytes
     group: str
@@ -47,7 +47,7 @@ class _RequestPrefix(NamedTuple):
 
 
 class _AckRequest(NamedTuple):
-    """One call. `entry` is what names the message, as it came."""
+    """One call. `entry` is the encoded id and receipt, as received."""
 
     prefix: _RequestPrefix
     entry: bytes
@@ -56,8 +56,8 @@ class _AckRequest(NamedTuple):
 
 
 class AckBatcher:
-    """Of one connection: takes acknowledgements until there are no more, or one is special; then `finish` settles them.
-    `call_of` tells who makes a call."""
+    """Batch of acknowledgements of one connection: `take` collects them, `finish` acknowledges them. `call_of` returns
+    the context of a call."""
 
     limit = _MOST_CALLS
 
@@ -69,7 +69,7 @@ class AckBatcher:
         self._last: _RequestPrefix | None = None
 
     def take(self, call_info: CallInfo, raw: bytes) -> bool:
-        """Whether the call is one of those that may be answered together."""
+        """Adds the call to the batch. Returns False if it needs `ack`."""
         call = self._call_of(call_info)
         if not self._asked:
             self._call = call
@@ -83,7 +83,7 @@ class AckBatcher:
         return last is not None and self._take(last, raw)
 
     def _take(self, prefix: _RequestPrefix, raw: bytes) -> bool:
-        """Only what is written as everybody writes it: an id and a receipt, of characters that need no second look."""
+        """Accepts the usual encoding only: one entry with an id and a receipt, both ASCII."""
         found = read_texts(raw, len(prefix.raw), _ENTRY, _ID, _HANDLE)
         if found is None:
             return False
@@ -94,13 +94,13 @@ class AckBatcher:
         return next((known for known in self._prefixes.values() if raw.startswith(known.raw)), None)
 
     def _learn_prefix(self, call: Call, raw: bytes) -> _RequestPrefix | None:
-        """None: it is no request that has one entry at its end and may name what it names."""
+        """Returns None unless the request is valid, with one entry at its end and permitted names."""
         try:
             request = read_request(raw)
             group, topic = request.group.name, request.topic.name
             check_names(call, group, topic)
         except (DecodeError, Refusal):
-            return None  # `settling` will hear it too, and tell
+            return None  # `ack` finds the same fault, and reports it
         entries = [field(_ENTRY, entry.SerializeToString()) for entry in request.entries]
         if len(entries) != 1 or not raw.endswith(entries[0]):
             return None
@@ -130,8 +130,8 @@ class AckBatcher:
 
 
 def _names(begins: bytes, group: str, topic: str) -> bool:
-    """Whether it is a request of its own that names these and has no entry: else what seemed to be the entry at the end
-    was the end of something longer."""
+    """Returns whether the prefix is itself a request with these names and no entry. If not, the assumed entry was the
+    end of a longer field."""
     try:
         request = read_request(begins)
     except DecodeError:

@@ -1,9 +1,10 @@
-"""ReceiveMessage: messages of any queue of a topic for whoever of a group asks first, at once or as soon as there are
-any.
+"""ReceiveMessage: delivers messages of any queue of a topic to the first consumer of a group that asks, at once or by
+long poll.
 
-The answer is a stream: how it went, the messages, and when they were given. Every queue is looked into, whichever the
-request names, as a genuine proxy does: clients name one at a time, and would wait for it while others have messages.
-A client need not have told its settings: some are slow to tell them again to a broker that was restarted."""
+The response is a stream: status, messages, delivery time. All queues are read, whichever the request names, as in the
+proxy of Apache RocketMQ: clients name one queue at a time, and would wait for it while others have messages. A client
+that has not sent its settings is served, too: some send them again late after a restart of the broker.
+Not served: lite topics."""
 
 from __future__ import annotations
 
@@ -30,13 +31,13 @@ from trimq.protocols.rocketmq.waiting.pop_requests import PopOperation
 from trimq.protocols.rocketmq.wire.receipt_text import first_offsets, write_receipt
 from trimq.protocols.rocketmq.wire.replies import UNORDERED
 
-# An answer takes a while to arrive: half of the time that clients are told to wait for one.
+# Time for the response to reach the client: half of the usual request timeout of clients.
 _MARGIN_MS = 1500
 _LEAST_POLL_MS = 5000
 _LEAST_INVISIBLE_MS = 10_000
 _ALL_QUEUES = -1
 
-_MESSAGE = b"\x12"  # the field of an answer that has one
+_MESSAGE = b"\x12"  # tag of `message` in a response
 
 
 def receive(call: Call, request: Any) -> Reply:
@@ -48,13 +49,13 @@ def receive(call: Call, request: Any) -> Reply:
 
 
 def _wait_ms(call: Call, request: Any) -> int:
-    """As long as the client wants, within limits; it must hear of it before it gives up."""
+    """Returns the wait that the client wants, within limits, shortened to respond before its deadline."""
     remaining_ms = LONG_POLL_MS if call.remaining_ms is None else call.remaining_ms
     in_time_ms = remaining_ms if call.remaining_ms is None else remaining_ms - min(_MARGIN_MS, remaining_ms // 4)
     asked_ms = read_ms(request.long_polling_timeout) if request.HasField("long_polling_timeout") else in_time_ms
     wait_ms = min(max(asked_ms, _LEAST_POLL_MS), LONG_POLL_MS)
     if wait_ms > remaining_ms < _LEAST_POLL_MS:
-        raise GrpcRefusal(Code.ILLEGAL_POLLING_TIME, "the time that remains is not enough to wait for a message")
+        raise GrpcRefusal(Code.ILLEGAL_POLLING_TIME, "the time until the deadline is too short for a long poll")
     return min(wait_ms, in_time_ms)
 
 
@@ -79,7 +80,8 @@ def _pop_operation(call: Call, request: Any) -> PopOperation:
     def build(received: PopResult | Refusal) -> Parts:
         if isinstance(received, Refusal):
             return _refused(call, received)
-        if request.auto_renew and call.known.find(call.client_id) is not None:  # else nobody would miss it
+        # Not for an unknown client: the broker would not notice its end, and renew until the limit of 3 hours.
+        if request.auto_renew and call.known.find(call.client_id) is not None:
             for popped in received.messages:
                 call.renewals.add(call.client_id, group, topic, popped.receipt)
         return _encode_messages(call, topic, pop_request, received)
@@ -96,14 +98,15 @@ def check_invisible(call: Call, invisible_ms: int, least_ms: int = 0) -> None:
 
 
 def _topic(call: Call, group: str, name: str) -> CommitLogTopic:
-    """One that is not there is told as a genuine proxy tells it, which has to ask a broker."""
+    """An unknown topic is INTERNAL_SERVER_ERROR, as in the proxy of Apache RocketMQ, which gets the error from a
+    broker."""
     if call.commit_log_api.find(call.caller, name) is None:
         raise GrpcRefusal(Code.INTERNAL_SERVER_ERROR, f"there is no topic {name}")
     return find_topic(call, group, name)
 
 
 def _interest(call: Call, expression: Any) -> MessageFilter | None:
-    """These clients do not look at tags again: that two have one hash must not be enough."""
+    """Compares the text of tags, not only their hash: gRPC clients do not check tags again."""
     text = expression.expression
     if expression.type == FilterType.SQL:
         return read_interest(text, SQL, call.filter_limits)

@@ -1,4 +1,4 @@
-"""QueryRoute and QueryAssignment: where the queues of a topic are, and which of them a consumer receives from."""
+"""QueryRoute and QueryAssignment: queues of a topic with address and permissions, and queues that a consumer reads."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def query_route(call: Call, request: Any) -> Reply:
 
 
 def query_assignment(call: Call, request: Any) -> Reply:
-    """One for all queues; of a group that consumes in order, each queue by itself."""
+    """Assigns all queues as one (-1), or each queue by itself to a group that consumes in order."""
     check_group(request.group.name)
     topic = _known_topic(call, request.topic.name)
     group = call.commit_log_api.group(call.caller, request.group.name)
@@ -59,7 +59,8 @@ def accepted_type(definition: CommitLogTopicDefinition) -> MessageType:
 
 
 def _permissions(definition: CommitLogTopicDefinition) -> list[Permission]:
-    """As a genuine proxy numbers them: first those that are only read, then only written, then both."""
+    """Returns the permission of each queue, in the order of the proxy of Apache RocketMQ: read-only, write-only,
+    both."""
     reads = definition.read_streams if definition.permissions & READABLE else 0
     writes = definition.write_streams if definition.permissions & WRITABLE else 0
     both = min(reads, writes)
@@ -69,7 +70,7 @@ def _permissions(definition: CommitLogTopicDefinition) -> list[Permission]:
 def _broker(call: Call, asked: Any) -> Any:
     identity = call.services.identity
     host, port = identity.grpc_address
-    if host in _ANY_HOST:  # it listens everywhere: the client knows best how it came here
+    if host in _ANY_HOST:  # listens on all interfaces: return the address that the client used
         return wire.Broker(name=identity.broker_name, endpoints=asked)
     endpoints = wire.Endpoints(scheme=_scheme(host), addresses=[wire.Address(host=host, port=port)])
     return wire.Broker(name=identity.broker_name, endpoints=endpoints)

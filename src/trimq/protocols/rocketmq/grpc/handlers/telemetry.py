@@ -1,8 +1,8 @@
-"""Telemetry, Heartbeat and NotifyClientTermination: clients tell what they are, hear what counts, and give signs of
-life.
+"""Telemetry, Heartbeat, NotifyClientTermination.
 
-A client's settings are answered with those that the broker wants it to have. What a client says of its threads, or of
-a message that it was told to verify, is taken note of by nobody: it is never asked."""
+Registers clients by the settings that they send, and responds with the settings that they must use. Heartbeats keep a
+client registered.
+Not served: PrintThreadStackTrace and VerifyMessage; the broker never sends them, and ignores their results."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _CONSUMERS = {
 
 
 class Telemetry:
-    """One stream of a client, from its opening to its end."""
+    """One telemetry stream of a client."""
 
     def __init__(self, call: Call, sink: Sink) -> None:
         self._call = call
@@ -40,11 +40,11 @@ class Telemetry:
         self._known: GrpcClient | None = None
 
     def receive(self, raw: bytes) -> Parts:
-        """What to send for what has come. Rejected: the stream ends."""
+        """Returns the response to a command. Raises GrpcStatusError to end the stream."""
         try:
             command = wire.TelemetryCommand.FromString(raw)
         except DecodeError as error:
-            raise GrpcStatusError("INVALID_ARGUMENT", f"the command cannot be read: {error}") from None
+            raise GrpcStatusError("INVALID_ARGUMENT", f"invalid command: {error}") from None
         if command.WhichOneof("command") != "settings":
             return []
         if not self._call.client_id:
@@ -70,13 +70,13 @@ class Telemetry:
         return settings
 
     def closed(self) -> None:
-        """The client may open another one; until it does, or is forgotten, it is known."""
+        """Closes the outlet. The client stays registered until it is forgotten, and may open another stream."""
         if self._known is not None and self._known.outlet.sink is self._sink:
             self._known.outlet.close()
 
 
 def _known_group(call: Call, asked: Any) -> CommitLogGroup:
-    """As a genuine proxy has it, a group must be there before its consumers come."""
+    """Refuses an unknown group, as the proxy of Apache RocketMQ does."""
     if asked.client_type not in _CONSUMERS:
         raise GrpcStatusError("INTERNAL", f"clients of type {asked.client_type} are not served as consumers")
     name = asked.subscription.group.name
@@ -99,7 +99,8 @@ def _register(call: Call, settings: Any, sink: Sink) -> GrpcClient:
 
 
 def _join_groups(call: Call, known: GrpcClient) -> None:
-    """Among the producers of each topic, or the members of its group: where remoting's tools see it too."""
+    """Registers the client as producer of its topics, or as member of its group, where remoting's admin tools see
+    it, too."""
     settings, clients = known.settings, call.services.clients
     if settings.WhichOneof("pub_sub") == "publishing":
         for topic in settings.publishing.topics:

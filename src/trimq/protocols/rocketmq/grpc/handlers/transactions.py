@@ -1,5 +1,5 @@
-"""EndTransaction: a producer, or any client that knows the id, decides whether a half counts. Its place is found by its
-id, so that a restart of the broker forgets none."""
+"""EndTransaction: commits or rolls back a half message, for its producer or any client that knows the transaction id.
+The half message is found by its id in the key index, so that it can be decided after a restart of the broker, too."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def end_transaction(call: Call, request: Any) -> Reply:
         raise GrpcRefusal(Code.INVALID_TRANSACTION_ID, "transaction id cannot be empty")
     half, group = _find_half(call, request)
     if request.resolution == TransactionResolution.TRANSACTION_RESOLUTION_UNSPECIFIED:
-        return reply(wire.EndTransactionResponse(status=status()))  # it will be asked again
+        return reply(wire.EndTransactionResponse(status=status()))  # the next check-back asks again
     placed = call.services.transactions.decide(
         group,
         half.queue_offset,
@@ -43,10 +43,10 @@ def end_transaction(call: Call, request: Any) -> Reply:
 
 
 def _find_half(call: Call, request: Any) -> tuple[Unit, str]:
-    """The newest: each time its producer was asked, it was stored again."""
+    """Returns the newest copy: each check-back stores the half message again."""
     found = call.commit_log_api.find_key(SYSTEM, HALF_TOPIC, request.transaction_id, 0, _FOR_EVER_MS)
     for unit in found:
         properties = read_properties(unit.properties)
         if properties.get(REAL_TOPIC) == request.topic.name:
             return unit, properties.get(PRODUCER_GROUP, "")
-    raise GrpcRefusal(Code.INTERNAL_SERVER_ERROR, "there is no such transaction")
+    raise GrpcRefusal(Code.INTERNAL_SERVER_ERROR, "unknown transaction id")

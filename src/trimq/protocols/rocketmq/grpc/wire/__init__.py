@@ -1,0 +1,1 @@
+"""Codecs of apache.rocketmq.v2: messages, enumerations, status codes and responses encoded by hand."""

@@ -1,4 +1,4 @@
-"""Which status a refusal is on RocketMQ's gRPC surface."""
+"""Status code of each refusal in RocketMQ's gRPC API."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trimq.protocols.rocketmq.wire import codes as remoting
 
 @dataclass(eq=False)  # exceptions must stay hashable
 class GrpcRefusal(Refusal):
-    """A no that only this surface knows."""
+    """Refusal with a status code of the gRPC API."""
 
     code: Code
     reason: str
@@ -22,7 +22,7 @@ class GrpcRefusal(Refusal):
 
 
 class GrpcStatusError(Exception):
-    """A call that is not answered but ended, with a status of gRPC itself."""
+    """Ends the call with a gRPC status instead of a response."""
 
     def __init__(self, status: str, reason: str) -> None:
         super().__init__(reason)
@@ -67,8 +67,8 @@ CODES: dict[type[Refusal], Code] = {
     errors.GroupNotEmpty: Code.BAD_REQUEST,
 }
 
-# What the two surfaces share refuses in remoting's words.
-_OF_REMOTING = {
+# Code shared with remoting raises refusals with remoting codes.
+_REMOTING_CODES = {
     remoting.ResponseCode.NO_PERMISSION: Code.FORBIDDEN,
     remoting.ResponseCode.SYSTEM_BUSY: Code.TOO_MANY_REQUESTS,
     remoting.ResponseCode.POLLING_FULL: Code.TOO_MANY_REQUESTS,
@@ -83,5 +83,5 @@ def code_of(refusal: Refusal) -> Code:
     if isinstance(refusal, GrpcRefusal):
         return refusal.code
     if isinstance(refusal, remoting.RemotingRefusal):
-        return _OF_REMOTING.get(refusal.code, Code.INTERNAL_SERVER_ERROR)
+        return _REMOTING_CODES.get(refusal.code, Code.INTERNAL_SERVER_ERROR)
     return CODES.get(type(refusal), Code.INTERNAL_SERVER_ERROR)

@@ -1,10 +1,19 @@
-"""The messages and methods of apache.rocketmq.v2, as text. Owns names, types and numbers; what is made of them is
-elsewhere.
+"""Declaration of the messages of apache.rocketmq.v2 as text: names, types and field numbers. Must not know protobuf;
+`wire` builds the classes.
 
-A line is a message and its fields, numbered from 1 in their order. A field is `name:type`, a string without a type;
-`name*` is repeated, `name?` knows whether it was set, `name{}` is a map of strings, and of those that begin with the
-same `choice|` one at most is set. In a type, `Time` and `Span` are Google's Timestamp and Duration, and names with a
-dot are of an enumeration inside of a message."""
+A line declares a message and its fields, numbered from 1 in order; an indented line continues it. Forms of a field:
+
+    name:type     field of this type; without a type a string
+    name*         repeated field
+    name?         optional field: its presence is tracked
+    name{}        map from string to string
+    choice|name   member of the oneof `choice`
+
+`Time` and `Span` are google.protobuf.Timestamp and Duration. A type with a dot is an enumeration nested in a message.
+Example: `Broker name id:int32 endpoints:Endpoints` declares
+
+    message Broker { string name = 1; int32 id = 2; Endpoints endpoints = 3; }
+"""
 
 from __future__ import annotations
 
@@ -98,5 +107,5 @@ SyncLiteSubscriptionRequest action:LiteSubscriptionAction topic:Resource group:R
 SyncLiteSubscriptionResponse status:Status
 """
 
-# Enumerations that are declared inside of a message, and the names of their values, numbered from 0.
+# Enumerations nested in a message, and the names of their values, numbered from 0.
 INNER_ENUMERATIONS = {"OffsetOption.Policy": ("LAST", "MIN", "MAX")}

@@ -1,5 +1,4 @@
-"""The enumerations of RocketMQ's gRPC surface. The descriptors of its messages are made of these and of
-`declaration.py`."""
+"""Enumerations of RocketMQ's gRPC API. `wire` builds the message descriptors from these and from `declaration`."""
 
 from __future__ import annotations
 
@@ -73,7 +72,7 @@ class Encoding(IntEnum):
 
 
 class Code(IntEnum):
-    """What an answer's status says."""
+    """Code in the status of a response."""
 
     CODE_UNSPECIFIED = 0
     OK = 20000

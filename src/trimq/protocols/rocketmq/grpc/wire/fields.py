@@ -1,5 +1,5 @@
-"""Fields of protobuf's messages as they are written: one behind the other, each behind its tag, which is the number of
-the field and the kind of its value. For what is written and read most often; knows no message."""
+"""Protobuf wire format of single fields: tag (field number and wire type), then the value. For the most frequent
+messages; must not know any message."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from functools import lru_cache
 
 _SMALL = tuple(bytes((number,)) for number in range(0x80))
 _WORD = (1 << 64) - 1
-_LEAST_TEXTS = 6  # the bytes of two, each behind its tag and its length
+_LEAST_TEXTS = 6  # bytes of two texts of one byte, each after its tag and its length
 
 
 def varint(number: int) -> bytes:
-    """A number. A negative one is written as the one of 64 bits that has its bits."""
+    """Encodes a varint. A negative number is encoded as its 64-bit two's complement."""
     if 0 <= number < 0x80:
         return _SMALL[number]
     if 0 < number < 0x4000:
@@ -26,7 +26,7 @@ def varint(number: int) -> bytes:
 
 
 def field(tag: bytes, raw: bytes) -> bytes:
-    """Bytes, or a message."""
+    """Encodes a field of bytes or of a message."""
     size = len(raw)
     return b"%b%c%b" % (tag, size, raw) if size < 0x80 else b"%b%b%b" % (tag, varint(size), raw)
 
@@ -39,20 +39,21 @@ def text(tag: bytes, value: str) -> bytes:
 
 @lru_cache(maxsize=1024)
 def time_field(tag: bytes, milliseconds: int) -> bytes:
-    """A moment or a span, of seconds and nanoseconds. Messages that were stored together share theirs."""
+    """Encodes a Timestamp or Duration. Cached, since messages that were stored together have the same time."""
     seconds, rest = divmod(milliseconds, 1000)
     raw = b"\x08" + varint(seconds) if seconds else b""
     return field(tag, raw + b"\x10" + varint(rest * 1_000_000) if rest else raw)
 
 
 def read_texts(raw: bytes, at: int, outer: bytes, first: bytes, second: bytes) -> tuple[bytes, str, str] | None:
-    """Of a message that ends with the field `outer`, which begins here and has two texts: its bytes, and the texts.
-    None: there is anything else, or one of them is empty, long, or not ASCII."""
+    """Reads the field with tag `outer` at `at`: the last field of its message, with two texts of tags `first` and
+    `second`. Returns its bytes and both texts. Returns None if there is any other field, or a text is empty, longer
+    than 127 bytes or not ASCII."""
     begin = at + 2
     if raw[at : at + 1] != outer or len(raw) - begin < _LEAST_TEXTS:
         return None
     size = raw[at + 1]
-    if size >= 0x80:  # of two bytes; with a third it is longer than what there is
+    if size >= 0x80:  # a length of two bytes; one of three would exceed the bytes that follow
         size += (raw[begin] - 1) << 7
         begin += 1
     inside = raw[begin:]

@@ -1,6 +1,6 @@
-"""The messages of RocketMQ's gRPC surface as classes, made of their declaration in a pool of their own: the package of
-a client, which declares the same names, may be loaded in the same process. The classes are attributes of this module:
-`wire.Status(...)`."""
+"""Message classes of RocketMQ's gRPC API, built from `declaration`. They have a descriptor pool of their own, because a
+client package that declares the same names may be loaded in the same process. The classes are attributes of this
+module: `wire.Status(...)`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ENUMERATION_NAMES = {each.__name__ for each in ENUMERATIONS} | set(INNER_ENUMER
 
 
 def _lines() -> Iterator[list[str]]:
-    """The words of each message; a line that is indented goes on with the one before it."""
+    """Yields name and fields of each message; an indented line continues the line before it."""
     words: list[str] = []
     for line in MESSAGES.strip().splitlines():
         if not line.startswith(" ") and words:
@@ -39,7 +39,7 @@ def _lines() -> Iterator[list[str]]:
 
 
 def describe() -> Any:
-    """The declaration as protobuf wants it."""
+    """Returns the declaration as a FileDescriptorProto."""
     file = descriptor_pb2.FileDescriptorProto(name=_FILE, package=PACKAGE, syntax="proto3")
     file.dependency.extend(["google/protobuf/timestamp.proto", "google/protobuf/duration.proto"])
     for enumeration in ENUMERATIONS:
@@ -79,7 +79,7 @@ def _describe_message(message: Any, fields: list[str]) -> None:
 
 
 def _mark_optional(message: Any, fields: list[str]) -> None:
-    """What knows whether it was set is a choice of one. Protobuf wants these behind the others."""
+    """Declares each optional field as a oneof of its own; protobuf requires these after all others."""
     for field, text in zip(message.field, fields, strict=True):
         if text.partition(":")[0].endswith("?"):
             field.proto3_optional = True
@@ -120,5 +120,5 @@ globals().update(_classes())
 
 
 def __getattr__(name: str) -> Any:
-    """Only asked for what is not there; for a checker of types it stands for every class."""
+    """Called for unknown names only. Declares every class to type checkers."""
     raise AttributeError(f"no message is called {name}")
