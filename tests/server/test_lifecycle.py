@@ -306,7 +306,9 @@ def test_a_file_in_the_place_of_a_folder_inside_is_a_sentence(tmp_path: Path) ->
 def test_a_newer_format_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "format").write_text('{"version": 99}')
-    assert sentence(tmp_path).startswith("the data folder has format 99, but this version of TriMQ supports formats up to")
+    assert sentence(tmp_path).startswith(
+        "the data folder has format 99, but this version of TriMQ supports formats up to"
+    )
 
 
 def test_a_new_folder_says_its_format(tmp_path: Path) -> None:

@@ -403,7 +403,7 @@ def test_the_folder_of_a_queue_whose_definition_is_lost_is_set_aside_and_never_r
         assert folder not in names
         assert f"{folder}.set-aside" in names
         assert world.files.names(f"queues/{folder}.set-aside")
-    assert f"queues/{folder} : no definition refers to this folder" in caplog.text
+    assert f"queues/{folder}: no definition refers to this folder" in caplog.text
     assert "tables/catalogue.0.log: " in caplog.text
     assert world.drain("q0") == [b"zero"]
 

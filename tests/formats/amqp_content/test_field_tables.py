@@ -50,7 +50,7 @@ def test_a_value_that_is_cut_short_is_refused(raw: bytes, value: fields.Value) -
 
 def test_a_length_that_reaches_behind_the_table_is_refused() -> None:
     inner = b"\x01aS" + struct.pack(">I", 2**31)
-    with pytest.raises(BadField, match="behind its table"):
+    with pytest.raises(BadField, match="beyond its table"):
         read_table(struct.pack(">I", len(inner)) + inner, 0, 4 + len(inner))
 
 

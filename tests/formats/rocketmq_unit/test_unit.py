@@ -71,7 +71,7 @@ def test_a_unit_can_be_given_another_place(born: bytes) -> None:
 
 
 def test_a_unit_that_stands_elsewhere_than_it_says_is_refused() -> None:
-    with pytest.raises(BadUnit, match="position 0 stands at 7"):
+    with pytest.raises(BadUnit, match="position 0 is at 7"):
         check_unit(encode_unit(DRAFT, 0, 0, 1, HOST), position=7)
 
 

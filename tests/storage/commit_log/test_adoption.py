@@ -79,5 +79,5 @@ def test_queues_of_batches_are_refused() -> None:
     bench.stop()
     forget_tables(bench)
     bench.memory.make_folder(f"{ROOT}/batchconsumequeue/a")
-    with pytest.raises(StartupError, match="batches"):
+    with pytest.raises(StartupError, match="batch consume queues are not supported"):
         bench.open()

@@ -154,7 +154,7 @@ def test_a_file_that_a_checkpoint_relies_on_is_missed() -> None:
     bench.put("a", 0, *(b"x" * 700 for _ in range(8)))
     bench.stop()
     bench.memory.remove(f"{ROOT}/commitlog/00000000000000000000")
-    with pytest.raises(Damage, match="00000000000000000000 is missing"):
+    with pytest.raises(Damage, match="00000000000000000000: file is missing"):
         bench.open()
 
 

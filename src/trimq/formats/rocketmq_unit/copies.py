@@ -30,8 +30,8 @@ reconsume times, body, properties. A plain tuple, since nearly every delayed mes
 
 
 def read_copy_source(data: memoryview) -> CopySource | None:
-    """Fast path of `read_unit` for batches of copies. Returns None if the unit is unusual (IPv6 hosts, transaction, long
-    topic) or its lengths do not fit; the caller then copies the message by itself with `read_unit`."""
+    """Fast path of `read_unit` for batches of copies. Returns None if the unit is unusual (IPv6 hosts, transaction,
+    long topic) or its lengths do not fit; the caller then copies the message by itself with `read_unit`."""
     if len(data) < SHORT_HEAD.size + 3:
         return None
     size, magic, crc, _, flag, _, _, sys_flag, born_ms, born_host, store_ms, _, times, _, body_bytes = (

@@ -113,8 +113,8 @@ class Compaction:
         return self._swap is not None and self._swap.must_finish
 
     def steps(self) -> Iterator[Step]:
-        """Runs the round in small steps. A Refusal, OSError or Unusable ends the round; the log is then as before,
-        unless it `must_finish`."""
+        """Runs the round in small steps. A Refusal, OSError or CorruptCompanion ends the round; the log is then as
+        before, unless it `must_finish`."""
         plan = plan_compaction(self._log, self._checkpoints, self._now_ms)
         if plan is None:
             return

@@ -151,7 +151,7 @@ def _end(
         next_offset = -1
         for position, header in batches:
             if position > start and position + header.size > start + max_bytes:
-                # Only the index vouches for the beginning of the next batch, which is not checked.
+                # Only the index gives the beginning of the next batch, which is not checked.
                 return position, header.base_offset if next_offset < 0 else next_offset
             next_offset = header.next_offset
     return stop, limit if segment.end_offset < 0 else min(limit, segment.end_offset)

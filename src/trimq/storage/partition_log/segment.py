@@ -119,7 +119,7 @@ class PartitionSegment:
     # -- companion files
 
     def write_indexes(self, files: Files, dirty: Dirty) -> IndexSums:
-        """Brings the index files up to date with memory. Returns their new contents in numbers."""
+        """Brings the index files up to date with memory. Returns their entry counts and checksums."""
         index, written, aborted = self.growing, self.written or IndexSums(), self.aborted or []
         offsets = index.encode_offsets(written.offsets)
         times = index.encode_times(written.times)
