@@ -18,7 +18,6 @@ from trimq.core.queues.policies import Policies, Policy
 from trimq.core.queues.publisher import Publisher, PublishResult
 from trimq.core.queues.queue import Owner, Queue
 from trimq.core.queues.registry import Declaration, DeclareResult, QueueRegistry
-from trimq.core.queues.stream_queue import StreamQueue
 from trimq.core.queues.unacked import Delivery
 from trimq.core.queues.work_queue import WorkQueue
 from trimq.core.routing.bindings import Binding
@@ -248,7 +247,7 @@ class QueueApi:
         return found
 
     def get(self, caller: Caller, name: str, owner: Owner, no_ack: bool) -> GetResult:
-        """What is on disk only is waited for, unless it was warmed before: see `AnyQueue.cold_head`."""
+        """What is on disk only is waited for, unless it was warmed before: see `Queue.cold_head`."""
         self._access.require(caller, Action.READ, _queue(caller, name))
         queue = self._get_work_queue(caller, name, owner, "get")
         return GetResult(queue.get(no_ack), queue.ready_count)
@@ -278,31 +277,19 @@ class QueueApi:
             self.wake(consumer)
 
     def ack(self, deliveries: Iterable[Delivery]) -> None:
-        """Done with. One that is no longer out is passed over."""
+        """Acknowledges deliveries. Ignores those that are not in flight any more."""
         for queue, own in groupby(deliveries, attrgetter("queue")):
-            if isinstance(queue, WorkQueue):
-                queue.ack(own)
-            elif isinstance(queue, StreamQueue):
-                for delivery in own:
-                    queue.settle(delivery)
+            queue.ack(own)
 
     def requeue(self, deliveries: Iterable[Delivery], counts: bool) -> None:
-        """Each goes to where it was. `counts`: it failed, where a limit on that is kept."""
+        """Returns each delivery to its place. `counts`: as a failed attempt, where the queue has a delivery limit."""
         for delivery in deliveries:
-            queue = delivery.queue
-            if isinstance(queue, WorkQueue):
-                queue.requeue(delivery, counts)
-            elif isinstance(queue, StreamQueue):
-                queue.settle(delivery)
+            delivery.queue.requeue(delivery, counts)
 
     def reject(self, deliveries: Iterable[Delivery]) -> None:
-        """Each is given up, and goes where its queue sends dead letters."""
+        """Dead-letters each delivery, as its queue is configured."""
         for delivery in deliveries:
-            queue = delivery.queue
-            if isinstance(queue, WorkQueue):
-                queue.reject(delivery)
-            elif isinstance(queue, StreamQueue):
-                queue.settle(delivery)
+            delivery.queue.reject(delivery)
 
     # -- messages that were given up
 
