@@ -97,8 +97,8 @@ def shared_bodies_dropped(patch: pytest.MonkeyPatch) -> None:
     def release(self: Any, blob: int) -> None:
         shelf, number = self._shelf(blob), blob & ~VOLATILE
         shelf.counts.take(number)
-        if shelf.log.is_live(number):
-            shelf.log.ack(number)
+        if shelf.log.segments.is_live(number):
+            shelf.log.acks.ack(number)
 
     patch.setattr(SharedBodyStore, "release", release)
 

@@ -120,7 +120,7 @@ class AtLeastOnceDeadLetters:
             self._held += 1
         if reason in _MARKS:
             mark = _MARKS[reason] << _MARK_BITS | min(delivery_counts.taken, _ATTEMPTS_MASK)
-            backlog.log.note_attempts(stored.offset, mark)
+            backlog.log.acks.note_attempts(stored.offset, mark)
         self._add(letter)
         self._queue.send_dead_letters_at(max(self._now_ms(), self._backoff_until_ms))
 

@@ -154,7 +154,7 @@ class StreamQueue(Queue):
             if segment.end > self._log.readable_end:
                 break
             excess -= segment.segment.size
-            self._log.ack_range(segment.base, segment.end)
+            self._log.acks.ack_range(segment.base, segment.end)
 
 
 def _with_offset(stored: StoredContent) -> bytes:

@@ -298,7 +298,7 @@ class WorkQueue(Queue):
             if delivery_counts.failed > limit:
                 self._handoff.give_up(delivery.backlog, delivery.with_body(), Reason.DELIVERY_LIMIT, delivery_counts)
                 return
-            delivery.backlog.log.note_attempts(delivery.offset, delivery_counts.failed)
+            delivery.backlog.log.acks.note_attempts(delivery.offset, delivery_counts.failed)
         wait_ms = requeue_delay_ms(self.settings, delivery_counts, counts)
         stored = delivery.with_body() if delivery.backlog.counts_bytes else delivery.stored
         if wait_ms:
