@@ -95,7 +95,7 @@ class AtLeastOnceDeadLetters:
         self._queue = queue
         self._passes = passes
         self._now_ms = now_ms
-        self._waiting: deque[_PendingDeadLetter] = deque()
+        self.waiting: deque[_PendingDeadLetter] = deque()
         self._all: dict[tuple[int, int], _PendingDeadLetter] = {}
         self._held = 0
         self.body_bytes = 0
@@ -142,18 +142,18 @@ class AtLeastOnceDeadLetters:
         letter.backlog.withheld.add(letter.offset)
         self._all[letter.backlog.level, letter.offset] = letter
         self.body_bytes += letter.body_bytes
-        self._waiting.append(letter)
+        self.waiting.append(letter)
 
     # -- going
 
     def resume(self, may_wait: bool) -> None:
         """Send what finds a place, if it is time. ColdRead: there is more to do, after a wait."""
-        if not self._waiting or self._now_ms() < self._backoff_until_ms:
+        if not self.waiting or self._now_ms() < self._backoff_until_ms:
             return
         stuck: list[_PendingDeadLetter] = []
         sent = 0
         try:
-            while self._waiting and len(stuck) < _MOST_STUCK and sent < _MOST_SENT:
+            while self.waiting and len(stuck) < _MOST_STUCK and sent < _MOST_SENT:
                 try:
                     batch = self._next_batch(may_wait)
                 except DamagedSegment as damage:
@@ -168,23 +168,23 @@ class AtLeastOnceDeadLetters:
                 else:
                     stuck += [letter for letter, _ in batch]
                 for _ in batch:
-                    self._waiting.popleft()
+                    self.waiting.popleft()
         finally:
-            self._waiting.extendleft(reversed(stuck))
+            self.waiting.extendleft(reversed(stuck))
             self._schedule_retry(bool(stuck), sent > 0)
 
     def _schedule_retry(self, is_stuck: bool, has_moved: bool) -> None:
         self._backoff_ms = _MIN_BACKOFF_MS if has_moved else min(self._backoff_ms * 2, _MAX_BACKOFF_MS)
         if is_stuck:
             self._backoff_until_ms = self._now_ms() + self._backoff_ms
-        if self._waiting:
+        if self.waiting:
             self._queue.send_dead_letters_at(max(self._now_ms(), self._backoff_until_ms))
 
     def _next_batch(self, may_wait: bool) -> _Batch:
         """The first that waits, and those behind it that are alike."""
         batch: _Batch = []
         size = 0
-        for letter in islice(self._waiting, _MAX_BATCH_MESSAGES):
+        for letter in islice(self.waiting, _MAX_BATCH_MESSAGES):
             if batch and (size >= _MAX_BATCH_BYTES or not letter.is_alike(batch[0][0])):
                 break
             try:
@@ -201,7 +201,7 @@ class AtLeastOnceDeadLetters:
 
     def _leave_out(self, damage: DamagedSegment) -> None:
         """It is not settled: whoever mends the file has it again after a restart."""
-        letter = self._waiting.popleft()
+        letter = self.waiting.popleft()
         log.error("a dead letter of %s is left out: %s", letter.backlog.log.folder, damage)
         self._forget(letter)
 
@@ -233,7 +233,7 @@ class AtLeastOnceDeadLetters:
             return
         for letter in letters if refusal is None else ():
             letter.taken = {*letter.taken, *sent.to}
-        self._waiting.extendleft(reversed(letters))
+        self.waiting.extendleft(reversed(letters))
         self._backoff_until_ms = self._now_ms() + (_MIN_BACKOFF_MS if refusal is None else _MAX_BACKOFF_MS)
         self._queue.send_dead_letters_at(self._backoff_until_ms)
 
@@ -253,7 +253,7 @@ class AtLeastOnceDeadLetters:
 
     def end(self) -> None:
         """The queue is gone, and whatever was in it."""
-        self._waiting.clear()
+        self.waiting.clear()
         self._all.clear()
 
 

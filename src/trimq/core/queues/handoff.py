@@ -61,7 +61,7 @@ class DeadLetterHandoff:
         self._at_least_once = at_least_once
         self._passes = passes
         self._now_ms = now_ms
-        self._held: list[_HeldMessage] = []
+        self.held: list[_HeldMessage] = []
         self._is_over = False
         self.backoff_until_ms = 0
 
@@ -78,19 +78,19 @@ class DeadLetterHandoff:
     @property
     def is_full(self) -> bool:
         """Whether so many messages wait for a retry that the messages behind them must wait too."""
-        return len(self._held) >= _MOST_HELD and self.is_backing_off
+        return len(self.held) >= _MOST_HELD and self.is_backing_off
 
     def postpone(
         self, backlog: Backlog, stored: StoredContent, reason: Reason, delivery_counts: DeliveryCounts
     ) -> None:
         """Adds a message in flight to those that wait for a retry."""
         backlog.withheld.add(stored.offset)
-        self._held.append(_HeldMessage(backlog, stored, reason, delivery_counts))
+        self.held.append(_HeldMessage(backlog, stored, reason, delivery_counts))
 
     def resume(self) -> None:
         """Retries messages that wait, once the back-off time is over."""
-        if self._held and not self.is_backing_off:
-            held, self._held = self._held, []
+        if self.held and not self.is_backing_off:
+            held, self.held = self.held, []
             for each in held:
                 self.give_up(*each)
 
@@ -154,7 +154,7 @@ class DeadLetterHandoff:
     def _settled(self, message: _HeldMessage, back: DeliveryCounts, refusal: Refusal | None) -> None:
         backlog, stored, reason, _ = message
         if refusal is not None and reason in _BY_ITSELF:
-            self._held.append(message)
+            self.held.append(message)
             self.backoff_until_ms = self._now_ms() + _BACKOFF_MS
             self._queue.retry_handoff_at(self.backoff_until_ms)
             return

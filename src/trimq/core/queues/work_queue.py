@@ -4,6 +4,7 @@ stored is known to `QueueContents`, where dead letters go to the broker's `DeadL
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from uuid import UUID
@@ -16,7 +17,7 @@ from trimq.core.queues.consumers import Consumer
 from trimq.core.queues.contents import QueueContents
 from trimq.core.queues.delayed_requeue import DelayedRequeue, requeue_delay_ms
 from trimq.core.queues.handoff import DeadLetterHandoff
-from trimq.core.queues.queue import Owner, Publication, Queue, QueueDefinition, QueueServices
+from trimq.core.queues.queue import Owner, Queue, QueueDefinition, QueueServices
 from trimq.core.queues.queue_timers import (
     DEAD_LETTER_RETRY,
     DELAYED_REQUEUE,
@@ -51,11 +52,6 @@ class _TurnBudget:
         self.bytes = bytes
 
 
-def _initial_counts(stored: StoredContent) -> DeliveryCounts:
-    """Counts of a message that this queue never delivered; another queue may have."""
-    return _RETURNED_ONCE if stored[1] & REDELIVERED else NEVER_DELIVERED
-
-
 class WorkQueue(Queue):
     def __init__(
         self,
@@ -78,8 +74,9 @@ class WorkQueue(Queue):
             lambda level: services.make_log(id, level, self.is_volatile),
             self.deliveries,
             self._dead_letters,
-            lambda: services.dispatch.due(self),
+            partial(services.dispatch.due, self),
         )
+        self.publish = self.contents.publish
         self._handoff = DeadLetterHandoff(self, self.contents, self._dead_letters, services.passes, now_ms)
         self._delayed_requeue = DelayedRequeue(
             self.contents, now_ms, lambda due_ms: timers.set(id, DELAYED_REQUEUE, due_ms)
@@ -106,9 +103,6 @@ class WorkQueue(Queue):
     @property
     def is_full(self) -> bool:
         return self.contents.is_full
-
-    def publish(self, publication: Publication) -> tuple[Ticket, bool]:
-        return self.contents.publish(publication)
 
     @property
     def accepts_batches(self) -> bool:
@@ -158,7 +152,8 @@ class WorkQueue(Queue):
 
     def _dispatch(self, may_wait: bool) -> None:
         """Serves consumers; then drops what exceeds the limits of the queue, and what has expired."""
-        self._handoff.resume()
+        if self._handoff.held:
+            self._handoff.resume()
         if len(self.consumers):
             self._serve(may_wait)
         contents = self.contents
@@ -168,7 +163,8 @@ class WorkQueue(Queue):
             backlog.last_dispatched_end = backlog.log.readable_end
         if contents.may_expire:
             self._expire_heads(may_wait)
-        self._dead_letters.resume(may_wait)
+        if self._dead_letters.waiting:
+            self._dead_letters.resume(may_wait)
 
     def _serve(self, may_wait: bool) -> None:
         batches: dict[Consumer, list[Delivery]] = {}
@@ -209,13 +205,22 @@ class WorkQueue(Queue):
         """Fast path of `_take` for messages that were never delivered; falls back (empty) with several priorities,
         deduplication, or a full hand-off."""
         backlog = self.contents.batch_backlog
-        if backlog is None or self._handoff.is_full:
+        if backlog is None or (self._handoff.held and self._handoff.is_full):
             return []
         batch = backlog.take_batch(most, budget.bytes, now_ms)
         budget.messages -= len(batch)
         budget.bytes -= sum([len(stored[3].body) for stored in batch])
         return [
-            Delivery(self, backlog, stored, None, stored[3].header, _initial_counts(stored), now_ms) for stored in batch
+            Delivery(
+                self,
+                backlog,
+                stored,
+                None,
+                stored[3].header,
+                _RETURNED_ONCE if stored[1] & REDELIVERED else NEVER_DELIVERED,
+                now_ms,
+            )
+            for stored in batch
         ]
 
     def _take(self, now_ms: int, may_wait: bool, budget: _TurnBudget) -> tuple[Backlog, StoredContent] | None:
@@ -241,17 +246,11 @@ class WorkQueue(Queue):
         """A delivery with the counts of earlier ones."""
         delivery_counts = backlog.recovered_delivery_counts(stored.offset)
         header = stored.content.header
-        if delivery_counts.taken and self.settings.kind == QUORUM:
+        if not delivery_counts.taken:  # by this queue; another may have delivered it
+            delivery_counts = _RETURNED_ONCE if stored.flags & REDELIVERED else NEVER_DELIVERED
+        elif self.kind == QUORUM:
             header = with_delivery_counts(stored.content, delivery_counts)
-        return Delivery(
-            self,
-            backlog,
-            stored,
-            None,
-            header,
-            delivery_counts if delivery_counts.taken else _initial_counts(stored),
-            now_ms,
-        )
+        return Delivery(self, backlog, stored, None, header, delivery_counts, now_ms)
 
     def _grant(self, deliveries: list[Delivery], consumer: Consumer | None, no_ack: bool) -> None:
         """Puts deliveries of one backlog, at least one, in flight."""

@@ -24,6 +24,7 @@ from trimq.formats.amqp_content.content import (
     encode_head,
     encode_references,
 )
+from trimq.model import Buffer
 from trimq.storage.checkpoints.log_checkpoints import SealedMark
 from trimq.storage.group_commit.flusher import Dirty
 from trimq.storage.group_commit.journal import Journal
@@ -31,7 +32,7 @@ from trimq.storage.group_commit.passes import Ticket
 from trimq.storage.io.files import File
 from trimq.storage.queue_log.acknowledgements import Acknowledgements
 from trimq.storage.queue_log.reader import ReadWindow, RecentContents, read_expiries
-from trimq.storage.queue_log.segment import CONTENTS, QueueSegment
+from trimq.storage.queue_log.segment import CONTENTS, QueueSegment, SegmentRollbackPoint
 from trimq.storage.queue_log.segments import SegmentList
 from trimq.storage.queue_log.services import QueueLogServices
 
@@ -65,7 +66,9 @@ class QueueLog:
         self.undone: Callable[[], None] | None = None
         """Called when a pass failed and its messages were removed again."""
         self._written_end = 0
-        self._pass_begin = 0
+        self._rollback_point: tuple[int, SegmentRollbackPoint]  # `end` when this pass began, and that of `pass_tail`
+        self._parts: list[Buffer] = []  # of this pass, for the tail, as the journal collects them
+        self._ticket: Ticket  # of this pass
         self._first_synced: int | None = None
         self._has_rolled = False
         self._not_yet_durable: deque[_Written] = deque()
@@ -122,11 +125,11 @@ class QueueLog:
         content = sealed.content
         parts = sealed.parts
         if len(parts) == 1:
-            ticket = self.journal.append(head + parts[0], size)
+            self._parts.append(head + parts[0])
         else:
-            ticket = self.journal.append(head, len(head))
-            for part in parts:
-                self.journal.append(part, len(part))
+            self._parts.append(head)
+            self._parts += parts
+        tail.segment.size += size
         tail.note(offset, position, len(content.body), expires_ms, content.published_ms)
         if flags & TRANSIENT:
             tail.transient += 1
@@ -139,7 +142,7 @@ class QueueLog:
             size += len(content.body) - REFERENCE_BYTES
         if self.caches_recent:
             self._recent.keep(offset, flags, expires_ms, (content,), size)
-        return ticket
+        return self._ticket
 
     def append_all(self, contents: Sequence[Content], expires_ms: int, flags: int) -> Ticket:
         """Fast path of `append` for contents of one time of publishing, at least one; falls back where the segment is
@@ -154,8 +157,7 @@ class QueueLog:
         if segments.pass_tail is None:
             self._begin_pass()
         tail, offset, count = segments.tail, self.end, len(records)
-        parts, ticket = self.journal.collect(tail.segment)
-        parts += records
+        self._parts += records
         body_bytes = sum([len(content[3]) for content in contents])
         tail.note(offset, tail.segment.size, body_bytes, expires_ms, contents[0].published_ms, count)
         tail.segment.size += size
@@ -167,7 +169,7 @@ class QueueLog:
         segments.live += count
         if self.caches_recent:
             self._recent.keep(offset, flags, expires_ms, contents, size)
-        return ticket
+        return self._ticket
 
     def _add_reference(self, tail: QueueSegment, offset: int, blob: int) -> None:
         assert self._services.bodies is not None, "bodies are not shared once more"
@@ -187,19 +189,19 @@ class QueueLog:
         footer = encode_footer(sealed.footer())
         if sealed.references is not None and sealed.shared:
             footer = encode_references(sealed.references, sealed.end) + footer
-        parts, _ = self.journal.collect(sealed.segment)
-        parts.append(footer)
+        self._parts.append(footer)
         sealed.segment.size += len(footer)
         try:
             segment = QueueSegment(self.journal.roll(base))
         except WriteFailed:
-            parts.pop()  # records behind a footer are never read
+            self._parts.pop()  # records behind a footer are never read
             sealed.segment.size -= len(footer)
             raise
         sealed.is_sealed = True
         self.end = base
         self._has_rolled = True
         self.segments.add_tail(segment)
+        self._parts, self._ticket = self.journal.collect(segment.segment)
         if not self.is_volatile:
             self.mark_sealed_when_synced(sealed)
         return segment
@@ -207,8 +209,9 @@ class QueueLog:
     def _begin_pass(self) -> None:
         if self.is_removed:
             raise UnknownTopic(self.folder)
-        self._pass_begin = self.end
-        self.segments.begin_pass()
+        tail = self.segments.pass_tail = self.segments.tail
+        self._rollback_point = (self.end, tail.mark())
+        self._parts, self._ticket = self.journal.collect(tail.segment)
 
     def mark_sealed_when_synced(self, sealed: QueueSegment) -> None:
         """Has a restart expect the sealed segment, once it is on disk."""
@@ -234,7 +237,8 @@ class QueueLog:
             if self._services.bodies.failed_pass == number:
                 raise OSError("the shared bodies of this pass could not be written")
             self._has_new_references = False
-        self.segments.end_pass()
+        self.segments.pass_tail = None
+        self._parts = []  # they are on disk, and need no memory
         if self.is_removed or not self.segments:  # or it could not be opened
             return
         if self.is_volatile:
@@ -256,11 +260,13 @@ class QueueLog:
 
     def pass_undone(self) -> None:
         self._first_synced, self._has_rolled, self._has_new_references = None, False, False
+        self._parts = []
         if self.segments.pass_tail is None:
             return
-        self._recent.forget(self._pass_begin, self.end)
-        self.end = self._pass_begin
-        self.acks.release_bodies(self.segments.roll_back(self.end))
+        end, point = self._rollback_point
+        self._recent.forget(end, self.end)
+        self.end = end
+        self.acks.release_bodies(self.segments.roll_back(end, point))
         self._window.clear()
         if self.undone is not None:
             self.undone()
@@ -271,7 +277,11 @@ class QueueLog:
             self._move_readable_end()
 
     def _move_readable_end(self) -> None:
-        end = next((first for _, first in self._not_yet_durable if first is not None), self._written_end)
+        end = self._written_end
+        for _, first in self._not_yet_durable:
+            if first is not None:
+                end = first
+                break
         if end > self.readable_end:
             self.readable_end = end
             if self.on_readable is not None:
@@ -384,4 +394,5 @@ class QueueLog:
         self.is_removed = True
         self._recent.forget(0, self.end)
         self._window.clear()
+        self._parts = []
         self.journal.abandon(UnknownTopic(self.folder))

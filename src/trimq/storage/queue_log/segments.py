@@ -1,5 +1,5 @@
-"""The segments of one queue log in the order of their offsets: lookup of a message, the tail, the roll-back point of a
-pass. Does not read, write or remove files."""
+"""The segments of one queue log in the order of their offsets: lookup of a message, the tail, roll-back of a pass. Does
+not read, write or remove files."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ class SegmentList(list[QueueSegment]):
         """Messages are appended to it."""
         self.last_used: QueueSegment
         """The segment of the last lookup: the next one is likely to need it again."""
-        self._rollback_point: SegmentRollbackPoint | None = None
         self.pass_tail: QueueSegment | None = None
-        """The tail when the current pass began; None: the pass appended nothing."""
+        """The tail when the current pass began, set by the log; None: the pass appended nothing."""
 
     def add_tail(self, segment: QueueSegment) -> None:
         self.append(segment)
@@ -35,22 +34,12 @@ class SegmentList(list[QueueSegment]):
     def put_back(self, segment: QueueSegment) -> None:
         self.insert(self.index(self.segment_from(segment.end)), segment)
 
-    # -- passes
-
-    def begin_pass(self) -> None:
-        self.pass_tail = self.tail
-        self._rollback_point = self.tail.mark()
-
-    def end_pass(self) -> None:
-        self.pass_tail = self._rollback_point = None
-
-    def roll_back(self, end: int) -> list[int]:
-        """Removes the messages that the current pass appended, from offset `end` on. Returns the blobs of their
-        bodies."""
-        tail, point = self.pass_tail, self._rollback_point
+    def roll_back(self, end: int, point: SegmentRollbackPoint) -> list[int]:
+        """Removes the messages that the current pass appended, from offset `end` on; `point` is that of `pass_tail`.
+        Returns the blobs of their bodies."""
+        tail = self.pass_tail
         assert tail is not None, "only a pass that began is undone"
-        assert point is not None
-        self.end_pass()
+        self.pass_tail = None
         undone = self[self.index(tail) :]
         blobs = [blob for segment in undone for offset, blob in segment.live_blobs() if offset >= end]
         self.live -= sum(segment.records for segment in undone) - point[1]
