@@ -85,7 +85,7 @@ class QueueLogModel(RuleBasedStateMachine):
     @rule(data=st.data())
     def settle_other(self, data: st.DataObject) -> None:
         for offset in data.draw(st.lists(st.sampled_from(sorted(self.others)), max_size=8, unique=True)):
-            self.other.ack(offset)
+            self.other.acks.ack(offset)
             del self.others[offset]
         self.machine.runner.settle()
 
@@ -94,7 +94,7 @@ class QueueLogModel(RuleBasedStateMachine):
     def settle(self, data: st.DataObject) -> None:
         for offset in data.draw(st.lists(st.sampled_from(sorted(self.live)), max_size=8, unique=True)):
             self.log.take(offset)
-            self.log.ack(offset)
+            self.log.acks.ack(offset)
             self.settled[offset] = self.live.pop(offset)
         self.machine.runner.settle()
 
@@ -111,7 +111,7 @@ class QueueLogModel(RuleBasedStateMachine):
         assert len(taken) <= most
         assert sum(map(len, list(taken.values())[:-1])) < most_bytes
         offsets = data.draw(st.permutations(sorted({first, *taken})))
-        self.log.ack_each(offsets)
+        self.log.acks.ack_each(offsets)
         self.settled |= {offset: self.live.pop(offset) for offset in offsets}
         self.machine.runner.settle()
 
@@ -119,7 +119,7 @@ class QueueLogModel(RuleBasedStateMachine):
     def purge(self, kept: int) -> None:
         out = sorted(self.live)[:kept]
         gone = [offset for offset in self.live if offset not in out]
-        assert self.log.ack_range(0, self.log.end, out) == len(gone)
+        assert self.log.acks.ack_range(0, self.log.end, out) == len(gone)
         self.settled |= {offset: self.live.pop(offset) for offset in gone}
         self.machine.runner.settle()
 
@@ -165,7 +165,7 @@ class QueueLogModel(RuleBasedStateMachine):
     def what_is_live_is_found(self) -> None:
         assert self.found() == self.live
         assert self.log.live == len(self.live)
-        assert self.log.live_bytes() == sum(map(len, self.live.values()))
+        assert self.log.segments.live_bytes() == sum(map(len, self.live.values()))
         assert self.found(self.other) == self.others
         assert self.machine.runner.failures == []
 

@@ -10,8 +10,8 @@ import pytest
 from trimq.core.metadata.catalogue import Catalogue
 from trimq.core.queues.backlog import Backlog, DeliveryCounts
 from trimq.core.queues.consumers import Consumer
+from trimq.core.queues.contents import QueueContents
 from trimq.core.queues.handoff import DeadLetterHandoff
-from trimq.core.queues.work_queue import WorkQueue
 from trimq.protocols.amqp import confirms
 from trimq.protocols.amqp.handlers.context import Context
 from trimq.protocols.contract import Reply
@@ -39,11 +39,11 @@ def gone_before_it_is_buried(patch: pytest.MonkeyPatch) -> None:
     """A message leaves its queue when its dead letter is on the way."""
 
     def give_up(self: Any, backlog: Any, stored: Any, reason: Any, delivery_counts: Any, back: Any = None) -> None:
-        self._write((stored,), reason, delivery_counts.taken)
+        self._queue.give_up((stored,), reason, delivery_counts.taken)
         backlog.settle((stored.offset,))
 
     def give_up_batch(self: Any, backlog: Any, batch: Any, reason: Any) -> None:
-        self._write(batch, reason, 0)
+        self._queue.give_up(batch, reason, 0)
         backlog.settle([stored.offset for stored in batch])
 
     patch.setattr(DeadLetterHandoff, "give_up", give_up)
@@ -70,8 +70,8 @@ def lost_clients_kept(patch: pytest.MonkeyPatch) -> None:
 
 def transient_kept(patch: pytest.MonkeyPatch) -> None:
     """Every message of a durable queue is kept over a restart."""
-    terms = WorkQueue._place_message
-    patch.setattr(WorkQueue, "_place_message", lambda self, is_transient, *others: terms(self, False, *others))
+    terms = QueueContents._place_message
+    patch.setattr(QueueContents, "_place_message", lambda self, is_transient, *others: terms(self, False, *others))
 
 
 def pending_taken_for_durable(patch: pytest.MonkeyPatch) -> None:
@@ -97,8 +97,8 @@ def shared_bodies_dropped(patch: pytest.MonkeyPatch) -> None:
     def release(self: Any, blob: int) -> None:
         shelf, number = self._shelf(blob), blob & ~VOLATILE
         shelf.counts.take(number)
-        if shelf.log.is_live(number):
-            shelf.log.ack(number)
+        if shelf.log.segments.is_live(number):
+            shelf.log.acks.ack(number)
 
     patch.setattr(SharedBodyStore, "release", release)
 

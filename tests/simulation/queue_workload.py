@@ -345,12 +345,12 @@ class QueueWorkload:
             if self._random.random() < 0.05 and found:
                 kept = {offset for offset, _ in found if self._random.random() < 0.1}
                 end = found[-1][0] + 1
-                broker.host.run(log.ack_range, 0, end, kept)
+                broker.host.run(log.acks.ack_range, 0, end, kept)
                 chosen = [(offset, body) for offset, body in found if offset not in kept]
             else:
                 chosen = [entry for entry in found if self._random.random() < share]
                 for offset, _ in chosen:
-                    broker.host.run(log.ack, offset)
+                    broker.host.run(log.acks.ack, offset)
             for _, body in chosen:
                 promises.settled(body)
             broker.check_blobs()

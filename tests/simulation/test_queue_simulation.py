@@ -13,6 +13,7 @@ from simulation import Outcome, Simulation
 
 from trimq.storage.group_commit.flusher import _SyncRounds
 from trimq.storage.queue_log.ack_writer import AckWriter
+from trimq.storage.queue_log.acknowledgements import Acknowledgements
 from trimq.storage.queue_log.log import QueueLog
 from trimq.storage.queue_log.segment import QueueSegment
 from trimq.storage.queue_log.shared_bodies import SharedBodyStore
@@ -48,11 +49,16 @@ def unlinked_before_it_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     """A restart expects a segment that is gone."""
 
     def drop(self: Any, segment: Any) -> None:
-        if not segment.live and segment.is_seal_durable and segment in self.segments and segment is not self._tail:
-            self._take_from_list(segment)
+        if (
+            not segment.live
+            and segment.is_seal_durable
+            and segment in self.segments
+            and segment is not self.segments.tail
+        ):
+            self.segments.take_out(segment)
             self._remove(segment)
 
-    patch.setattr(QueueLog, "remove_if_all_acked", drop)
+    patch.setattr(Acknowledgements, "remove_if_all_acked", drop)
 
 
 def acks_forgotten(patch: pytest.MonkeyPatch) -> None:
@@ -61,21 +67,21 @@ def acks_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def undone_messages_stay(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(QueueLog, "pass_undone", lambda self: setattr(self, "_mark", None))
+    patch.setattr(QueueLog, "pass_undone", lambda self: setattr(self.segments, "pass_tail", None))
 
 
 def bodies_freed_with_the_first_who_lets_go(patch: pytest.MonkeyPatch) -> None:
     def release(self: Any, blob: int) -> None:
         shelf = self._shelf(blob)
         shelf.counts.take(blob)
-        shelf.log.ack(blob)
+        shelf.log.acks.ack(blob)
 
     patch.setattr(SharedBodyStore, "release", release)
 
 
 def holders_not_counted_after_a_restart(patch: pytest.MonkeyPatch) -> None:
     """So the sweep takes bodies that queues have."""
-    patch.setattr(SharedBodyStore, "recover", lambda self, blob: self._lasting.log.is_live(blob))
+    patch.setattr(SharedBodyStore, "recover", lambda self, blob: self._lasting.log.segments.is_live(blob))
 
 
 def references_without_bodies_believed(patch: pytest.MonkeyPatch) -> None:

@@ -61,7 +61,7 @@ class QueueLogs:
 
     def settle(self, log: QueueLog, *offsets: int) -> None:
         for offset in offsets:
-            log.ack(offset)
+            log.acks.ack(offset)
         self.runner.settle()
 
     def remove(self, name: str) -> None:

@@ -74,7 +74,7 @@ def test_what_waits_outlives_a_restart_and_is_delivered_to_nobody(way: str) -> N
     world.advance(11)
     queue = world.verbs.queue(CALLER, "q", OWNER)
     assert isinstance(queue, WorkQueue)
-    assert (queue.ready_count, queue.pending_dead_letter_count, queue.ready_bytes) == (0, 2, 0)
+    assert (queue.ready_count, queue.pending_dead_letter_count, queue.contents.ready_bytes) == (0, 2, 0)
     assert world.get() is None
     assert drain_slowly(world) == [b"in the way", b"1", b"2"]
     world.restart()

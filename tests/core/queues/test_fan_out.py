@@ -212,7 +212,7 @@ def test_transient_messages_share_without_a_sync_and_are_gone_after_a_restart() 
 
 def test_memory_for_messages_is_given_back() -> None:
     world = fan_out()
-    budget = world.queue("a").logs[0]._parts.budget
+    budget = world.queue("a").logs[0]._services.budget
     before = budget.left
     world.publish("", *[BIG] * 5, exchange="all")
     assert budget.left < before

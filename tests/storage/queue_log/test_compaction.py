@@ -92,7 +92,7 @@ def test_what_is_settled_meanwhile_stays_settled() -> None:
     )
     work.start()
     machine.runner.end_pass()
-    log.ack(3)
+    log.acks.ack(3)
     machine.runner.settle()
     assert bodies(log) == expected(segment.end)[1:]
     machine.stop()

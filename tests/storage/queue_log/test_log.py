@@ -168,7 +168,7 @@ def test_an_offset_that_is_used_again_is_not_taken_for_settled() -> None:
     machine.append(log, b"kept")
     log.append(encode_content(content(b"lost")), flags=TRANSIENT)
     machine.runner.end_pass()
-    log.ack(1)
+    log.acks.ack(1)
     machine.runner.end_pass()
 
     class AcksSurvive(TornTails):
@@ -191,7 +191,7 @@ def test_acks_of_segments_that_are_cut_off_go_with_them() -> None:
         log.append(encode_content(content(body)), flags=TRANSIENT)
     machine.runner.end_pass()
     for offset in range(2, 21, 2):
-        log.ack(offset)
+        log.acks.ack(offset)
     machine.runner.end_pass()
 
     class FirstIsLost(TornTails):
@@ -264,7 +264,7 @@ def test_everything_but_what_is_out_is_purged() -> None:
     log = machine.make()
     machine.append(log, *numbered(0, 100))
     machine.settle(log, 5)
-    assert log.ack_range(0, 100, but=[5, 40, 99]) == 97
+    assert log.acks.ack_range(0, 100, but=[5, 40, 99]) == 97
     machine.runner.settle()
     assert bodies(log) == [numbered(0, 100)[40], numbered(0, 100)[99]]
     assert log.live == 2
@@ -278,7 +278,7 @@ def test_many_scattered_acks_become_a_bitmap() -> None:
     log = machine.make()
     machine.append(log, *numbered(0, 3000, size=1))
     for offset in range(0, 3000, 2):
-        log.ack(offset)
+        log.acks.ack(offset)
         machine.runner.end_pass()
     (name,) = [name for name in machine.files.names("queues/q") if name.endswith(".acks")]
     assert machine.files.open(f"queues/q/{name}").size() < 5000
@@ -290,10 +290,10 @@ def test_attempts_outlive_a_restart() -> None:
     machine = QueueLogs()
     log = machine.make()
     machine.append(log, b"a", b"b")
-    log.note_attempts(1, 2)
-    log.note_attempts(1, 3)
+    log.acks.note_attempts(1, 2)
+    log.acks.note_attempts(1, 3)
     machine.stop()
-    assert [machine.logs["q"].attempts(offset) for offset in (0, 1)] == [0, 3]
+    assert [machine.logs["q"].segments.attempts(offset) for offset in (0, 1)] == [0, 3]
 
 
 def test_a_start_reads_footers_and_acks_and_the_tail_only() -> None:
@@ -386,7 +386,7 @@ def test_memory_for_readers_that_keep_up_is_given_back() -> None:
     for offset in range(100):
         assert log.take(offset).content.body == numbered(offset, offset + 1)[0]
     machine.settle(log, *range(100))
-    assert log._parts.budget.left == 2000
+    assert log._services.budget.left == 2000
 
 
 def test_a_restart_reads_footers_and_acks_and_the_last_segment_only() -> None:

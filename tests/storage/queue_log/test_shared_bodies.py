@@ -63,7 +63,7 @@ def test_a_body_is_stored_once_and_read_by_each_queue() -> None:
     assert bodies(machine.a) == bodies(machine.b) == numbered(3)
     assert machine.stored_blobs() == len(machine.store.blobs) == 3
     assert sum(segment.segment.size for segment in machine.a.segments) < len(BIG)
-    assert machine.a.live_bytes() == sum(map(len, numbered(3)))
+    assert machine.a.segments.live_bytes() == sum(map(len, numbered(3)))
 
 
 def test_a_body_goes_with_its_last_holder() -> None:
@@ -76,8 +76,8 @@ def test_a_body_goes_with_its_last_holder() -> None:
     assert bodies(machine.b) == [numbered(3)[0], numbered(3)[2]]
     machine.settle(machine.a, 1)  # once more
     assert machine.stored_blobs() == 2
-    assert machine.b.ack_range(0, 3) == 2
-    assert machine.a.ack_range(0, 3, [2]) == 0
+    assert machine.b.acks.ack_range(0, 3) == 2
+    assert machine.a.acks.ack_range(0, 3, [2]) == 0
     assert machine.stored_blobs() == 1
 
 
@@ -85,8 +85,8 @@ def test_files_of_bodies_that_nobody_holds_are_removed() -> None:
     machine = Sharing()
     machine.share(*numbered(40))
     files = len(machine.files.names("queues/shared"))
-    machine.a.ack_range(0, 40)
-    machine.b.ack_range(0, 40)
+    machine.a.acks.ack_range(0, 40)
+    machine.b.acks.ack_range(0, 40)
     machine.runner.settle()
     assert files > 5
     assert len([name for name in machine.files.names("queues/shared") if name.endswith(".contents")]) == 1
@@ -101,10 +101,10 @@ def test_who_holds_what_is_known_again_after_a_restart(way: str) -> None:
     assert machine.stored_blobs() == 20
     getattr(machine, way)()
     assert bodies(machine.b)[-20:] == numbered(30)[10:]
-    machine.a.ack_range(0, 30)
+    machine.a.acks.ack_range(0, 30)
     machine.runner.settle()
     assert bodies(machine.b)[-20:] == numbered(30)[10:]
-    machine.b.ack_range(0, 30)
+    machine.b.acks.ack_range(0, 30)
     machine.runner.settle()
     assert machine.stored_blobs() == len(machine.store.blobs) == 0
 
@@ -239,7 +239,7 @@ def test_a_compacted_segment_keeps_its_references_over_a_restart() -> None:
     assert segment.records == 1
     machine.stop()
     assert machine.a.peek(kept).content.body == numbered(40)[kept]
-    machine.b.ack_range(0, 40)
+    machine.b.acks.ack_range(0, 40)
     machine.runner.settle()
     assert bodies(machine.a) == [
         body for place, body in enumerate(numbered(40)) if place in (kept, *range(segment.end, 40))
@@ -255,7 +255,7 @@ def test_bodies_are_compacted_as_messages_are() -> None:
     assert references is not None
     kept = [offset for offset in range(9) if references.blob_of(offset) == segment.base]
     for log in (machine.a, machine.b):
-        log.ack_range(0, 9, kept)
+        log.acks.ack_range(0, 9, kept)
     machine.runner.settle()
     SegmentCompaction(
         machine.files, machine.runner.passes, machine.checkpoints, shared, segment, machine.runner.offload

@@ -18,7 +18,6 @@ from trimq.core.queues.policies import Policies, Policy
 from trimq.core.queues.publisher import Publisher, PublishResult
 from trimq.core.queues.queue import Owner, Queue
 from trimq.core.queues.registry import Declaration, DeclareResult, QueueRegistry
-from trimq.core.queues.stream_queue import StreamQueue
 from trimq.core.queues.unacked import Delivery
 from trimq.core.queues.work_queue import WorkQueue
 from trimq.core.routing.bindings import Binding
@@ -283,30 +282,18 @@ class QueueApi:
     def ack(self, deliveries: Iterable[Delivery]) -> None:
         """Acknowledges deliveries. Those no longer unacked are skipped."""
         for queue, own in groupby(deliveries, attrgetter("queue")):
-            if isinstance(queue, WorkQueue):
-                queue.ack(own)
-            elif isinstance(queue, StreamQueue):
-                for delivery in own:
-                    queue.settle(delivery)
+            queue.ack(own)
 
     def requeue(self, deliveries: Iterable[Delivery], counts: bool) -> None:
         """Requeues each message at its original position. `counts`: a failed delivery, counted against the queue's
         delivery limit."""
         for delivery in deliveries:
-            queue = delivery.queue
-            if isinstance(queue, WorkQueue):
-                queue.requeue(delivery, counts)
-            elif isinstance(queue, StreamQueue):
-                queue.settle(delivery)
+            delivery.queue.requeue(delivery, counts)
 
     def reject(self, deliveries: Iterable[Delivery]) -> None:
         """Rejects each message; its queue dead-letters it."""
         for delivery in deliveries:
-            queue = delivery.queue
-            if isinstance(queue, WorkQueue):
-                queue.reject(delivery)
-            elif isinstance(queue, StreamQueue):
-                queue.settle(delivery)
+            delivery.queue.reject(delivery)
 
     # -- failed messages
 

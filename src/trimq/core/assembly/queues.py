@@ -24,15 +24,7 @@ from trimq.core.queues.maintenance import QueueMaintenance
 from trimq.core.queues.policies import Policies
 from trimq.core.queues.publisher import Publisher
 from trimq.core.queues.queue import QueueServices
-from trimq.core.queues.queue_timers import (
-    DEAD_LETTER_RETRY,
-    DELAYED_REQUEUE,
-    DELIVERY_TIMEOUT,
-    HANDOFF_RETRY,
-    HEAD_EXPIRY,
-    QUEUE_EXPIRY,
-    QueueTimers,
-)
+from trimq.core.queues.queue_timers import QueueTimers
 from trimq.core.queues.registry import QueueRegistry
 from trimq.core.routing.exchanges import Exchanges
 from trimq.core.routing.router import Router
@@ -107,14 +99,13 @@ def open_queues(
     dead_letter_publisher = DeadLetterPublisher(exchanges, router, publisher, ledger, failures, clock.message)
     publisher.on_overflow = dead_letter_publisher.give_up
     dispatch = Dispatcher(passes.call_soon)
-    queue_timers = QueueTimers(clock.message, lambda id, kind: _on_queue_timer(queues, dispatch, id, kind))
+    queue_timers = QueueTimers(clock.message, lambda id, kind: _on_queue_timer(queues, id, kind))
     queues.services = QueueServices(
         passes,
         dispatch,
         queue_timers,
         now_ms,
-        dead_letter_publisher.give_up,
-        dead_letter_publisher.send_dead_letters,
+        dead_letter_publisher,
         queues.make_log,
         queues.delete,
         settings.amqp.consumer_timeout_ms,
@@ -198,18 +189,10 @@ def _delete_namespace_contents(queues: QueueRegistry, exchanges: Exchanges, poli
         policies.delete(namespace, policy.name)
 
 
-def _on_queue_timer(queues: QueueRegistry, dispatch: Dispatcher, id: UUID, kind: int) -> None:
+def _on_queue_timer(queues: QueueRegistry, id: UUID, kind: int) -> None:
     queue = queues.find_by_id(id)
-    if queue is None:
-        return
-    if kind in (HEAD_EXPIRY, HANDOFF_RETRY, DEAD_LETTER_RETRY):
-        dispatch.due(queue)
-    elif kind == QUEUE_EXPIRY:
-        queue.expire()
-    elif kind == DELIVERY_TIMEOUT:
-        queue.requeue_overdue()
-    elif kind == DELAYED_REQUEUE:
-        queue.requeue_delayed()
+    if queue is not None:
+        queue.on_timer(kind)
 
 
 def _keep_names_unique(topics: Topics, queues: QueueRegistry) -> None:

@@ -123,7 +123,7 @@ class LedgerLog:
             if segment.end > self._log.readable_end or (excess <= 0 and segment.newest_ms >= oldest_ms):
                 break
             excess -= segment.segment.size
-            self._log.ack_range(segment.base, segment.end)
+            self._log.acks.ack_range(segment.base, segment.end)
 
 
 def _read(content: Content, offset: int) -> Record:

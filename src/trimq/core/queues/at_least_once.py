@@ -13,7 +13,7 @@ from trimq.core.failures.ledger import Reason
 from trimq.core.queues.backlog import Backlog, DeliveryCounts
 from trimq.errors import ColdRead, DamagedSegment, Refusal
 from trimq.formats.amqp_content.content import StoredContent
-from trimq.storage.group_commit.passes import Ticket
+from trimq.storage.group_commit.passes import Passes, Ticket
 
 log = logging.getLogger(__name__)
 
@@ -51,12 +51,17 @@ class DeadLetterSendResult(NamedTuple):
 NOTHING_SENT = DeadLetterSendResult((), None, False)
 
 
-class SendDeadLetters(Protocol):
-    def __call__(
+class AtLeastOnceQueue(Protocol):
+    """The queue that dead letters wait in."""
+
+    def send_dead_letters(
         self, batch: Sequence[StoredContent], reason: Reason, attempts: int, died_ms: int, taken: Collection[str]
     ) -> DeadLetterSendResult | None:
-        """Letters that are alike but for their bodies, to those who have not `taken` them yet, as far as they have
-        room. None: it has to be done one by one."""
+        """Sends dead letters that are equal except for their bodies to the target queues that have room and are not in
+        `taken`. None: the caller must send them one by one."""
+
+    def send_dead_letters_at(self, due_ms: int) -> None:
+        """Dispatches the queue at that time, or at the end of this turn, which calls `resume`."""
 
 
 class _PendingDeadLetter:
@@ -86,21 +91,11 @@ _Batch = list[tuple[_PendingDeadLetter, StoredContent]]
 
 
 class AtLeastOnceDeadLetters:
-    """`on_durable` calls back when a ticket is durable or refused; `wake_at(ms)` has the queue looked after at that
-    time."""
-
-    def __init__(
-        self,
-        send: SendDeadLetters,
-        on_durable: Callable[[Ticket, Callable[[Ticket], object]], None],
-        now_ms: Callable[[], int],
-        wake_at: Callable[[int], None],
-    ) -> None:
-        self._send = send
-        self._on_durable = on_durable
+    def __init__(self, queue: AtLeastOnceQueue, passes: Passes, now_ms: Callable[[], int]) -> None:
+        self._queue = queue
+        self._passes = passes
         self._now_ms = now_ms
-        self._wake_at = wake_at
-        self._waiting: deque[_PendingDeadLetter] = deque()
+        self.waiting: deque[_PendingDeadLetter] = deque()
         self._all: dict[tuple[int, int], _PendingDeadLetter] = {}
         self._held = 0
         self.body_bytes = 0
@@ -125,9 +120,9 @@ class AtLeastOnceDeadLetters:
             self._held += 1
         if reason in _MARKS:
             mark = _MARKS[reason] << _MARK_BITS | min(delivery_counts.taken, _ATTEMPTS_MASK)
-            backlog.log.note_attempts(stored.offset, mark)
+            backlog.log.acks.note_attempts(stored.offset, mark)
         self._add(letter)
-        self._wake_at(max(self._now_ms(), self._backoff_until_ms))
+        self._queue.send_dead_letters_at(max(self._now_ms(), self._backoff_until_ms))
 
     def recover(self, backlog: Backlog) -> None:
         """After a start: those of a backlog that were rejected, or delivered too often."""
@@ -141,24 +136,24 @@ class AtLeastOnceDeadLetters:
             backlog.ready -= 1
             backlog.in_flight += 1
             self._add(letter)
-            self._wake_at(self._now_ms())
+            self._queue.send_dead_letters_at(self._now_ms())
 
     def _add(self, letter: _PendingDeadLetter) -> None:
         letter.backlog.withheld.add(letter.offset)
         self._all[letter.backlog.level, letter.offset] = letter
         self.body_bytes += letter.body_bytes
-        self._waiting.append(letter)
+        self.waiting.append(letter)
 
     # -- going
 
     def resume(self, may_wait: bool) -> None:
         """Send what finds a place, if it is time. ColdRead: there is more to do, after a wait."""
-        if not self._waiting or self._now_ms() < self._backoff_until_ms:
+        if not self.waiting or self._now_ms() < self._backoff_until_ms:
             return
         stuck: list[_PendingDeadLetter] = []
         sent = 0
         try:
-            while self._waiting and len(stuck) < _MOST_STUCK and sent < _MOST_SENT:
+            while self.waiting and len(stuck) < _MOST_STUCK and sent < _MOST_SENT:
                 try:
                     batch = self._next_batch(may_wait)
                 except DamagedSegment as damage:
@@ -173,23 +168,23 @@ class AtLeastOnceDeadLetters:
                 else:
                     stuck += [letter for letter, _ in batch]
                 for _ in batch:
-                    self._waiting.popleft()
+                    self.waiting.popleft()
         finally:
-            self._waiting.extendleft(reversed(stuck))
+            self.waiting.extendleft(reversed(stuck))
             self._schedule_retry(bool(stuck), sent > 0)
 
     def _schedule_retry(self, is_stuck: bool, has_moved: bool) -> None:
         self._backoff_ms = _MIN_BACKOFF_MS if has_moved else min(self._backoff_ms * 2, _MAX_BACKOFF_MS)
         if is_stuck:
             self._backoff_until_ms = self._now_ms() + self._backoff_ms
-        if self._waiting:
-            self._wake_at(max(self._now_ms(), self._backoff_until_ms))
+        if self.waiting:
+            self._queue.send_dead_letters_at(max(self._now_ms(), self._backoff_until_ms))
 
     def _next_batch(self, may_wait: bool) -> _Batch:
         """The first that waits, and those behind it that are alike."""
         batch: _Batch = []
         size = 0
-        for letter in islice(self._waiting, _MAX_BATCH_MESSAGES):
+        for letter in islice(self.waiting, _MAX_BATCH_MESSAGES):
             if batch and (size >= _MAX_BATCH_BYTES or not letter.is_alike(batch[0][0])):
                 break
             try:
@@ -206,7 +201,7 @@ class AtLeastOnceDeadLetters:
 
     def _leave_out(self, damage: DamagedSegment) -> None:
         """It is not settled: whoever mends the file has it again after a restart."""
-        letter = self._waiting.popleft()
+        letter = self.waiting.popleft()
         log.error("a dead letter of %s is left out: %s", letter.backlog.log.folder, damage)
         self._forget(letter)
 
@@ -215,14 +210,16 @@ class AtLeastOnceDeadLetters:
         letters = [letter for letter, _ in batch]
         first = letters[0]
         try:
-            sent = self._send([stored for _, stored in batch], first.reason, first.attempts, first.died_ms, first.taken)
+            sent = self._queue.send_dead_letters(
+                [stored for _, stored in batch], first.reason, first.attempts, first.died_ms, first.taken
+            )
         except Refusal as refusal:
             log.warning("a dead letter is tried again: %s", refusal)
             return False
         if sent is None:
             return None
         if sent.ticket is not None:
-            self._on_durable(sent.ticket, lambda done: self._sent(letters, sent, done.refusal))
+            self._passes.on_durable(sent.ticket, lambda done: self._sent(letters, sent, done.refusal))
         elif sent.is_complete:
             self._settle(letters)
         return sent.ticket is not None or sent.is_complete
@@ -236,9 +233,9 @@ class AtLeastOnceDeadLetters:
             return
         for letter in letters if refusal is None else ():
             letter.taken = {*letter.taken, *sent.to}
-        self._waiting.extendleft(reversed(letters))
+        self.waiting.extendleft(reversed(letters))
         self._backoff_until_ms = self._now_ms() + (_MIN_BACKOFF_MS if refusal is None else _MAX_BACKOFF_MS)
-        self._wake_at(self._backoff_until_ms)
+        self._queue.send_dead_letters_at(self._backoff_until_ms)
 
     def _settle(self, letters: list[_PendingDeadLetter]) -> None:
         """Of one backlog, at least one."""
@@ -256,7 +253,7 @@ class AtLeastOnceDeadLetters:
 
     def end(self) -> None:
         """The queue is gone, and whatever was in it."""
-        self._waiting.clear()
+        self.waiting.clear()
         self._all.clear()
 
 

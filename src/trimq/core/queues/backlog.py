@@ -71,7 +71,7 @@ class Backlog:
     def count_bytes(self, in_flight_bytes: int) -> None:
         """From now on, know how many bytes of bodies are ready; those that are out have so many. May read the log."""
         self.counts_bytes = True
-        self.ready_bytes = self.log.live_bytes() - in_flight_bytes
+        self.ready_bytes = self.log.segments.live_bytes() - in_flight_bytes
 
     # -- out and back
 
@@ -163,14 +163,14 @@ class Backlog:
         """As `delivery_counts`, and what was kept over a restart."""
         if self._delivery_counts and (delivery_counts := self._delivery_counts.get(offset)) is not None:
             return delivery_counts
-        failed = self.log.attempts(offset)
+        failed = self.log.segments.attempts(offset)
         return DeliveryCounts(failed, failed) if failed else NEVER_DELIVERED
 
     def requeue(self, stored: StoredContent, delivery_counts: DeliveryCounts) -> None:
         """It goes to where it was."""
         self._delivery_counts[stored.offset] = delivery_counts
         if self._requeue_numbers is None and delivery_counts.taken and not self.log.is_volatile:
-            self.log.note_attempts(
+            self.log.acks.note_attempts(
                 stored.offset, delivery_counts.taken
             )  # it is marked as redelivered after a restart, too
         place = stored.offset if self._requeue_numbers is None else next(self._requeue_numbers)
@@ -182,14 +182,14 @@ class Backlog:
 
     def settle(self, offsets: Sequence[int]) -> None:
         """Those that are out are done with, at least one."""
-        self.log.ack_each(offsets)
+        self.log.acks.ack_each(offsets)
         self.in_flight -= len(offsets)
         for offset in offsets if self._delivery_counts else ():
             self._delivery_counts.pop(offset, None)
 
     def purge(self, in_flight: set[int]) -> int:
         """All that are ready and readable are done with; `in_flight` are those that are not ready."""
-        purged = self.log.ack_range(0, self.log.readable_end, in_flight)
+        purged = self.log.acks.ack_range(0, self.log.readable_end, in_flight)
         self._requeued = []
         self._delivery_counts = {
             offset: delivery_counts for offset, delivery_counts in self._delivery_counts.items() if offset in in_flight

@@ -108,7 +108,7 @@ class DelayedMessageStore:
     def _fire(self, pending: PendingTimer, may_wait: bool = False) -> None:
         """Publish, and settle when that is durable. A crash between the two publishes it again."""
         held, offset = self._log, pending.entry.position
-        if held is None or not held.is_live(offset):
+        if held is None or not held.segments.is_live(offset):
             return
         try:
             content = held.take(offset, may_wait).content
@@ -134,18 +134,18 @@ class DelayedMessageStore:
         namespace, name, *origin = content.exchange.split(b"\0", 2)
         exchange = self._exchanges.find(_text(namespace), _text(name))
         if exchange is None:
-            held.ack(offset)  # its exchange is gone: it is routed nowhere
+            held.acks.ack(offset)  # its exchange is gone: it is routed nowhere
             return
         header = _after_delay(content.header)
         said = origin[0] if origin else None
         published = self._publisher.publish(exchange, _text(content.key), header, content.body, said)
         if not published.tickets:
-            held.ack(offset)
+            held.acks.ack(offset)
             return
 
         def done(ticket: Ticket) -> None:
             if ticket.refusal is None:
-                held.ack(offset)
+                held.acks.ack(offset)
             else:
                 self._retry_later(pending)
 

@@ -1,5 +1,4 @@
-"""Messages that came back to a queue and wait a while before they are tried again. Knows when each is due; not who has
-it then."""
+"""Delayed requeue: messages of one queue that wait before they are delivered again. Does not know consumers."""
 
 from __future__ import annotations
 
@@ -9,6 +8,7 @@ from typing import NamedTuple
 
 from trimq.core.queues.arguments import RETRY_ALL, RETRY_FAILED, RETRY_RETURNED, QueueSettings
 from trimq.core.queues.backlog import Backlog, DeliveryCounts
+from trimq.core.queues.contents import QueueContents
 from trimq.formats.amqp_content.content import StoredContent
 
 
@@ -21,8 +21,7 @@ class DelayedMessage(NamedTuple):
 
 
 def requeue_delay_ms(settings: QueueSettings, delivery_counts: DeliveryCounts, has_failed: bool) -> int:
-    """How long a message that just came back has to wait: longer with each failure, as far as that is allowed. 0: not
-    at all."""
+    """Returns the delay of a requeued message, which grows with each failed attempt up to a maximum. 0: none."""
     wanted = (RETRY_ALL, RETRY_FAILED if has_failed else RETRY_RETURNED)
     if settings.retry_type not in wanted or settings.retry_min_ms is None:
         return 0
@@ -31,16 +30,12 @@ def requeue_delay_ms(settings: QueueSettings, delivery_counts: DeliveryCounts, h
 
 
 class DelayedRequeue:
-    """`requeue` makes a message ready again; `wake_at(ms)` has `resume` called at that time. A restart does not wait:
-    whatever was held back is ready after it."""
+    """`wake_at(ms)` has `resume` called at that time. After a restart all delayed messages are ready."""
 
     def __init__(
-        self,
-        requeue: Callable[[Backlog, StoredContent, DeliveryCounts], None],
-        now_ms: Callable[[], int],
-        wake_at: Callable[[int | None], None],
+        self, contents: QueueContents, now_ms: Callable[[], int], wake_at: Callable[[int | None], None]
     ) -> None:
-        self._requeue = requeue
+        self._contents = contents
         self._now_ms = now_ms
         self._wake_at = wake_at
         self._waiting: list[DelayedMessage] = []
@@ -55,10 +50,10 @@ class DelayedRequeue:
         self._wake_at(self._waiting[0].due_ms)
 
     def resume(self) -> None:
-        """Those whose time has come are ready again, in that order."""
+        """Requeues messages whose delay is over, in the order of their due times."""
         now_ms = self._now_ms()
         while self._waiting and self._waiting[0].due_ms <= now_ms:
             _, _, backlog, stored, delivery_counts = heapq.heappop(self._waiting)
             backlog.withheld.discard(stored.offset)
-            self._requeue(backlog, stored, delivery_counts)
+            self._contents.requeue(backlog, stored, delivery_counts)
         self._wake_at(self._waiting[0].due_ms if self._waiting else None)

@@ -1,28 +1,27 @@
-"""Messages on their way out of a queue, until their next place has them. Where that cannot be written, a message comes
-back; one that goes by itself stays out, so that nobody behind it is held up, and is given up again a little later."""
+"""Hand-off of dead-lettered messages: each stays in flight until its dead letter is durable. If the write fails, a
+rejected message is requeued; an expired or overflowing one is retried later, so that it does not block those behind."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from trimq.core.failures.ledger import Reason
 from trimq.core.queues.at_least_once import AtLeastOnceDeadLetters
 from trimq.core.queues.backlog import NEVER_DELIVERED, Backlog, DeliveryCounts
+from trimq.core.queues.contents import QueueContents
 from trimq.errors import Refusal
 from trimq.formats.amqp_content.content import StoredContent
-from trimq.storage.group_commit.passes import Ticket
+from trimq.storage.group_commit.passes import Passes, Ticket
 
-# At once it would fail again, and take with it what others write in the same pass.
+# An immediate retry would fail again, and with it all other writes of its pass.
 _BACKOFF_MS = 1000
 
-# More are not taken out for nothing: each is in memory.
+# Messages that wait for a retry are in memory; beyond this number the queue takes no more out of its log.
 _MOST_HELD = 1000
 
-# For what a queue gives up a message without being asked to.
+# Reasons for which the queue dead-letters a message without a request of a client.
 _BY_ITSELF = (Reason.EXPIRED, Reason.OVERFLOW)
-
-GiveUp = Callable[[Sequence[StoredContent], Reason, int], Ticket | None]
 
 
 class _HeldMessage(NamedTuple):
@@ -32,58 +31,66 @@ class _HeldMessage(NamedTuple):
     delivery_counts: DeliveryCounts
 
 
+class HandoffQueue(Protocol):
+    """The queue that messages leave."""
+
+    @property
+    def is_dead_letter_at_least_once(self) -> bool: ...
+
+    def give_up(self, batch: Sequence[StoredContent], reason: Reason, attempts: int) -> Ticket | None:
+        """Writes the dead letters of messages. They may be acknowledged once the ticket's pass is durable; None: at
+        once."""
+
+    def retry_handoff_at(self, due_ms: int) -> None:
+        """Dispatches the queue at that time, which calls `DeadLetterHandoff.resume`."""
+
+
 class DeadLetterHandoff:
-    """`write(run, reason, attempts)` brings messages to their next place; None: nothing is kept of them. `on_durable`
-    calls back when a ticket is durable or refused; `requeue` makes a message ready again. `wake_at(ms)` has the queue
-    looked after at that time. `dead_letters` have all that leave while `is_at_least_once()`."""
+    """`at_least_once` takes over all messages while the queue has that strategy."""
 
     def __init__(
         self,
-        write: GiveUp,
-        on_durable: Callable[[Ticket, Callable[[Ticket], object]], None],
-        requeue: Callable[[Backlog, StoredContent, DeliveryCounts], None],
+        queue: HandoffQueue,
+        contents: QueueContents,
+        at_least_once: AtLeastOnceDeadLetters,
+        passes: Passes,
         now_ms: Callable[[], int],
-        wake_at: Callable[[int], None],
-        dead_letters: AtLeastOnceDeadLetters,
-        is_at_least_once: Callable[[], bool],
     ) -> None:
-        self._dead_letters = dead_letters
-        self._is_at_least_once = is_at_least_once
-        self._write = write
-        self._on_durable = on_durable
-        self._requeue = requeue
+        self._queue = queue
+        self._contents = contents
+        self._at_least_once = at_least_once
+        self._passes = passes
         self._now_ms = now_ms
-        self._wake_at = wake_at
-        self._held: list[_HeldMessage] = []
+        self.held: list[_HeldMessage] = []
         self._is_over = False
         self.backoff_until_ms = 0
 
     def end(self) -> None:
-        """The queue is gone, and whatever was in it."""
+        """Forgets all messages: the queue is deleted."""
         self._is_over = True
-        self._dead_letters.end()
+        self._at_least_once.end()
 
     @property
     def is_backing_off(self) -> bool:
-        """A write has failed a moment ago."""
+        """Whether a write failed less than the back-off time ago."""
         return self._now_ms() < self.backoff_until_ms
 
     @property
     def is_full(self) -> bool:
-        """So many wait to be written that those behind them have to wait, too."""
-        return len(self._held) >= _MOST_HELD and self.is_backing_off
+        """Whether so many messages wait for a retry that the messages behind them must wait too."""
+        return len(self.held) >= _MOST_HELD and self.is_backing_off
 
     def postpone(
         self, backlog: Backlog, stored: StoredContent, reason: Reason, delivery_counts: DeliveryCounts
     ) -> None:
-        """It is out, and waits with those that could not be written."""
+        """Adds a message in flight to those that wait for a retry."""
         backlog.withheld.add(stored.offset)
-        self._held.append(_HeldMessage(backlog, stored, reason, delivery_counts))
+        self.held.append(_HeldMessage(backlog, stored, reason, delivery_counts))
 
     def resume(self) -> None:
-        """Give up what was held, if it is time."""
-        if self._held and not self.is_backing_off:
-            held, self._held = self._held, []
+        """Retries messages that wait, once the back-off time is over."""
+        if self.held and not self.is_backing_off:
+            held, self.held = self.held, []
             for each in held:
                 self.give_up(*each)
 
@@ -95,9 +102,9 @@ class DeadLetterHandoff:
         delivery_counts: DeliveryCounts,
         back: DeliveryCounts | None = None,
     ) -> None:
-        """It is out, and comes back as `back` says."""
-        if self._is_at_least_once():
-            self._dead_letters.enqueue(backlog, stored, reason, delivery_counts)
+        """Dead-letters a message in flight. If that fails it is requeued, with the counts `back`."""
+        if self._queue.is_dead_letter_at_least_once:
+            self._at_least_once.enqueue(backlog, stored, reason, delivery_counts)
             return
         backlog.withheld.add(stored.offset)
 
@@ -106,20 +113,20 @@ class DeadLetterHandoff:
                 self._settled(_HeldMessage(backlog, stored, reason, delivery_counts), back or delivery_counts, refusal)
 
         try:
-            ticket = self._write((stored,), reason, delivery_counts.taken)
+            ticket = self._queue.give_up((stored,), reason, delivery_counts.taken)
         except Refusal as refusal:
             settled(refusal)
             return
         if ticket is None:
             settled(None)
         else:
-            self._on_durable(ticket, lambda done: settled(done.refusal))
+            self._passes.on_durable(ticket, lambda done: settled(done.refusal))
 
     def give_up_batch(self, backlog: Backlog, batch: Sequence[StoredContent], reason: Reason) -> None:
-        """As `give_up` of messages that were never tried and go by themselves."""
-        if self._is_at_least_once():
+        """Fast path of `give_up` for expired or overflowing messages that were never delivered."""
+        if self._queue.is_dead_letter_at_least_once:
             for stored in batch:
-                self._dead_letters.enqueue(backlog, stored, reason, NEVER_DELIVERED)
+                self._at_least_once.enqueue(backlog, stored, reason, NEVER_DELIVERED)
             return
         offsets = [stored.offset for stored in batch]
         backlog.withheld.update(offsets)
@@ -135,24 +142,24 @@ class DeadLetterHandoff:
                 self._settled(_HeldMessage(backlog, stored, reason, NEVER_DELIVERED), NEVER_DELIVERED, refusal)
 
         try:
-            ticket = self._write(batch, reason, 0)
+            ticket = self._queue.give_up(batch, reason, 0)
         except Refusal as refusal:
             settled(refusal)
             return
         if ticket is None:
             settled(None)
         else:
-            self._on_durable(ticket, lambda done: settled(done.refusal))
+            self._passes.on_durable(ticket, lambda done: settled(done.refusal))
 
     def _settled(self, message: _HeldMessage, back: DeliveryCounts, refusal: Refusal | None) -> None:
         backlog, stored, reason, _ = message
         if refusal is not None and reason in _BY_ITSELF:
-            self._held.append(message)
+            self.held.append(message)
             self.backoff_until_ms = self._now_ms() + _BACKOFF_MS
-            self._wake_at(self.backoff_until_ms)
+            self._queue.retry_handoff_at(self.backoff_until_ms)
             return
         backlog.withheld.discard(stored.offset)
         if refusal is None:
             backlog.settle((stored.offset,))
         else:
-            self._requeue(backlog, stored, back)
+            self._contents.requeue(backlog, stored, back)

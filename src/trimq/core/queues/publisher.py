@@ -66,8 +66,11 @@ class PublishResult:
         self.tickets: list[Ticket] = []
 
     def refusal(self) -> Refusal | None:
-        """Why it does not count after all, once its pass is over."""
-        return next((ticket.refusal for ticket in self.tickets if ticket.refusal is not None), None)
+        """Returns why the message was not stored after all, once its pass is over."""
+        for ticket in self.tickets:
+            if ticket.refusal is not None:
+                return ticket.refusal
+        return None
 
     def add(self, ticket: Ticket, needs_sync: bool) -> None:
         self.tickets.append(ticket)
@@ -224,13 +227,35 @@ class Publisher:
         return [queue.name for queue in found if not queue.is_full], [queue.name for queue in found if queue.is_full]
 
     def deliver(self, namespace: str, names: Sequence[str], publication: Publication) -> PublishResult:
-        """To the queues of these names that there are."""
+        """Appends a message to those of the named queues that exist."""
+        published = PublishResult(False)
+        blob, shared = NO_BLOB, publication
         if len(names) > 1 and len(publication.sealed.content.body) >= self._shared_bytes:
-            return self._deliver_shared(namespace, names, publication)
-        return self._deliver(namespace, names, publication, publication)
+            blob, shared = self._share_body(namespace, names, publication)
+        try:
+            for name in names:
+                queue = self._find_queue(namespace, name)
+                if queue is None:
+                    continue
+                published.is_routed = True
+                if queue.settings.overflow != DROP_HEAD and queue.is_full:
+                    published.is_refused = True
+                    self._refuse(queue, shared.sealed)
+                    continue
+                ticket, needs_sync = queue.publish(publication if queue.kind == STREAM else shared)
+                published.tickets.append(ticket)
+                if ticket.number > published.number:  # a repeated message may have been stored in an earlier pass
+                    published.number = ticket.number
+                if needs_sync:
+                    published.needs_sync = True
+        finally:
+            if blob != NO_BLOB:
+                self._bodies.drop_unreferenced(blob)  # no queue had room
+        return published
 
-    def _deliver_shared(self, namespace: str, names: Sequence[str], publication: Publication) -> PublishResult:
-        """As `deliver`, with the body in a blob, if that can be. Streams, which go by their bytes, have their own."""
+    def _share_body(self, namespace: str, names: Sequence[str], publication: Publication) -> tuple[int, Publication]:
+        """Stores the body once for several queues. Returns its blob, and the publication that refers to it; NO_BLOB and
+        the same publication if it is not shared. Streams have their own copy: their retention counts bytes."""
         found = [self._find_queue(namespace, name) for name in names]
         sharing = [queue for queue in found if queue is not None and queue.kind != STREAM]
         blob = NO_BLOB
@@ -239,33 +264,8 @@ class Publisher:
             is_volatile = not any(queue.will_persist(publication.is_transient) for queue in sharing)
             blob = self._bodies.put(content.body, is_volatile, content.published_ms)
         if blob == NO_BLOB:
-            return self._deliver(namespace, names, publication, publication)
-        try:
-            shared = publication._replace(sealed=encode_reference(content, blob))
-            return self._deliver(namespace, names, shared, publication)
-        finally:
-            self._bodies.drop_unreferenced(blob)  # no queue had room
-
-    def _deliver(
-        self, namespace: str, names: Sequence[str], publication: Publication, to_streams: Publication
-    ) -> PublishResult:
-        published = PublishResult(False)
-        for name in names:
-            queue = self._find_queue(namespace, name)
-            if queue is None:
-                continue
-            published.is_routed = True
-            if queue.settings.overflow != DROP_HEAD and queue.is_full:
-                published.is_refused = True
-                self._refuse(queue, publication.sealed)
-            else:
-                ticket, needs_sync = queue.publish(to_streams if queue.kind == STREAM else publication)
-                published.tickets.append(ticket)
-                if ticket.number > published.number:  # a repeated message may have been stored in an earlier pass
-                    published.number = ticket.number
-                if needs_sync:
-                    published.needs_sync = True
-        return published
+            return NO_BLOB, publication
+        return blob, publication._replace(sealed=encode_reference(content, blob))
 
     def _refuse(self, queue: Queue, sealed: EncodedContent) -> None:
         if queue.settings.overflow == REJECT_PUBLISH_DLX:

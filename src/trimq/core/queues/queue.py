@@ -1,10 +1,11 @@
-"""What queues that give messages away and streams that keep them have in common: a definition, consumers, an end. Knows
-no message."""
+"""Common part of work queues and streams: the definition, the exclusive owner, consumers, policies, expiry and deletion
+of one queue. Holds no messages."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Sequence
-from typing import NamedTuple, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 from uuid import UUID
 
 import msgspec
@@ -23,9 +24,12 @@ from trimq.offload import Offload
 from trimq.storage.group_commit.passes import Passes, Ticket
 from trimq.storage.queue_log.log import QueueLog
 
+if TYPE_CHECKING:
+    from trimq.core.queues.unacked import Delivery
+
 Owner = Hashable
 
-# Where memory is so short that what was read is gone again before it is used, the loop reads for itself.
+# If the page cache drops cold data this often before it is used (little memory), the event loop reads it itself.
 _MAX_WARM_ATTEMPTS = 3
 
 
@@ -42,7 +46,7 @@ NO_PRIORITY = -1
 
 
 class Publication(NamedTuple):
-    """A content, and what queues want to know of it. `priority` NO_PRIORITY: it has none."""
+    """An encoded content with the properties that queues evaluate. `priority` NO_PRIORITY: the message has none."""
 
     sealed: EncodedContent
     is_transient: bool
@@ -52,19 +56,20 @@ class Publication(NamedTuple):
 
 
 class PendingPass(NamedTuple):
-    """A pass that has to be durable, or written only where `needs_sync` is False."""
+    """A pass that must be durable, or only written if `needs_sync` is False."""
 
     number: int
     needs_sync: bool
 
 
-class GiveUpMessages(Protocol):
-    def __call__(self, queue: Queue, batch: Sequence[StoredContent], reason: Reason, attempts: int) -> Ticket | None:
-        """The messages are given up. They may be settled when the ticket's pass is durable; None: at once."""
+class DeadLetterDestination(Protocol):
+    """Records failed messages in the ledger and publishes their dead letters."""
 
+    def give_up(self, queue: Queue, batch: Sequence[StoredContent], reason: Reason, attempts: int) -> Ticket | None:
+        """Dead-letters messages of `queue`. They may be acknowledged once the ticket's pass is durable; None: at
+        once."""
 
-class SendDeadLettersOfQueue(Protocol):
-    def __call__(
+    def send_dead_letters(
         self,
         queue: Queue,
         batch: Sequence[StoredContent],
@@ -73,27 +78,30 @@ class SendDeadLettersOfQueue(Protocol):
         died_ms: int,
         taken: Collection[str],
     ) -> DeadLetterSendResult | None:
-        """The messages, which are alike but for their bodies, are given up, and go to those that have not `taken` their
-        dead letters yet, as far as they have room. None: it has to be done one by one."""
+        """Dead-letters messages that are equal except for their bodies to the target queues that have room and are not
+        in `taken`. None: the caller must send them one by one."""
 
 
 class QueueServices(NamedTuple):
-    """What every queue is given."""
+    """Services of the broker that all queues share."""
 
     passes: Passes
     dispatch: Dispatcher
     queue_timers: QueueTimers
     now_ms: Callable[[], int]
-    give_up: GiveUpMessages
-    send_dead_letters: SendDeadLettersOfQueue
+    dead_letters: DeadLetterDestination
     make_log: Callable[[UUID, int, bool], QueueLog]
     delete_unused: Callable[[Queue], object]
-    """It has lost its last consumer, or was unused for too long, and is to go."""
+    """Deletes an auto-delete queue without consumers, or a queue that was unused for `x-expires`."""
     consumer_timeout_ms: int
     offload: Offload
 
 
-class Queue:
+class Queue(ABC):
+    publish: Callable[[Publication], tuple[Ticket, bool]]
+    """Appends a message. Returns the ticket, and whether its pass must be synced. An attribute, so that a work queue
+    can bind the method of its contents: one call less for every message."""
+
     def __init__(
         self,
         id: UUID,
@@ -108,6 +116,7 @@ class Queue:
         self.namespace = definition.namespace
         self.arguments: FieldTable = read_table(definition.arguments, 0, len(definition.arguments))[0]
         self.settings = settings
+        self.kind = settings.kind  # never changes: no policy sets it
         self.owner = owner
         self.is_deleted = False
         self.has_had_consumers = False
@@ -117,12 +126,8 @@ class Queue:
         self._warm_attempts = 0
 
     @property
-    def kind(self) -> str:
-        return self.settings.kind
-
-    @property
     def is_volatile(self) -> bool:
-        """Gone after a restart."""
+        """Whether a restart deletes the queue and its messages."""
         return not self.definition.is_durable or self.owner is not None
 
     @property
@@ -160,19 +165,19 @@ class Queue:
         if not self.consumers.remove(consumer):
             return
         if len(self.consumers):
-            self._services.dispatch.due(self)  # the next may be active now
+            self._services.dispatch.due(self)  # another single active consumer may have been chosen
         elif self.definition.is_auto_delete:
             self._services.delete_unused(self)
         else:
             self.touch()
 
     def wake(self, consumer: Consumer) -> None:
-        """A consumer of this queue may have room again."""
+        """Serves a consumer of this queue again, which may have room in its prefetch."""
         self.consumers.resume(consumer)
         self._services.dispatch.due(self)
 
     def _release_prefetch(self, consumer: Consumer, count: int = 1) -> None:
-        """It is done with so many messages: it, or others who share its limit, may be given more."""
+        """Frees prefetch of the consumer, and of those that share its limit, for `count` settled messages."""
         consumer.in_flight -= count
         self.wake(consumer)
         if consumer.shared_prefetch is not None:
@@ -181,74 +186,98 @@ class Queue:
 
     @property
     def consumer_timeout_ms(self) -> int:
-        """How long one that has not asked for another time may keep a message; 0: any time."""
+        """Delivery timeout of consumers without `x-consumer-timeout`; 0: none."""
         return self.settings.consumer_timeout_ms or self._services.consumer_timeout_ms
 
-    # -- being used
+    # -- expiry and deletion
 
     def touch(self) -> None:
-        """It is used: an unused queue may have to go after a while."""
+        """Restarts the timer of `x-expires`: the queue was used."""
         limit_ms = self.settings.expires_ms
         if limit_ms is not None:
             due_ms = None if len(self.consumers) else self._services.now_ms() + limit_ms
             self._services.queue_timers.set(self.id, QUEUE_EXPIRY, due_ms)
 
-    def expire(self) -> None:
-        if not len(self.consumers) and not self.is_deleted:
+    def on_timer(self, kind: int) -> None:
+        """Called when a timer of this queue fires; `kind` as in `queue_timers`."""
+        if kind != QUEUE_EXPIRY:
+            self._services.dispatch.due(self)
+        elif not len(self.consumers) and not self.is_deleted:
             self._services.delete_unused(self)
 
-    # -- what each does in its own way
+    def end(self) -> None:
+        """Cancels all timers: the queue is deleted."""
+        self.is_deleted = True
+        self._services.queue_timers.forget(self.id)
+
+    def change_settings(self, settings: QueueSettings) -> None:
+        """Applies settings after a change of policies. What a declaration fixes (the kind) stays."""
+        self.settings = settings
+        self.touch()
+        self._services.dispatch.due(self)
+
+    # -- messages
 
     @property
-    def logs(self) -> list[QueueLog]:
-        raise NotImplementedError
+    @abstractmethod
+    def logs(self) -> list[QueueLog]: ...
 
     def numbered_logs(self) -> dict[int, QueueLog]:
-        """By priority, where it keeps one log for each."""
+        """Logs by level, where the queue has one for each priority."""
         return dict(enumerate(self.logs))
 
     @property
+    @abstractmethod
     def ready_count(self) -> int:
-        """What was published is counted even if it is not readable yet."""
-        raise NotImplementedError
+        """Messages that are ready, including those that were published and are not readable yet."""
 
     @property
     def is_full(self) -> bool:
-        """It takes nothing more; one that makes room by itself is never full."""
+        """Whether the queue rejects messages. A queue that drops its head is never full."""
         return False
 
     def will_persist(self, is_transient: bool) -> bool:
-        """Whether a restart finds a message again."""
+        """Whether a message survives a restart."""
         return not self.is_volatile and not (is_transient and self.kind == CLASSIC)
-
-    def publish(self, publication: Publication) -> tuple[Ticket, bool]:
-        """The ticket, and whether its pass must be synced."""
-        raise NotImplementedError
 
     @property
     def accepts_batches(self) -> bool:
-        """Whether `publish_all` does what `publish` of each would."""
+        """Whether `publish_all` has the same result as `publish` of each message."""
         return False
 
     def publish_all(
         self, contents: Sequence[Content], is_transient: bool, expiration_ms: int | None, priority: int
     ) -> tuple[Ticket, bool]:
-        """As `publish`, for contents that came together and ask for the same."""
+        """Fast path of `publish` for messages with equal properties; only if `accepts_batches`."""
         raise NotImplementedError
 
+    @abstractmethod
+    def ack(self, deliveries: Iterable[Delivery]) -> None:
+        """Acknowledges deliveries of this queue. Ignores those that are not in flight any more."""
+
+    @abstractmethod
+    def requeue(self, delivery: Delivery, counts: bool) -> None:
+        """Returns a delivery to its place. `counts`: as a failed attempt, for the delivery limit."""
+
+    @abstractmethod
+    def reject(self, delivery: Delivery) -> None:
+        """Dead-letters a delivery."""
+
     def cold_head(self) -> ColdRead | None:
-        """Why the next message that is given out would have to be waited for: it is on disk only."""
+        """The cold read that taking the next message would need; None: it is in memory, or the queue is empty."""
         return None
 
     def pending_pass(self) -> PendingPass | None:
-        """What was published and cannot be read yet."""
+        """The pass of messages that were published and are not readable yet."""
         logs = [log for log in self.logs if log.readable_end < log.end]
         if not logs:
             return None
         return PendingPass(max(log.latest_ticket().number for log in logs), not self.is_volatile)
 
+    # -- dispatch
+
     def dispatch(self) -> None:
-        """Serve consumers. What is on disk only is read into memory off the event loop first."""
+        """Serves consumers. Cold data is read into memory off the event loop first."""
         if self.is_deleted or self._is_warming:
             return
         try:
@@ -261,27 +290,10 @@ class Queue:
             self._warm_attempts = 0
 
     def _warmed(self, nothing: object, error: BaseException | None) -> None:
-        """If the disk failed, that is heard of when it is read."""
+        """Dispatches again. After a disk error, the read itself raises it."""
         self._is_warming = False
         self._services.dispatch.due(self)
 
+    @abstractmethod
     def _dispatch(self, may_wait: bool) -> None:
-        """ColdRead: there is more to do, after a wait."""
-        raise NotImplementedError
-
-    def change_settings(self, settings: QueueSettings) -> None:
-        """A policy has changed; what is fixed when a queue is declared stays."""
-        self.settings = settings
-        self.touch()
-        self._services.dispatch.due(self)
-
-    def requeue_overdue(self) -> None:
-        """Deliveries that were out for too long come back, and their consumers go."""
-
-    def requeue_delayed(self) -> None:
-        """What came back and had to wait is ready again."""
-
-    def end(self) -> None:
-        """It is deleted."""
-        self.is_deleted = True
-        self._services.queue_timers.forget(self.id)
+        """Serves consumers. ColdRead: the rest needs cold data and `may_wait` is False."""

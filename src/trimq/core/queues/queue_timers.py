@@ -1,5 +1,5 @@
-"""What queues wait for, on the one index of timers: the expiry of a head, of an unused queue, of a delivery, the next
-try of what came back, of what could not be written, of dead letters without a place. Knows queues by their ids."""
+"""Timers of AMQP queues: head TTL, queue expiry, delivery timeout, delayed requeue, retries of dead letters. Knows
+queues by their ids."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HEAD_EXPIRY, QUEUE_EXPIRY, DELIVERY_TIMEOUT, DELAYED_REQUEUE, HANDOFF_RETRY, DEA
 
 
 class QueueTimers:
-    """At most one alarm of each kind for each queue."""
+    """At most one timer of each kind for each queue."""
 
     def __init__(self, timeline: Timeline, on_due: Callable[[UUID, int], None]) -> None:
         self._timers = Timers(timeline, self._fire)
@@ -29,7 +29,7 @@ class QueueTimers:
         self._set: dict[tuple[UUID, int], tuple[TimerId, int]] = {}
 
     def set(self, queue: UUID, kind: int, due_ms: int | None) -> None:
-        """Ring once at `due_ms`, and at no other time. None: not at all."""
+        """Sets or moves the timer to `due_ms`; None cancels it."""
         known = self._set.get((queue, kind))
         if known is not None:
             if known[1] == due_ms:

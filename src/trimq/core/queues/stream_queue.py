@@ -1,8 +1,9 @@
-"""A stream: messages are read and stay, each consumer at its own place, until they are too old or too many. Knows its
-log; consumers acknowledge only to be sent more."""
+"""Stream queues: consumers read at their own offsets, and messages stay until retention deletes them. An ack only frees
+prefetch."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from uuid import UUID
 
 from trimq.core.queues.arguments import QueueSettings
@@ -49,7 +50,7 @@ class StreamQueue(Queue):
 
     @property
     def ready_count(self) -> int:
-        """All that it holds."""
+        """All messages that are stored."""
         return self._log.live
 
     def publish(self, publication: Publication) -> tuple[Ticket, bool]:
@@ -73,13 +74,13 @@ class StreamQueue(Queue):
         return consumer
 
     def _excludes_exclusive(self) -> bool:
-        return False  # reading takes nothing from others
+        return False  # reading a stream takes no messages from other consumers
 
     def unsubscribe(self, consumer: Consumer) -> None:
         self._filters.pop(consumer, None)
         super().unsubscribe(consumer)
 
-    # -- giving out
+    # -- delivery
 
     def _dispatch(self, may_wait: bool) -> None:
         cold: list[ColdRead] = []
@@ -111,23 +112,34 @@ class StreamQueue(Queue):
                 stored = self._log.peek(offset, may_wait)
             except DamagedSegment:
                 consumer.position = offset + 1
-                continue  # never served; the others are
+                continue  # skip the damaged message, deliver the others
             consumer.position = offset + 1
             if wanted.matches(stored.content):
                 size += len(stored.content.body)
                 batch.append(Delivery(self, None, stored, consumer, _with_offset(stored), _NEVER_DELIVERED, now_ms))
 
-    def settle(self, delivery: Delivery) -> None:
-        """The consumer has room for another. Whether it acknowledged or rejected is the same."""
+    # -- ack, requeue, reject: each frees prefetch, the message stays
+
+    def ack(self, deliveries: Iterable[Delivery]) -> None:
+        for delivery in deliveries:
+            self._settle(delivery)
+
+    def requeue(self, delivery: Delivery, counts: bool) -> None:
+        self._settle(delivery)
+
+    def reject(self, delivery: Delivery) -> None:
+        self._settle(delivery)
+
+    def _settle(self, delivery: Delivery) -> None:
         consumer = delivery.consumer
         if consumer is not None and delivery.header:
             delivery.header = b""  # once
             self._release_prefetch(consumer)
 
-    # -- going
+    # -- retention
 
     def trim(self) -> None:
-        """Whole segments go: those that are too old, and the oldest while there are too many bytes."""
+        """Deletes whole segments: those older than `x-max-age`, and the oldest while `max-length-bytes` is exceeded."""
         settings = self.settings
         segments = self._log.segments
         excess = 0
@@ -142,7 +154,7 @@ class StreamQueue(Queue):
             if segment.end > self._log.readable_end:
                 break
             excess -= segment.segment.size
-            self._log.ack_range(segment.base, segment.end)
+            self._log.acks.ack_range(segment.base, segment.end)
 
 
 def _with_offset(stored: StoredContent) -> bytes:

@@ -97,15 +97,20 @@ class UnackedDeliveries:
         self._watch = watch
         self._watched_ms: int | None = None
         self._unacked: dict[Delivery, None] = {}
-        self._own_deadlines: dict[
-            Delivery, int | None
-        ] = {}  # those whose consumers have another time, and when it is over
+        self._own_deadlines: dict[Delivery, int | None] = {}  # of consumers with a timeout of their own
 
     def __len__(self) -> int:
         return len(self._unacked)
 
     def __iter__(self) -> Iterator[Delivery]:
         return iter(tuple(self._unacked))
+
+    def offsets_in(self, backlog: Backlog) -> set[int]:
+        return {delivery.offset for delivery in self._unacked if delivery.backlog is backlog}
+
+    def bytes_in(self, backlog: Backlog) -> int:
+        """Bytes of the bodies of those in one backlog."""
+        return sum(delivery.body_bytes for delivery in self._unacked if delivery.backlog is backlog)
 
     def grant(self, deliveries: Sequence[Delivery]) -> None:
         """Those of one consumer that go out at one time, at least one."""

@@ -1,9 +1,10 @@
-"""Writes what was settled, once in each turn of the loop for all queues, without a sync. Knows segments and their files
-of acks; a lost ack is a redelivery, so a failed write is only tried again."""
+"""Writes acknowledgements of all queue logs, once in each turn of the event loop and without a sync: a lost ack is a
+redelivery, so a failed write is only retried. Knows segments and their files of acks."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Protocol
 
@@ -24,8 +25,10 @@ _BITMAP_ABOVE_BYTES = 4096
 
 class AckedLog(Protocol):
     folder: str
-    segments: list[QueueSegment]
     is_removed: bool
+
+    @property
+    def segments(self) -> Sequence[QueueSegment]: ...
 
     def remove_if_all_acked(self, segment: QueueSegment) -> None: ...
 
@@ -38,7 +41,7 @@ class AckWriter:
         self._closing: list[AckedLog] = []
 
     def schedule_write(self, queue: AckedLog) -> None:
-        """Something of this log was settled."""
+        """Writes the acknowledgements of this log at the end of this turn."""
         if not self._touched:
             self._passes.call_soon(self.write)
         self._touched[queue] = None

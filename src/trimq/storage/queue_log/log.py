@@ -1,5 +1,5 @@
-"""The queue log: contents in segments, what was settled of them apart. Owns offsets, ends, and the going of segments
-with nothing live; who gets a message, and when, is decided above."""
+"""The queue log: appends and reads contents in segments, with an offset for each message. `Acknowledgements` marks
+messages and removes segments; which consumer gets a message is decided above."""
 
 from __future__ import annotations
 
@@ -24,15 +24,17 @@ from trimq.formats.amqp_content.content import (
     encode_head,
     encode_references,
 )
+from trimq.model import Buffer
 from trimq.storage.checkpoints.log_checkpoints import SealedMark
 from trimq.storage.group_commit.flusher import Dirty
 from trimq.storage.group_commit.journal import Journal
 from trimq.storage.group_commit.passes import Ticket
 from trimq.storage.io.files import File
+from trimq.storage.queue_log.acknowledgements import Acknowledgements
 from trimq.storage.queue_log.reader import ReadWindow, RecentContents, read_expiries
-from trimq.storage.queue_log.segment import CONTENTS, QueueSegment
-from trimq.storage.queue_log.settling import AckableSegments, QueueRollbackPoint
-from trimq.storage.queue_log.shared import QueueLogServices
+from trimq.storage.queue_log.segment import CONTENTS, QueueSegment, SegmentRollbackPoint
+from trimq.storage.queue_log.segments import SegmentList
+from trimq.storage.queue_log.services import QueueLogServices
 
 log = logging.getLogger(__name__)
 
@@ -40,65 +42,78 @@ _Written = tuple[int, int | None]
 """The end of a pass, and the first of its messages that must be synced before it is readable."""
 
 
-class QueueLog(AckableSegments):
-    """`end` (appended) >= `readable_end`. Of a volatile log, and of transient messages in another, what is written is
-    readable; all else when it is durable, and everything in the order of the offsets."""
+class QueueLog:
+    """`end` (appended) >= `readable_end`. Messages of a volatile log, and transient messages, are readable once they
+    are written; all others once they are durable. Messages become readable in the order of their offsets."""
 
-    def __init__(self, parts: QueueLogServices, folder: str, is_volatile: bool) -> None:
-        super().__init__()
+    def __init__(self, services: QueueLogServices, folder: str, is_volatile: bool) -> None:
         self.folder = folder
-        self.segment_bytes = parts.segment_bytes
+        self.segment_bytes = services.segment_bytes
         self.is_volatile = is_volatile
-        self._parts = parts
-        self.journal = Journal(parts.files, folder, CONTENTS, parts.passes, self, is_first=parts.bodies is None)
-        self.journal.may_preallocate = not is_volatile  # which is never synced
+        self._services = services
+        self.journal = Journal(
+            services.files, folder, CONTENTS, services.passes, self, is_first=services.bodies is None
+        )
+        self.journal.may_preallocate = not is_volatile  # a volatile log is never synced
+        self.segments = SegmentList()
+        self.end = 0
+        self.readable_end = 0
         self.is_removed = False
         self.on_readable: Callable[[], None] | None = None
-        """Called when `readable_end` has grown."""
+        """Called when `readable_end` grows."""
         self.caches_recent = True
-        """Whether what is appended is kept at hand for readers that keep up."""
+        """Whether appended contents are kept in memory for consumers that keep up."""
         self.undone: Callable[[], None] | None = None
-        """Called when messages were appended and then taken back."""
+        """Called when a pass failed and its messages were removed again."""
         self._written_end = 0
-        self._mark: QueueRollbackPoint | None = None
+        self._rollback_point: tuple[int, SegmentRollbackPoint]  # `end` when this pass began, and that of `pass_tail`
+        self._parts: list[Buffer] = []  # of this pass, for the tail, as the journal collects them
+        self._ticket: Ticket  # of this pass
         self._first_synced: int | None = None
         self._has_rolled = False
         self._not_yet_durable: deque[_Written] = deque()
         self._has_new_references = False
-        self._recent = RecentContents(parts.budget)
+        self._recent = RecentContents(services.budget)
         self._window = ReadWindow()
         self._new_folders: set[str] = set()
+        self.acks = Acknowledgements(services, folder, is_volatile, self.segments, self._recent, self.journal)
 
-    # -- beginning
+    @property
+    def live(self) -> int:
+        """Messages that are not acknowledged."""
+        return self.segments.live
+
+    # -- creation and recovery
 
     def begin(self) -> None:
-        """A new log, in a folder that is there. Durable with the pass that this takes part in."""
-        self._add_tail(QueueSegment(self.journal.roll(0)))
+        """Begins a new log in an existing folder. Durable with the pass that this joins."""
+        self.segments.add_tail(QueueSegment(self.journal.roll(0)))
         self._has_rolled = True
         self._new_folders.update((self.folder, self.folder.rpartition("/")[0]))
 
     def resume(self, segments: list[QueueSegment], undurable: QueueSegment) -> None:
-        """An existing log was opened. From `undurable` on it is synced before it is read."""
+        """Continues an existing log. Messages from `undurable` on are synced before they are readable."""
         for segment in segments:
-            self._add_tail(segment)
-        self.live = sum(segment.live for segment in segments)
+            self.segments.add_tail(segment)
+        self.segments.live = sum(segment.live for segment in segments)
         self.end = self._written_end = segments[-1].end
         self.readable_end = self._first_synced = undurable.base
         self._has_rolled = True
         self.journal.resync(undurable.segment)
 
     def begin_segment(self) -> None:
-        """The last segment that was found is sealed: what is appended goes to another."""
-        self._add_tail(QueueSegment(self.journal.roll(self.end)))
+        """Begins another segment: the last one that was found is sealed."""
+        self.segments.add_tail(QueueSegment(self.journal.roll(self.end)))
 
     # -- appending
 
     def append(self, sealed: EncodedContent, expires_ms: int = NEVER, flags: int = 0) -> Ticket:
-        """Collect a content for this pass; it has the offset `end` as it was before. `flags`: TRANSIENT, RETURNED."""
-        if self._mark is None:
+        """Collects a content for this pass, with the offset `end`. `flags`: TRANSIENT, REDELIVERED."""
+        segments = self.segments
+        if segments.pass_tail is None:
             self._begin_pass()
         offset = self.end
-        tail = self._tail
+        tail = segments.tail
         blob = sealed.blob
         if blob != NO_BLOB:
             flags |= SHARED
@@ -110,38 +125,39 @@ class QueueLog(AckableSegments):
         content = sealed.content
         parts = sealed.parts
         if len(parts) == 1:
-            ticket = self.journal.append(head + parts[0], size)
+            self._parts.append(head + parts[0])
         else:
-            ticket = self.journal.append(head, len(head))
-            for part in parts:
-                self.journal.append(part, len(part))
+            self._parts.append(head)
+            self._parts += parts
+        tail.segment.size += size
         tail.note(offset, position, len(content.body), expires_ms, content.published_ms)
         if flags & TRANSIENT:
             tail.transient += 1
         elif self._first_synced is None and not self.is_volatile:
             self._first_synced = offset
         self.end = offset + 1
-        self.live += 1
+        segments.live += 1
         if blob != NO_BLOB:
             self._add_reference(tail, offset, blob)
             size += len(content.body) - REFERENCE_BYTES
         if self.caches_recent:
             self._recent.keep(offset, flags, expires_ms, (content,), size)
-        return ticket
+        return self._ticket
 
     def append_all(self, contents: Sequence[Content], expires_ms: int, flags: int) -> Ticket:
-        """As `append` of each: contents that were published at one time, at least one."""
+        """Fast path of `append` for contents of one time of publishing, at least one; falls back where the segment is
+        full."""
         records = encode_all(contents, self.end, expires_ms, flags)
         size = sum(map(len, records))
-        if self._tail.segment.size + size > self.segment_bytes:
+        segments = self.segments
+        if segments.tail.segment.size + size > self.segment_bytes:
             for content in contents:
                 ticket = self.append(encode_content(content), expires_ms, flags)
             return ticket
-        if self._mark is None:
+        if segments.pass_tail is None:
             self._begin_pass()
-        tail, offset, count = self._tail, self.end, len(records)
-        parts, ticket = self.journal.collect(tail.segment)
-        parts += records
+        tail, offset, count = segments.tail, self.end, len(records)
+        self._parts += records
         body_bytes = sum([len(content[3]) for content in contents])
         tail.note(offset, tail.segment.size, body_bytes, expires_ms, contents[0].published_ms, count)
         tail.segment.size += size
@@ -150,14 +166,14 @@ class QueueLog(AckableSegments):
         elif self._first_synced is None and not self.is_volatile:
             self._first_synced = offset
         self.end = offset + count
-        self.live += count
+        segments.live += count
         if self.caches_recent:
             self._recent.keep(offset, flags, expires_ms, contents, size)
-        return ticket
+        return self._ticket
 
     def _add_reference(self, tail: QueueSegment, offset: int, blob: int) -> None:
-        assert self._parts.bodies is not None, "bodies are not shared once more"
-        self._parts.bodies.hold(blob)
+        assert self._services.bodies is not None, "bodies are not shared once more"
+        self._services.bodies.hold(blob)
         tail.add_reference(offset, blob)
         self._has_new_references = True
 
@@ -165,27 +181,27 @@ class QueueLog(AckableSegments):
         return self.journal.latest_ticket()
 
     def roll(self, base: int | None = None) -> QueueSegment:
-        """Seal the tail with a footer and begin the next segment: with the next offset, or one behind it."""
-        if self._mark is None:
+        """Seals the tail with a footer and begins the next segment at `base`, by default the next offset."""
+        if self.segments.pass_tail is None:
             self._begin_pass()
-        sealed = self._tail
+        sealed = self.segments.tail
         base = self.end if base is None else base
         footer = encode_footer(sealed.footer())
         if sealed.references is not None and sealed.shared:
             footer = encode_references(sealed.references, sealed.end) + footer
-        parts, _ = self.journal.collect(sealed.segment)
-        parts.append(footer)
+        self._parts.append(footer)
         sealed.segment.size += len(footer)
         try:
             segment = QueueSegment(self.journal.roll(base))
         except WriteFailed:
-            parts.pop()  # what follows a footer would never be read
+            self._parts.pop()  # records behind a footer are never read
             sealed.segment.size -= len(footer)
             raise
         sealed.is_sealed = True
         self.end = base
         self._has_rolled = True
-        self._add_tail(segment)
+        self.segments.add_tail(segment)
+        self._parts, self._ticket = self.journal.collect(segment.segment)
         if not self.is_volatile:
             self.mark_sealed_when_synced(sealed)
         return segment
@@ -193,33 +209,36 @@ class QueueLog(AckableSegments):
     def _begin_pass(self) -> None:
         if self.is_removed:
             raise UnknownTopic(self.folder)
-        self._mark = (self.end, self._tail, self._tail.mark())
+        tail = self.segments.pass_tail = self.segments.tail
+        self._rollback_point = (self.end, tail.mark())
+        self._parts, self._ticket = self.journal.collect(tail.segment)
 
     def mark_sealed_when_synced(self, sealed: QueueSegment) -> None:
-        """Only what is on disk is expected there by a restart."""
+        """Has a restart expect the sealed segment, once it is on disk."""
 
         def sealed_on_disk(ticket: Ticket) -> None:
             if ticket.refusal is not None or self.is_removed:
                 return
             mark = SealedMark(sealed.segment.size, None)
-            saved = self._parts.checkpoints.seal(self.folder, sealed.base, mark)
-            self._parts.passes.on_synced(saved, marked)
+            saved = self._services.checkpoints.seal(self.folder, sealed.base, mark)
+            self._services.passes.on_synced(saved, marked)
 
         def marked(ticket: Ticket) -> None:
             if ticket.refusal is None and not self.is_removed:
                 sealed.is_seal_durable = True
-                self.remove_if_all_acked(sealed)
+                self.acks.remove_if_all_acked(sealed)
 
-        self._parts.passes.on_synced(self.journal.latest_ticket(), sealed_on_disk)
+        self._services.passes.on_synced(self.journal.latest_ticket(), sealed_on_disk)
 
-    # -- the journal's side: passes end
+    # -- calls of the journal: the end of a pass
 
     def pass_written(self, number: int, dirty: Dirty) -> None:
-        if self._has_new_references and self._parts.bodies is not None:
-            if self._parts.bodies.failed_pass == number:
+        if self._has_new_references and self._services.bodies is not None:
+            if self._services.bodies.failed_pass == number:
                 raise OSError("the shared bodies of this pass could not be written")
             self._has_new_references = False
-        self._mark = None
+        self.segments.pass_tail = None
+        self._parts = []  # they are on disk, and need no memory
         if self.is_removed or not self.segments:  # or it could not be opened
             return
         if self.is_volatile:
@@ -234,24 +253,20 @@ class QueueLog(AckableSegments):
         self._move_readable_end()
 
     def _keep_clean(self, dirty: Dirty) -> None:
-        """Nothing of a volatile log is ever synced."""
+        """Removes the files of a volatile log from those to sync."""
         written = self.journal.segments if self._has_rolled else self.journal.segments[-1:]
         dirty.files.difference_update(segment.file for segment in written)
         dirty.folders.discard(self.folder)
 
     def pass_undone(self) -> None:
-        mark, self._mark, self._first_synced, self._has_rolled = self._mark, None, None, False
-        self._has_new_references = False
-        if mark is None:
+        self._first_synced, self._has_rolled, self._has_new_references = None, False, False
+        self._parts = []
+        if self.segments.pass_tail is None:
             return
-        self._recent.forget(mark[0], self.end)
-        self.end, tail, tail_mark = mark
-        undone = self.segments[self.segments.index(tail) :]
-        self.live -= sum(segment.records for segment in undone) - tail_mark[1]
-        self._release(blob for segment in undone for offset, blob in segment.live_blobs() if offset >= self.end)
-        del self.segments[-len(undone) + 1 or len(self.segments) :]
-        self._tail = self._last_used = tail
-        tail.roll_back_to(tail_mark)
+        end, point = self._rollback_point
+        self._recent.forget(end, self.end)
+        self.end = end
+        self.acks.release_bodies(self.segments.roll_back(end, point))
         self._window.clear()
         if self.undone is not None:
             self.undone()
@@ -262,7 +277,11 @@ class QueueLog(AckableSegments):
             self._move_readable_end()
 
     def _move_readable_end(self) -> None:
-        end = next((first for _, first in self._not_yet_durable if first is not None), self._written_end)
+        end = self._written_end
+        for _, first in self._not_yet_durable:
+            if first is not None:
+                end = first
+                break
         if end > self.readable_end:
             self.readable_end = end
             if self.on_readable is not None:
@@ -270,13 +289,17 @@ class QueueLog(AckableSegments):
 
     # -- reading
 
+    def next_live(self, offset: int) -> int | None:
+        """The first live message from `offset` on that is readable."""
+        return self.segments.next_live(offset, self.readable_end)
+
     def peek(self, offset: int, may_wait: bool = True) -> StoredContent:
-        """The content of a live message. DamagedSegment: its bytes are not what was written. ColdRead: they are on disk
-        only, and the caller may not wait for them."""
+        """Returns the content of a live message. DamagedSegment: its bytes are not what was written. ColdRead: it is
+        cold data and `may_wait` is False."""
         return self._recent.get(offset) or self._read(offset, may_wait)
 
     def take(self, offset: int, may_wait: bool = True) -> StoredContent:
-        """As `peek`, for the reader whose turn it is: the content need not be kept at hand any longer."""
+        """Returns the same as `peek`, and frees the memory of the content."""
         recent = self._recent.take(offset)
         if recent is None:
             recent = self._read(offset, may_wait)
@@ -284,34 +307,36 @@ class QueueLog(AckableSegments):
         return recent
 
     def take_batch(self, offset: int, most: int, most_bytes: int, now_ms: int) -> list[StoredContent]:
-        """As `take` of the live messages from `offset` on, as far as they lie one after the other, are at hand, were
-        never tried before and have not expired."""
-        first = self.next_live(offset)
-        if first is None or self._last_used.attempts:
+        """Fast path of `take` for live messages from `offset` on; ends at the first that is acknowledged, cold, expired
+        or has failed attempts."""
+        segments = self.segments
+        first = segments.next_live(offset, self.readable_end)
+        if first is None or segments.last_used.attempts:
             return []
-        end = min(self._last_used.next_acked(first), self.readable_end, first + most)
+        end = min(segments.last_used.next_acked(first), self.readable_end, first + most)
         return self._recent.take_batch(first, end, most_bytes, now_ms) or self._window.take_batch(
             first, end, most_bytes, now_ms
         )
 
     def take_expired(self, offset: int, most: int, most_bytes: int, now_ms: int) -> list[StoredContent]:
-        """As `take_batch`, of messages that have expired."""
-        first = self.next_live(offset)
-        if first is None or self._last_used.attempts:
+        """Does the same as `take_batch` for messages that have expired."""
+        segments = self.segments
+        first = segments.next_live(offset, self.readable_end)
+        if first is None or segments.last_used.attempts:
             return []
-        end = min(self._last_used.next_acked(first), self.readable_end, first + most)
+        end = min(segments.last_used.next_acked(first), self.readable_end, first + most)
         return self._recent.take_expired(first, end, most_bytes, now_ms) or self._window.take_expired(
             first, end, most_bytes, now_ms
         )
 
     def expiry_ms(self, offset: int, may_wait: bool = True) -> int:
-        """Of a live message, whose body is not read if it is elsewhere."""
+        """Returns the time of expiry of a live message. Does not read a shared body."""
         found = self._recent.get(offset) or self._read_window(offset, may_wait)
         return found.expires_ms
 
     def expiries(self, offset: int) -> Iterator[tuple[int, int]]:
-        """The live messages from `offset` on that are readable, and when each expires. What a damaged file does not
-        tell is left out."""
+        """Yields the offsets of live readable messages from `offset` on, and their times of expiry. Skips messages of
+        a damaged file."""
         following = self.next_live(offset)
         while following is not None:
             recent = self._recent.get(following)
@@ -319,7 +344,7 @@ class QueueLog(AckableSegments):
                 yield following, recent.expires_ms
                 following = self.next_live(following + 1)
                 continue
-            segment = self._segment_of(following)
+            segment = self.segments.segment_of(following)
             end = min(segment.end, self.readable_end)
             try:
                 for found, expires_ms in read_expiries(segment, following, end):
@@ -331,22 +356,22 @@ class QueueLog(AckableSegments):
 
     def _read(self, offset: int, may_wait: bool) -> StoredContent:
         stored = self._read_window(offset, may_wait)
-        if not stored.flags & SHARED or self._parts.bodies is None:
+        if not stored.flags & SHARED or self._services.bodies is None:
             return stored
-        body = self._parts.bodies.read(blob_of(stored), may_wait)
+        body = self._services.bodies.read(blob_of(stored), may_wait)
         return stored._replace(content=stored.content._replace(body=body))
 
     def _read_window(self, offset: int, may_wait: bool) -> StoredContent:
         try:
-            return self._window.read(self._segment_of(offset), offset, may_wait)
+            return self._window.read(self.segments.segment_of(offset), offset, may_wait)
         except DamagedSegment as damage:
-            self._parts.damages.found(damage, "put the file back from a copy: what it holds is delivered after that")
+            self._services.damages.found(damage, "put the file back from a copy: what it holds is delivered after that")
             raise
 
     # -- compaction
 
     def swap_in_copy(self, segment: QueueSegment, file: File, size: int, records: int, body_bytes: int) -> None:
-        """A shorter file has taken the place of a segment's own: it holds what was live when it was made."""
+        """Replaces the file of a segment by a shorter one, which holds the messages that were live when it was made."""
         segment.segment.file.close()
         segment.segment.file = file
         segment.segment.size = size
@@ -358,15 +383,16 @@ class QueueLog(AckableSegments):
     # -- the end
 
     def close(self) -> None:
-        """What was settled reaches the disk with the pass that this begins."""
+        """Has all acknowledgements on disk with the pass that this begins."""
         if not self.is_removed and not self.is_volatile:
-            self._parts.acks.close(self)
+            self.acks.close()
             self.journal.trim_preallocation()
 
     def abandon(self) -> None:
-        """Its folder goes: nothing more is written or said."""
-        self._release(blob for segment in self.segments for _, blob in segment.live_blobs())
+        """Writes nothing more: the folder of the log is removed."""
+        self.acks.abandon()
         self.is_removed = True
         self._recent.forget(0, self.end)
         self._window.clear()
+        self._parts = []
         self.journal.abandon(UnknownTopic(self.folder))

@@ -41,12 +41,12 @@ def open_queue_log(files: Files, opened: QueueLog, checkpoints: Checkpoints, nam
     _remove_stray_acks(files, opened, names)
     undurable = next((segment for segment in found if not segment.is_seal_durable), found[-1])
     opened.resume(found, undurable)
-    opened.recover_references()
+    opened.acks.recover_references()
     if found[-1].is_sealed:  # a crash kept the footer, and lost the name of the segment after it
         opened.begin_segment()
     for segment in found:
         if segment.is_seal_durable:
-            opened.remove_if_all_acked(segment)
+            opened.acks.remove_if_all_acked(segment)
         elif segment.is_sealed:
             opened.mark_sealed_when_synced(segment)
 

@@ -124,7 +124,7 @@ class QueueSegment:
             self.oldest_ms,
             self.newest_ms,
             len(self._entry_offsets),
-            self.shared,
+            0 if self.references is None else len(self.references),
         )
 
     def roll_back_to(self, mark: SegmentRollbackPoint) -> None:
@@ -252,17 +252,17 @@ class QueueSegment:
 
     def next_live(self, offset: int) -> int:
         """The first live message from `offset` on; `end`, if there is none."""
-        flags = self.flags
-        if flags is None or offset - self.base >= len(flags):
+        flags, base = self.flags, self.segment.base
+        if flags is None or offset - base >= len(flags):
             return offset
-        found = flags.find(0, offset - self.base)
-        return self.base + (len(flags) if found < 0 else found)
+        found = flags.find(0, offset - base)
+        return base + (len(flags) if found < 0 else found)
 
     def next_acked(self, offset: int) -> int:
         """The first from `offset` on that is settled; `end`, if there is none."""
-        flags = self.flags
-        found = -1 if flags is None else flags.find(1, offset - self.base)
-        return self.end if found < 0 else self.base + found
+        flags, base = self.flags, self.segment.base
+        found = -1 if flags is None else flags.find(1, offset - base)
+        return self.end if found < 0 else base + found
 
     def compacted(self, records: int, body_bytes: int) -> None:
         """Its file holds fewer records than before."""

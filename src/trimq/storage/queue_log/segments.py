@@ -1,79 +1,101 @@
-"""The segments of one queue log in order, and where a message is among them. Knows offsets; bytes are read, written
-and removed by others."""
+"""The segments of one queue log in the order of their offsets: lookup of a message, the tail, roll-back of a pass. Does
+not read, write or remove files."""
 
 from __future__ import annotations
 
 from trimq.errors import OffsetOutOfRange
 from trimq.storage.queue_log.reader import count_live_bytes
-from trimq.storage.queue_log.segment import QueueSegment
+from trimq.storage.queue_log.segment import QueueSegment, SegmentRollbackPoint
 
 
-class QueueSegments:
-    """There may be gaps between the offsets of one and those of the next."""
+class SegmentList(list[QueueSegment]):
+    """There may be gaps between the offsets of one segment and those of the next."""
 
     def __init__(self) -> None:
-        self.segments: list[QueueSegment] = []
+        super().__init__()
         self.live = 0
-        self.end = 0
-        self.readable_end = 0
-        self._tail: QueueSegment
-        self._last_used: QueueSegment
+        """Messages that are not acknowledged."""
+        self.tail: QueueSegment
+        """Messages are appended to it."""
+        self.last_used: QueueSegment
+        """The segment of the last lookup: the next one is likely to need it again."""
+        self.pass_tail: QueueSegment | None = None
+        """The tail when the current pass began, set by the log; None: the pass appended nothing."""
 
-    def _add_tail(self, segment: QueueSegment) -> None:
-        self.segments.append(segment)
-        self._tail = self._last_used = segment
+    def add_tail(self, segment: QueueSegment) -> None:
+        self.append(segment)
+        self.tail = self.last_used = segment
 
-    def _take_from_list(self, segment: QueueSegment) -> None:
-        self.segments.remove(segment)
-        if self._last_used is segment:
-            self._last_used = self._tail
+    def take_out(self, segment: QueueSegment) -> None:
+        self.remove(segment)
+        if self.last_used is segment:
+            self.last_used = self.tail
 
-    def next_live(self, offset: int) -> int | None:
-        """The first live message from `offset` on that is readable."""
-        segment = self._last_used
-        if not segment.base <= offset < segment.end:
-            if offset >= self.readable_end:
+    def put_back(self, segment: QueueSegment) -> None:
+        self.insert(self.index(self.segment_from(segment.end)), segment)
+
+    def roll_back(self, end: int, point: SegmentRollbackPoint) -> list[int]:
+        """Removes the messages that the current pass appended, from offset `end` on; `point` is that of `pass_tail`.
+        Returns the blobs of their bodies."""
+        tail = self.pass_tail
+        assert tail is not None, "only a pass that began is undone"
+        self.pass_tail = None
+        undone = self[self.index(tail) :]
+        blobs = [blob for segment in undone for offset, blob in segment.live_blobs() if offset >= end]
+        self.live -= sum(segment.records for segment in undone) - point[1]
+        del self[-len(undone) + 1 or len(self) :]
+        self.tail = self.last_used = tail
+        tail.roll_back_to(point)
+        return blobs
+
+    # -- lookup
+
+    def next_live(self, offset: int, end: int) -> int | None:
+        """The first live message from `offset` on, and before `end`; its segment is `last_used` then."""
+        segment = self.last_used
+        if not segment.segment.base <= offset < segment.end:
+            if offset >= end:
                 return None
-            segment = self._last_used = self._segment_from(offset)
+            segment = self.last_used = self.segment_from(offset)
             offset = max(offset, segment.base)
         while True:
             found = segment.next_live(offset)
             if found < segment.end:
-                return found if found < self.readable_end else None
-            if segment is self._tail:
+                return found if found < end else None
+            if segment is self.tail:
                 return None
-            segment = self._last_used = self._segment_from(segment.end)
+            segment = self.last_used = self.segment_from(segment.end)
             offset = segment.base
 
-    def _segment_from(self, offset: int) -> QueueSegment:
+    def segment_from(self, offset: int) -> QueueSegment:
         """The first segment that ends behind `offset`."""
-        segments = self.segments
-        low, high = 0, len(segments) - 1
+        low, high = 0, len(self) - 1
         while low < high:
             middle = (low + high) // 2
-            if segments[middle].end > offset:
+            if self[middle].end > offset:
                 high = middle
             else:
                 low = middle + 1
-        return segments[low]
+        return self[low]
 
-    def _segment_of(self, offset: int) -> QueueSegment:
-        segment = self._segment_from(offset)
+    def segment_of(self, offset: int) -> QueueSegment:
+        """OffsetOutOfRange: no segment contains this offset."""
+        segment = self.segment_from(offset)
         if not segment.base <= offset < segment.end:
-            raise OffsetOutOfRange(offset, self.segments[0].base, self.end)
+            raise OffsetOutOfRange(offset, self[0].base, self.tail.end)
         return segment
 
     def is_live(self, offset: int) -> bool:
-        segment = self._segment_from(offset)
+        segment = self.segment_from(offset)
         return segment.base <= offset < segment.end and segment.is_live(offset)
 
     def attempts(self, offset: int) -> int:
-        segment = self._segment_from(offset)
+        """The failed deliveries of a message that were noted in the log."""
+        segment = self.segment_from(offset)
         return segment.attempts.get(offset - segment.base, 0)
 
     def live_bytes(self) -> int:
-        """How long the bodies of all live messages are together. Reads segments of which some are settled."""
+        """Bytes of the bodies of all live messages. Reads segments of which some messages are acknowledged."""
         return sum(
-            segment.body_bytes if segment.live == segment.records else count_live_bytes(segment)
-            for segment in self.segments
+            segment.body_bytes if segment.live == segment.records else count_live_bytes(segment) for segment in self
         )

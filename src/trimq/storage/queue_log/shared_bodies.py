@@ -85,7 +85,7 @@ class _BodyLog:
             blob = segment.next_live(segment.base)
             while blob < segment.end:
                 if not self.counts[blob] and self.log is not None:
-                    self.log.ack(blob)
+                    self.log.acks.ack(blob)
                     swept += 1
                 blob = segment.next_live(blob + 1)
         return swept
@@ -118,7 +118,7 @@ class SharedBodyStore:
     def recover(self, blob: int) -> bool:
         """A queue was found to refer to it. False: it is not there, and the message is not to be either."""
         body_log = self._lasting
-        if blob & VOLATILE or body_log.log is None or not body_log.log.is_live(blob):
+        if blob & VOLATILE or body_log.log is None or not body_log.log.segments.is_live(blob):
             return False
         body_log.counts.add(blob)
         return True
@@ -177,7 +177,7 @@ class SharedBodyStore:
         body_log = self._shelf(blob)
         number = blob & ~VOLATILE
         if not body_log.counts.take(number) and body_log.log is not None:
-            body_log.log.ack(number)
+            body_log.log.acks.ack(number)
 
     def drop_unreferenced(self, blob: int) -> None:
         """If nobody held it after all, it goes: once it is written, since another may get its number if it is not."""
@@ -189,7 +189,7 @@ class SharedBodyStore:
 
         def written(ticket: Ticket) -> None:
             if ticket.refusal is None:
-                unheld.ack(number)
+                unheld.acks.ack(number)
 
         self._passes.on_durable(unheld.latest_ticket(), written)
 
@@ -197,7 +197,7 @@ class SharedBodyStore:
         """DamagedSegment: its bytes are not what was written. ColdRead: they are on disk only."""
         body_log = self._shelf(blob)
         number = blob & ~VOLATILE
-        if body_log.log is None or not body_log.log.is_live(number):
+        if body_log.log is None or not body_log.log.segments.is_live(number):
             raise DamagedSegment("shared bodies", number)
         return body_log.log.peek(number, may_wait).content.body
 

@@ -19,7 +19,7 @@ from trimq.storage.queue_log.ack_writer import AckWriter
 from trimq.storage.queue_log.log import QueueLog
 from trimq.storage.queue_log.reader import MemoryBudget
 from trimq.storage.queue_log.recovery import open_queue_log
-from trimq.storage.queue_log.shared import QueueLogServices
+from trimq.storage.queue_log.services import QueueLogServices
 from trimq.storage.queue_log.shared_bodies import SharedBodyStore
 
 log = logging.getLogger(__name__)

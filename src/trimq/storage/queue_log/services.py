@@ -1,4 +1,4 @@
-"""What the logs of all queues of a broker share. Names it, and does nothing."""
+"""Dependencies that all queue logs of a broker share. No behaviour."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trimq.storage.queue_log.reader import MemoryBudget
 
 
 class BodyStore(Protocol):
-    """What keeps the bodies that several logs refer to."""
+    """Stores bodies that several logs refer to."""
 
     failed_pass: int
 
@@ -27,13 +27,13 @@ class BodyStore(Protocol):
 
 
 class QueueLogServices(NamedTuple):
-    """What every queue log of a broker shares. `budget`: of contents that are kept for readers that keep up. `bodies`
-    None: this is where they are kept, which is written before what refers to them."""
+    """`budget`: memory for contents of consumers that keep up. `bodies` None: the log stores shared bodies itself, and
+    is written before the logs that refer to them."""
 
     files: Files
     passes: Passes
     checkpoints: Checkpoints
-    acks: AckWriter
+    ack_writer: AckWriter
     budget: MemoryBudget
     segment_bytes: int
     bodies: BodyStore | None
