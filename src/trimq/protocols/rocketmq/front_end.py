@@ -87,8 +87,7 @@ class RocketMQConversation:
             return None
         made = self._answer(event)
         if flag & ONE_WAY and made is not None:
-            if made.abandon is not None:
-                made.abandon()  # nobody waits for it
+            made.cancel()  # nobody waits for it
             return None
         return made
 

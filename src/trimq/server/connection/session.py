@@ -12,10 +12,9 @@ from trimq.clock import Timeline, Timer
 from trimq.errors import ProtocolError, Stopping
 from trimq.protocols.contract import Conversation, FrontEnd, Parts, Reply
 from trimq.server.connection.buffer_release import BufferReleaser
-from trimq.server.connection.durability import PassProgress
 from trimq.server.connection.idle_timeout import IdleTimeout
 from trimq.server.connection.limits import SessionLimits, SessionMetrics
-from trimq.server.connection.reply_release import ReplyReleaser
+from trimq.server.connection.pending_replies import PassProgress, PendingReplies
 from trimq.server.connection.send_queue import SendQueue, send_eof, supports_gather_write
 from trimq.server.connection.turn_budget import TurnBudget
 
@@ -55,8 +54,7 @@ class Session(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport
         self._conversation: Conversation
         self.address = ""
-        self._releaser = ReplyReleaser(progress, limits.held_replies, self._send_ready)
-        self._pending_replies = self._releaser.replies
+        self._pending_replies = PendingReplies(progress, self._send_ready, limits.held_replies)
         self._send_queue = SendQueue(metrics.sent_bytes)
         self._idle_timeout = IdleTimeout(liveness, limits.idle_ms, self._idle_timed_out)
         self._unlively_bytes = 0
@@ -136,7 +134,7 @@ class Session(asyncio.BufferedProtocol):
         if self._timer is not None:
             self._timer.cancel()
         self._send_queue.clear()
-        self._releaser.end()
+        self._pending_replies.end()
         try:
             if self._has_conversation:
                 self._conversation.closed()
@@ -186,7 +184,8 @@ class Session(asyncio.BufferedProtocol):
             self._idle_timeout.activity_count += 1
             if (reply := self._conversation.handle(event)) is not None:
                 requests = reply.count
-                self._accept(reply)
+                if not self._pending_replies.add(reply):
+                    self.send(reply.take())
         except ProtocolError as error:
             log.info("closing the connection of %s: %s", self.address, error)
             self._end_with_error(self._make_closing_parts(error))
@@ -224,10 +223,6 @@ class Session(asyncio.BufferedProtocol):
         self._is_reading = not self._is_reading_paused
 
     # -- replies
-
-    def _accept(self, reply: Reply) -> None:
-        if not self._releaser.hold(reply):
-            self.send(reply.take())
 
     def _send_ready(self, ready: list[Reply], is_by_pass: bool) -> None:
         if self._is_lost:

@@ -24,7 +24,7 @@ from trimq.protocols.amqp.wire.connection import AmqpConnection
 from trimq.protocols.amqp.wire.contents import write_command
 from trimq.protocols.amqp.wire.error_texts import rabbitmq_text
 from trimq.protocols.amqp.wire.handshake import has_capability
-from trimq.protocols.contract import Parts, Reply, SessionControl
+from trimq.protocols.contract import DeferredReply, Parts, Reply, SessionControl
 
 
 class DurableChange(Protocol):
@@ -129,7 +129,7 @@ class Context:
                 forget()
                 reply.resolve_when_durable(0, resume)
 
-        reply = Reply.later(channel.number, abandon=forget, resolve_now=answer)
+        reply = DeferredReply(channel.number, on_abandon=forget, on_resolve_now=answer)
         self.queue_api.warm(cold, answer)
         return reply
 

@@ -8,7 +8,7 @@ from typing import Protocol
 from trimq import errors
 from trimq.errors import AccessDenied, Refusal
 from trimq.errors import groups as group_refusals
-from trimq.protocols.contract import Parts, Reply
+from trimq.protocols.contract import DeferredReply, Parts, Reply
 from trimq.protocols.kafka.names.codes import Code, KafkaRefusal, code_of
 
 GROUP_CODES: dict[type[Refusal], Code] = {
@@ -61,7 +61,7 @@ def reply_after(ticket: GroupTicket | None, build: Callable[[Refusal | None], Pa
     return Reply.when_durable(ticket.number, lambda: build(ticket.refusal))
 
 
-def resolve_after(reply: Reply, ticket: GroupTicket | None, build: Callable[[Refusal | None], Parts]) -> None:
+def resolve_after(reply: DeferredReply, ticket: GroupTicket | None, build: Callable[[Refusal | None], Parts]) -> None:
     """As `reply_after`, for an answer that somebody waits for already."""
     if ticket is None:
         reply.resolve(build(None))
