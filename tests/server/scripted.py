@@ -13,9 +13,9 @@ from trimq.metrics import Counter
 from trimq.model import Buffer
 from trimq.protocols.contract import IN_ORDER, DeferredReply, Parts, Reply, SessionControl
 from trimq.server.connection.buffer_release import BufferReleaser
-from trimq.server.connection.limits import SessionLimits, SessionMetrics
+from trimq.server.connection.limits import SessionLimits
 from trimq.server.connection.pending_replies import PassProgress
-from trimq.server.connection.session import Session
+from trimq.server.connection.session import Session, SessionMetrics
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.SelectorEventLoop}
 try:

@@ -15,10 +15,10 @@ from trimq.protocols.contract import CallInfo, DeferredReply, Parts, Reply, Sink
 from trimq.protocols.grpc.connection import Http2Limits
 from trimq.protocols.grpc.front_end import GrpcTransport
 from trimq.server.connection.buffer_release import BufferReleaser
-from trimq.server.connection.limits import SessionLimits, SessionMetrics
+from trimq.server.connection.limits import SessionLimits
 from trimq.server.connection.listener import Listener
 from trimq.server.connection.pending_replies import PassProgress
-from trimq.server.connection.session import Session
+from trimq.server.connection.session import Session, SessionMetrics
 
 PATIENCE_S = 10
 SMALL = Http2Limits(streams=100, header_bytes=4096, message_bytes=4096, idle_frames=1000, unsent_bytes=1 << 20)
