@@ -19,8 +19,8 @@ READY = [
     (Reply.now([b"a"]), 0, 0, True),
     (Reply.when_durable(3, lambda: [b"a"]), 9, 2, False),
     (Reply.when_durable(3, lambda: [b"a"]), 3, 3, True),
-    (Reply.when_written(3, lambda: [b"a"]), 2, 2, False),
-    (Reply.when_written(3, lambda: [b"a"]), 3, 0, True),
+    (Reply(0, None, lambda: [b"a"], 3, needs_sync=False), 2, 2, False),
+    (Reply(0, None, lambda: [b"a"], 3, needs_sync=False), 3, 0, True),
     (DeferredReply(), 9, 9, False),
 ]
 
@@ -35,7 +35,7 @@ def test_a_reply_is_ready_when_what_it_waits_for_has_come(
 def test_what_a_reply_waits_for() -> None:
     assert not Reply.now([b"a"]).waits_for_pass
     assert Reply.when_durable(3, lambda: [b"a"]).waits_for_pass
-    assert Reply.when_written(3, lambda: [b"a"]).waits_for_pass
+    assert Reply(0, None, lambda: [b"a"], 3, needs_sync=False).waits_for_pass
     assert not DeferredReply().waits_for_pass
 
 
@@ -138,7 +138,7 @@ def test_a_reply_that_is_resolved_as_an_open_one_is_ready_when_that_is(how: str)
     elif how == "pass":
         other.resolve_when_durable(2, lambda: [b"a"])
     else:
-        other.resolve_as(Reply.when_written(2, lambda: [b"a"]))
+        other.resolve_as(Reply(None, None, lambda: [b"a"], 2, needs_sync=False))
     assert (called, reply.lane) == (["wake"], "lane")
     assert reply.is_ready(1, 0) is (how == "bytes")
     assert reply.is_ready(2, 0) is (how != "pass")

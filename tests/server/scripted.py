@@ -93,7 +93,7 @@ class Conversation:
 
     def _written(self, rest: str, lane: object) -> Reply:
         number, _, text = rest.partition(" ")
-        return Reply.when_written(int(number), lambda: [text.encode() + b"\n"], lane)
+        return Reply(lane, None, lambda: [text.encode() + b"\n"], int(number), needs_sync=False)
 
     def _later(self, rest: str, lane: object) -> Reply:
         """KEY! can be hurried, KEY? can be turned away."""

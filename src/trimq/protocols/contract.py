@@ -50,7 +50,7 @@ class Reply:
         self.number = number
         """Pass that makes it ready. 0: it is ready."""
         self.needs_sync = needs_sync
-        """Whether that pass must be durable; otherwise it must only be written."""
+        """Whether that pass must be durable. Otherwise it is enough that it is written: for transient messages."""
         self.watcher: ReplyWatcher | None = None
         self._parts = parts
         self._build = build
@@ -67,12 +67,6 @@ class Reply:
         that acknowledges a write; work that must be done before any such answer is sent belongs in
         `Passes.on_durable`."""
         return Reply(lane, None, build, number)
-
-    @classmethod
-    def when_written(cls, number: int, build: Build, lane: object = IN_ORDER) -> Reply:
-        """As `when_durable`, for writes that need not survive a restart of the machine (transient messages): does not
-        wait for a sync."""
-        return Reply(lane, None, build, number, False)
 
     def resolve(self, parts: Parts) -> None:
         """Makes it ready with these bytes, even if it waits for a pass: its client waits no longer."""

@@ -258,7 +258,7 @@ def test_replies_that_wait_for_one_pass_wait_once_and_leave_together(needs_sync:
 def test_of_one_pass_what_needs_no_sync_leaves_first() -> None:
     desk = Desk()
     desk.add(Reply.when_durable(2, lambda: [b"synced"], None))
-    desk.add(Reply.when_written(2, lambda: [b"written"], None))
+    desk.add(Reply(None, None, lambda: [b"written"], 2, needs_sync=False))
     desk.progress.advance(2, 1)
     assert desk.heard() == [b"written"]
     desk.progress.advance(2, 2)

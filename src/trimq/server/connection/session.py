@@ -20,7 +20,6 @@ from trimq.server.connection.send_queue import SendQueue, send_eof, supports_gat
 from trimq.server.connection.session_state import (
     HAS_CONVERSATION,
     HAS_ENDED_INPUT,
-    NO_HOLD,
     TAKES_REQUESTS,
     ReadHold,
     SessionEvent,
@@ -42,6 +41,9 @@ _DISCARDED = bytearray(64 * 1024)
 # Looked at for every event: cheaper than as attributes of the class.
 _OPEN, _HALF_CLOSED = TAKES_REQUESTS
 _LINGERING, _LOST = SessionState.LINGERING, SessionState.LOST
+
+# As plain integers: the operators of an enum.Flag are slow, and some requests hold reading until they are answered.
+_OVER_QUOTA, _FRONT_END = ReadHold.OVER_QUOTA.value, ReadHold.FRONT_END.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ class Session(asyncio.BufferedProtocol):
         self._closing_parts: Parts = ()
         self._timer: Timer | None = None
         self._state = SessionState.ACCEPTED
-        self._read_holds = NO_HOLD
+        self._read_holds = 0
         self._is_reading_paused = False  # there was a reason when it was last looked: what ends it schedules a turn
         self._is_reading = True  # the transport does
         self._flush_scheduled = self._turn_scheduled = False
@@ -377,21 +379,21 @@ class Session(asyncio.BufferedProtocol):
 
     def throttle_reading(self, milliseconds: int) -> None:
         self._set_timer(milliseconds, self._end_throttling)
-        self._hold(ReadHold.OVER_QUOTA)
+        self._hold(_OVER_QUOTA)
 
     def _end_throttling(self) -> None:
-        self._read_holds &= ~ReadHold.OVER_QUOTA
+        self._read_holds &= ~_OVER_QUOTA
         self._take_turn()
 
     def hold_reading(self) -> None:
-        self._hold(ReadHold.FRONT_END)
+        self._hold(_FRONT_END)
 
     def release_reading(self) -> None:
-        if self._read_holds & ReadHold.FRONT_END:
-            self._read_holds &= ~ReadHold.FRONT_END
+        if self._read_holds & _FRONT_END:
+            self._read_holds &= ~_FRONT_END
             self._schedule_turn()
 
-    def _hold(self, reason: ReadHold) -> None:
+    def _hold(self, reason: int) -> None:
         self._read_holds |= reason
         if self._state in HAS_CONVERSATION:
             self._update_reading()

@@ -3,7 +3,7 @@ broker stops reading from a peer. Knows neither a transport nor a front-end."""
 
 from __future__ import annotations
 
-from enum import Enum, IntFlag, auto
+from enum import Enum, Flag, auto
 
 
 class SessionState(Enum):
@@ -111,14 +111,11 @@ HAS_CONVERSATION = (
 )
 
 
-class ReadHold(IntFlag):
+class ReadHold(Flag):
     """Reasons to read nothing from a peer until somebody ends them; they are independent of each other. Two more follow
-    from the connection's own limits, and are not kept: too many pending replies, too many unsent bytes."""
+    from the limits of the connection, and are not kept: too many pending replies, too many unsent bytes."""
 
     OVER_QUOTA = auto()
     """Until the throttle time is over."""
     FRONT_END = auto()
     """Until the front-end releases it: there is no room for a request, or the next depends on an answer."""
-
-
-NO_HOLD = ReadHold(0)

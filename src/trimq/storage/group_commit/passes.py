@@ -97,7 +97,9 @@ class Passes:
         self._flusher = flusher
 
     def on_progress(self, listener: Callable[[], None]) -> None:
-        """Call `listener` whenever `written` or `durable` moved, after every writer has been settled."""
+        """Calls `listener` whenever `written` or `durable` has moved, after all writers and call-backs of these passes.
+        For the owner of the pending replies, which waits for numbers of passes and not for tickets; others use
+        `on_durable`."""
         self._listeners.append(listener)
 
     def join(self, writer: PassWriter, is_first: bool = False) -> Ticket:
@@ -114,7 +116,8 @@ class Passes:
         return ticket
 
     def call_soon(self, callback: Callable[[], None]) -> None:
-        """Call back at the end of this turn of the loop: for what is done once for all that happens in it."""
+        """Calls back at the end of this turn of the loop, whether or not anything is durable. For work that is done
+        once for all events of a turn, and for long work that is done in steps."""
         self._call_soon(callback)
 
     @property
@@ -122,17 +125,19 @@ class Passes:
         return LoopTurns(self._call_soon, lambda: bool(self._joined))
 
     def on_durable(self, ticket: Ticket, callback: Callable[[Ticket], object]) -> None:
-        """Call back once the ticket's pass is durable, or refused: before any reply that waits for it is sent."""
+        """Calls back once the ticket's pass is durable, or refused: before any reply that waits for it is sent. The
+        usual way to act on a pass; an exception stops the broker. To answer a client use `Reply.when_durable`."""
         self._on_durable.append((ticket, callback))
 
     def on_durable_guarded(self, ticket: Ticket, callback: Callable[[Ticket], object]) -> None:
-        """As `on_durable`, for what begins something new: if it fails, that is a bug of whoever began it, told in the
-        log, and what is durable is durable all the same. Not for what keeps anything in step with the files."""
+        """As `on_durable`, but an exception is logged and does not stop the broker: for callers above storage that
+        start something new. Not for state that must agree with the files."""
         self._on_durable.append((ticket, partial(_run_guarded, callback)))
 
     def on_synced(self, ticket: Ticket, callback: Callable[[Ticket], object]) -> None:
-        """Call back once the ticket's pass survives a power cut, or is refused. That is `on_durable`, unless passes are
-        acknowledged from the page cache: for whatever a restart could not do without."""
+        """Calls back once the ticket's pass survives a power cut, or is refused. With flush = async this is later than
+        `on_durable`, which then acknowledges from the page cache: for files that may be removed or replaced only when a
+        restart no longer needs them."""
         self._on_synced.append((ticket, callback))
 
     @property

@@ -107,8 +107,7 @@ class Context:
             return build()
 
         number, needs_sync = (0, False) if wait is None else wait
-        when = Reply.when_durable if needs_sync else Reply.when_written
-        return when(number, resume, lane=channel.number)
+        return Reply(channel.number, None, resume, number, needs_sync)
 
     def run_when_warm(self, channel: Channel, asked: methods.Method, cold: ColdRead, act: Callable[[], Parts]) -> Reply:
         """Do it when what it needs was read from the disk, which must not keep others waiting."""
