@@ -88,8 +88,8 @@ def is_answered(desk: GrpcDesk, phone: Phone, method: str, raw: bytes) -> None:
     except GrpcStatusError:
         return
     if not desk.desk.is_ready(reply):
-        assert reply.resolve_now is not None
-        reply.resolve_now()
+        assert reply.on_resolve_now is not None
+        reply.on_resolve_now()
     first = phone.take(method, reply)[0]
     assert first.status.code in set(Code)
 

@@ -11,11 +11,11 @@ from trimq.clock import LoopTime, ManualTime, Timeline
 from trimq.errors import ProtocolError, Stopping
 from trimq.metrics import Counter
 from trimq.model import Buffer
-from trimq.protocols.contract import IN_ORDER, Parts, Reply, SessionControl
+from trimq.protocols.contract import IN_ORDER, DeferredReply, Parts, Reply, SessionControl
 from trimq.server.connection.buffer_release import BufferReleaser
-from trimq.server.connection.durability import PassProgress
-from trimq.server.connection.limits import SessionLimits, SessionMetrics
-from trimq.server.connection.session import Session
+from trimq.server.connection.limits import SessionLimits
+from trimq.server.connection.pending_replies import PassProgress
+from trimq.server.connection.session import Session, SessionMetrics
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.SelectorEventLoop}
 try:
@@ -93,14 +93,14 @@ class Conversation:
 
     def _written(self, rest: str, lane: object) -> Reply:
         number, _, text = rest.partition(" ")
-        return Reply.when_written(int(number), lambda: [text.encode() + b"\n"], lane)
+        return Reply(lane, None, lambda: [text.encode() + b"\n"], int(number), needs_sync=False)
 
     def _later(self, rest: str, lane: object) -> Reply:
         """KEY! can be hurried, KEY? can be turned away."""
         key = rest.rstrip("!?")
         resolve_now = (lambda: self.front_end.resolve_now(key)) if rest.endswith("!") else None
         reject_over_limit = (lambda: self.front_end.resolve_now(key, "turned away")) if rest.endswith("?") else None
-        reply = Reply.later(lane, lambda: self.front_end.abandoned.append(key), resolve_now, reject_over_limit)
+        reply = DeferredReply(lane, lambda: self.front_end.abandoned.append(key), resolve_now, reject_over_limit)
         self.front_end.deferred[key] = reply
         return reply
 
@@ -175,7 +175,7 @@ class ScriptedFrontEnd:
     def __init__(self) -> None:
         self.conversations: list[Conversation] = []
         self.handled: list[str] = []
-        self.deferred: dict[str, Reply] = {}
+        self.deferred: dict[str, DeferredReply] = {}
         self.abandoned: list[str] = []
         self.hurried = 0
         self.toil: Callable[[int], None] = lambda milliseconds: None

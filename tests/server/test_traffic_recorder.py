@@ -6,7 +6,7 @@ import pytest
 from protocols.grpc.http2_peer import Http2Peer, call, word
 
 from trimq.errors import ProtocolError
-from trimq.protocols.contract import Parts, Reply, SessionControl
+from trimq.protocols.contract import DeferredReply, Parts, Reply, SessionControl
 from trimq.protocols.grpc.frames import ErrorCode, FrameType
 from trimq.protocols.kafka.messages.handshakes import ApiVersionsResponse
 from trimq.protocols.kafka.messages.metadata import MetadataResponse, MetadataResponseTopic
@@ -15,7 +15,7 @@ from trimq.protocols.kafka.messages.schema import ResponseMessage
 from trimq.protocols.kafka.names.codes import Code
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 from trimq.server.http.front_end import HttpRequest
-from trimq.server.traffic_recorder import RecordedRequest, _describe, _RecordedConversation, _RecordedReply
+from trimq.server.traffic_recorder import RecordedRequest, _describe, _RecordedConversation
 
 
 def produce_response(*codes: Code) -> ProduceResponse:
@@ -61,15 +61,17 @@ def test_a_call_is_told_by_its_method_and_what_became_of_it() -> None:
     ]
 
 
-def test_a_watched_reply_is_open_for_as_long_as_the_one_that_is_watched() -> None:
+def test_a_recorded_reply_is_the_reply_of_the_conversation_itself() -> None:
     given_up: list[int] = []
-    inner = Reply.later(None, lambda: given_up.append(1))
-    watched = _RecordedReply(inner, RecordedRequest("x", _describe(object())))
-    assert watched.is_open
-    assert watched.abandon is not None
-    watched.abandon()
+    inner = DeferredReply(None, lambda: given_up.append(1))
+    _, conversation, seen = watched(inner)
+    reply = conversation.handle("event")
+    assert reply is inner
+    assert reply.is_open
     inner.cancel()
-    assert (watched.is_open, given_up) == (False, [1])
+    assert (reply.is_open, given_up) == (False, [1])
+    assert reply.take() == ()
+    assert str(seen[0]).endswith("answered with 0 bytes")
 
 
 def test_an_answer_in_another_version_is_told_by_its_size() -> None:
@@ -164,33 +166,38 @@ def test_the_end_and_the_last_words_are_the_conversations_own() -> None:
 
 def test_a_reply_keeps_its_lane_and_its_readiness() -> None:
     inner = Reply.when_durable(5, lambda: [b"done"], lane="lane")
-    reply = _RecordedReply(inner, recorded := RecordedRequest("test", _describe("event")))
-    assert (reply.lane, reply.waits_for_pass, reply.awaited) == ("lane", True, (5, True))
+    inner.count = 3
+    _, conversation, seen = watched(inner)
+    reply = conversation.handle("event")
+    assert reply is not None
+    assert (reply.lane, reply.count, reply.waits_for_pass) == ("lane", 3, True)
+    assert (reply.number, reply.needs_sync) == (5, True)
     assert not reply.is_ready(9, 4)
     assert reply.is_ready(9, 5)
     assert reply.take() == [b"done"]
-    assert str(recorded).endswith("answered with 4 bytes")
+    assert str(seen[0]).endswith("answered with 4 bytes")
+    conversation.closed()
+    assert str(seen[0]).endswith("answered with 4 bytes")
 
 
-def test_a_deferred_reply_wakes_whoever_watches_it() -> None:
-    inner, woken = Reply.later(), []
-    reply = _RecordedReply(inner, RecordedRequest("test", _describe("event")))
-    reply.watch(lambda: woken.append(1))
+def test_a_deferred_reply_is_told_with_what_it_was_resolved_with() -> None:
+    inner = DeferredReply()
+    _, conversation, seen = watched(inner)
+    reply = conversation.handle("event")
+    assert reply is not None
     assert not reply.is_ready(9, 9)
     inner.resolve([b"done"])
-    assert woken == [1]
     assert reply.is_ready(0, 0)
+    assert reply.take() == [b"done"]
+    assert str(seen[0]).endswith("answered with 4 bytes")
 
 
-def test_a_reply_that_is_given_up_is_given_up_inside_too() -> None:
-    given_up: list[int] = []
-    reply = _RecordedReply(
-        Reply.later(abandon=lambda: given_up.append(1)), recorded := RecordedRequest("test", _describe("event"))
-    )
-    assert reply.abandon is not None
-    reply.abandon()
-    assert given_up == [1]
-    assert str(recorded).endswith("not answered: the connection ended first")
+def test_a_request_whose_connection_ends_before_its_reply_is_told_so() -> None:
+    _, conversation, seen = watched(DeferredReply())
+    conversation.handle("event")
+    assert str(seen[0]).endswith("-> not answered")
+    conversation.closed()
+    assert str(seen[0]).endswith("not answered: the connection ended first")
 
 
 def test_the_outlet_goes_to_the_conversation_itself() -> None:

@@ -14,7 +14,7 @@ from trimq.core.queues.contents import QueueContents
 from trimq.core.queues.handoff import DeadLetterHandoff
 from trimq.protocols.amqp import confirms
 from trimq.protocols.amqp.handlers.context import Context
-from trimq.protocols.contract import Reply
+from trimq.protocols.contract import Build, Parts, Reply
 from trimq.storage.queue_log.ack_writer import AckWriter
 from trimq.storage.queue_log.shared_bodies import VOLATILE, SharedBodyStore
 
@@ -25,7 +25,8 @@ def confirmed_when_written(patch: pytest.MonkeyPatch) -> None:
     """A publisher hears of its message before that is synced."""
 
     class Hasty(Reply):
-        when_durable = Reply.when_written
+        def __init__(self, lane: object, parts: Parts | None, build: Build, number: int, needs_sync: bool) -> None:
+            super().__init__(lane, parts, build, number, needs_sync=False)
 
     patch.setattr(confirms, "Reply", Hasty)
 

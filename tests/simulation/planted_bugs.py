@@ -18,7 +18,7 @@ from trimq.core.transactions.marker_writer import MarkerWriter
 from trimq.core.transactions.transaction import ProducerIdentity, Transaction
 from trimq.errors.transactions import ForeignProducer
 from trimq.offload import Done, Work
-from trimq.protocols.contract import Reply
+from trimq.server.connection.pending_replies import PassProgress
 from trimq.storage.group_commit.flusher import Dirty, SyncFlusher, _SyncRounds
 from trimq.storage.group_commit.journal import Journal
 from trimq.storage.group_commit.segment import Segment
@@ -93,9 +93,8 @@ STORAGE_BUGS: dict[str, Plant] = {
 
 def replies_released_at_written(patch: pytest.MonkeyPatch) -> None:
     """A session sends an answer as soon as its pass is written."""
-    is_ready = Reply.is_ready
-    patch.setattr(Reply, "is_ready", lambda self, written, durable: is_ready(self, written, written))
-    patch.setattr(Reply, "awaited", property(lambda self: (self._number, False)))
+    advance = PassProgress.advance
+    patch.setattr(PassProgress, "advance", lambda self, written, durable: advance(self, written, written))
 
 
 def topic_folder_not_synced(patch: pytest.MonkeyPatch) -> None:

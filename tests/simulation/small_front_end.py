@@ -30,7 +30,7 @@ from trimq.core.scheduling.waiters import Watch
 from trimq.errors import ProtocolError, Refusal
 from trimq.formats.kafka_batch.header import check_sent
 from trimq.model import Caller, Layout, Record, StreamId
-from trimq.protocols.contract import Parts, Reply, SessionControl
+from trimq.protocols.contract import DeferredReply, Parts, Reply, SessionControl
 from trimq.storage.group_commit.passes import Ticket
 
 
@@ -140,7 +140,7 @@ class LongPoll:
         if self._has_enough(stream):
             self.reply = Reply.now(self._read(stream), lane)
             return
-        self.reply = Reply.later(lane, self._forget)
+        self.reply = DeferredReply(lane, self._forget)
         self._timer = clock.liveness.call_at(clock.liveness.now_ms() + request.wait_ms, self._answer)
         self._watch = stream.watch(self._grown)
 

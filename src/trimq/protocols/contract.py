@@ -1,5 +1,5 @@
-"""What a front-end offers to the session that carries its bytes: events out of bytes, and replies with their order; and
-how much its connections may hold of what has come in part. Knows no socket and no broker."""
+"""Contract between a front-end and the session that carries its bytes: events out of bytes, replies with their order,
+and the memory that partly received requests may take. Knows no socket and no broker."""
 
 from __future__ import annotations
 
@@ -15,163 +15,178 @@ Build = Callable[[], Parts]
 
 IN_ORDER = 0
 
+NEVER = 1 << 62
+"""Number of a pass that is never reached: that of a reply which only a call makes ready."""
+
 ALWAYS_ALLOWED_BYTES = 64 * 1024
 """Who holds no more than this of what has come in part is in nobody's way."""
 _NO_LIMIT = 1 << 62
 
 
-class Reply:
-    """An answer and its place in the order: replies of one lane leave in the order in which they were made; in the
-    lane None each leaves as soon as it is ready."""
+class ReplyWatcher(Protocol):
+    """Holds a reply that is not ready: the connection's pending replies, or a deferred reply that takes its place."""
 
-    __slots__ = (
-        *("_build", "_wrap", "_durable", "_number", "_parts", "_wake"),
-        *("abandon", "resolves_soon", "count", "resolve_now", "lane", "reject_over_limit"),
-    )
+    def reply_resolved(self, reply: Reply) -> None:
+        """The reply is ready, or will be once the pass `reply.number` is done."""
+
+
+class Reply:
+    """Answer to one or more requests: ready, or ready once a pass of the broker is done. Replies of one lane are sent
+    in the order in which they were made; in the lane None each is sent as soon as it is ready."""
+
+    __slots__ = ("_build", "_parts", "_wrap", "count", "lane", "needs_sync", "number", "watcher")
 
     def __init__(
-        self, lane: object = IN_ORDER, parts: Parts | None = None, build: Build | None = None, number: int = 0
+        self,
+        lane: object = IN_ORDER,
+        parts: Parts | None = None,
+        build: Build | None = None,
+        number: int = 0,
+        needs_sync: bool = True,
     ) -> None:
         self.lane = lane
         self.count = 1
-        """How many requests it answers: those that came together may be answered together."""
-        self.abandon: Callable[[], None] | None = None
-        self.resolves_soon = False
-        """Whether it is resolved in a moment, whatever happens: then it is waited for where the rest is given up."""
-        self.resolve_now: Callable[[], None] | None = None
-        self.reject_over_limit: Callable[[], None] | None = None
+        """Number of requests that it answers: those received together may be answered together."""
+        self.number = number
+        """Pass that makes it ready. 0: it is ready."""
+        self.needs_sync = needs_sync
+        """Whether that pass must be durable. Otherwise it is enough that it is written: for transient messages."""
+        self.watcher: ReplyWatcher | None = None
         self._parts = parts
         self._build = build
-        self._number = number
-        self._durable = True
-        self._wake: Callable[[], None] | None = None
         self._wrap: Callable[[Build], Parts] | None = None
 
     @classmethod
     def now(cls, parts: Parts, lane: object = IN_ORDER) -> Reply:
         """Ready as it is."""
-        return cls(lane, parts)
+        return Reply(lane, parts)
 
     @classmethod
     def when_durable(cls, number: int, build: Build, lane: object = IN_ORDER) -> Reply:
-        """Ready when pass `number` is durable. `build` then looks at its tickets and makes the answer."""
-        return cls(lane, None, build, number)
-
-    @classmethod
-    def when_written(cls, number: int, build: Build, lane: object = IN_ORDER) -> Reply:
-        """As `when_durable`, for streams that are volatile: nothing waits for a sync."""
-        reply = cls.when_durable(number, build, lane)
-        reply._durable = False
-        return reply
-
-    @classmethod
-    def later(
-        cls,
-        lane: object = IN_ORDER,
-        abandon: Callable[[], None] | None = None,
-        resolve_now: Callable[[], None] | None = None,
-        reject_over_limit: Callable[[], None] | None = None,
-    ) -> Reply:
-        """Ready when somebody calls `resolve`. `resolve_now` asks whoever that is to do it now, with what there is:
-        nobody will wait any longer. `abandon` is called when the connection ends before it was resolved.
-        `reject_over_limit` is for one that may wait long for something to happen: it asks to resolve it now, too many
-        of its connection wait."""
-        reply = cls(lane)
-        reply.abandon = abandon
-        reply.resolve_now = resolve_now
-        reply.reject_over_limit = reject_over_limit
-        return reply
+        """Ready once pass `number` is durable. `build` then looks at its tickets and makes the answer. For every answer
+        that acknowledges a write; work that must be done before any such answer is sent belongs in
+        `Passes.on_durable`."""
+        return Reply(lane, None, build, number)
 
     def resolve(self, parts: Parts) -> None:
-        """Ready with these bytes: also one that waits for a pass, whose client will wait no longer."""
-        self.abandon = self.resolve_now = None
+        """Makes it ready with these bytes, even if it waits for a pass: its client waits no longer."""
         self._parts = parts
-        if self._wake is not None:
-            self._wake()
+        self._build = None
+        self.number = 0
+        if self.watcher is not None:
+            self.watcher.reply_resolved(self)
+
+    def wrap(self, wrap: Callable[[Build], Parts]) -> None:
+        """Has the answer put into frames when it is taken: `wrap` is given the function that makes the parts, once. A
+        second call wraps the result of the first."""
+        inner = self._wrap
+        self._wrap = wrap if inner is None else lambda build: wrap(lambda: inner(build))
+
+    def cancel(self) -> None:
+        """Nobody waits for it any more, though its connection stays open. One that waits for a pass stays as it is."""
+
+    def is_ready(self, written: int, durable: int) -> bool:
+        """`PendingReplies` has the same condition in line."""
+        return self.number <= (durable if self.needs_sync else written)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether only a call, which may never be made, makes it ready."""
+        return self.number == NEVER
+
+    @property
+    def waits_for_event(self) -> bool:
+        """Whether it may never be ready."""
+        return False
+
+    @property
+    def waits_for_pass(self) -> bool:
+        """Whether its answer is made once a pass is done."""
+        return self._build is not None
+
+    def take(self) -> Parts:
+        """The bytes to send; call once, when ready."""
+        if self._wrap is not None:
+            return self._wrap(self._take)
+        return self._build() if self._build is not None else self._take()
+
+    def _take(self) -> Parts:
+        if self._build is not None:
+            return self._build()
+        assert self._parts is not None
+        return self._parts
+
+
+class DeferredReply(Reply):
+    """Reply to a request that waits for an event, such as a long poll: ready once its owner resolves it, with bytes,
+    with a pass, or as another reply. The three call-backs ask the owner to stop waiting; each may be None."""
+
+    __slots__ = ("on_abandon", "on_reject_over_limit", "on_resolve_now", "resolves_soon")
+
+    def __init__(
+        self,
+        lane: object = IN_ORDER,
+        on_abandon: Callable[[], None] | None = None,
+        on_resolve_now: Callable[[], None] | None = None,
+        on_reject_over_limit: Callable[[], None] | None = None,
+        resolves_soon: bool = False,
+    ) -> None:
+        super().__init__(lane, None, None, NEVER)
+        self.on_abandon = on_abandon
+        """The connection ended before it was resolved."""
+        self.on_resolve_now = on_resolve_now
+        """Resolve it now with what there is: nobody will wait any longer."""
+        self.on_reject_over_limit = on_reject_over_limit
+        """Resolve it now: too many of its connection wait. Given for those that may wait long."""
+        self.resolves_soon = resolves_soon
+        """Whether it is resolved in a moment in any case: it is then waited for where others are abandoned."""
+
+    def resolve(self, parts: Parts) -> None:
+        self.on_abandon = self.on_resolve_now = None
+        super().resolve(parts)
 
     def resolve_when_durable(self, number: int, build: Build) -> None:
-        """A deferred answer that turned out to depend on a pass."""
-        self.abandon = self.resolve_now = None
-        self._number = number
-        self._build = build
-        if self._wake is not None:
-            self._wake()
+        """Ready once pass `number` is durable, with what `build` makes."""
+        self.on_abandon = self.on_resolve_now = None
+        if self._parts is None:  # else it was cancelled, and is ready
+            self.number = number
+            self._build = build
+        if self.watcher is not None:
+            self.watcher.reply_resolved(self)
+
+    def resolve_as(self, other: Reply) -> None:
+        """Ready when `other` is, with its answer. Nobody else may hold `other`."""
+        self.on_abandon = self.on_resolve_now = None
+        if isinstance(other, DeferredReply):
+            self.on_abandon, self.on_resolve_now = other.on_abandon, other.on_resolve_now
+        self._parts, self._build = other._parts, other._build
+        self.number, self.needs_sync = other.number, other.needs_sync
+        if other.number == NEVER:
+            other.watcher = self
+        elif self.watcher is not None:
+            self.watcher.reply_resolved(self)
+
+    def reply_resolved(self, reply: Reply) -> None:
+        self.resolve_as(reply)
 
     def fail(self, error: Exception) -> None:
-        """Ready with an answer that cannot be made: whoever takes it hears why, and ends the connection."""
+        """Ready with an answer that cannot be made: `take` raises the error, and the connection ends."""
 
         def build() -> Parts:
             raise error
 
         self.resolve_when_durable(0, build)
 
-    def resolve_as(self, other: Reply) -> None:
-        """A deferred answer turned out to be that of another reply, which nobody else holds."""
-        self.abandon, self.resolve_now = other.abandon, other.resolve_now
-        self._parts, self._build = other._parts, other._build
-        self._number, self._durable = other._number, other._durable
-        if self._parts is None and self._build is None:
-            other.watch(lambda: self.resolve_as(other))
-        elif self._wake is not None:
-            self._wake()
-
-    def watch(self, wake: Callable[[], None]) -> None:
-        """The session's wish to hear when the reply is resolved."""
-        self._wake = wake
-
-    def wrap(self, wrap: Callable[[Build], Parts]) -> None:
-        """Have what it says put into frames when it is taken: `wrap` is given what makes the parts, once."""
-        self._wrap = wrap
-
     def cancel(self) -> None:
-        """Nobody waits for it any more, though its connection goes on. What waits for a pass is ready with it."""
-        abandon, self.abandon = self.abandon, None
+        abandon, self.on_abandon = self.on_abandon, None
         if abandon is not None:
             abandon()
-        if self.is_open:
+        if self.number == NEVER:
             self.resolve(())
 
     @property
-    def is_held(self) -> bool:
-        """Whether it waits for something that may not happen for long, and nothing has to wait for it."""
-        return self.reject_over_limit is not None and self.lane is None and self.is_open
-
-    @property
-    def is_open(self) -> bool:
-        """Whether only a call of `resolve`, which may never come, makes it ready."""
-        return self._parts is None and self._build is None
-
-    @property
     def waits_for_event(self) -> bool:
-        """Whether it may never be ready, since what it waits for may not happen."""
-        return self.is_open and not self.resolves_soon
-
-    def is_ready(self, written: int, durable: int) -> bool:
-        if self._parts is not None:
-            return True
-        return self._build is not None and self._number <= (durable if self._durable else written)
-
-    @property
-    def waits_for_pass(self) -> bool:
-        """Whether progress of the passes, and not a call of `resolve`, makes it ready."""
-        return self._build is not None
-
-    @property
-    def awaited(self) -> tuple[int, bool]:
-        """The pass that makes it ready, and whether that has to be durable, where it waits for one."""
-        return self._number, self._durable
-
-    def take(self) -> Parts:
-        """The bytes to send; call once, when ready."""
-        if self._wrap is not None:
-            return self._wrap(self._take)
-        return self._build() if self._parts is None and self._build is not None else self._take()
-
-    def _take(self) -> Parts:
-        if self._parts is not None:
-            return self._parts
-        assert self._build is not None
-        return self._build()
+        return self.number == NEVER and not self.resolves_soon
 
 
 class SessionControl(Protocol):

@@ -20,10 +20,10 @@ from trimq.offload import Offload
 from trimq.protocols.client_counters import CountsOfAll
 from trimq.server.connection.buffer_release import BufferReleaser
 from trimq.server.connection.certificates import Certificates
-from trimq.server.connection.durability import PassProgress
-from trimq.server.connection.limits import SessionLimits, SessionMetrics
+from trimq.server.connection.limits import SessionLimits
 from trimq.server.connection.listener import AnyListener, Listener, is_free
-from trimq.server.connection.session import Session
+from trimq.server.connection.pending_replies import PassProgress
+from trimq.server.connection.session import Session, SessionMetrics
 from trimq.server.front_ends import (
     LAST_TO_STOP,
     FrontEndParts,

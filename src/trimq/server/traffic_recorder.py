@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from trimq.config import Settings
 from trimq.core.partitions.topics import Topics
 from trimq.errors import ProtocolError
-from trimq.protocols.contract import Conversation, FrontEnd, Parts, Reply, SessionControl
+from trimq.protocols.contract import Build, Conversation, FrontEnd, Parts, Reply, SessionControl
 from trimq.protocols.grpc.calls import CallEvent
 from trimq.protocols.kafka.messages.schema import Struct
 from trimq.protocols.kafka.names.codes import Code
@@ -77,6 +77,7 @@ class _RecordedConversation:
         self._inner = inner
         self._on_event = on_event
         self._handled = handled
+        self._unanswered: dict[RecordedRequest, None] = {}
         self.get_buffer = inner.get_buffer
         self.buffer_updated = inner.buffer_updated
         self.next_event = inner.next_event
@@ -95,58 +96,25 @@ class _RecordedConversation:
         if reply is None:
             recorded.end = "no answer is wanted"
             return None
-        return _RecordedReply(reply, recorded)
+        self._unanswered[recorded] = None
+        reply.wrap(partial(self._record, recorded))
+        return reply
+
+    def _record(self, recorded: RecordedRequest, build: Build) -> Parts:
+        del self._unanswered[recorded]
+        parts = build()
+        recorded.record_response(parts)
+        return parts
 
     def closing_parts(self, error: ProtocolError) -> Parts:
         return self._inner.closing_parts(error)
 
     def closed(self) -> None:
         self._on_event(f"{self._where}: disconnected")
+        for recorded in self._unanswered:
+            recorded.end = "not answered: the connection ended first"
+        self._unanswered.clear()
         self._inner.closed()
-
-
-class _RecordedReply(Reply):
-    """The reply itself in all but this: its bytes are noted when they are taken."""
-
-    __slots__ = ("_inner", "_recorded")
-
-    def __init__(self, inner: Reply, recorded: RecordedRequest) -> None:
-        super().__init__(inner.lane)
-        self._inner = inner
-        self._recorded = recorded
-        self.abandon = self._abandon
-        self.resolve_now = inner.resolve_now
-        self.reject_over_limit = inner.reject_over_limit
-        self.resolves_soon = inner.resolves_soon
-
-    def _abandon(self) -> None:
-        self._recorded.end = "not answered: the connection ended first"
-        abandon, self._inner.abandon = self._inner.abandon, None
-        if abandon is not None:
-            abandon()
-
-    def watch(self, wake: Callable[[], None]) -> None:
-        self._inner.watch(wake)
-
-    def is_ready(self, written: int, durable: int) -> bool:
-        return self._inner.is_ready(written, durable)
-
-    @property
-    def waits_for_pass(self) -> bool:
-        return self._inner.waits_for_pass
-
-    @property
-    def awaited(self) -> tuple[int, bool]:
-        return self._inner.awaited
-
-    @property
-    def is_open(self) -> bool:
-        return self._inner.is_open
-
-    def take(self) -> Parts:
-        parts = self._inner.take()
-        self._recorded.record_response(parts)
-        return parts
 
 
 class RequestDescription(Protocol):

@@ -24,7 +24,7 @@ from trimq.protocols.amqp.front_end import AmqpFrontEnd
 from trimq.protocols.amqp.wire.handshake import CAPABILITIES
 from trimq.protocols.amqp.wire.method_codec import read_method
 from trimq.protocols.contract import Reply
-from trimq.server.connection.pending_replies import PendingReplies
+from trimq.server.connection.pending_replies import PassProgress, PendingReplies
 from trimq.storage.io.memory_files import MemoryFiles
 
 ALL_CAPABILITIES: FieldTable = dict.fromkeys(CAPABILITIES, True)
@@ -94,7 +94,8 @@ class Client:
         self.share = 1 << 30
         """So many events are handled in one turn; the next is when all is settled."""
         self.fault: ProtocolError | None = None
-        self._pending_replies = PendingReplies()
+        self._progress = PassProgress()
+        self._pending_replies = PendingReplies(self._progress, self._send_ready)
         self._conversation = desk.front_end.open_conversation(address, self)
         desk.clients.append(self)
 
@@ -148,13 +149,16 @@ class Client:
         self._release()
 
     def _accept(self, reply: Reply) -> None:
-        self._pending_replies.add(reply)
-        reply.watch(self._release)
         self._release()
+        if not self._pending_replies.add(reply):
+            self.send(reply.take())
 
     def _release(self) -> None:
         passes = self.desk.runner.passes
-        for reply in self._pending_replies.take_ready(passes.written, passes.durable):
+        self._progress.advance(passes.written, passes.durable)
+
+    def _send_ready(self, ready: list[Reply], is_by_pass: bool) -> None:
+        for reply in ready:
             self.send(reply.take())
 
     def relieve(self) -> None:

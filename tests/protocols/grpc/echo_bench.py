@@ -11,14 +11,14 @@ import grpc.aio
 
 from trimq.clock import LoopTime, Timeline
 from trimq.metrics import Counter
-from trimq.protocols.contract import CallInfo, Parts, Reply, Sink
+from trimq.protocols.contract import CallInfo, DeferredReply, Parts, Reply, Sink
 from trimq.protocols.grpc.connection import Http2Limits
 from trimq.protocols.grpc.front_end import GrpcTransport
 from trimq.server.connection.buffer_release import BufferReleaser
-from trimq.server.connection.durability import PassProgress
-from trimq.server.connection.limits import SessionLimits, SessionMetrics
+from trimq.server.connection.limits import SessionLimits
 from trimq.server.connection.listener import Listener
-from trimq.server.connection.session import Session
+from trimq.server.connection.pending_replies import PassProgress
+from trimq.server.connection.session import Session, SessionMetrics
 
 PATIENCE_S = 10
 SMALL = Http2Limits(streams=100, header_bytes=4096, message_bytes=4096, idle_frames=1000, unsent_bytes=1 << 20)
@@ -103,8 +103,8 @@ class Echo:
         if raw == b"write badly":
             return Reply.when_durable(3, lambda: [b"%d" % (1 // 0)], None)
         if raw == b"wait":
-            reply = Reply.later(None, self.abandoned.set)
-            reply.resolve_now = lambda: reply.resolve([b"in a hurry"])
+            reply = DeferredReply(None, self.abandoned.set)
+            reply.on_resolve_now = lambda: reply.resolve([b"in a hurry"])
             self.held.append(reply)
             return reply
         return Reply.now([b"a", b"b"] if method == "Parts" else [b"echo " + raw], None)

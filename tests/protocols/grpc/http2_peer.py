@@ -26,7 +26,7 @@ from trimq.protocols.grpc.frames import (
 )
 from trimq.protocols.grpc.front_end import GrpcTransport
 from trimq.protocols.grpc.hpack import HeaderDecoder, encode
-from trimq.server.connection.pending_replies import PendingReplies
+from trimq.server.connection.pending_replies import PassProgress, PendingReplies
 
 HEAD = struct.Struct(">IBI")
 
@@ -128,11 +128,11 @@ class Http2Peer:
         self.liveness = ManualTime(0) if liveness is None else liveness
         door = GrpcTransport(self.echo if front_end is None else front_end, limits, self.liveness, receive_memory)
         self.conversation: GrpcConversation = door.open_conversation("10.0.0.9:5009", self)
-        self._pending_replies = PendingReplies()
+        self._progress = PassProgress()
+        self._pending_replies = PendingReplies(self._progress, self._send_ready)
         self._decoder = HeaderDecoder(1 << 20)
         self._unread = bytearray()
         self._window = window
-        self.durable = 0
         self.answers: dict[int, Answer] = {}
         self.others: list[Frame] = []
         self.events: list[object] = []
@@ -159,18 +159,15 @@ class Http2Peer:
     def abort(self) -> None: ...
 
     def _accept(self, reply: Reply) -> None:
-        if reply.is_ready(self.durable, self.durable):
+        if not self._pending_replies.add(reply):
             self.send(reply.take())
-        else:
-            self._pending_replies.add(reply, self._release)
 
-    def _release(self) -> None:
-        for reply in self._pending_replies.take_ready(self.durable, self.durable):
+    def _send_ready(self, ready: list[Reply], is_by_pass: bool) -> None:
+        for reply in ready:
             self.send(reply.take())
 
     def moved(self, durable: int) -> None:
-        self.durable = durable
-        self._release()
+        self._progress.advance(durable, durable)
         self.read()
 
     @property

@@ -15,10 +15,9 @@ from trimq.clock import LoopTime
 from trimq.errors import StartupError
 from trimq.metrics import Counter
 from trimq.server.connection.buffer_release import BufferReleaser
-from trimq.server.connection.durability import PassProgress
-from trimq.server.connection.limits import SessionMetrics
 from trimq.server.connection.listener import Listener
-from trimq.server.connection.session import Session
+from trimq.server.connection.pending_replies import PassProgress
+from trimq.server.connection.session import Session, SessionMetrics
 
 both_loops = pytest.mark.parametrize("loop", LOOPS)
 

@@ -900,7 +900,7 @@ def test_a_connection_that_is_lost_in_any_state_ends_once_and_leaves_nothing(
         assert len(peer.front_end.abandoned) + peer.front_end.hurried == "".join(peer.front_end.handled).count("later")
         assert peer.time.next_due_ms() is None, "a timer is left"
         peer.session.send([b"too late"])
-        peer.session._releaser.pass_reached()
+        peer.session._pending_replies.pass_reached()
         peer.session.close()
         peer.session.abort()
         for key in peer.front_end.deferred:

@@ -84,8 +84,7 @@ class Confirms:
                 return None
         batch = _Batch(tag_range)
         self._waiting.append(batch)
-        when = Reply.when_durable if outcome.needs_sync else Reply.when_written
-        return when(outcome.number, lambda: self._write(batch), lane=None)
+        return Reply(None, None, lambda: self._write(batch), outcome.number, outcome.needs_sync)
 
     def _write(self, batch: _Batch) -> Parts:
         if self._is_silent:

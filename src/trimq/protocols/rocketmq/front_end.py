@@ -87,8 +87,7 @@ class RocketMQConversation:
             return None
         made = self._answer(event)
         if flag & ONE_WAY and made is not None:
-            if made.abandon is not None:
-                made.abandon()  # a one-way request gets no response
+            made.cancel()  # a one-way request gets no response
             return None
         return made
 

@@ -1,23 +1,31 @@
 """One accepted connection: bytes in, events to the front-end, replies out once their pass is durable. Owns the turns of
-the connection, back-pressure in both directions and how it ends. Knows no protocol."""
+the connection, back-pressure in both directions and its end. Knows no protocol."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import cast
 
 from trimq.clock import Timeline, Timer
 from trimq.errors import ProtocolError, Stopping
+from trimq.metrics import Counter
 from trimq.protocols.contract import Conversation, FrontEnd, Parts, Reply
 from trimq.server.connection.buffer_release import BufferReleaser
-from trimq.server.connection.durability import PassProgress
-from trimq.server.connection.idle_timeout import IdleTimeout
-from trimq.server.connection.limits import SessionLimits, SessionMetrics
-from trimq.server.connection.reply_release import ReplyReleaser
+from trimq.server.connection.limits import IdleTimeout, SessionLimits, TurnBudget
+from trimq.server.connection.pending_replies import PassProgress, PendingReplies
 from trimq.server.connection.send_queue import SendQueue, send_eof, supports_gather_write
-from trimq.server.connection.turn_budget import TurnBudget
+from trimq.server.connection.session_state import (
+    HAS_CONVERSATION,
+    HAS_ENDED_INPUT,
+    TAKES_REQUESTS,
+    ReadHold,
+    SessionEvent,
+    SessionState,
+    next_state,
+)
 
 log = logging.getLogger(__name__)
 
@@ -30,9 +38,23 @@ _LIVELY_BYTES = 64 * 1024
 _LINGER_MS = 1000
 _DISCARDED = bytearray(64 * 1024)
 
+# Looked at for every event: cheaper than as attributes of the class.
+_OPEN, _HALF_CLOSED = TAKES_REQUESTS
+_LINGERING, _LOST = SessionState.LINGERING, SessionState.LOST
+
+# As plain integers: the operators of an enum.Flag are slow, and some requests hold reading until they are answered.
+_OVER_QUOTA, _FRONT_END = ReadHold.OVER_QUOTA.value, ReadHold.FRONT_END.value
+
+
+@dataclass(frozen=True, slots=True)
+class SessionMetrics:
+    received_bytes: Counter
+    sent_bytes: Counter
+    requests: Counter
+
 
 class Session(asyncio.BufferedProtocol):
-    """Implements `Outlet` for its conversation."""
+    """Implements `SessionControl` for its conversation."""
 
     def __init__(
         self,
@@ -55,19 +77,24 @@ class Session(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport
         self._conversation: Conversation
         self.address = ""
-        self._releaser = ReplyReleaser(progress, limits.held_replies, self._send_ready)
-        self._pending_replies = self._releaser.replies
+        self._pending_replies = PendingReplies(progress, self._send_ready, limits.held_replies)
         self._send_queue = SendQueue(metrics.sent_bytes)
         self._idle_timeout = IdleTimeout(liveness, limits.idle_ms, self._idle_timed_out)
         self._unlively_bytes = 0
         self._closing_parts: Parts = ()
         self._timer: Timer | None = None
+        self._state = SessionState.ACCEPTED
+        self._read_holds = 0
+        self._is_reading_paused = False  # there was a reason when it was last looked: what ends it schedules a turn
+        self._is_reading = True  # the transport does
         self._flush_scheduled = self._turn_scheduled = False
-        self._is_reading = True
-        self._is_reading_paused = self._is_over_quota = self._is_reading_held = False
         self._ignores_idle_timeout = self._must_report_congestion_end = False
-        self._is_made = self._has_conversation = self._has_ended_input = self._must_linger = False
-        self._is_closing = self._is_lingering = self._is_lost = False
+
+    def _move(self, event: SessionEvent) -> bool:
+        """Whether the event changes the state."""
+        before = self._state
+        self._state = next_state(before, event)
+        return self._state is not before
 
     # -- asyncio's side
 
@@ -75,18 +102,18 @@ class Session(asyncio.BufferedProtocol):
         self.use(cast(asyncio.Transport, transport))  # uvloop's is one in all but name
         peer = transport.get_extra_info("peername")
         self.address = f"{peer[0]}:{peer[1]}" if peer else ""
-        self._is_made = True
-        if self._is_closing:  # ended before it was made
+        self._move(SessionEvent.MADE)
+        if self._state is SessionState.ABORTED:  # ended before it was made
             self._transport.abort()
             return
         try:
             self._conversation = self._front_end.open_conversation(self.address, self)
         except Exception:
             log.exception("a connection from %s could not begin", self.address)
-            self._is_closing = True
+            self._move(SessionEvent.OPENING_FAILED)
             self._transport.abort()
             return
-        self._has_conversation = True
+        self._move(SessionEvent.OPENED)
         self._idle_timeout.start()
 
     def use(self, transport: asyncio.Transport) -> None:
@@ -96,10 +123,12 @@ class Session(asyncio.BufferedProtocol):
         self._send_queue.supports_gather_write = supports_gather_write(transport)
 
     def get_buffer(self, size_hint: int) -> bytearray | memoryview:
-        return _DISCARDED if self._is_closing else self._conversation.get_buffer(size_hint)
+        if self._state is _OPEN or self._state is _HALF_CLOSED:
+            return self._conversation.get_buffer(size_hint)
+        return _DISCARDED
 
     def buffer_updated(self, nbytes: int) -> None:
-        if self._is_closing:
+        if self._state is not _OPEN and self._state is not _HALF_CLOSED:
             return
         self._metrics.received_bytes.value += nbytes
         self._unlively_bytes += nbytes
@@ -112,9 +141,9 @@ class Session(asyncio.BufferedProtocol):
             self._take_turn()
 
     def eof_received(self) -> bool:
-        """The peer sends no more, but may wait for what it asked: all of it is answered, then the connection ends."""
-        self._has_ended_input = True
-        if self._is_lingering or not self._has_conversation:
+        """The peer sends no more, but may wait for replies: all its requests are answered, then the connection ends."""
+        self._move(SessionEvent.END_OF_INPUT)
+        if self._state not in HAS_ENDED_INPUT:
             return False
         self._schedule_turn()
         return True
@@ -128,23 +157,22 @@ class Session(asyncio.BufferedProtocol):
         self._flush()
 
     def connection_lost(self, error: Exception | None) -> None:
-        if self._is_lost:
+        had_conversation = self._state in HAS_CONVERSATION
+        if not self._move(SessionEvent.LOST):
             return
-        self._is_lost = True
         self._buffer_releaser.forget(self)
         self._idle_timeout.stop()
         if self._timer is not None:
             self._timer.cancel()
         self._send_queue.clear()
-        self._releaser.end()
+        self._pending_replies.end()
         try:
-            if self._has_conversation:
+            if had_conversation:
                 self._conversation.closed()
         except Exception:
             log.exception("a connection from %s did not end as it should", self.address)
         finally:
-            if self._has_conversation:  # it knows us: without this, what it has received would wait for the collector
-                self._has_conversation = False
+            if had_conversation:  # it refers to us: without this, its buffers would wait for the garbage collector
                 del self._conversation
             self._ended(self)
 
@@ -153,8 +181,8 @@ class Session(asyncio.BufferedProtocol):
         return self._idle_timeout.activity_count
 
     def rest(self) -> bool:
-        """Nothing is being received: whoever sent much once must not hold the memory for it for ever."""
-        return self._is_closing or self._conversation.rest()
+        """Frees the receive buffer of a peer that once sent much and sends nothing now."""
+        return self._state not in TAKES_REQUESTS or self._conversation.rest()
 
     # -- events
 
@@ -164,7 +192,7 @@ class Session(asyncio.BufferedProtocol):
             self._loop.call_soon(self._take_turn)
 
     def _take_turn(self) -> None:
-        """Handle what has arrived, up to this connection's share, so that none starves another."""
+        """Handles received requests, up to this connection's budget, so that none starves another."""
         self._turn_scheduled = False
         budget = self._turn_budget
         budget.begin()
@@ -172,13 +200,13 @@ class Session(asyncio.BufferedProtocol):
             if budget.is_used_up(requests):
                 self._schedule_turn()
                 break
-        if self._has_ended_input:
+        if self._state is not _OPEN and self._state in HAS_ENDED_INPUT:
             self._finish_input()
-        if must_wait or self._turn_scheduled or self._is_closing or self._is_reading_paused or not self._is_reading:
+        if must_wait or self._turn_scheduled or self._is_reading_paused or not self._is_reading:
             self._update_reading()
 
     def _take_event(self) -> int:
-        """How many requests it was. 0: there is none, or no more are taken."""
+        """Returns the number of requests in it. 0: there is none, or no more are taken."""
         requests = 1
         try:
             if (event := self._conversation.next_event()) is None:
@@ -186,7 +214,8 @@ class Session(asyncio.BufferedProtocol):
             self._idle_timeout.activity_count += 1
             if (reply := self._conversation.handle(event)) is not None:
                 requests = reply.count
-                self._accept(reply)
+                if not self._pending_replies.add(reply):
+                    self.send(reply.take())
         except ProtocolError as error:
             log.info("closing the connection of %s: %s", self.address, error)
             self._end_with_error(self._make_closing_parts(error))
@@ -199,14 +228,14 @@ class Session(asyncio.BufferedProtocol):
         return requests
 
     def _finish_input(self) -> None:
-        """The peer asks nothing more: nobody waits for an event, and with the last answer the connection ends."""
+        """The peer has closed its side: long polls are answered now, and after the last reply the connection ends."""
         self._pending_replies.resolve_now()
-        if not self._pending_replies and not self._turn_scheduled and not self._must_wait():
+        if not self._pending_replies.count and not self._turn_scheduled and not self._must_wait():
             self._close()
 
     def _must_wait(self) -> bool:
-        """Whether nothing may be taken in: what ends that schedules a turn."""
-        if self._is_lost or self._is_closing or self._is_over_quota or self._is_reading_held:
+        """Whether no request may be taken. The event that ends this schedules a turn."""
+        if self._read_holds or (self._state is not _OPEN and self._state is not _HALF_CLOSED):
             return True
         limits, replies = self._limits, self._pending_replies
         has_many = replies.count >= limits.pending_replies and replies.pending >= limits.pending_replies
@@ -214,8 +243,8 @@ class Session(asyncio.BufferedProtocol):
 
     def _update_reading(self) -> None:
         self._is_reading_paused = self._turn_scheduled or self._must_wait()
-        # After its end of file a transport does not read, and would tell of the end again if it were resumed.
-        if self._has_ended_input or self._is_lost or self._transport.is_closing():
+        # After its end of file a transport does not read, and would report the end again if it were resumed.
+        if self._state in HAS_ENDED_INPUT or self._state is _LOST or self._transport.is_closing():
             return
         if self._is_reading_paused and self._is_reading:
             self._transport.pause_reading()
@@ -225,12 +254,8 @@ class Session(asyncio.BufferedProtocol):
 
     # -- replies
 
-    def _accept(self, reply: Reply) -> None:
-        if not self._releaser.hold(reply):
-            self.send(reply.take())
-
     def _send_ready(self, ready: list[Reply], is_by_pass: bool) -> None:
-        if self._is_lost:
+        if self._state is _LOST:
             return
         for reply in ready:
             try:
@@ -240,26 +265,22 @@ class Session(asyncio.BufferedProtocol):
                 self._pending_replies.abandon_all()  # a peer that counts answers must not take a later one for this one
                 self._end_with_error(())
                 break
-        if self._is_reading_paused or self._has_ended_input:
-            # More may be taken in now; not from here, which may be inside another connection's turn.
+        if self._is_reading_paused or self._state is not _OPEN:
+            # More requests may be taken now; not from here, which may be inside another connection's turn.
             self._schedule_turn()
-        if is_by_pass and not self._flush_scheduled:
-            self._flush_now()
-        else:
+        if not is_by_pass or self._flush_scheduled:
             self._schedule_flush()
-
-    def _flush_now(self) -> None:
-        """`_schedule_flush` would add a turn of the loop to every answer that waits for a pass."""
+            return
         try:
-            self._flush()
+            self._flush()  # to schedule it would add a turn of the loop to every reply that waits for a pass
         except Exception:
             log.exception("%s could not be answered; its connection is closed", self.address)
-            self._transport.abort()  # the others must be answered all the same
+            self._transport.abort()  # other connections must be answered all the same
 
     # -- bytes out: collected during the pass, written once at its end
 
     def send(self, parts: Parts) -> None:
-        if not self._is_lost:
+        if self._state is not _LOST:
             self._send_queue.put(parts)
             self._schedule_flush()
 
@@ -277,16 +298,18 @@ class Session(asyncio.BufferedProtocol):
 
     def _flush(self) -> None:
         self._flush_scheduled = False
-        if self._is_lost or self._is_lingering or self._transport.is_closing():
+        queue, state = self._send_queue, self._state
+        if state is _LOST or state is _LINGERING or self._transport.is_closing():
             return
-        if self._is_closing and not self._pending_replies:
-            self._send_queue.put(self._closing_parts)
+        is_draining = state is not _OPEN and state is not _HALF_CLOSED
+        if is_draining and not self._pending_replies.count:
+            queue.put(self._closing_parts)
             self._closing_parts = ()
-        self._send_queue.write_to(self._transport)
-        if self._send_queue and not self._send_queue.is_blocked:
-            self._schedule_flush()  # the rest of a long answer, when the others have had their turn
-        if self._is_closing:
-            if not self._pending_replies and not self._send_queue and not self._send_queue.is_blocked:
+        queue.write_to(self._transport)
+        if queue.unsent_bytes and not queue.is_blocked:
+            self._schedule_flush()  # the rest of a long reply, when the others have had their turn
+        if is_draining:
+            if not self._pending_replies.count and not queue.unsent_bytes and not queue.is_blocked:
                 self._end()
             return
         if self._must_report_congestion_end and not self.is_congested:
@@ -305,22 +328,19 @@ class Session(asyncio.BufferedProtocol):
     # -- the end
 
     def close(self) -> None:
-        """Answer what was asked with what there is, then close. The peer may still be sending."""
-        self._must_linger = True
-        self._close()
+        """Answers the pending requests as far as possible now, then closes. The peer may still be sending."""
+        self._close(SessionEvent.CLOSE_AND_LINGER)
 
-    def _close(self) -> None:
-        if not self._is_made:
-            self._is_closing = True  # accepted in this very pass: it ends as soon as it is made
-        elif not self._is_lost and not self._is_closing:
-            self._is_closing = True
+    def _close(self, event: SessionEvent = SessionEvent.CLOSE) -> None:
+        was_closing = self._state not in (SessionState.OPENING, *TAKES_REQUESTS)
+        if self._move(event) and not was_closing:
             self._pending_replies.resolve_now()
             self._update_reading()
             self._schedule_flush()
 
     def close_for_shutdown(self) -> None:
-        """As `close`, with the protocol's own word for it that the broker stops."""
-        if self._has_conversation and not self._is_closing:
+        """As `close`, with the message by which the protocol announces that the broker stops."""
+        if self._state in TAKES_REQUESTS:
             self._closing_parts = self._make_closing_parts(Stopping())
         self._close()
 
@@ -332,17 +352,17 @@ class Session(asyncio.BufferedProtocol):
             return ()
 
     def _end_with_error(self, closing_parts: Parts) -> None:
-        """Deliver the answers that came before, then these last words, then close."""
-        if not self._is_closing:
+        """Sends the replies to earlier requests, then these parts, then closes."""
+        if self._state in TAKES_REQUESTS:
             self._closing_parts = closing_parts
             self.close()
 
     def _end(self) -> None:
         """Everything has been sent."""
-        if not self._must_linger or self._has_ended_input or not self._transport.can_write_eof():
+        if self._state is not SessionState.DRAINING_TO_LINGER or not self._transport.can_write_eof():
             self._transport.close()
             return
-        self._is_lingering = True
+        self._move(SessionEvent.LINGER)
         send_eof(self._transport)
         if not self._is_reading and not self._transport.is_closing():
             self._is_reading = True
@@ -350,51 +370,51 @@ class Session(asyncio.BufferedProtocol):
         self._set_timer(_LINGER_MS, self._transport.abort)
 
     def _idle_timed_out(self) -> None:
-        if self._send_queue or self._send_queue.is_blocked:
+        if self._send_queue.unsent_bytes or self._send_queue.is_blocked:
             log.info("closing the connection of %s: it does not read", self.address)
             self._transport.abort()
-        elif not self._pending_replies and not self._is_closing and not self._ignores_idle_timeout:
+        elif not self._pending_replies.count and self._state in TAKES_REQUESTS and not self._ignores_idle_timeout:
             log.info("closing the connection of %s: it was idle", self.address)
             self._close()
 
     def throttle_reading(self, milliseconds: int) -> None:
-        self._is_over_quota = True
-        self._set_timer(milliseconds, self._end_pause)
-        if self._has_conversation:
-            self._update_reading()
+        self._set_timer(milliseconds, self._end_throttling)
+        self._hold(_OVER_QUOTA)
 
-    def _end_pause(self) -> None:
-        self._is_over_quota = False
+    def _end_throttling(self) -> None:
+        self._read_holds &= ~_OVER_QUOTA
         self._take_turn()
 
     def hold_reading(self) -> None:
-        self._is_reading_held = True
-        if self._has_conversation:
-            self._update_reading()
+        self._hold(_FRONT_END)
 
     def release_reading(self) -> None:
-        if self._is_reading_held:
-            self._is_reading_held = False
+        if self._read_holds & _FRONT_END:
+            self._read_holds &= ~_FRONT_END
             self._schedule_turn()
+
+    def _hold(self, reason: int) -> None:
+        self._read_holds |= reason
+        if self._state in HAS_CONVERSATION:
+            self._update_reading()
 
     def disable_idle_timeout(self) -> None:
         self._ignores_idle_timeout = True
 
     def _set_timer(self, delay_ms: int, callback: Callable[[], None]) -> None:
-        """There is one: its last setting counts."""
+        """There is one timer, for throttling or for lingering: its last setting counts."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._liveness.call_at(self._liveness.now_ms() + delay_ms, callback)
 
     def abort(self) -> None:
-        """Drop the connection and whatever was not sent."""
-        if not self._is_made:
-            self._is_closing = True
-        elif not self._is_lost:
+        """Drops the connection and whatever was not sent."""
+        self._move(SessionEvent.ABORT)
+        if self._state not in (SessionState.CANCELLED, _LOST):
             self._transport.abort()
 
     @property
     def is_quiet(self) -> bool:
-        """Nothing waits to be handled or sent. An answer that is held for a pass or an event is not counted here."""
-        is_sending = bool(self._send_queue) or self._send_queue.is_blocked or self._flush_scheduled
-        return self._is_lost or not (is_sending or self._turn_scheduled)
+        """Nothing waits to be handled or sent. A reply that is held for a pass or an event does not count."""
+        is_sending = bool(self._send_queue.unsent_bytes) or self._send_queue.is_blocked or self._flush_scheduled
+        return self._state is _LOST or not (is_sending or self._turn_scheduled)

@@ -19,7 +19,7 @@ from trimq.core.security.authentication import Authenticator
 from trimq.errors import ProtocolError, Stopping
 from trimq.metrics import Metrics, content_type
 from trimq.model import Buffer, Caller
-from trimq.protocols.contract import Parts, Reply, SessionControl
+from trimq.protocols.contract import DeferredReply, Parts, Reply, SessionControl
 from trimq.server.http.commit_log_topics import CommitLogTopicsApi
 from trimq.server.http.cross_origin import is_cross_origin
 from trimq.server.http.definitions import DefinitionsApi
@@ -195,8 +195,7 @@ class HttpConversation:
             number = 0 if answer.ticket is None else answer.ticket.number
             reply.resolve_when_durable(number, partial(self._encode_durable, request, answer))
 
-        reply = Reply.later(abandon=abandon)
-        reply.resolves_soon = True
+        reply = DeferredReply(on_abandon=abandon, resolves_soon=True)
         later.begin_guarded(request.asked, answered)
         return reply
 

@@ -99,7 +99,9 @@ class Passes:
         self._flusher = flusher
 
     def on_progress(self, listener: Callable[[], None]) -> None:
-        """Calls `listener` whenever `written` or `durable` has changed, after all writers have been notified."""
+        """Calls `listener` whenever `written` or `durable` has moved, after all writers and call-backs of these passes.
+        For the owner of the pending replies, which waits for numbers of passes and not for tickets; others use
+        `on_durable`."""
         self._listeners.append(listener)
 
     def join(self, writer: PassWriter, is_first: bool = False) -> Ticket:
@@ -116,7 +118,8 @@ class Passes:
         return ticket
 
     def call_soon(self, callback: Callable[[], None]) -> None:
-        """Calls back at the end of this loop turn, for work done once for the whole turn."""
+        """Calls back at the end of this turn of the loop, whether or not anything is durable. For work that is done
+        once for all events of a turn, and for long work that is done in steps."""
         self._call_soon(callback)
 
     @property
@@ -124,17 +127,19 @@ class Passes:
         return LoopTurns(self._call_soon, lambda: bool(self._joined))
 
     def on_durable(self, ticket: Ticket, callback: Callable[[Ticket], object]) -> None:
-        """Calls back once the ticket's pass is durable or refused, before any reply waiting for it is sent."""
+        """Calls back once the ticket's pass is durable, or refused: before any reply that waits for it is sent. The
+        usual way to act on a pass; an exception stops the broker. To answer a client use `Reply.when_durable`."""
         self._on_durable.append((ticket, callback))
 
     def on_durable_guarded(self, ticket: Ticket, callback: Callable[[Ticket], object]) -> None:
-        """Like `on_durable`, for callbacks that start new work. An exception is a bug of the caller: it is logged, and
-        the pass stays durable. Not for callbacks that keep state consistent with the files."""
+        """As `on_durable`, but an exception is logged and does not stop the broker: for callers above storage that
+        start something new. Not for state that must agree with the files."""
         self._on_durable.append((ticket, partial(_run_guarded, callback)))
 
     def on_synced(self, ticket: Ticket, callback: Callable[[Ticket], object]) -> None:
-        """Calls back once the ticket's pass survives a power cut or is refused. Differs from `on_durable` only if
-        passes are acknowledged from the page cache. For data that a restart depends on."""
+        """Calls back once the ticket's pass survives a power cut, or is refused. With flush = async this is later than
+        `on_durable`, which then acknowledges from the page cache: for files that may be removed or replaced only when a
+        restart no longer needs them."""
         self._on_synced.append((ticket, callback))
 
     @property

@@ -168,8 +168,8 @@ def test_more_than_fits_is_not_waited_for(desk: Desk) -> None:
 
 def test_a_reader_that_is_given_up_leaves_nothing(desk: Desk) -> None:
     poll = Poll(desk, request(asked(0), asked(1)))
-    assert poll.reply.abandon is not None
-    poll.reply.abandon()
+    assert poll.reply.on_abandon is not None
+    poll.reply.on_abandon()
     assert waiting(desk) == watchers(desk) == 0
     desk.let_pass(2 * WAIT_MS)
     assert not poll.is_answered
@@ -178,8 +178,8 @@ def test_a_reader_that_is_given_up_leaves_nothing(desk: Desk) -> None:
 def test_a_reader_that_is_hurried_gets_what_there_is(desk: Desk) -> None:
     poll = Poll(desk, request(asked(), min_bytes=1 << 20))
     desk.produce("t", batch())
-    assert poll.reply.resolve_now is not None
-    poll.reply.resolve_now()
+    assert poll.reply.on_resolve_now is not None
+    poll.reply.on_resolve_now()
     assert poll.found() == [(0, 0, len(batch()))]
     assert waiting(desk) == watchers(desk) == 0
 

@@ -84,8 +84,8 @@ def test_one_who_arrives_at_cold_bytes_while_it_waits_does_not_stop_the_loop_eit
 
 def test_who_cannot_wait_any_longer_gets_what_is_in_memory(desk: Desk) -> None:
     poll = Poll(desk, request(asked()))
-    assert poll.reply.resolve_now is not None
-    poll.reply.resolve_now()
+    assert poll.reply.on_resolve_now is not None
+    poll.reply.on_resolve_now()
     assert poll.found() == [(0, 0, 0)]
     desk.runner.settle()
     assert desk.files.waits == 0
@@ -94,8 +94,8 @@ def test_who_cannot_wait_any_longer_gets_what_is_in_memory(desk: Desk) -> None:
 
 def test_whoever_goes_away_meanwhile_leaves_nothing(desk: Desk) -> None:
     poll = Poll(desk, request(asked()))
-    assert poll.reply.abandon is not None
-    poll.reply.abandon()
+    assert poll.reply.on_abandon is not None
+    poll.reply.on_abandon()
     desk.runner.settle()
     assert not poll.is_answered
     assert waiting(desk) == 0

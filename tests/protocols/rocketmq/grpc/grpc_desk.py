@@ -100,8 +100,8 @@ class Phone:
         """What there is now."""
         reply = self.begin("ReceiveMessage", self.receiving(topic, group, count, **fields))
         if not self._desk.desk.is_ready(reply):
-            assert reply.resolve_now is not None
-            reply.resolve_now()
+            assert reply.on_resolve_now is not None
+            reply.on_resolve_now()
         return messages_of(self.take("ReceiveMessage", reply))
 
     def ack(self, topic: str, *received: Any, group: str = "g") -> Any:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from protocols.rocketmq.rocketmq_desk import Desk, Peer, bodies_of, receive, request
 
-from trimq.protocols.contract import Reply
+from trimq.protocols.contract import DeferredReply, Reply
 from trimq.protocols.rocketmq.handlers.tables import BROKER, NAME_SERVER, WITH_LARGE_BODIES
 from trimq.protocols.rocketmq.wire import lenient_json
 from trimq.protocols.rocketmq.wire.remoting import BrokenFrame, RemotingConnection
@@ -69,8 +69,8 @@ CODES = sorted({*BROKER, *NAME_SERVER, 0, -1, 3, 999_999})
 
 def hurried(reply: Reply | None) -> None:
     """Nobody waits for an answer that has to wait."""
-    if reply is not None and reply.resolve_now is not None:
-        reply.resolve_now()
+    if isinstance(reply, DeferredReply) and reply.on_resolve_now is not None:
+        reply.on_resolve_now()
 
 
 @settings(max_examples=150, deadline=None)

@@ -134,8 +134,8 @@ def test_a_connection_that_ends_meanwhile_leaves_nothing_behind() -> None:
     desk = cold_desk()
     reply = desk.broker.begin(11, desk.broker.pull_fields("t"))
     assert reply is not None
-    assert reply.abandon is not None
-    reply.abandon()
+    assert reply.on_abandon is not None
+    reply.on_abandon()
     desk.runner.settle()
     assert reply.is_open
     assert desk.files.waits == 0

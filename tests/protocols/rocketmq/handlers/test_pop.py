@@ -110,8 +110,8 @@ def test_who_has_waited_in_vain_is_told_when_the_time_is_over() -> None:
 def test_one_who_goes_while_waiting_takes_nothing() -> None:
     desk = made()
     reply = begin(desk.broker)
-    assert reply.abandon is not None
-    reply.abandon()
+    assert reply.on_abandon is not None
+    reply.on_abandon()
     desk.broker.send("t", b"0")
     assert bodies_of(pop(desk.broker)) == [b"0"]
     assert desk.broker.ask(POLLING, fields()).fields["pollingNum"] == "0"
@@ -212,8 +212,8 @@ def test_one_who_is_turned_away_hears_that_too_many_wait() -> None:
     desk = made()
     popping, asking = begin(desk.broker), begin(desk.broker, NOTIFY)
     for reply in (popping, asking):
-        assert reply.reject_over_limit is not None
-        reply.reject_over_limit()
+        assert reply.on_reject_over_limit is not None
+        reply.on_reject_over_limit()
     answered, told = desk.take(popping), desk.take(asking)
     assert (answered.code, answered.remark, answered.body) == (209, "POLLING_FULL", b"")
     assert (told.code, told.fields["hasMsg"], told.fields["pollingFull"]) == (0, "false", "true")

@@ -147,16 +147,16 @@ def test_it_is_answered_when_its_time_is_over() -> None:
 def test_it_is_answered_when_the_broker_stops() -> None:
     desk = desk_with("")
     reply = held(desk)
-    assert reply.resolve_now is not None
-    reply.resolve_now()
+    assert reply.on_resolve_now is not None
+    reply.on_resolve_now()
     assert desk.take(reply).code == 19
 
 
 def test_nothing_is_left_of_a_pull_whose_connection_is_gone() -> None:
     desk = desk_with("")
     reply = held(desk)
-    assert reply.abandon is not None
-    reply.abandon()
+    assert reply.on_abandon is not None
+    reply.on_abandon()
     desk.broker.send("t")
     desk.let_pass(20_000)
     assert not desk.is_ready(reply)
@@ -214,8 +214,8 @@ def test_one_who_waits_hears_at_once_that_the_topic_is_gone() -> None:
 def test_one_who_is_turned_away_hears_that_there_is_nothing() -> None:
     desk = desk_with("")
     reply = waiting_pull(desk, 1)
-    assert reply.reject_over_limit is not None
-    reply.reject_over_limit()
+    assert reply.on_reject_over_limit is not None
+    reply.on_reject_over_limit()
     assert ends(desk.take(reply)) == (19, "1", "0", "1")
 
 

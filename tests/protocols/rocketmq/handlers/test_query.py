@@ -77,8 +77,8 @@ def test_a_search_ends_with_its_connection(desk: Desk) -> None:
     searches = desk.doors._services.searches
     reply, other = begun(desk.broker), begun(desk.connect())
     assert len(searches) == 2
-    assert reply.abandon is not None
-    reply.abandon()
+    assert reply.on_abandon is not None
+    reply.on_abandon()
     assert len(searches) == 1
     turns(desk, other)
     assert len(searches) == 0

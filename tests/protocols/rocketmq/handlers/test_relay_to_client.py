@@ -85,8 +85,8 @@ def test_who_asked_may_be_gone_when_the_answer_comes() -> None:
     desk, member = desk_with_member()
     for code, fields in ((307, {"consumerGroup": "g"}), (223, {"topic": "t", "group": "g"})):
         reply = begin(desk, code, **fields)
-        assert reply.abandon is not None
-        reply.abandon()
+        assert reply.on_abandon is not None
+        reply.on_abandon()
         answer(member, member.way.sent[-1], b"{}")
         assert not desk.is_ready(reply)
 

@@ -105,8 +105,8 @@ def test_a_client_that_reads_too_slowly_is_not_asked() -> None:
 def test_who_answered_may_be_gone_before_the_client_has_taken_it() -> None:
     desk, asker = desk_with_asker()
     reply = send_reply(desk)
-    assert reply.abandon is not None
-    reply.abandon()
+    assert reply.on_abandon is not None
+    reply.on_abandon()
     answer(asker, asker.way.sent[0])
     assert not desk.is_ready(reply)
 

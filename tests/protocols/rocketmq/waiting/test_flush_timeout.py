@@ -37,6 +37,14 @@ def hang(desk: Desk, milliseconds: int) -> None:
         desk.runner.end_pass()
 
 
+class Watcher:
+    def __init__(self, woken: list[int]) -> None:
+        self.woken = woken
+
+    def reply_resolved(self, reply: Reply) -> None:
+        self.woken.append(1)
+
+
 def prepared(**settings: Any) -> Desk:
     desk = Desk(**settings)
     assert desk.broker.send("t", b"before").code == 0
@@ -65,7 +73,7 @@ def test_a_send_whose_sync_hangs_is_answered_in_time(code: int, fields: Any, bod
 def test_whoever_waits_is_woken_by_it() -> None:
     desk = prepared(flush_timeout_ms=100)
     woken = []
-    begin(desk).watch(lambda: woken.append(1))
+    begin(desk).watcher = Watcher(woken)
     hang(desk, 100)
     assert woken == [1]
 
@@ -85,7 +93,7 @@ def test_what_was_synced_in_time_is_answered_once_and_as_ever() -> None:
     desk = prepared(flush_timeout_ms=100)
     reply = begin(desk)
     woken = []
-    reply.watch(lambda: woken.append(1))
+    reply.watcher = Watcher(woken)
     hang(desk, 99)
     assert desk.take(reply).code == 0
     hang(desk, 1000)

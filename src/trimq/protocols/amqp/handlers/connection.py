@@ -13,7 +13,7 @@ from trimq.protocols.amqp.wire.contents import write_command
 from trimq.protocols.amqp.wire.error_texts import namespace_of
 from trimq.protocols.amqp.wire.frames import HEARTBEAT_FRAME
 from trimq.protocols.amqp.wire.handshake import MECHANISMS, check_tuning, has_capability, read_login, server_properties
-from trimq.protocols.contract import Reply
+from trimq.protocols.contract import DeferredReply, Reply
 
 _LANE = 0
 
@@ -30,7 +30,7 @@ def start_ok(context: Context, method: methods.ConnectionStartOk) -> Reply:
     login = read_login(method.mechanism, method.response)
     context.client_properties = method.client_properties
     context.connection.phase = Phase.WAITING
-    reply = Reply.later(_LANE)
+    reply = DeferredReply(_LANE)
 
     def checked(is_right: bool) -> None:
         if is_right:

@@ -24,7 +24,7 @@ from trimq.protocols.amqp.wire.connection import AmqpConnection
 from trimq.protocols.amqp.wire.contents import write_command
 from trimq.protocols.amqp.wire.error_texts import rabbitmq_text
 from trimq.protocols.amqp.wire.handshake import has_capability
-from trimq.protocols.contract import Parts, Reply, SessionControl
+from trimq.protocols.contract import DeferredReply, Parts, Reply, SessionControl
 
 
 class DurableChange(Protocol):
@@ -107,8 +107,7 @@ class Context:
             return build()
 
         number, needs_sync = (0, False) if wait is None else wait
-        when = Reply.when_durable if needs_sync else Reply.when_written
-        return when(number, resume, lane=channel.number)
+        return Reply(channel.number, None, resume, number, needs_sync)
 
     def run_when_warm(self, channel: Channel, asked: methods.Method, cold: ColdRead, act: Callable[[], Parts]) -> Reply:
         """Do it when what it needs was read from the disk, which must not keep others waiting."""
@@ -129,7 +128,7 @@ class Context:
                 forget()
                 reply.resolve_when_durable(0, resume)
 
-        reply = Reply.later(channel.number, abandon=forget, resolve_now=answer)
+        reply = DeferredReply(channel.number, on_abandon=forget, on_resolve_now=answer)
         self.queue_api.warm(cold, answer)
         return reply
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from trimq.core.partitions.topics import Topic
 from trimq.errors import Refusal
-from trimq.protocols.contract import Parts, Reply
+from trimq.protocols.contract import DeferredReply, Parts, Reply
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.handlers.create_topics import MANY_PARTITIONS, refuse_replicas
 from trimq.protocols.kafka.handlers.tickets import ChangeTickets
@@ -31,7 +31,7 @@ def handle(context: Context, request: Request) -> Reply:
     wanted = [] if message.validate_only else list(_wanted(context, message))
     if sum(count - len(topic.streams) for topic, count in wanted) <= MANY_PARTITIONS:
         return _grow_all(context, request, message)
-    reply = Reply.later()
+    reply = DeferredReply()
     context.broker.topics.prepare_growth(
         context.caller, wanted, lambda: reply.resolve_as(_grow_all(context, request, message))
     )

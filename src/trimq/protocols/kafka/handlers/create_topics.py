@@ -14,7 +14,7 @@ from uuid import UUID
 
 from trimq.errors import InvalidSetting, Refusal
 from trimq.model import Layout
-from trimq.protocols.contract import Parts, Reply
+from trimq.protocols.contract import DeferredReply, Parts, Reply
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.handlers.tickets import ChangeTickets
 from trimq.protocols.kafka.messages.topics import (
@@ -45,7 +45,7 @@ def handle(context: Context, request: Request) -> Reply:
     asked_for = sum(max(topic.num_partitions, len(topic.assignments), 1) for topic in message.topics)
     if message.validate_only or message.timeout_ms <= 0 or not MANY_PARTITIONS < asked_for <= _MOST_PARTITIONS:
         return _create_all(context, request, message, asked_for)
-    reply = Reply.later()
+    reply = DeferredReply()
     context.broker.topics.prepare(
         context.caller,
         list(_wanted(context, message)),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from trimq.core.transactions.transaction import ProducerIdentity, Transaction
 from trimq.errors import Refusal
-from trimq.protocols.contract import Parts, Reply
+from trimq.protocols.contract import DeferredReply, Parts, Reply
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.messages.transactions import EndTxnRequest, EndTxnResponse
 from trimq.protocols.kafka.names.codes import GroupTicket, require_transactional_id, resolve_after, transaction_code
@@ -22,7 +22,7 @@ def handle(context: Context, request: Request) -> Reply:
     message = request.decode(EndTxnRequest)
     producer = ProducerIdentity(message.producer_id, message.producer_epoch)
     bumps_epoch = request.api_version >= _RAISES_EPOCH_SINCE
-    reply = Reply.later()
+    reply = DeferredReply()
 
     def answer(outcome: Transaction | Refusal, ticket: GroupTicket | None) -> None:
         needed = ticket if bumps_epoch else None

@@ -15,7 +15,7 @@ from trimq.core.partitions.stream import Stream
 from trimq.core.scheduling.waiters import Watch
 from trimq.core.security.quotas import Direction
 from trimq.errors import ColdRead, DamagedSegment, OffsetOutOfRange, Refusal, StaleEpoch
-from trimq.protocols.contract import Build, Parts, Reply
+from trimq.protocols.contract import Build, DeferredReply, Parts, Reply
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.handlers.fetch_sessions import PartitionKey, SessionFetch
 from trimq.protocols.kafka.handlers.offset_for_leader_epoch import find_end
@@ -224,7 +224,7 @@ class _LongPoll:
         self._counts = context.counts
         self._counts.held_reads.value += 1
         self._counts.waiting_reads.value += 1
-        self.reply = Reply.later(abandon=self._forget, resolve_now=self._resolve_now)
+        self.reply = DeferredReply(on_abandon=self._forget, on_resolve_now=self._resolve_now)
         liveness = context.clock.liveness
         self._timer = liveness.call_at(liveness.now_ms() + max(message.max_wait_ms, 0), self._time_over)
         self._wait()

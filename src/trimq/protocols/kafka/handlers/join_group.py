@@ -12,7 +12,7 @@ from trimq.core.groups.group import JoinRequest, JoinResult, OfferedProtocol, Sy
 from trimq.errors import Refusal
 from trimq.errors.groups import MemberNameNeeded
 from trimq.model import Caller
-from trimq.protocols.contract import Parts, Reply
+from trimq.protocols.contract import DeferredReply, Parts, Reply
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.messages.classic_groups import (
     JoinGroupRequest,
@@ -34,7 +34,7 @@ _LEAST_SESSION_MS, _MOST_SESSION_MS = 6_000, 1_800_000
 
 def handle(context: Context, request: Request) -> Reply:
     message = request.decode(JoinGroupRequest)
-    reply = Reply.later()
+    reply = DeferredReply()
 
     def answer(outcome: JoinResult | SyncResult | Refusal, ticket: GroupTicket | None) -> None:
         def build(lost: Refusal | None) -> Parts:

@@ -87,7 +87,7 @@ def _handle_single_partition(
         outcome = (_appended_response(index, appended, start), appended)
         return _answer(context.counts, request, [TopicOutcome(name, topic_id, [outcome])], throttle_ms)
 
-    return Reply.when_durable(appended.number, answer)
+    return Reply(build=answer, number=appended.number)
 
 
 def _size(message: ProduceRequest) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from trimq.protocols.contract import Reply
+from trimq.protocols.contract import DeferredReply, Reply
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.messages.handshakes import (
     SaslAuthenticateRequest,
@@ -49,7 +49,7 @@ def handle_authenticate(context: Context, request: Request) -> Reply:
         context.outlet.close()
         return _refused(request, Code.SASL_AUTHENTICATION_FAILED, "these bytes are no login by PLAIN")
     name, password = login
-    reply = Reply.later()
+    reply = DeferredReply()
 
     def checked(is_right: bool) -> None:
         if is_right:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from trimq.core.groups.group import JoinResult, SyncRequest, SyncResult
 from trimq.errors import Refusal
-from trimq.protocols.contract import Parts, Reply
+from trimq.protocols.contract import DeferredReply, Parts, Reply
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.messages.classic_groups import SyncGroupRequest, SyncGroupResponse
 from trimq.protocols.kafka.names.codes import (
@@ -24,7 +24,7 @@ from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 def handle(context: Context, request: Request) -> Reply:
     message = request.decode(SyncGroupRequest)
-    reply = Reply.later()
+    reply = DeferredReply()
 
     def answer(outcome: JoinResult | SyncResult | Refusal, ticket: GroupTicket | None) -> None:
         def build(lost: Refusal | None) -> Parts:

@@ -14,7 +14,7 @@ from trimq.errors import transactions as transaction_refusals
 from trimq.errors.transactions import ProducerFenced
 from trimq.formats.kafka_batch.header import BadBatch, BadChecksum, BadLength, OldMagic, UnsupportedMagic
 from trimq.formats.kafka_batch.records import BadPayload, BatchTooLarge
-from trimq.protocols.contract import Parts, Reply
+from trimq.protocols.contract import DeferredReply, Parts, Reply
 
 
 class Code(IntEnum):
@@ -222,7 +222,7 @@ def reply_after(ticket: GroupTicket | None, build: Callable[[Refusal | None], Pa
     return Reply.when_durable(ticket.number, lambda: build(ticket.refusal))
 
 
-def resolve_after(reply: Reply, ticket: GroupTicket | None, build: Callable[[Refusal | None], Parts]) -> None:
+def resolve_after(reply: DeferredReply, ticket: GroupTicket | None, build: Callable[[Refusal | None], Parts]) -> None:
     """As `reply_after`, for an answer that somebody waits for already."""
     if ticket is None:
         reply.resolve(build(None))

@@ -12,7 +12,7 @@ from trimq.core.commit_log.stream import MessageFilter, MessageQueue, QueueReadR
 from trimq.core.commit_log.topics import READABLE, CommitLogTopic
 from trimq.core.scheduling.waiters import Watch
 from trimq.errors import Refusal, UnknownTopic
-from trimq.protocols.contract import Parts, Reply
+from trimq.protocols.contract import DeferredReply, Parts, Reply
 from trimq.protocols.rocketmq.clients.registry import BROADCASTING
 from trimq.protocols.rocketmq.clients.subscriptions import read_interest
 from trimq.protocols.rocketmq.handlers.context import Context
@@ -168,7 +168,9 @@ class _HeldPull:
         self._timer: Timer = liveness.call_at(liveness.now_ms() + header.suspendTimeoutMillis, self._finish)
         self._counts.waiting_reads.value += 1
         self._counts.held_reads.value += 1
-        self.reply = Reply.later(UNORDERED, abandon=self._end, resolve_now=self._finish, reject_over_limit=self._finish)
+        self.reply = DeferredReply(
+            UNORDERED, on_abandon=self._end, on_resolve_now=self._finish, on_reject_over_limit=self._finish
+        )
 
     def _on_append(self) -> None:
         """Only what the client wants is worth an answer."""

@@ -13,7 +13,7 @@ import msgspec
 from trimq.errors import OffsetOutOfRange
 from trimq.formats.rocketmq_unit.hosts import BadMessageId, read_message_id
 from trimq.model import Buffer
-from trimq.protocols.contract import Parts, Reply
+from trimq.protocols.contract import DeferredReply, Parts, Reply
 from trimq.protocols.rocketmq.clients.notifications import REMOTING
 from trimq.protocols.rocketmq.clients.registry import Client
 from trimq.protocols.rocketmq.clients.requests_to_clients import OneShotCallback
@@ -86,7 +86,7 @@ def _relay(
         return encode_response(command.opaque, found.code, found.fields, found.remark, found.body)
 
     waiting: OneShotCallback[Command | None] = OneShotCallback(lambda found: reply.resolve(build(found)))
-    reply = Reply.later(UNORDERED, abandon=waiting.end, resolve_now=lambda: waiting.invoke(None))
+    reply = DeferredReply(UNORDERED, on_abandon=waiting.end, on_resolve_now=lambda: waiting.invoke(None))
     context.services.calls.send_request(client.outlet, code, fields, body, CLIENT_TIMEOUT_MS, waiting.invoke)
     return reply
 
@@ -112,7 +112,7 @@ def consumer_status(context: Context, command: Command) -> Reply:
         )
     chosen = [each for each in members if header.clientAddr in ("", each.id)]
     found = _ClientResponses(len(chosen), lambda bodies: reply.resolve(_status(command, bodies)))
-    reply = Reply.later(UNORDERED, abandon=found.end, resolve_now=found.finish)
+    reply = DeferredReply(UNORDERED, on_abandon=found.end, on_resolve_now=found.finish)
     fields = {"topic": header.topic, "group": header.group}
     for member in chosen:
         context.services.calls.send_request(

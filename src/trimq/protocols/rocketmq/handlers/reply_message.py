@@ -9,7 +9,7 @@ from __future__ import annotations
 from trimq.errors import Refusal
 from trimq.formats.rocketmq_unit.hosts import offset_message_id
 from trimq.formats.rocketmq_unit.properties import TAGS, read_properties, tags_code, write_properties
-from trimq.protocols.contract import Parts, Reply
+from trimq.protocols.contract import DeferredReply, Parts, Reply
 from trimq.protocols.rocketmq.clients.requests_to_clients import OneShotCallback
 from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.handlers.send import add_broker_properties, encode_properties, find_stream, make_draft
@@ -56,7 +56,9 @@ def _send_reply(context: Context, command: Command, header: SendHeader) -> Reply
     waiting: OneShotCallback[str] = OneShotCallback(
         lambda failure: reply.resolve_when_durable(placed.ticket.number, lambda: build(failure))
     )
-    reply = Reply.later(UNORDERED, abandon=waiting.end, resolve_now=lambda: waiting.invoke("the broker is stopping"))
+    reply = DeferredReply(
+        UNORDERED, on_abandon=waiting.end, on_resolve_now=lambda: waiting.invoke("the broker is stopping")
+    )
     _push(context, header, command.body, {**properties}, queue_id, waiting)
     return reply
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from trimq.core.commit_log.topics import CommitLogTopic
 from trimq.errors import Refusal
-from trimq.protocols.contract import Parts, Reply
+from trimq.protocols.contract import DeferredReply, Parts, Reply
 from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.wire.replies import UNORDERED
 
@@ -33,7 +33,7 @@ def after_topic_creation(
     creation = topic.creation
     if creation is None:
         return None
-    reply = Reply.later(UNORDERED)
+    reply = DeferredReply(UNORDERED)
 
     def resume() -> None:
         try:

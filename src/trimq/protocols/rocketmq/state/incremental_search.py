@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from trimq.clock import Timeline, Timer
 from trimq.errors import NotRunning, Refusal
-from trimq.protocols.contract import Parts, Reply
+from trimq.protocols.contract import DeferredReply, Parts, Reply
 from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
 
 log = logging.getLogger(__name__)
@@ -39,8 +39,8 @@ class IncrementalSearches:
             return Reply.now(parts, None)
         if self._is_stopped:
             raise NotRunning
-        reply = Reply.later(None, abandon=lambda: self._end(reply))
-        reply.resolves_soon = True  # `stop` refuses it
+        # It resolves soon: a stop refuses it.
+        reply = DeferredReply(None, on_abandon=lambda: self._end(reply), resolves_soon=True)
         self._waiting[reply] = steps, refuse
         self._arm()
         return reply

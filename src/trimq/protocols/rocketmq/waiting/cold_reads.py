@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from trimq.core.api.commit_log import CommitLogApi
 from trimq.errors import ColdRead, DamagedSegment, Refusal
-from trimq.protocols.contract import Parts, Reply
+from trimq.protocols.contract import DeferredReply, Parts, Reply
 from trimq.protocols.rocketmq.wire.replies import UNORDERED
 
 # Where memory is so short that what was read is gone before it is used, the loop reads for itself in the end.
@@ -33,8 +33,7 @@ class _ColdReadReply:
         self._answer = answer
         self._refuse = refuse
         self._is_wanted = True
-        self.reply = Reply.later(UNORDERED, abandon=self._forget)
-        self.reply.resolves_soon = True
+        self.reply = DeferredReply(UNORDERED, on_abandon=self._forget, resolves_soon=True)
         commit_log_api.warm(cold, self._loaded)
 
     def _forget(self) -> None:

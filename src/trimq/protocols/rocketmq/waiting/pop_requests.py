@@ -15,7 +15,7 @@ from trimq.core.pop.receipts import PopRequest, PopResult
 from trimq.errors import Refusal
 from trimq.model import Caller
 from trimq.protocols.client_counters import Counts
-from trimq.protocols.contract import Parts, Reply
+from trimq.protocols.contract import DeferredReply, Parts, Reply
 from trimq.protocols.rocketmq.state.offset_resets import OffsetResets
 from trimq.protocols.rocketmq.state.statistics import Traffic
 from trimq.protocols.rocketmq.waiting.cold_reads import MAX_COLD_RETRIES, reply_after_cold_read
@@ -162,8 +162,8 @@ class LongPoll:
         self._attempt = attempt
         self._nothing = nothing
         self._full = full
-        self._reply = Reply.later(
-            UNORDERED, abandon=self._end, resolve_now=self._give_up, reject_over_limit=self._reject_over_limit
+        self._reply = DeferredReply(
+            UNORDERED, on_abandon=self._end, on_resolve_now=self._give_up, on_reject_over_limit=self._reject_over_limit
         )
 
     def hold(self, wait_ms: int) -> Reply:

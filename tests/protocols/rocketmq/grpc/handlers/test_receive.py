@@ -105,8 +105,8 @@ def test_one_who_waits_in_vain_is_told_before_it_gives_up(wait_ms: int | None) -
 def test_one_who_may_not_wait_or_whose_topic_is_deleted_is_told() -> None:
     desk, phone = made()
     turned_away, waiting = begin(phone), begin(phone)
-    assert turned_away.reject_over_limit is not None
-    turned_away.reject_over_limit()
+    assert turned_away.on_reject_over_limit is not None
+    turned_away.on_reject_over_limit()
     assert outcome(phone, turned_away)[:2] == [Code.TOO_MANY_REQUESTS, 0]
     assert desk.desk.broker.ask(215, {"topic": "t"}).code == 0
     assert outcome(phone, waiting)[:2] == [Code.TOPIC_NOT_FOUND, 0]
@@ -115,8 +115,8 @@ def test_one_who_may_not_wait_or_whose_topic_is_deleted_is_told() -> None:
 def test_a_client_that_goes_while_it_waits_takes_nothing() -> None:
     _, phone = made()
     reply = begin(phone)
-    assert reply.abandon is not None
-    reply.abandon()
+    assert reply.on_abandon is not None
+    reply.on_abandon()
     phone.send(message("t", b"0"))
     assert bodies_of(phone.receive("t")) == [b"0"]
 
