@@ -9,7 +9,7 @@ from no_rocketmq import NO_ROCKETMQ
 
 from trimq.clock import Clock, ManualTime
 from trimq.config import Settings
-from trimq.core.api.queues import QueueApi
+from trimq.core.api.broker import Broker
 from trimq.core.assembly.core import Core, open_core
 from trimq.core.queues.consumers import Consumer, Subscription
 from trimq.core.queues.publisher import PublishResult
@@ -74,7 +74,7 @@ class World:
         self.runner.settle()
         self.core.start()
         self.runner.settle()
-        self.verbs: QueueApi = self.core.broker.queues
+        self.broker: Broker = self.core.broker
 
     def settle(self) -> None:
         self.runner.settle()
@@ -104,7 +104,7 @@ class World:
         """Arguments are named without their x-, and with underscores."""
         flags = {flag: arguments.pop(flag, flag == "durable") for flag in ("durable", "exclusive", "auto_delete")}
         table: FieldTable = {"x-" + key.replace("_", "-"): value for key, value in arguments.items()}
-        declared = self.verbs.declare_queue(
+        declared = self.broker.queues.declare_queue(
             CALLER, name, bool(flags["durable"]), bool(flags["exclusive"]), bool(flags["auto_delete"]), table, owner
         )
         self.settle()
@@ -112,17 +112,17 @@ class World:
 
     def exchange(self, name: str, kind: str = "direct", **arguments: Value) -> None:
         table: FieldTable = {key.replace("_", "-"): value for key, value in arguments.items()}
-        self.verbs.declare_exchange(CALLER, name, kind, True, False, False, table)
+        self.broker.exchanges.declare(CALLER, name, kind, True, False, False, table)
         self.settle()
 
     def bind(self, source: str, queue: str, key: str = "") -> None:
-        self.verbs.bind(CALLER, Binding(source, queue, True, key, {}), OWNER)
+        self.broker.exchanges.bind(CALLER, Binding(source, queue, True, key, {}), OWNER)
         self.settle()
 
     def send(self, key: str, *bodies: bytes, exchange: str = "", **properties: Value) -> list[PublishResult]:
         """Without waiting for the disk."""
         header = write_properties(**{"delivery_mode": 2, **properties})
-        return [self.verbs.publish(CALLER, exchange, key, header, body) for body in bodies]
+        return [self.broker.exchanges.publish(CALLER, exchange, key, header, body) for body in bodies]
 
     def publish(self, key: str, *bodies: bytes, exchange: str = "", **properties: Value) -> list[PublishResult]:
         published = self.send(key, *bodies, exchange=exchange, **properties)
@@ -142,12 +142,12 @@ class World:
     ) -> tuple[Channel, Consumer]:
         channel = channel or Channel()
         subscription = Subscription(tag, channel, prefetch, no_ack, exclusive, priority, arguments or {})
-        consumer = self.verbs.subscribe(CALLER, queue, OWNER, subscription)
+        consumer = self.broker.queues.subscribe(CALLER, queue, OWNER, subscription)
         self.settle()
         return channel, consumer
 
     def get(self, queue: str = "q", no_ack: bool = False) -> Delivery | None:
-        found = self.verbs.get(CALLER, queue, OWNER, no_ack).delivery
+        found = self.broker.queues.get(CALLER, queue, OWNER, no_ack).delivery
         self.settle()
         return found
 
@@ -159,16 +159,16 @@ class World:
         return found
 
     def ack(self, *deliveries: Delivery) -> None:
-        self.verbs.ack(deliveries)
+        self.broker.queues.ack(deliveries)
         self.settle()
 
     def requeue(self, *deliveries: Delivery, counts: bool = False) -> None:
-        self.verbs.requeue(deliveries, counts)
+        self.broker.queues.requeue(deliveries, counts)
         self.settle()
 
     def reject(self, *deliveries: Delivery) -> None:
-        self.verbs.reject(deliveries)
+        self.broker.queues.reject(deliveries)
         self.settle()
 
     def exists(self, queue: str = "q") -> bool:
-        return any(found.name == queue for found in self.verbs.queues(CALLER))
+        return any(found.name == queue for found in self.broker.queues.queues(CALLER))

@@ -184,7 +184,7 @@ class PoppingMachine(RuleBasedStateMachine):
         dead = [body for body, sent in self.model.items() if sent.is_dead]
         found = rocketmq_desk.bodies_of(self.desk.desk.broker.pull("%DLQ%g")) if dead else []
         assert sorted(found) == sorted(dead)
-        failures = self.desk.desk.core.broker.queues.failures(SYSTEM)
+        failures = self.desk.desk.core.broker.failures.all(SYSTEM)
         assert [failure.entry.record.body for failure in failures] == found
 
 

@@ -83,9 +83,7 @@ def _amqp(parts: FrontEndParts) -> FrontEnd:
 
     core = parts.core
     cluster_name = f"trimq@{core.cluster.id}"
-    return AmqpFrontEnd(
-        core.broker.queues, core.authenticator, parts.clock, parts.settings.amqp, parts.rng, cluster_name
-    )
+    return AmqpFrontEnd(core.broker, core.authenticator, parts.clock, parts.settings.amqp, parts.rng, cluster_name)
 
 
 class _RocketMQ:

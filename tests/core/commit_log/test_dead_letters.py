@@ -16,11 +16,11 @@ LEDGER = "00000000000000000000000000000001-0"
 
 
 def failures(bench: PopBench) -> list[Failure]:
-    return list(bench.bench.core.broker.queues.failures(SYSTEM))
+    return list(bench.bench.core.broker.failures.all(SYSTEM))
 
 
 def redrive(bench: PopBench, id: int) -> None:
-    bench.bench.core.broker.queues.redrive_failure(SYSTEM, id)
+    bench.bench.core.broker.failures.redrive(SYSTEM, id)
     bench.bench.settle()
 
 

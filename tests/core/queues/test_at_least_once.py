@@ -41,7 +41,7 @@ def drain_slowly(world: World, queue: str = "dead", seconds: int = 10) -> list[b
 
 
 def reasons(world: World) -> list[tuple[bytes | None, Reason]]:
-    return [(failure.entry.record.body, failure.entry.reason) for failure in world.verbs.failures(CALLER)]
+    return [(failure.entry.record.body, failure.entry.reason) for failure in world.broker.failures.all(CALLER)]
 
 
 def test_dead_letters_wait_while_the_queue_that_they_go_to_is_full() -> None:
@@ -72,7 +72,7 @@ def test_what_waits_outlives_a_restart_and_is_delivered_to_nobody(way: str) -> N
     world.advance(11)
     world.restart()
     world.advance(11)
-    queue = world.verbs.queue(CALLER, "q", OWNER)
+    queue = world.broker.queues.queue(CALLER, "q", OWNER)
     assert isinstance(queue, WorkQueue)
     assert (queue.ready_count, queue.pending_dead_letter_count, queue.contents.ready_bytes) == (0, 2, 0)
     assert world.get() is None
@@ -181,7 +181,7 @@ def test_a_dead_letter_whose_bytes_are_damaged_is_left_out_and_holds_nobody_up()
     reject_next(world)
     reject_next(world)
     world.restart()
-    queue = world.verbs.queue(CALLER, "q", OWNER)
+    queue = world.broker.queues.queue(CALLER, "q", OWNER)
     assert isinstance(queue, WorkQueue)
     (log,) = queue.logs
     log.segments[0].segment.file.write(44, [b"?"])  # the last of the first message
@@ -201,7 +201,7 @@ def test_a_purge_leaves_dead_letters_where_they_are() -> None:
     queue = source(world, dead_letter_exchange="nowhere")
     world.publish("q", b"1", b"2")
     reject_next(world)
-    assert world.verbs.purge_queue(CALLER, "q", OWNER) == 1
+    assert world.broker.queues.purge_queue(CALLER, "q", OWNER) == 1
     assert queue.pending_dead_letter_count == 1
 
 
@@ -212,8 +212,8 @@ def test_a_deleted_queue_takes_its_dead_letters_with_it() -> None:
     world.publish("q", b"x")
     delivery = world.get()
     assert delivery is not None
-    world.verbs.reject([delivery])
-    world.verbs.delete_queue(CALLER, "q", False, False, OWNER)
+    world.broker.queues.reject([delivery])
+    world.broker.queues.delete_queue(CALLER, "q", False, False, OWNER)
     world.advance(5000)
     assert world.drain("dead") in ([], [b"x"])
 

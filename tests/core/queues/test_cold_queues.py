@@ -57,11 +57,11 @@ def test_what_comes_meanwhile_waits_for_its_turn() -> None:
 def test_a_queue_that_is_deleted_while_it_is_read_is_no_matter() -> None:
     world = cold_world()
     channel = Channel()
-    world.verbs.subscribe(CALLER, "q", OWNER, Subscription("c", channel))
+    world.broker.queues.subscribe(CALLER, "q", OWNER, Subscription("c", channel))
     world.runner.end_pass()
     world.runner.end_pass()
     assert len(world.runner.offload) == 1
-    world.verbs.delete_queue(CALLER, "q", False, False, OWNER)
+    world.broker.queues.delete_queue(CALLER, "q", False, False, OWNER)
     world.settle()
     assert (channel.bodies(), channel.cancelled_tags) == ([], ["c"])
 

@@ -33,7 +33,7 @@ def test_who_was_to_be_taken_over_from_goes_on_when_the_other_leaves() -> None:
     world, (low,) = single("quorum", 0)
     world.publish("q", b"0")
     high, consumer = world.consume(tag="high", priority=10)
-    world.verbs.unsubscribe(consumer)
+    world.broker.queues.unsubscribe(consumer)
     world.publish("q", b"1")
     assert (low.bodies(), high.bodies()) == ([b"0", b"1"], [])
 
@@ -52,7 +52,7 @@ def test_the_next_is_the_first_of_the_highest_priority(kind: str, priorities: tu
     found = [world.consume(tag=f"c{n}", priority=priority) for n, priority in enumerate(priorities)]
     world.publish("q", b"0")
     assert found[0][0].bodies() == [b"0"]
-    world.verbs.unsubscribe(found[0][1])
+    world.broker.queues.unsubscribe(found[0][1])
     assert [queue.consumers.is_active(consumer) for _, consumer in found[1:]] == [next_one == 1, next_one == 2]
     world.publish("q", b"1")
     assert [channel.bodies() for channel, _ in found[1:]] == [[b"1"] * (next_one == 1), [b"1"] * (next_one == 2)]

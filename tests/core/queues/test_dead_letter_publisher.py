@@ -17,7 +17,7 @@ from trimq.formats.amqp_content.property_list import read_headers_leniently, wri
 def listed(world: World) -> list[tuple[str, Reason, bytes | None, int]]:
     return [
         (failure.entry.origin.topic.name, failure.entry.reason, failure.entry.record.body, failure.entry.attempts)
-        for failure in world.verbs.failures(CALLER)
+        for failure in world.broker.failures.all(CALLER)
     ]
 
 
@@ -86,7 +86,7 @@ def test_a_message_that_is_given_up_is_settled_when_the_ledger_has_it() -> None:
     world.publish("q", b"x")
     delivery = world.get()
     assert delivery is not None
-    world.verbs.reject([delivery])
+    world.broker.queues.reject([delivery])
     world.runner.end_pass()
     world.crash()
     assert [body for _, _, body, _ in listed(world)] + world.drain() == [b"x"]
@@ -96,7 +96,7 @@ def test_purged_messages_were_not_given_up() -> None:
     world = World()
     world.queue("q")
     world.publish("q", b"x")
-    world.verbs.purge_queue(CALLER, "q", "connection 1")
+    world.broker.queues.purge_queue(CALLER, "q", "connection 1")
     world.settle()
     assert listed(world) == []
 
@@ -116,15 +116,15 @@ def test_a_failure_is_sent_again_once_to_the_queue_that_it_was_in() -> None:
     world = World()
     queue = world.queue("q")
     reject(world)
-    (failure,) = world.verbs.failures(CALLER)
-    world.verbs.redrive_failure(CALLER, failure.id)
+    (failure,) = world.broker.failures.all(CALLER)
+    world.broker.failures.redrive(CALLER, failure.id)
     world.settle()
     delivery = world.get()
     assert delivery is not None
     assert (delivery.message.exchange, delivery.message.key, delivery.message.body) == (b"", b"q", b"x")
-    assert [failure.is_redriven for failure in world.verbs.failures(CALLER)] == [True]
+    assert [failure.is_redriven for failure in world.broker.failures.all(CALLER)] == [True]
     with pytest.raises(Changed):
-        world.verbs.redrive_failure(CALLER, failure.id)
+        world.broker.failures.redrive(CALLER, failure.id)
     assert queue.ready_count == 0
 
 
@@ -132,18 +132,18 @@ def test_a_failure_of_a_queue_that_is_gone_cannot_be_sent_again() -> None:
     world = World()
     world.queue("q")
     reject(world)
-    world.verbs.delete_queue(CALLER, "q", False, False, "connection 1")
+    world.broker.queues.delete_queue(CALLER, "q", False, False, "connection 1")
     world.settle()
     with pytest.raises(UnknownQueue):
-        world.verbs.redrive_failure(CALLER, 0)
-    assert [failure.is_redriven for failure in world.verbs.failures(CALLER)] == [False]
+        world.broker.failures.redrive(CALLER, 0)
+    assert [failure.is_redriven for failure in world.broker.failures.all(CALLER)] == [False]
 
 
 def dead_letter_of(world: World, header: bytes) -> bytes:
     """The properties of what comes out of a dead-letter queue when a message with these was rejected."""
     world.queue("dead")
     world.queue(dead_letter_exchange="", dead_letter_routing_key="dead")
-    world.verbs.publish(CALLER, "", "q", header, b"x")
+    world.broker.exchanges.publish(CALLER, "", "q", header, b"x")
     world.settle()
     delivery = world.get()
     assert delivery is not None
@@ -166,8 +166,8 @@ def test_headers_of_every_type_go_through_dead_letters_the_ledger_and_a_redrive_
     dead = read_headers_leniently(dead_letter_of(world, header))
     for name, value in headers.items():
         assert write_value(dead[name]) == write_value(value)
-    (failure,) = world.verbs.failures(CALLER)
-    world.verbs.redrive_failure(CALLER, failure.id)
+    (failure,) = world.broker.failures.all(CALLER)
+    world.broker.failures.redrive(CALLER, failure.id)
     world.settle()
     again = world.get(no_ack=True)
     assert again is not None
@@ -220,16 +220,16 @@ def test_what_goes_in_rows_is_listed_dead_lettered_and_sent_again_one_by_one(
     assert kept == ([] if "message_ttl" in limits else bodies[-10:])
     assert [body for _, _, body, _ in listed(world)] == gone
     assert world.drain("dead") == (gone if has_exchange else [])
-    failure = list(world.verbs.failures(CALLER))[1260]
+    failure = list(world.broker.failures.all(CALLER))[1260]
     assert failure.entry.record.headers == (("second", b"half"),)
-    world.verbs.redrive_failure(CALLER, failure.id)
+    world.broker.failures.redrive(CALLER, failure.id)
     world.settle()
     again = world.get(no_ack=True)
     assert again is not None
     assert again.message.body == bodies[1260]
     assert read_headers_leniently(again.message.header) == {"second": "half"}
     world.restart()
-    assert [one.is_redriven for one in world.verbs.failures(CALLER) if one.id == failure.id] == [True]
+    assert [one.is_redriven for one in world.broker.failures.all(CALLER) if one.id == failure.id] == [True]
 
 
 def test_what_is_in_the_ledger_takes_no_memory_from_queues() -> None:

@@ -96,7 +96,7 @@ def test_a_time_to_live_acts_at_the_head_only() -> None:
     world.publish("q", b"long", expiration="10000")
     world.publish("q", b"short", expiration="10")
     world.advance(1000)
-    assert world.verbs.queue(CALLER, "q", OWNER).ready_count == 2
+    assert world.broker.queues.queue(CALLER, "q", OWNER).ready_count == 2
     assert world.drain() == [b"long"]
     assert world.drain("dead") == [b"short"]
 
@@ -206,9 +206,9 @@ def test_a_retry_loop_counts() -> None:
 def test_purged_and_deleted_messages_are_nobodys_dead_letters() -> None:
     world = world_with_dead_letters()
     world.publish("q", *FIVE)
-    world.verbs.purge_queue(CALLER, "q", OWNER)
+    world.broker.queues.purge_queue(CALLER, "q", OWNER)
     world.publish("q", *FIVE)
-    world.verbs.delete_queue(CALLER, "q", False, False, OWNER)
+    world.broker.queues.delete_queue(CALLER, "q", False, False, OWNER)
     world.settle()
     assert world.drain("dead") == []
 
@@ -262,7 +262,7 @@ def test_of_many_expired_messages_that_cannot_be_written_few_are_held_in_memory(
 
     world.files.before = fail
     world.advance(11)
-    queue = world.verbs.queue(CALLER, "q", OWNER)
+    queue = world.broker.queues.queue(CALLER, "q", OWNER)
     channel, _ = world.consume("q")
     assert queue.ready_count >= 3000
     world.files.before = lambda operation, name: None
@@ -275,7 +275,7 @@ def test_what_is_too_much_waits_where_its_dead_letter_has_no_file() -> None:
     """The refusal comes at once, not with the end of the pass."""
     world = world_with_dead_letters(max_length=1)
     world.publish("q", b"0")
-    dead = world.verbs.queue(CALLER, "dead", OWNER)
+    dead = world.broker.queues.queue(CALLER, "dead", OWNER)
     (log,) = dead.logs
 
     def fail(*_: object) -> None:
@@ -296,7 +296,7 @@ def test_a_message_is_settled_only_when_its_dead_letter_is_durable() -> None:
     world.publish("q", b"x")
     delivery = world.get()
     assert delivery is not None
-    world.verbs.reject([delivery])
+    world.broker.queues.reject([delivery])
     world.runner.end_pass()
     world.crash()
     assert world.drain("q") + world.drain("dead") in ([b"x"], [b"x", b"x"])

@@ -76,7 +76,7 @@ def test_a_delayed_message_that_leads_nowhere_is_gone() -> None:
     world.publish("other", b"x", exchange="later", headers={"x-delay": 1000})
     world.publish("k", b"x", exchange="later", headers={"x-delay": 2000})
     world.advance(1500)
-    world.verbs.delete_exchange(CALLER, "later", False)
+    world.broker.exchanges.delete(CALLER, "later", False)
     world.advance(1000)
     assert world.drain() == []
     assert len(world.core.queues.parts.delayed_messages) == 0
@@ -130,7 +130,7 @@ def test_a_message_waits_by_whatever_way_it_comes_to_the_exchange(way: str) -> N
         world.reject(delivery)
     elif way == "a binding":
         world.exchange("front", "fanout")
-        world.verbs.bind(CALLER, Binding("front", "later", False, "", {}), OWNER)
+        world.broker.exchanges.bind(CALLER, Binding("front", "later", False, "", {}), OWNER)
         (published,) = world.publish("k", b"x", exchange="front", headers={"x-delay": 2000})
         assert published.is_routed
     else:
@@ -150,13 +150,13 @@ def test_those_of_many_that_ask_for_no_delay_do_not_wait() -> None:
     world = World()
     world.exchange("later", "x-delayed-message", x_delayed_type="fanout")
     world.exchange("front", "fanout")
-    world.verbs.bind(CALLER, Binding("front", "later", False, "", {}), OWNER)
+    world.broker.exchanges.bind(CALLER, Binding("front", "later", False, "", {}), OWNER)
     for name in ("q", "now"):
         world.queue(name)
         world.bind("later" if name == "q" else "front", name)
     plain, slow = write_properties(delivery_mode=2), write_properties(delivery_mode=2, headers={"x-delay": 1000})
     contents = [(plain, b"1"), (slow, b"2"), (plain, b"3")]
-    assert [count for _, count in world.verbs.publish_all(CALLER, "front", "k", contents)] == [1, 1, 1]
+    assert [count for _, count in world.broker.exchanges.publish_all(CALLER, "front", "k", contents)] == [1, 1, 1]
     world.settle()
     assert (world.drain(), world.drain("now")) == ([b"1", b"3"], [b"1", b"2", b"3"])
     world.advance(1000)

@@ -75,12 +75,12 @@ def test_until_the_log_of_bodies_is_on_disk_each_queue_stores_its_own() -> None:
 
 def purge(world: World) -> None:
     for name in QUEUES:
-        world.verbs.purge_queue(CALLER, name, OWNER)
+        world.broker.queues.purge_queue(CALLER, name, OWNER)
 
 
 def delete(world: World) -> None:
     for name in QUEUES:
-        world.verbs.delete_queue(CALLER, name, OWNER, False, False)
+        world.broker.queues.delete_queue(CALLER, name, OWNER, False, False)
 
 
 def acknowledge(world: World) -> None:
@@ -109,7 +109,7 @@ def take_without_acknowledging(world: World) -> None:
 
 def unbind_and_delete_one_by_one_over_restarts(world: World) -> None:
     for name in QUEUES:
-        world.verbs.delete_queue(CALLER, name, OWNER, False, False)
+        world.broker.queues.delete_queue(CALLER, name, OWNER, False, False)
         world.settle()
         world.restart()
         assert stored(world) == (name != "c")
@@ -195,7 +195,7 @@ def test_a_stream_has_its_own_copy() -> None:
     for name in QUEUES:
         world.drain(name)
     assert stored(world) == 0
-    stream = world.verbs.queues(CALLER)[-1]
+    stream = world.broker.queues.queues(CALLER)[-1]
     (log,) = stream.logs
     assert log.peek(log.end - 1).content.body == BIG
 

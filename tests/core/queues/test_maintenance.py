@@ -8,7 +8,7 @@ INTERVAL_MS = 300_000
 
 
 def segment_of(world: World, queue: str, segment_bytes: int = 4000) -> None:
-    log = world.verbs.queue(CALLER, queue, OWNER).logs[0]
+    log = world.broker.queues.queue(CALLER, queue, OWNER).logs[0]
     log.segment_bytes = segment_bytes
 
 
@@ -37,7 +37,7 @@ def test_streams_let_go_what_is_too_old() -> None:
     world.queue("s", queue_type="stream", max_age="1h")
     segment_of(world, "s")
     world.publish("s", *[b"." * 100] * 100)
-    stream = world.verbs.queue(CALLER, "s", OWNER)
+    stream = world.broker.queues.queue(CALLER, "s", OWNER)
     assert stream.ready_count == 100
     world.advance(2 * 3_600_000)
     assert 0 < stream.ready_count < 40

@@ -14,7 +14,7 @@ from trimq.errors.queues import InvalidArgument
 
 def define(world: World, name: str, pattern: str, priority: int = 0, apply_to: str = "all", **said: Any) -> None:
     definition = {key.replace("_", "-"): value for key, value in said.items()}
-    world.verbs.define_policy(CALLER, Policy("", name, pattern, definition, priority, apply_to))
+    world.broker.policies.define(CALLER, Policy("", name, pattern, definition, priority, apply_to))
     world.settle()
 
 
@@ -30,7 +30,7 @@ def test_a_policy_holds_for_queues_that_are_there_and_that_come() -> None:
     world.restart()
     world.publish("orders.1", b"4")
     assert world.drain("orders.1") == [b"3", b"4"]
-    world.verbs.delete_policy(CALLER, "short")
+    world.broker.policies.delete(CALLER, "short")
     world.publish("orders.1", *[b"x"] * 10)
     assert len(world.drain("orders.1")) == 10
 
@@ -94,8 +94,8 @@ def test_a_policy_gives_dead_letters_and_alternates() -> None:
 def test_what_cannot_be_enforced_is_refused(policy: Policy, refusal: type[Refusal]) -> None:
     world = World()
     with pytest.raises(refusal):
-        world.verbs.define_policy(CALLER, policy)
-    assert world.verbs.policies(CALLER) == []
+        world.broker.policies.define(CALLER, policy)
+    assert world.broker.policies.all(CALLER) == []
 
 
 @pytest.mark.parametrize(
@@ -122,11 +122,11 @@ def test_what_cannot_be_enforced_is_refused(policy: Policy, refusal: type[Refusa
 )
 def test_what_rabbitmq_takes_is_taken_and_hinders_no_queue(definition: dict[str, Any]) -> None:
     world = World()
-    world.verbs.define_policy(CALLER, Policy("", "p", ".*", definition))
+    world.broker.policies.define(CALLER, Policy("", "p", ".*", definition))
     for kind in ("classic", "quorum", "stream"):
         assert world.queue(kind, queue_type=kind).kind == kind
     world.restart()
-    assert [policy.definition for policy in world.verbs.policies(CALLER)] == [definition]
+    assert [policy.definition for policy in world.broker.policies.all(CALLER)] == [definition]
 
 
 @pytest.mark.parametrize(
@@ -146,8 +146,8 @@ def test_a_policy_that_says_what_a_kind_does_not_know_is_not_for_that_kind(
     kind: str, definition: dict[str, Any], has: int
 ) -> None:
     world = World()
-    world.verbs.define_policy(CALLER, Policy("", "high", ".*", definition, 5))
-    world.verbs.define_policy(CALLER, Policy("", "low", ".*", {"max-length": 7}, 1))
+    world.broker.policies.define(CALLER, Policy("", "high", ".*", definition, 5))
+    world.broker.policies.define(CALLER, Policy("", "low", ".*", {"max-length": 7}, 1))
     assert world.queue(queue_type=kind).settings.max_length == has
 
 
@@ -203,7 +203,7 @@ def test_arguments_hold_before_policies_but_for_limits_of_which_the_lower_does(
     settings = world.queue(queue_type=kind, **own).settings
     assert {name: getattr(settings, name) for name in holds} == holds
     world.restart()
-    assert world.verbs.queues(CALLER)[0].settings == settings
+    assert world.broker.queues.queues(CALLER)[0].settings == settings
 
 
 def test_a_policy_holds_for_exchanges_that_are_always_there_after_a_restart_too() -> None:
@@ -224,7 +224,7 @@ def test_a_limit_that_comes_late_empties_a_long_queue_in_turns() -> None:
     world = World()
     queue = world.queue()
     world.publish("q", *[b"x"] * 3000)
-    world.verbs.define_policy(CALLER, Policy("", "short", ".*", {"max-length": 1}))
+    world.broker.policies.define(CALLER, Policy("", "short", ".*", {"max-length": 1}))
     world.runner.end_pass()
     assert 1000 <= queue.ready_count < 3000
     world.settle()
@@ -240,6 +240,6 @@ def test_a_size_of_segments_that_comes_late_is_that_of_the_next() -> None:
     world.publish("s", *[b"x" * 100] * 10)
     several = len(log.segments)
     assert several > 2
-    world.verbs.delete_policy(CALLER, "small")
+    world.broker.policies.delete(CALLER, "small")
     world.publish("s", *[b"x" * 100] * 20)
     assert len(log.segments) <= several + 1

@@ -58,7 +58,7 @@ def test_what_comes_back_goes_before_all_else_in_the_order_in_which_it_came() ->
 
 
 def _ready(world: World) -> int:
-    return world.verbs.queues(CALLER)[0].ready_count
+    return world.broker.queues.queues(CALLER)[0].ready_count
 
 
 def _wait(world: World) -> int:
@@ -111,7 +111,7 @@ def test_without_a_longest_wait_all_are_the_shortest_and_without_that_there_is_n
 def test_a_policy_asks_for_a_wait() -> None:
     world = quorum()
     definition = {"delayed-retry-type": "all", "delayed-retry-min": 200}
-    world.verbs.define_policy(CALLER, Policy("", "slowly", "^q", definition))
+    world.broker.policies.define(CALLER, Policy("", "slowly", "^q", definition))
     world.settle()
     world.publish("q", b"x")
     out = world.get()
@@ -126,7 +126,7 @@ def test_what_waits_survives_a_purge_and_a_restart_and_goes_with_its_queue() -> 
     out = world.get()
     assert out is not None
     world.requeue(out, counts=True)
-    assert world.verbs.purge_queue(CALLER, "q", OWNER) == 1
+    assert world.broker.queues.purge_queue(CALLER, "q", OWNER) == 1
     world.advance(1000)
     assert world.drain() == [b"x"]
     world.publish("q", b"z")
@@ -139,7 +139,7 @@ def test_what_waits_survives_a_purge_and_a_restart_and_goes_with_its_queue() -> 
     out = world.get()
     assert out is not None
     world.requeue(out, counts=True)
-    world.verbs.delete_queue(CALLER, "q", False, False, OWNER)
+    world.broker.queues.delete_queue(CALLER, "q", False, False, OWNER)
     world.advance(2000)
     assert not world.exists()
 
@@ -257,7 +257,7 @@ def test_a_stream_has_segments_of_the_size_that_it_was_asked_for() -> None:
     world.publish("s", *[b"x" * 100] * 100)
     assert 2000 < sum(segment.segment.size for segment in stream.logs[0].segments) <= 4000
     world.restart()
-    (found,) = world.verbs.queues(CALLER)
+    (found,) = world.broker.queues.queues(CALLER)
     assert found.logs[0].segment_bytes == 1000
 
 
@@ -267,18 +267,18 @@ def test_a_stream_has_segments_of_the_size_that_it_was_asked_for() -> None:
 @pytest.mark.parametrize("name", ["correlation_id", "message_id", "timestamp"])
 def test_a_hash_exchange_may_go_by_a_property(name: str) -> None:
     world = World()
-    world.verbs.declare_exchange(CALLER, "hash", "x-consistent-hash", True, False, False, {"hash-property": name})
+    world.broker.exchanges.declare(CALLER, "hash", "x-consistent-hash", True, False, False, {"hash-property": name})
     for queue in ("a", "b"):
         world.queue(queue)
         world.bind("hash", queue, "5")
     for number in range(40):
         value: Value = Timestamp(7) if name == "timestamp" else "same"
         world.publish(f"key {number}", b"same", exchange="hash", **{name: value})
-    assert sorted(queue.ready_count for queue in world.verbs.queues(CALLER)) == [0, 40]
+    assert sorted(queue.ready_count for queue in world.broker.queues.queues(CALLER)) == [0, 40]
     for number in range(40):
         value = Timestamp(number) if name == "timestamp" else str(number)
         world.publish("key", b"other", exchange="hash", **{name: value})
-    assert min(queue.ready_count for queue in world.verbs.queues(CALLER)) > 0
+    assert min(queue.ready_count for queue in world.broker.queues.queues(CALLER)) > 0
 
 
 @pytest.mark.parametrize(

@@ -118,21 +118,21 @@ def test_an_exclusive_queue_is_its_owners_alone() -> None:
     world = World()
     world.queue("mine", exclusive=True)
     binding = Binding("amq.fanout", "mine", True, "", {})
-    verbs = world.verbs
+    broker = world.broker
     for verb in (
         lambda: world.queue("mine", owner="other", exclusive=True),
-        lambda: verbs.queue(CALLER, "mine", "other"),
-        lambda: verbs.bind(CALLER, binding, "other"),
-        lambda: verbs.purge_queue(CALLER, "mine", "other"),
-        lambda: verbs.delete_queue(CALLER, "mine", False, False, "other"),
-        lambda: verbs.get(CALLER, "mine", "other", False),
+        lambda: broker.queues.queue(CALLER, "mine", "other"),
+        lambda: broker.exchanges.bind(CALLER, binding, "other"),
+        lambda: broker.queues.purge_queue(CALLER, "mine", "other"),
+        lambda: broker.queues.delete_queue(CALLER, "mine", False, False, "other"),
+        lambda: broker.queues.get(CALLER, "mine", "other", False),
     ):
         with pytest.raises(Locked):
             verb()
     assert world.publish("mine", b"anybody may")[0].is_routed
-    verbs.release_owner("other")
+    broker.queues.release_owner("other")
     assert world.exists("mine")
-    verbs.release_owner(OWNER)
+    broker.queues.release_owner(OWNER)
     assert not world.exists("mine")
     world.settle()
     assert world.files.names("volatile") == []
@@ -141,20 +141,20 @@ def test_an_exclusive_queue_is_its_owners_alone() -> None:
 
 def test_what_is_missing_is_told() -> None:
     world = World()
-    verbs = world.verbs
-    assert verbs.delete_queue(CALLER, "nope", False, False, OWNER) == (0, None)
+    broker = world.broker
+    assert broker.queues.delete_queue(CALLER, "nope", False, False, OWNER) == (0, None)
     for verb in (
-        lambda: verbs.queue(CALLER, "nope", OWNER),
-        lambda: verbs.purge_queue(CALLER, "nope", OWNER),
-        lambda: verbs.get(CALLER, "nope", OWNER, False),
-        lambda: verbs.bind(CALLER, Binding("amq.fanout", "nope", True, "", {}), OWNER),
+        lambda: broker.queues.queue(CALLER, "nope", OWNER),
+        lambda: broker.queues.purge_queue(CALLER, "nope", OWNER),
+        lambda: broker.queues.get(CALLER, "nope", OWNER, False),
+        lambda: broker.exchanges.bind(CALLER, Binding("amq.fanout", "nope", True, "", {}), OWNER),
         lambda: world.consume("nope"),
     ):
         with pytest.raises(UnknownQueue):
             verb()
     with pytest.raises(UnknownExchange):
         world.publish("k", b"x", exchange="nope")
-    assert verbs.unbind(CALLER, Binding("amq.fanout", "nope", True, "", {}), OWNER) is None
+    assert broker.exchanges.unbind(CALLER, Binding("amq.fanout", "nope", True, "", {}), OWNER) is None
 
 
 def test_a_queue_is_deleted_with_its_messages_bindings_and_consumers() -> None:
@@ -163,12 +163,12 @@ def test_a_queue_is_deleted_with_its_messages_bindings_and_consumers() -> None:
     world.bind("amq.fanout", "q")
     channel, _ = world.consume(prefetch=1)
     world.publish("q", b"0", b"1", b"2")
-    verbs = world.verbs
+    broker = world.broker
     with pytest.raises(QueueInUse):
-        verbs.delete_queue(CALLER, "q", True, False, OWNER)
+        broker.queues.delete_queue(CALLER, "q", True, False, OWNER)
     with pytest.raises(QueueNotEmpty):
-        verbs.delete_queue(CALLER, "q", False, True, OWNER)
-    ready, ticket = verbs.delete_queue(CALLER, "q", False, False, OWNER)
+        broker.queues.delete_queue(CALLER, "q", False, True, OWNER)
+    ready, ticket = broker.queues.delete_queue(CALLER, "q", False, False, OWNER)
     assert ready == 2
     assert ticket is not None
     assert channel.cancelled_tags == ["c"]
@@ -187,7 +187,7 @@ def test_an_empty_queue_with_messages_out_may_be_deleted() -> None:
     world.queue()
     world.publish("q", b"x")
     assert world.get() is not None
-    assert world.verbs.delete_queue(CALLER, "q", False, True, OWNER)[0] == 0
+    assert world.broker.queues.delete_queue(CALLER, "q", False, True, OWNER)[0] == 0
 
 
 def test_an_auto_delete_queue_goes_with_its_last_consumer() -> None:
@@ -197,9 +197,9 @@ def test_an_auto_delete_queue_goes_with_its_last_consumer() -> None:
     assert world.exists()
     _, first = world.consume(tag="a")
     _, second = world.consume(tag="b")
-    world.verbs.unsubscribe(first)
+    world.broker.queues.unsubscribe(first)
     assert world.exists()
-    world.verbs.unsubscribe(second)
+    world.broker.queues.unsubscribe(second)
     assert not world.exists()
 
 
@@ -213,7 +213,7 @@ def test_an_unused_queue_goes_when_it_says_so() -> None:
     _, consumer = world.consume()
     world.advance(5000)
     assert world.exists()
-    world.verbs.unsubscribe(consumer)
+    world.broker.queues.unsubscribe(consumer)
     world.advance(999)
     world.publish("q", b"does not count as a use")
     world.advance(2)
@@ -235,7 +235,7 @@ def test_a_queue_comes_back_if_its_deletion_could_not_be_written() -> None:
     world.queue()
     world.publish("q", b"x")
     world.files.room_bytes = 0
-    _, ticket = world.verbs.delete_queue(CALLER, "q", False, False, OWNER)
+    _, ticket = world.broker.queues.delete_queue(CALLER, "q", False, False, OWNER)
     world.settle()
     world.files.room_bytes = None
     assert ticket is not None
@@ -250,7 +250,7 @@ def test_a_queue_comes_back_if_its_deletion_could_not_be_written() -> None:
 def test_a_declaration_that_could_not_be_written_leaves_nothing() -> None:
     world = World()
     world.files.room_bytes = 0
-    declared = world.verbs.declare_queue(CALLER, "q", True, False, False, {}, OWNER)
+    declared = world.broker.queues.declare_queue(CALLER, "q", True, False, False, {}, OWNER)
     world.settle()
     world.files.room_bytes = None
     assert declared.ticket is not None
@@ -278,19 +278,19 @@ def test_namespaces_hold_queues_of_the_same_name() -> None:
     world = World()
     world.queue()
     other = Caller("guest", "client", "", "amqp", "other")
-    world.verbs.namespaces.define("other")
-    world.verbs.declare_queue(other, "q", True, False, False, {}, OWNER)
+    world.broker.namespaces.registry.define("other")
+    world.broker.queues.declare_queue(other, "q", True, False, False, {}, OWNER)
     world.settle()
-    world.verbs.publish(other, "", "q", b"\0\0", b"x")
+    world.broker.exchanges.publish(other, "", "q", b"\0\0", b"x")
     world.settle()
     assert world.drain() == []
-    assert "other" in world.verbs.namespaces
-    assert "nope" not in world.verbs.namespaces
+    assert "other" in world.broker.namespaces.registry
+    assert "nope" not in world.broker.namespaces.registry
 
 
 def test_nothing_is_published_to_an_internal_exchange() -> None:
     world = World()
-    world.verbs.declare_exchange(CALLER, "inner", "fanout", True, False, True, {})
+    world.broker.exchanges.declare(CALLER, "inner", "fanout", True, False, True, {})
     with pytest.raises(InternalExchange):
         world.publish("", b"x", exchange="inner")
 
@@ -315,9 +315,9 @@ def test_what_is_declared_again_before_it_is_durable_is_waited_for() -> None:
     def declare() -> list[Ticket | None]:
         binding = Binding("x", "q", True, "", {})
         return [
-            world.verbs.declare_exchange(CALLER, "x", "fanout", True, False, False, {}),
-            world.verbs.declare_queue(CALLER, "q", True, False, False, {}, OWNER).ticket,
-            world.verbs.bind(CALLER, binding, OWNER),
+            world.broker.exchanges.declare(CALLER, "x", "fanout", True, False, False, {}),
+            world.broker.queues.declare_queue(CALLER, "q", True, False, False, {}, OWNER).ticket,
+            world.broker.exchanges.bind(CALLER, binding, OWNER),
         ]
 
     first = declare()
@@ -364,12 +364,12 @@ def test_a_receiver_may_ask_for_more_while_it_is_told_of_the_end() -> None:
 
     class Closing(Channel):
         def cancelled(self, consumer: object) -> None:
-            world.verbs.unsubscribe(consumer)  # type: ignore[arg-type]
-            world.verbs.requeue(self.out, True)
+            world.broker.queues.unsubscribe(consumer)  # type: ignore[arg-type]
+            world.broker.queues.requeue(self.out, True)
 
     world.consume(channel=Closing())
     world.publish("q", b"x")
-    world.verbs.delete_queue(CALLER, "q", False, False, OWNER)
+    world.broker.queues.delete_queue(CALLER, "q", False, False, OWNER)
     world.settle()
     assert not world.exists()
 

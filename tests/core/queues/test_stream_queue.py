@@ -22,7 +22,7 @@ def stream_world(**arguments: Value) -> World:
 
 def read_from(world: World, offset: Value, prefetch: int = 100) -> list[bytes]:
     channel, consumer = world.consume("s", prefetch=prefetch, arguments={"x-stream-offset": offset})
-    world.verbs.unsubscribe(consumer)
+    world.broker.queues.unsubscribe(consumer)
     return channel.bodies()
 
 
@@ -58,7 +58,7 @@ def test_a_time_is_found_among_many_messages_by_looking_at_a_few(monkeypatch: py
     looks = []
     peek = QueueLog.peek
     monkeypatch.setattr(QueueLog, "peek", lambda log, offset: looks.append(offset) or peek(log, offset))
-    log = world.verbs.queue(CALLER, "s", OWNER).logs[0]
+    log = world.broker.queues.queue(CALLER, "s", OWNER).logs[0]
     for number in (0, 1, 377, 999):
         assert find_time(log, (began_s + number) * 1000) == number
     assert find_time(log, (began_s + 5000) * 1000) == 1000
@@ -73,7 +73,7 @@ def test_reading_takes_nothing_away_and_messages_carry_their_offsets() -> None:
         assert [read_headers(delivery.header)["x-stream-offset"] for delivery in channel.out] == [0, 1, 2, 3, 4]
         assert not any(delivery.redelivered for delivery in channel.out)
         world.ack(*channel.out)
-    assert world.verbs.queue(CALLER, "s", OWNER).ready_count == 5
+    assert world.broker.queues.queue(CALLER, "s", OWNER).ready_count == 5
 
 
 def test_acknowledging_makes_room_once() -> None:
@@ -112,7 +112,7 @@ def test_a_filter_leaves_out_what_is_not_asked_for() -> None:
 
 def test_the_oldest_segments_go_by_size() -> None:
     world = stream_world(max_length_bytes=1000)
-    log = world.verbs.queue(CALLER, "s", OWNER).logs[0]
+    log = world.broker.queues.queue(CALLER, "s", OWNER).logs[0]
     log.segment_bytes = 400
     for number in range(50):
         world.publish("s", b"%d" % number)
@@ -133,6 +133,6 @@ def test_what_a_stream_cannot_do_is_refused() -> None:
     with pytest.raises(NotForStreams):
         world.get("s")
     with pytest.raises(NotForStreams):
-        world.verbs.purge_queue(CALLER, "s", OWNER)
+        world.broker.queues.purge_queue(CALLER, "s", OWNER)
     world.consume("s", prefetch=1)
     world.consume("s", prefetch=1, exclusive=True)

@@ -159,7 +159,7 @@ def test_prefetch_limits_what_is_out() -> None:
     world.ack(channel.out[0])
     assert channel.bodies() == [b"2"]
     consumer.prefetch = 4
-    world.verbs.wake(consumer)
+    world.broker.queues.wake(consumer)
     world.settle()
     assert channel.bodies() == [b"3", b"4"]
 
@@ -241,12 +241,12 @@ def test_what_is_acknowledged_together_counts_for_each_consumer() -> None:
         world.consume(tag=tag, channel=channel, prefetch=2)
     world.publish("q", *FIVE)
     assert channel.bodies() == [b"0", b"2", b"1", b"3"]
-    world.verbs.ack([*channel.out[:3], channel.out[0]])  # one of them twice
+    world.broker.queues.ack([*channel.out[:3], channel.out[0]])  # one of them twice
     world.settle()
     assert channel.bodies() == [b"4"]
     assert (queue.ready_count, len(queue.deliveries)) == (0, 2)
     world.restart()
-    assert world.verbs.queue(CALLER, "q", OWNER).ready_count == 2
+    assert world.broker.queues.queue(CALLER, "q", OWNER).ready_count == 2
 
 
 @pytest.mark.parametrize("arguments", [{}, {"max_length_bytes": 1_000_000}, {"max_priority": 3}])
@@ -296,7 +296,7 @@ def test_a_congested_receiver_is_left_alone_until_it_is_woken() -> None:
     world.publish("q", b"0")
     assert channel.bodies() == []
     channel.can_take = True
-    world.verbs.wake(consumer)
+    world.broker.queues.wake(consumer)
     world.settle()
     assert channel.bodies() == [b"0"]
 
@@ -307,7 +307,7 @@ def test_nothing_is_delivered_inside_a_verb() -> None:
     world.publish("q", *FIVE)
     channel, consumer = world.consume(prefetch=1)
     delivered = len(channel.out)
-    world.verbs.ack([channel.out[0]])
+    world.broker.queues.ack([channel.out[0]])
     assert len(channel.out) == delivered
     world.settle()
     assert len(channel.out) == delivered + 1
@@ -319,7 +319,7 @@ def test_a_cancelled_consumer_keeps_what_it_has() -> None:
     queue = world.queue()
     world.publish("q", *FIVE)
     channel, consumer = world.consume(prefetch=2)
-    world.verbs.unsubscribe(consumer)
+    world.broker.queues.unsubscribe(consumer)
     world.settle()
     assert (queue.ready_count, queue.consumer_count) == (3, 0)
     world.ack(channel.out[0])
@@ -334,7 +334,7 @@ def test_a_single_active_consumer_is_followed_by_the_next() -> None:
     second, _ = world.consume(tag="b")
     world.publish("q", *FIVE[:3])
     assert (first.bodies(), second.bodies()) == (FIVE[:3], [])
-    world.verbs.unsubscribe(consumer)
+    world.broker.queues.unsubscribe(consumer)
     world.requeue(*first.out)
     assert second.seen == [("b", body, True) for body in FIVE[:3]]
 
@@ -345,7 +345,7 @@ def test_exclusive_consumers_exclude() -> None:
     _, consumer = world.consume()
     with pytest.raises(ExclusiveUse):
         world.consume(exclusive=True)
-    world.verbs.unsubscribe(consumer)
+    world.broker.queues.unsubscribe(consumer)
     world.consume(exclusive=True)
     with pytest.raises(ExclusiveUse):
         world.consume()
@@ -387,7 +387,7 @@ def test_many_expired_messages_leave_over_several_turns_also_with_a_consumer() -
     world.publish("q", *[b"%d" % number for number in range(3500)])
     channel = Channel()
     pass_without_turns(world, 1000)
-    world.verbs.subscribe(CALLER, "q", OWNER, Subscription("c", channel))
+    world.broker.queues.subscribe(CALLER, "q", OWNER, Subscription("c", channel))
     world.runner.end_pass()
     assert 0 < queue.ready_count < 3500
     world.settle()
@@ -427,7 +427,7 @@ def test_purged_messages_are_gone_but_for_those_that_are_out() -> None:
     world.publish("q", *FIVE)
     out = world.get()
     assert out is not None
-    assert world.verbs.purge_queue(CALLER, "q", OWNER) == 4
+    assert world.broker.queues.purge_queue(CALLER, "q", OWNER) == 4
     assert queue.ready_count == 0
     world.requeue(out)
     world.publish("q", b"new")
@@ -444,7 +444,9 @@ def shared_limit(world: World, most: int, *queues: str) -> tuple[Channel, Shared
     shared_prefetch.most = most
     channel = Channel()
     for queue in queues:
-        world.verbs.subscribe(CALLER, queue, OWNER, Subscription(queue, channel, shared_prefetch=shared_prefetch))
+        world.broker.queues.subscribe(
+            CALLER, queue, OWNER, Subscription(queue, channel, shared_prefetch=shared_prefetch)
+        )
     world.settle()
     return channel, shared_prefetch
 
@@ -463,10 +465,10 @@ def test_a_limit_that_consumers_share_counts_over_their_queues() -> None:
     assert len(channel.bodies()) == 3
     world.ack(channel.out.pop())
     assert len(channel.bodies()) == 1
-    world.verbs.set_shared_prefetch(shared_prefetch, 5)
+    world.broker.queues.set_shared_prefetch(shared_prefetch, 5)
     world.settle()
     assert len(channel.bodies()) == 2
-    world.verbs.set_shared_prefetch(shared_prefetch, 0)
+    world.broker.queues.set_shared_prefetch(shared_prefetch, 0)
     world.settle()
     assert len(channel.bodies()) == 4
     assert shared_prefetch.in_flight == 9
@@ -485,7 +487,7 @@ def test_what_a_deleted_queue_gave_does_not_count_any_more() -> None:
     world = two_queues()
     channel, shared_prefetch = shared_limit(world, 5, "a", "b")
     channel.bodies()
-    world.verbs.delete_queue(CALLER, "a", False, False, OWNER)
+    world.broker.queues.delete_queue(CALLER, "a", False, False, OWNER)
     world.settle()
     assert channel.bodies() == FIVE
     assert shared_prefetch.in_flight == 5
@@ -495,7 +497,9 @@ def test_what_a_deleted_queue_gave_does_not_count_any_more() -> None:
 def test_who_does_not_acknowledge_has_no_part_in_a_shared_limit() -> None:
     world = two_queues()
     channel, shared_prefetch = shared_limit(world, 1, "a")
-    world.verbs.subscribe(CALLER, "b", OWNER, Subscription("b", channel, no_ack=True, shared_prefetch=shared_prefetch))
+    world.broker.queues.subscribe(
+        CALLER, "b", OWNER, Subscription("b", channel, no_ack=True, shared_prefetch=shared_prefetch)
+    )
     world.settle()
     assert len(channel.bodies()) == 6
     assert shared_prefetch.in_flight == 1

@@ -44,7 +44,7 @@ class Desk:
         self.runner.settle()
         self.core.start()
         self.front_end = AmqpFrontEnd(
-            self.core.broker.queues,
+            self.core.broker,
             self.core.authenticator,
             self.clock,
             self.settings.amqp,

@@ -104,7 +104,7 @@ def test_users_enter_their_virtual_hosts_and_do_what_they_may() -> None:
     access = desk.core.broker._access  # there is no verb for it yet
     access.define_user("alice", "secret")
     access.grant(Right("alice", "shop", configure="^mine", write=".*", read="^mine"))
-    desk.core.broker.queues.namespaces.define("shop")
+    desk.core.broker.namespaces.registry.define("shop")
     desk.settle()
     client = desk.client(1, user="alice", password="secret", vhost="shop")
     client.declare(1, "mine")

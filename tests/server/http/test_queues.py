@@ -253,7 +253,7 @@ def test_what_was_just_given_up_is_in_the_listing_of_whoever_asks_next() -> None
     world.publish("q", b"one")
     delivery = world.get("q")
     assert delivery is not None
-    world.verbs.reject([delivery])  # the disk has not answered yet
+    world.broker.queues.reject([delivery])  # the disk has not answered yet
     later = QueuesApi(world.core.broker).answer(CALLER, "GET", ["api", "failures"], {}, b"")
     assert isinstance(later, DeferredResponse)
     answers: list[HttpResponse] = []
@@ -272,12 +272,12 @@ def test_a_listing_that_fails_is_answered_all_the_same(monkeypatch: pytest.Monke
     delivery = world.get("q")
     assert delivery is not None
     if is_late:
-        world.verbs.reject([delivery])
+        world.broker.queues.reject([delivery])
 
     def fail(*arguments: object) -> NoReturn:
         raise RuntimeError("planted")
 
-    monkeypatch.setattr(type(world.verbs), "failures", fail)
+    monkeypatch.setattr(type(world.broker.failures), "all", fail)
     later = QueuesApi(world.core.broker).answer(CALLER, "GET", ["api", "failures"], {}, b"")
     assert isinstance(later, DeferredResponse)
     answers: list[HttpResponse] = []

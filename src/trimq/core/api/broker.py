@@ -4,9 +4,13 @@ logic here."""
 from __future__ import annotations
 
 from trimq.config import Settings
+from trimq.core.api.exchanges import ExchangeApi
+from trimq.core.api.failures import FailureApi
 from trimq.core.api.groups import GroupApi
+from trimq.core.api.namespaces import NamespaceApi
 from trimq.core.api.partition_topics import PartitionTopicApi
 from trimq.core.api.partitions import PartitionApi
+from trimq.core.api.policies import PolicyApi
 from trimq.core.api.queues import QueueApi
 from trimq.core.api.quotas import QuotaApi
 from trimq.core.api.scram_credentials import ScramCredentialApi
@@ -20,9 +24,9 @@ from trimq.storage.io.files import Space
 
 
 class Broker:
-    """`topics`, `partitions`, `groups` and `transactions` are about topics of the partition layout, `queues` about AMQP
-    exchanges and queues; `users`, `quotas` and `scram_credentials` hold for all. Commit-log topics have an API of their
-    own (`core/api/commit_log.py`), since they may be closed."""
+    """`topics`, `partitions`, `groups` and `transactions` serve partition logs; `exchanges`, `queues` and `policies`
+    serve AMQP queues; `namespaces`, `failures`, `users`, `quotas` and `scram_credentials` serve all layouts. Commit-log
+    topics have an API of their own (`core/api/commit_log.py`), since the commit log may be closed."""
 
     def __init__(
         self,
@@ -34,7 +38,11 @@ class Broker:
         partitions: PartitionApi,
         groups: GroupApi,
         transactions: TransactionApi,
+        exchanges: ExchangeApi,
         queues: QueueApi,
+        policies: PolicyApi,
+        namespaces: NamespaceApi,
+        failures: FailureApi,
         quotas: QuotaApi,
         scram_credentials: ScramCredentialApi,
         users: UserApi,
@@ -45,7 +53,11 @@ class Broker:
         self.partitions = partitions
         self.groups = groups
         self.transactions = transactions
+        self.exchanges = exchanges
         self.queues = queues
+        self.policies = policies
+        self.namespaces = namespaces
+        self.failures = failures
         self.quotas = quotas
         self.scram_credentials = scram_credentials
         self.users = users

@@ -12,9 +12,13 @@ from uuid import UUID
 from trimq.clock import Clock
 from trimq.config import Settings
 from trimq.core.api.broker import Broker
+from trimq.core.api.exchanges import ExchangeApi
+from trimq.core.api.failures import FailureApi
 from trimq.core.api.groups import GroupApi
+from trimq.core.api.namespaces import NamespaceApi
 from trimq.core.api.partition_topics import PartitionTopicApi
 from trimq.core.api.partitions import PartitionApi
+from trimq.core.api.policies import PolicyApi
 from trimq.core.api.queues import QueueApi
 from trimq.core.api.quotas import QuotaApi
 from trimq.core.api.scram_credentials import ScramCredentialApi
@@ -270,6 +274,8 @@ def _open_broker(
     offload: Offload,
     queues: OpenQueues,
 ) -> Broker:
+    parts = queues.parts
+
     def is_running() -> bool:
         return gate.is_running
 
@@ -282,7 +288,11 @@ def _open_broker(
         PartitionApi(appender, cursors, access, offload, settings.limits.batch_expansion_bytes),
         GroupApi(groups, cursors, access, is_running),
         TransactionApi(transactions, access, is_running),
-        QueueApi(queues.parts, access, gate),
+        ExchangeApi(parts.exchanges, parts.queues, parts.publisher, access, gate),
+        QueueApi(parts.queues, offload, access, gate),
+        PolicyApi(parts.policies, access),
+        NamespaceApi(parts.namespaces, access),
+        FailureApi(parts.failures, parts.ledger, parts.passes, access, gate),
         QuotaApi(Quotas(catalogue, clock.liveness.now_ms), access),
         ScramCredentialApi(ScramCredentials(catalogue), access),
         UserApi(access, offload),

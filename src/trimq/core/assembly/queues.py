@@ -7,11 +7,11 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 from uuid import UUID
 
 from trimq.clock import Clock
 from trimq.config import Settings
-from trimq.core.api.queues import QueueApiServices
 from trimq.core.failures.ledger import FailedMessageLedger, LetterSource
 from trimq.core.failures.ledger_log import LedgerLog
 from trimq.core.metadata.catalogue import Catalogue
@@ -52,9 +52,25 @@ OTHER_LOGS = {_DELAYS_LOG: "(delayed messages)", _LEDGER_LOG: "(failures)"}
 """Logs that belong to no queue, with a description of their contents."""
 
 
+class QueueParts(NamedTuple):
+    """The parts from which the APIs on exchanges, queues, policies, namespaces and failures are made."""
+
+    exchanges: Exchanges
+    queues: QueueRegistry
+    publisher: Publisher
+    failures: FailedMessageLedger
+    ledger: LedgerLog
+    passes: Passes
+    delayed_messages: DelayedMessageStore
+    policies: Policies
+    namespaces: Namespaces
+    dispatch: Dispatcher
+    offload: Offload
+
+
 @dataclass(slots=True)
 class OpenQueues:
-    parts: QueueApiServices
+    parts: QueueParts
     maintenance: QueueMaintenance
     ledger: LedgerLog
     letters: LetterSource
@@ -122,7 +138,7 @@ def open_queues(
     namespaces = Namespaces(catalogue, partial(_delete_namespace_contents, queues, exchanges, policies))
     compact = partial(SegmentCompaction, files, passes, checkpoints, offload=offload)
     maintenance = _make_maintenance(settings, compact, queues, delayed_messages, store.blobs, ledger, clock)
-    parts = QueueApiServices(
+    parts = QueueParts(
         exchanges,
         queues,
         publisher,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from trimq.clock import Clock
 from trimq.config import Amqp
-from trimq.core.api.queues import QueueApi
+from trimq.core.api.broker import Broker
 from trimq.core.security.authentication import Authenticator
 from trimq.errors import DiskFull, MemoryFull, ProtocolError, Refusal, Stopping
 from trimq.model import Caller
@@ -172,14 +172,14 @@ class AmqpConversation:
 class AmqpFrontEnd:
     def __init__(
         self,
-        queue_api: QueueApi,
+        broker: Broker,
         authenticator: Authenticator,
         clock: Clock,
         settings: Amqp,
         rng: random.Random,
         cluster_name: str,
     ) -> None:
-        self._queue_api = queue_api
+        self._broker = broker
         self._authenticator = authenticator
         self._clock = clock
         self._settings = settings
@@ -189,11 +189,11 @@ class AmqpFrontEnd:
         self._held_bytes = ReceiveMemory(settings.received_bytes)
         self._conversations: set[AmqpConversation] = set()
         authenticator.on_removed(self._user_removed)
-        queue_api.namespaces.on_deleted(self._namespace_deleted)
+        broker.namespaces.registry.on_deleted(self._namespace_deleted)
 
     def open_conversation(self, address: str, outlet: SessionControl) -> AmqpConversation:
         context = Context(
-            queue_api=self._queue_api,
+            broker=self._broker,
             authenticator=self._authenticator,
             caller=Caller(principal="", client_id="", address=address, protocol=PROTOCOL),
             clock=self._clock,

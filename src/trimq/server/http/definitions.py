@@ -86,7 +86,7 @@ class Definitions(msgspec.Struct, forbid_unknown_fields=True):
 class DefinitionsApi:
     def __init__(self, broker: Broker) -> None:
         self._users = broker.users
-        self._queue_api = broker.queues
+        self._broker = broker
 
     def answer(
         self, caller: Caller, method: str, words: Sequence[str], query: Mapping[str, str], body: bytes
@@ -113,7 +113,7 @@ class DefinitionsApi:
     def _export(self, caller: Caller) -> Definitions:
         """What is durable: the rest goes with the broker."""
         found = Definitions(
-            vhosts=[vhost_of(name) for name in self._queue_api.all_namespaces(caller)],
+            vhosts=[vhost_of(name) for name in self._broker.namespaces.all(caller)],
             users=[
                 ExportedUser(user.name, user.password_hash, user.is_administrator) for user in self._users.all(caller)
             ],
@@ -127,16 +127,16 @@ class DefinitionsApi:
         return found
 
     def _export_vhost(self, caller: Caller, vhost: str, found: Definitions) -> None:
-        for policy in self._queue_api.policies(caller):
+        for policy in self._broker.policies.all(caller):
             found.policies.append(
                 ExportedPolicy(policy.name, policy.pattern, policy.definition, vhost, policy.priority, policy.apply_to)
             )
-        durable = {queue.name for queue in self._queue_api.queues(caller) if not queue.is_volatile}
-        for queue in self._queue_api.queues(caller):
+        durable = {queue.name for queue in self._broker.queues.queues(caller) if not queue.is_volatile}
+        for queue in self._broker.queues.queues(caller):
             if queue.name in durable:
                 is_auto_delete = queue.definition.is_auto_delete
                 found.queues.append(ExportedQueue(queue.name, vhost, is_auto_delete, _text(queue.arguments)))
-        for exchange in self._queue_api.exchanges(caller):
+        for exchange in self._broker.exchanges.all(caller):
             definition = exchange.definition
             if not definition.is_durable:
                 continue
@@ -154,24 +154,24 @@ class DefinitionsApi:
         come last: as soon as there is one, an anonymous caller may do nothing more."""
         tickets: list[Ticket | None] = []
         for vhost in found.vhosts:
-            tickets.append(self._queue_api.define_namespace(caller, namespace_of(vhost)))
+            tickets.append(self._broker.namespaces.define(caller, namespace_of(vhost)))
         for exchange in found.exchanges:
             here = self._in(caller, exchange.vhost)
             flags = (True, exchange.auto_delete, exchange.internal)
-            tickets.append(self._queue_api.declare_exchange(here, exchange.name, exchange.type, *flags, next(tables)))
+            tickets.append(self._broker.exchanges.declare(here, exchange.name, exchange.type, *flags, next(tables)))
         for queue in found.queues:
             here = self._in(caller, queue.vhost)
-            declared = self._queue_api.declare_queue(
+            declared = self._broker.queues.declare_queue(
                 here, queue.name, True, False, queue.auto_delete, next(tables), _OWNER
             )
             tickets.append(declared.ticket)
         for kept in found.bindings:
             binding = Binding(kept.source, kept.destination, kept.to_queue, kept.key, next(tables))
-            tickets.append(self._queue_api.bind(self._in(caller, kept.vhost), binding, _OWNER))
+            tickets.append(self._broker.exchanges.bind(self._in(caller, kept.vhost), binding, _OWNER))
         for policy in found.policies:
             here = self._in(caller, policy.vhost)
             said = (policy.pattern, policy.definition, policy.priority, policy.apply_to)
-            tickets.append(self._queue_api.define_policy(here, Policy(here.namespace, policy.name, *said)))
+            tickets.append(self._broker.policies.define(here, Policy(here.namespace, policy.name, *said)))
         tickets += self._import_users(caller, found)
         written = [ticket for ticket in tickets if ticket is not None]
         return max(written, key=lambda ticket: ticket.number, default=None)
@@ -185,7 +185,7 @@ class DefinitionsApi:
         return self._users.restore(caller, users, rights)
 
     def _in(self, caller: Caller, vhost: str) -> Caller:
-        self._queue_api.require_namespace(namespace_of(vhost))
+        self._broker.namespaces.require(namespace_of(vhost))
         return dataclasses.replace(caller, namespace=namespace_of(vhost))
 
 

@@ -43,7 +43,7 @@ class PolicyBody(msgspec.Struct, forbid_unknown_fields=True):
 
 class QueuesApi:
     def __init__(self, broker: Broker) -> None:
-        self._queue_api = broker.queues
+        self._broker = broker
 
     def answer(
         self, caller: Caller, method: str, words: Sequence[str], query: Mapping[str, str], body: bytes
@@ -53,14 +53,14 @@ class QueuesApi:
         caller = dataclasses.replace(caller, namespace=namespace)
         match words:
             case ["api", "queues"]:
-                rows = [_queue(queue) for queue in self._queue_api.queues(caller)]
+                rows = [_queue(queue) for queue in self._broker.queues.queues(caller)]
                 return HttpResponse.json(200, {"queues": rows}) if method == "GET" else not_allowed(method, "GET, HEAD")
             case ["api", "queues", name]:
                 return self._queue(caller, method, name)
             case ["api", "queues", name, "messages"]:
                 return self._purge(caller, name) if method == "DELETE" else not_allowed(method, "DELETE")
             case ["api", "policies"]:
-                found = [_policy(policy) for policy in self._queue_api.policies(caller)]
+                found = [_policy(policy) for policy in self._broker.policies.all(caller)]
                 return (
                     HttpResponse.json(200, {"policies": found}) if method == "GET" else not_allowed(method, "GET, HEAD")
                 )
@@ -76,15 +76,15 @@ class QueuesApi:
 
     def _queue(self, caller: Caller, method: str, name: str) -> HttpResponse:
         if method == "GET":
-            return HttpResponse.json(200, _described(self._queue_api.describe_queue(caller, name)))
+            return HttpResponse.json(200, _described(self._broker.queues.describe_queue(caller, name)))
         if method == "DELETE":
-            self._queue_api.describe_queue(caller, name)
-            _, ticket = self._queue_api.delete_queue(caller, name, False, False, None)
+            self._broker.queues.describe_queue(caller, name)
+            _, ticket = self._broker.queues.delete_queue(caller, name, False, False, None)
             return HttpResponse(204, b"", JSON, ticket)
         return not_allowed(method, "GET, HEAD, DELETE")
 
     def _purge(self, caller: Caller, name: str) -> HttpResponse:
-        return HttpResponse.json(200, {"purged": self._queue_api.purge_queue(caller, name, None)})
+        return HttpResponse.json(200, {"purged": self._broker.queues.purge_queue(caller, name, None)})
 
     # -- policies
 
@@ -94,12 +94,12 @@ class QueuesApi:
                 asked = msgspec.json.decode(body, type=PolicyBody)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 return bad_request("policy", error)
-            self._queue_api.require_namespace(caller.namespace)
+            self._broker.namespaces.require(caller.namespace)
             definition = dict[str, Any](asked.definition)
             policy = Policy(caller.namespace, name, asked.pattern, definition, asked.priority, asked.apply_to)
-            return HttpResponse(204, b"", JSON, self._queue_api.define_policy(caller, policy))
+            return HttpResponse(204, b"", JSON, self._broker.policies.define(caller, policy))
         if method == "DELETE":
-            return HttpResponse(204, b"", JSON, self._queue_api.delete_policy(caller, name))
+            return HttpResponse(204, b"", JSON, self._broker.policies.delete(caller, name))
         return not_allowed(method, "PUT, DELETE")
 
     # -- messages that were given up
@@ -117,16 +117,16 @@ class QueuesApi:
         """With those that were noted before it was asked, also if the disk has not answered yet."""
 
         def make() -> HttpResponse:
-            found = list(islice(self._queue_api.failures(caller, from_id), limit))
+            found = list(islice(self._broker.failures.all(caller, from_id), limit))
             next_id = found[-1].id + 1 if found else from_id
             return HttpResponse.json(200, {"failures": [_failure(failure) for failure in found], "next": next_id})
 
-        self._queue_api.when_failures_readable(lambda: done(guarded("GET /api/failures", make)))
+        self._broker.failures.when_readable(lambda: done(guarded("GET /api/failures", make)))
 
     def _redrive(self, caller: Caller, number: str) -> HttpResponse:
         if not (number.isascii() and number.isdigit()):
             return error_response(400, "BadRequest", f"{number!r} is not the number of a failure")
-        return HttpResponse(204, b"", JSON, self._queue_api.redrive_failure(caller, int(number)))
+        return HttpResponse(204, b"", JSON, self._broker.failures.redrive(caller, int(number)))
 
 
 def _queue(queue: Queue) -> dict[str, Any]:

@@ -34,7 +34,7 @@ class Permission(msgspec.Struct, forbid_unknown_fields=True):
 class UsersApi:
     def __init__(self, broker: Broker) -> None:
         self._users = broker.users
-        self._queue_api = broker.queues
+        self._broker = broker
 
     def answer(
         self, caller: Caller, method: str, words: Sequence[str], query: Mapping[str, str], body: bytes
@@ -50,7 +50,7 @@ class UsersApi:
             case ["api", "permissions", name]:
                 return self._permission(caller, method, name, query.get("vhost", "/"), body)
             case ["api", "vhosts"]:
-                names = [{"name": vhost_of(name)} for name in self._queue_api.all_namespaces(caller)]
+                names = [{"name": vhost_of(name)} for name in self._broker.namespaces.all(caller)]
                 return (
                     HttpResponse.json(200, {"vhosts": names}) if method == "GET" else not_allowed(method, "GET, HEAD")
                 )
@@ -95,7 +95,7 @@ class UsersApi:
                 asked = msgspec.json.decode(body or b"{}", type=Permission)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 return bad_request("permission", error)
-            self._queue_api.require_namespace(namespace)
+            self._broker.namespaces.require(namespace)
             right = Right(name, namespace, asked.configure, asked.write, asked.read)
             return HttpResponse(204, b"", JSON, self._users.grant(caller, right))
         if method == "DELETE":
@@ -106,9 +106,9 @@ class UsersApi:
 
     def _vhost(self, caller: Caller, method: str, name: str) -> HttpResponse:
         if method == "PUT":
-            return HttpResponse(204, b"", JSON, self._queue_api.define_namespace(caller, namespace_of(name)))
+            return HttpResponse(204, b"", JSON, self._broker.namespaces.define(caller, namespace_of(name)))
         if method == "DELETE":
-            return HttpResponse(204, b"", JSON, self._queue_api.delete_namespace(caller, namespace_of(name)))
+            return HttpResponse(204, b"", JSON, self._broker.namespaces.delete(caller, namespace_of(name)))
         return not_allowed(method, "PUT, DELETE")
 
 

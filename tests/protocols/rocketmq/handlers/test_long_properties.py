@@ -51,7 +51,7 @@ def store(desk: Desk, name: str, properties: str, body: bytes = b"long", code: i
 
 
 def failures(desk: Desk) -> list[Failure]:
-    return list(desk.core.broker.queues.failures(SYSTEM))
+    return list(desk.core.broker.failures.all(SYSTEM))
 
 
 def pop(desk: Desk, **changes: Any) -> Any:

@@ -199,8 +199,8 @@ def test_dead_letters_are_there_however_old_and_have_no_limit_when_they_are_sent
     send_back(desk, -1)
     desk.advance(1000)
     assert bodies_of(desk.broker.pull("%DLQ%g")) == [b"a"]
-    (failure,) = desk.core.broker.queues.failures(SYSTEM)
-    desk.core.broker.queues.redrive_failure(SYSTEM, failure.id)
+    (failure,) = desk.core.broker.failures.all(SYSTEM)
+    desk.core.broker.failures.redrive(SYSTEM, failure.id)
     desk.runner.settle()
     desk.advance(1000)
     assert bodies_of(desk.broker.pull("%RETRY%g")) == [b"a"]

@@ -20,7 +20,7 @@ def sent_back(desk: Desk, topic: str = "t", level: int = 0, version: int = 479, 
 
 
 def failures(desk: Desk) -> list[Failure]:
-    return list(desk.core.broker.queues.failures(SYSTEM))
+    return list(desk.core.broker.failures.all(SYSTEM))
 
 
 @pytest.mark.parametrize(("tries", "level", "wait_ms"), [(0, 0, 10_000), (2, 0, 60_000), (5, 1, 1000)])
@@ -137,7 +137,7 @@ def test_a_dead_letter_is_told_with_its_way_and_goes_again_to_its_group() -> Non
     assert (entry.record.body, entry.reason, entry.attempts) == (b"hard", Reason.REJECTED, 2)
     assert (entry.origin.topic.name, entry.origin.stream.number, entry.origin.offset) == ("t", 2, 0)
     assert entry.origin.group == "g"
-    desk.core.broker.queues.redrive_failure(SYSTEM, failure.id)
+    desk.core.broker.failures.redrive(SYSTEM, failure.id)
     desk.runner.settle()
     again = units_of(desk.broker.pull("%RETRY%g", queue=0))[-1]
     kept = read_properties(again.properties)

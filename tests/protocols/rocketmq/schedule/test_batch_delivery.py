@@ -102,7 +102,7 @@ def test_each_message_of_a_row_ends_as_it_would_alone(monkeypatch: pytest.Monkey
     assert b"1" not in came, "it was recalled"
     assert b"too long" not in came
     assert {b"100", b"nearly too long", b"without an end", b"without a key", bytes(20_000)} < {*came}
-    told = list(desk.core.broker.queues.failures(SYSTEM))
+    told = list(desk.core.broker.failures.all(SYSTEM))
     assert [failure.entry.reason for failure in told] == [Reason.EXPIRED]
     monkeypatch.setattr(DelayScheduler, "_fire_batch", fire_alone)
     alone = Desk()
@@ -110,7 +110,7 @@ def test_each_message_of_a_row_ends_as_it_would_alone(monkeypatch: pytest.Monkey
     alone.advance(10 * SECOND)
     assert found(alone) == kept
     assert found(alone, queue=0) == found(desk, queue=0)
-    assert len(list(alone.core.broker.queues.failures(SYSTEM))) == 1
+    assert len(list(alone.core.broker.failures.all(SYSTEM))) == 1
 
 
 def test_messages_of_a_row_keep_what_they_were_sent_with() -> None:

@@ -35,7 +35,7 @@ def found(desk: Desk) -> list[bytes]:
 
 
 def failures(desk: Desk) -> list[Failure]:
-    return list(desk.core.broker.queues.failures(SYSTEM))
+    return list(desk.core.broker.failures.all(SYSTEM))
 
 
 def press(desk: Desk, size: int = FILE_BYTES) -> None:
@@ -117,7 +117,7 @@ def test_what_a_full_disk_has_ended_can_be_sent_again() -> None:
     desk = desk.restart()
     press(desk)
     (failure,) = failures(desk)
-    desk.core.broker.queues.redrive_failure(SYSTEM, failure.id)
+    desk.core.broker.failures.redrive(SYSTEM, failure.id)
     desk.runner.settle()
     assert bodies_of(desk.broker.pull("t", queue=1, subscription="A")) == [b"late"]
     assert failures(desk)[0].is_redriven

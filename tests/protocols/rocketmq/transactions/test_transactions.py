@@ -217,8 +217,8 @@ def test_a_half_that_was_set_aside_when_the_power_failed_is_set_aside_once() -> 
         produce(desk)
         desk.advance(120_000)
         assert bodies_of(desk.broker.pull("TRANS_CHECK_MAX_TIME_TOPIC")) == [b"half"]
-        (failure,) = desk.core.broker.queues.failures(SYSTEM)
-        desk.core.broker.queues.redrive_failure(SYSTEM, failure.id)
+        (failure,) = desk.core.broker.failures.all(SYSTEM)
+        desk.core.broker.failures.redrive(SYSTEM, failure.id)
         desk.runner.settle()
         assert found(desk) == [b"half"]
     assert has_lost_a_word
@@ -232,11 +232,11 @@ def test_a_half_that_was_set_aside_is_told_and_can_be_sent_to_its_topic() -> Non
         desk.advance(30_000)
         produce(desk)
     desk = desk.kill()
-    (failure,) = desk.core.broker.queues.failures(SYSTEM)
+    (failure,) = desk.core.broker.failures.all(SYSTEM)
     entry = failure.entry
     assert (entry.record.body, entry.reason, entry.attempts) == (b"half", Reason.UNDECIDED, 1)
     assert (entry.origin.topic.name, entry.origin.stream.number, entry.origin.group) == ("t", 1, "pg")
-    desk.core.broker.queues.redrive_failure(SYSTEM, failure.id)
+    desk.core.broker.failures.redrive(SYSTEM, failure.id)
     desk.runner.settle()
     (unit,) = units_of(desk.broker.pull("t", queue=1))
     kept = read_properties(unit.properties)

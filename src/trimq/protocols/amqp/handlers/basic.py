@@ -27,7 +27,7 @@ def qos(context: Context, channel: Channel, method: methods.BasicQos) -> Reply:
     if method.prefetch_size:
         raise AmqpRefusal(Code.NOT_IMPLEMENTED, f"prefetch_size!=0 ({method.prefetch_size})")
     if method.is_global and context.settings.channel_prefetch:
-        context.queue_api.set_shared_prefetch(channel.shared_prefetch, method.prefetch_count)
+        context.broker.queues.set_shared_prefetch(channel.shared_prefetch, method.prefetch_count)
     else:
         channel.prefetch = method.prefetch_count
     return context.answer(channel, methods.BasicQosOk())
@@ -40,7 +40,7 @@ def consume(context: Context, channel: Channel, method: methods.BasicConsume) ->
     name = channel.queue_name(method.queue)
     if name == direct_replies.REPLY_TO:
         return direct_replies.consume(context, channel, method, tag)
-    queue = context.queue_api.readable_queue(context.caller, name, context.owner)
+    queue = context.broker.queues.readable_queue(context.caller, name, context.owner)
     subscriber = Subscriber(
         channel,
         tag,
@@ -66,7 +66,7 @@ def consume(context: Context, channel: Channel, method: methods.BasicConsume) ->
 
     def act() -> Parts:
         if channel.consumers.get(tag) is subscriber:  # else it was cancelled meanwhile
-            subscriber.consumer = context.queue_api.subscribe(context.caller, name, context.owner, subscription)
+            subscriber.consumer = context.broker.queues.subscribe(context.caller, name, context.owner, subscription)
         return [] if method.no_wait else [write_command(channel.number, methods.BasicConsumeOk(tag))]
 
     return context.run_in_order(channel, method, queue.pending_pass(), act)
@@ -88,7 +88,7 @@ def cancel(context: Context, channel: Channel, method: methods.BasicCancel) -> R
     tag = method.consumer_tag
     subscriber = channel.consumers.pop(tag, None)
     if subscriber is not None and subscriber.consumer is not None:
-        context.queue_api.unsubscribe(subscriber.consumer)
+        context.broker.queues.unsubscribe(subscriber.consumer)
     elif subscriber is None:
         direct_replies.cancel(context, channel, tag)
     return None if method.no_wait else context.answer(channel, methods.BasicCancelOk(tag))
@@ -100,11 +100,11 @@ def cancel_ok(context: Context, channel: Channel, method: methods.BasicCancelOk)
 
 def get(context: Context, channel: Channel, method: methods.BasicGet) -> Reply:
     name = channel.queue_name(method.queue)
-    queue = context.queue_api.readable_queue(context.caller, name, context.owner)
+    queue = context.broker.queues.readable_queue(context.caller, name, context.owner)
     wait = queue.pending_pass()
 
     def act() -> Parts:
-        got = context.queue_api.get(context.caller, name, context.owner, method.no_ack)
+        got = context.broker.queues.get(context.caller, name, context.owner, method.no_ack)
         delivery = got.delivery
         if delivery is None:
             return [write_command(channel.number, methods.BasicGetEmpty())]
@@ -131,7 +131,7 @@ def ack(context: Context, channel: Channel, event: Acks) -> None:
             _acknowledge(context, channel, tag, event.is_multiple, Acknowledgement([], False, False, False))
         return
     taken, unknown = channel.take(event.tags)
-    context.queue_api.ack(taken)
+    context.broker.queues.ack(taken)
     if channel.is_full:
         context.resume_delivery(channel)
     if unknown is not None:
@@ -160,7 +160,7 @@ def recover_async(context: Context, channel: Channel, method: methods.BasicRecov
 def _recover(context: Context, channel: Channel, requeue: bool) -> None:
     if not requeue:
         raise AmqpRefusal(Code.NOT_IMPLEMENTED, "requeue=false")
-    context.queue_api.requeue(channel.take_all_unacked(), counts=True)
+    context.broker.queues.requeue(channel.take_all_unacked(), counts=True)
     if channel.is_full:
         context.resume_delivery(channel)
 
@@ -178,10 +178,10 @@ def _acknowledge(
 
 
 def apply_acknowledgement(context: Context, acknowledgement: Acknowledgement) -> None:
-    queue_api = context.queue_api
+    broker = context.broker
     if not acknowledgement.is_rejected:
-        queue_api.ack(acknowledgement.deliveries)
+        broker.queues.ack(acknowledgement.deliveries)
     elif acknowledgement.is_requeued:
-        queue_api.requeue(acknowledgement.deliveries, counts=acknowledgement.counts_as_attempt)
+        broker.queues.requeue(acknowledgement.deliveries, counts=acknowledgement.counts_as_attempt)
     else:
-        queue_api.reject(acknowledgement.deliveries)
+        broker.queues.reject(acknowledgement.deliveries)

@@ -81,7 +81,7 @@ def open_vhost(context: Context, method: methods.ConnectionOpen) -> Reply:
     namespace = namespace_of(method.vhost)
     user = context.caller.principal
     ids = method.class_and_method
-    if namespace not in context.queue_api.namespaces or not method.vhost:
+    if namespace not in context.broker.namespaces.registry or not method.vhost:
         raise ConnectionFault(Code.NOT_ALLOWED, f"vhost {method.vhost} not found", *ids)
     if not context.authenticator.may_access_namespace(user, namespace):
         raise ConnectionFault(Code.NOT_ALLOWED, f"access to vhost '{method.vhost}' refused for user '{user}'", *ids)

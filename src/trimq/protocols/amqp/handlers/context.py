@@ -9,7 +9,7 @@ from typing import Protocol
 
 from trimq.clock import Clock
 from trimq.config import Amqp
-from trimq.core.api.queues import QueueApi
+from trimq.core.api.broker import Broker
 from trimq.core.queues.queue import PendingPass
 from trimq.core.security.authentication import Authenticator
 from trimq.errors import ColdRead, Refusal
@@ -36,7 +36,7 @@ class DurableChange(Protocol):
 
 @dataclass(slots=True)
 class Context:
-    queue_api: QueueApi
+    broker: Broker
     authenticator: Authenticator
     caller: Caller
     clock: Clock
@@ -129,7 +129,7 @@ class Context:
                 reply.resolve_when_durable(0, resume)
 
         reply = DeferredReply(channel.number, on_abandon=forget, on_resolve_now=answer)
-        self.queue_api.warm(cold, answer)
+        self.broker.queues.warm(cold, answer)
         return reply
 
     # -- deliveries
@@ -142,7 +142,7 @@ class Context:
         for subscriber in channel.consumers.values():
             if not subscriber.can_take and subscriber.consumer is not None:
                 subscriber.can_take = True
-                self.queue_api.wake(subscriber.consumer)
+                self.broker.queues.wake(subscriber.consumer)
 
     # -- refusals
 
@@ -198,20 +198,20 @@ class Context:
             channel.confirms.stop_confirming()
         for subscriber in list(channel.consumers.values()):
             if subscriber.consumer is not None:
-                self.queue_api.unsubscribe(subscriber.consumer)
+                self.broker.queues.unsubscribe(subscriber.consumer)
         channel.consumers.clear()
         if channel.transaction is not None:
             channel.restore_unacked(channel.transaction.taken)
             self.begin_transaction(channel)
         unacked = channel.take_all_unacked()
         if unacked:
-            self.queue_api.requeue(unacked, counts=True)
+            self.broker.queues.requeue(unacked, counts=True)
         self.replies.remove(channel.reply_address)
 
     def release_all(self) -> None:
         for channel in list(self.channels.values()):
             self.release(channel)
-        self.queue_api.release_owner(self.owner)
+        self.broker.queues.release_owner(self.owner)
 
 
 def write_fault(fault: ConnectionFault) -> Parts:

@@ -61,8 +61,8 @@ def is_direct_reply(publish: Publish) -> bool:
 
 def deliver_reply(context: Context, publish: Publish) -> None:
     """Who no longer waits for an answer does not get it. MemoryFull: too much waits for clients that do not read."""
-    context.queue_api.require_publishable(context.caller, publish.exchange)
-    context.queue_api.check_memory()
+    context.broker.exchanges.require_publishable(context.caller, publish.exchange)
+    context.broker.exchanges.check_memory()
     receiver = context.replies.get(publish.key)
     if receiver is not None:
         receiver.deliver(publish.key, publish.header, publish.body)

@@ -16,32 +16,32 @@ def strip_line_ends(name: str) -> str:
 
 
 def declare(context: Context, channel: Channel, method: methods.ExchangeDeclare) -> Reply | None:
-    queue_api, caller = context.queue_api, context.caller
+    broker, caller = context.broker, context.caller
     name = strip_line_ends(method.exchange)
     if method.is_passive:
         if not name:
             raise DefaultExchange
-        queue_api.exchange(caller, name)
+        broker.exchanges.get(caller, name)
         ticket = None
     else:
-        ticket = queue_api.declare_exchange(
+        ticket = broker.exchanges.declare(
             caller, name, method.type, method.is_durable, method.is_auto_delete, method.is_internal, method.arguments
         )
     return context.answer_when_durable(channel, method, ticket, methods.ExchangeDeclareOk(), method.no_wait)
 
 
 def delete(context: Context, channel: Channel, method: methods.ExchangeDelete) -> Reply | None:
-    ticket = context.queue_api.delete_exchange(context.caller, strip_line_ends(method.exchange), method.if_unused)
+    ticket = context.broker.exchanges.delete(context.caller, strip_line_ends(method.exchange), method.if_unused)
     return context.answer_when_durable(channel, method, ticket, methods.ExchangeDeleteOk(), method.no_wait)
 
 
 def bind(context: Context, channel: Channel, method: methods.ExchangeBind) -> Reply | None:
     binding = Binding(method.source, method.destination, False, method.routing_key, method.arguments)
-    ticket = context.queue_api.bind(context.caller, binding, context.owner)
+    ticket = context.broker.exchanges.bind(context.caller, binding, context.owner)
     return context.answer_when_durable(channel, method, ticket, methods.ExchangeBindOk(), method.no_wait)
 
 
 def unbind(context: Context, channel: Channel, method: methods.ExchangeUnbind) -> Reply | None:
     binding = Binding(method.source, method.destination, False, method.routing_key, method.arguments)
-    ticket = context.queue_api.unbind(context.caller, binding, context.owner)
+    ticket = context.broker.exchanges.unbind(context.caller, binding, context.owner)
     return context.answer_when_durable(channel, method, ticket, methods.ExchangeUnbindOk(), method.no_wait)

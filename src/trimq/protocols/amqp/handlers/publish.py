@@ -51,7 +51,7 @@ def publish_batch(context: Context, channel: Channel, event: Publish) -> Iterato
     since that may mean all up to a tag."""
     contents = [(event.header, event.body), *event.following]
     done = 0
-    for published, count in context.queue_api.publish_all(context.caller, event.exchange, event.key, contents):
+    for published, count in context.broker.exchanges.publish_all(context.caller, event.exchange, event.key, contents):
         if event.is_mandatory and not published.is_routed:
             for header, body in contents[done : done + count]:
                 context.outlet.send(_write_return(context, channel, event, header, body))
@@ -68,7 +68,7 @@ def publish(context: Context, channel: Channel, event: Publish) -> Reply | None:
         raise AmqpRefusal(Code.NOT_IMPLEMENTED, "immediate=true")
     header = event.header
     if header[1] & _USER_ID or header[0] & _REPLY_TO:
-        context.queue_api.require_publishable(context.caller, event.exchange)
+        context.broker.exchanges.require_publishable(context.caller, event.exchange)
         _check_properties(context, channel, event)
     if channel.transaction is not None:
         _check(context, event)
@@ -89,14 +89,14 @@ def _check_properties(context: Context, channel: Channel, event: Publish) -> Non
 
 def _check(context: Context, event: Publish) -> None:
     if not direct_replies.is_direct_reply(event):
-        context.queue_api.check_publish(context.caller, event.exchange, event.header)
+        context.broker.exchanges.check_publish(context.caller, event.exchange, event.header)
 
 
 def _send(context: Context, channel: Channel, event: Publish) -> PublishOutcome:
     if direct_replies.is_direct_reply(event):
         direct_replies.deliver_reply(context, event)
         return _DIRECT_REPLY
-    published = context.queue_api.publish(context.caller, event.exchange, event.key, event.header, event.body)
+    published = context.broker.exchanges.publish(context.caller, event.exchange, event.key, event.header, event.body)
     if event.is_mandatory and not published.is_routed:
         context.outlet.send(_write_return(context, channel, event, event.header, event.body))
     return published

@@ -14,14 +14,14 @@ from trimq.protocols.contract import Parts, Reply
 
 
 def declare(context: Context, channel: Channel, method: methods.QueueDeclare) -> Reply | None:
-    queue_api, caller = context.queue_api, context.caller
+    broker, caller = context.broker, context.caller
     name = strip_line_ends(method.queue)
     if name.startswith(REPLY_TO):
         return _declare_reply_address(context, channel, method, name)
     if method.is_passive:
-        queue, ticket = queue_api.queue(caller, name, context.owner), None
+        queue, ticket = broker.queues.queue(caller, name, context.owner), None
     else:
-        queue, ticket = queue_api.declare_queue(
+        queue, ticket = broker.queues.declare_queue(
             caller,
             name,
             method.is_durable,
@@ -47,7 +47,7 @@ def _declare_reply_address(context: Context, channel: Channel, method: methods.Q
 def bind(context: Context, channel: Channel, method: methods.QueueBind) -> Reply | None:
     name = channel.queue_name(method.queue)
     key = name if not method.queue and not method.routing_key else method.routing_key
-    ticket = context.queue_api.bind(
+    ticket = context.broker.exchanges.bind(
         context.caller, Binding(method.exchange, name, True, key, method.arguments), context.owner
     )
     return context.answer_when_durable(channel, method, ticket, methods.QueueBindOk(), method.no_wait)
@@ -56,7 +56,7 @@ def bind(context: Context, channel: Channel, method: methods.QueueBind) -> Reply
 def unbind(context: Context, channel: Channel, method: methods.QueueUnbind) -> Reply | None:
     name = channel.queue_name(method.queue)
     key = name if not method.queue and not method.routing_key else method.routing_key
-    ticket = context.queue_api.unbind(
+    ticket = context.broker.exchanges.unbind(
         context.caller, Binding(method.exchange, name, True, key, method.arguments), context.owner
     )
     return context.answer_when_durable(channel, method, ticket, methods.QueueUnbindOk(), no_wait=False)
@@ -64,10 +64,10 @@ def unbind(context: Context, channel: Channel, method: methods.QueueUnbind) -> R
 
 def purge(context: Context, channel: Channel, method: methods.QueuePurge) -> Reply | None:
     name = channel.queue_name(method.queue)
-    wait = context.queue_api.readable_queue(context.caller, name, context.owner).pending_pass()
+    wait = context.broker.queues.readable_queue(context.caller, name, context.owner).pending_pass()
 
     def act() -> Parts:
-        count = context.queue_api.purge_queue(context.caller, name, context.owner)
+        count = context.broker.queues.purge_queue(context.caller, name, context.owner)
         return [] if method.no_wait else [write_command(channel.number, methods.QueuePurgeOk(count))]
 
     return context.run_when_readable(channel, method, wait, act)
@@ -75,7 +75,7 @@ def purge(context: Context, channel: Channel, method: methods.QueuePurge) -> Rep
 
 def delete(context: Context, channel: Channel, method: methods.QueueDelete) -> Reply | None:
     name = channel.queue_name(method.queue)
-    count, ticket = context.queue_api.delete_queue(
+    count, ticket = context.broker.queues.delete_queue(
         context.caller, name, method.if_unused, method.if_empty, context.owner
     )
     return context.answer_when_durable(channel, method, ticket, methods.QueueDeleteOk(count), method.no_wait)

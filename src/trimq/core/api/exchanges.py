@@ -1,0 +1,131 @@
+"""Verbs on exchanges, reached as `broker.exchanges`: declare, bind, publish. Each checks the caller's rights, then
+delegates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from trimq.core.queues.publisher import Publisher, PublishResult
+from trimq.core.queues.queue import Owner
+from trimq.core.queues.registry import QueueRegistry
+from trimq.core.routing.bindings import Binding
+from trimq.core.routing.exchanges import Exchange, Exchanges
+from trimq.core.security.access import Access, Action, Resource, ResourceKind
+from trimq.core.write_gate import WriteGate
+from trimq.errors.queues import InternalExchange, UnknownExchange
+from trimq.formats.amqp_content.field_tables import FieldTable
+from trimq.model import Caller
+from trimq.storage.group_commit.passes import Ticket
+
+
+class ExchangeApi:
+    def __init__(
+        self, exchanges: Exchanges, queues: QueueRegistry, publisher: Publisher, access: Access, gate: WriteGate
+    ) -> None:
+        self._exchanges = exchanges
+        self._queues = queues
+        self._publisher = publisher
+        self._access = access
+        self._gate = gate
+
+    def declare(
+        self,
+        caller: Caller,
+        name: str,
+        kind: str,
+        is_durable: bool,
+        is_auto_delete: bool,
+        is_internal: bool,
+        arguments: FieldTable,
+    ) -> Ticket | None:
+        self._exchanges.check_declaration(name, kind, arguments)
+        self._access.require(caller, Action.CONFIGURE, exchange_resource(caller, name))
+        # an existing exchange may be declared on a full disk too
+        if self._exchanges.find(caller.namespace, name) is None:
+            alternate = arguments.get("alternate-exchange")
+            if isinstance(alternate, str):
+                self._access.require(caller, Action.READ, exchange_resource(caller, name))
+                self._access.require(caller, Action.WRITE, exchange_resource(caller, alternate))
+            self._gate.require_writable()
+        return self._exchanges.declare(caller.namespace, name, kind, is_durable, is_auto_delete, is_internal, arguments)
+
+    def get(self, caller: Caller, name: str) -> Exchange:
+        """Raises UnknownExchange if there is none."""
+        self._access.require(caller, Action.DESCRIBE, exchange_resource(caller, name))
+        return self._exchanges.get(caller.namespace, name)
+
+    def all(self, caller: Caller) -> list[Exchange]:
+        return [found for found in self._exchanges if found.namespace == caller.namespace]
+
+    def delete(self, caller: Caller, name: str, if_unused: bool) -> Ticket | None:
+        self._exchanges.check_deletion(caller.namespace, name)
+        self._access.require(caller, Action.CONFIGURE, exchange_resource(caller, name))
+        return self._exchanges.delete(caller.namespace, name, if_unused)
+
+    def bind(self, caller: Caller, binding: Binding, owner: Owner) -> Ticket | None:
+        self._require_binding(caller, binding)
+        if binding.to_queue:
+            self._queues.get(caller.namespace, binding.destination, owner)
+        if not self._exchanges.has_binding(caller.namespace, binding):
+            self._gate.require_writable()
+        return self._exchanges.bind(caller.namespace, binding)
+
+    def unbind(self, caller: Caller, binding: Binding, owner: Owner) -> Ticket | None:
+        self._require_binding(caller, binding)
+        if binding.to_queue and self._queues.find(caller.namespace, binding.destination) is not None:
+            self._queues.get(caller.namespace, binding.destination, owner)
+        return self._exchanges.unbind(caller.namespace, binding)
+
+    def _require_binding(self, caller: Caller, binding: Binding) -> None:
+        destination = queue_resource if binding.to_queue else exchange_resource
+        self._access.require(caller, Action.WRITE, destination(caller, binding.destination))
+        self._exchanges.check_binding(binding)
+        self._access.require(caller, Action.READ, exchange_resource(caller, binding.source))
+
+    def publish(self, caller: Caller, exchange: str, key: str, header: bytes, body: bytes) -> PublishResult:
+        """Appends the message to every queue it is routed to. Pending; see PublishResult."""
+        found = self._writable_exchange(caller, exchange)
+        self._gate.admit(len(header) + len(body))
+        return self._publisher.publish(found, key, header, body)
+
+    def publish_all(
+        self, caller: Caller, exchange: str, key: str, contents: Sequence[tuple[bytes, bytes]]
+    ) -> Iterator[tuple[PublishResult, int]]:
+        """As `publish`, for a batch of headers and bodies. Yields results, each with the number of messages it applies
+        to. A refusal applies to the next message; DiskFull and MemoryFull are raised before the first."""
+        found = self._writable_exchange(caller, exchange)
+        self._gate.admit(sum([len(header) + len(body) for header, body in contents]))
+        return self._publisher.publish_all(found, key, contents)
+
+    def require_publishable(self, caller: Caller, exchange: str) -> None:
+        """Raises as `publish` would before it looks at a message."""
+        self._writable_exchange(caller, exchange)
+
+    def check_publish(self, caller: Caller, exchange: str, header: bytes) -> None:
+        """Raises as `publish` would now; for messages of a transaction, which are published at its commit."""
+        self._writable_exchange(caller, exchange)
+        self._gate.admit(0)
+        self._publisher.check(header)
+
+    def check_memory(self) -> None:
+        """Raises MemoryFull; for messages that are sent straight to a client and stay in memory while it does not
+        read."""
+        self._gate.check_memory()
+
+    def _writable_exchange(self, caller: Caller, name: str) -> Exchange:
+        found = self._exchanges.find(caller.namespace, name)
+        if found is None:  # without the right, the caller must not learn whether the exchange exists
+            self._access.require(caller, Action.WRITE, exchange_resource(caller, name))
+            raise UnknownExchange(name, caller.namespace)
+        self._access.require(caller, Action.WRITE, found.resource)
+        if found.definition.is_internal:
+            raise InternalExchange(name, caller.namespace)
+        return found
+
+
+def queue_resource(caller: Caller, name: str) -> Resource:
+    return Resource(ResourceKind.TOPIC, caller.namespace, name)
+
+
+def exchange_resource(caller: Caller, name: str) -> Resource:
+    return Resource(ResourceKind.ROUTE, caller.namespace, name or "amq.default")

@@ -1,0 +1,41 @@
+"""Verbs on namespaces (AMQP: virtual hosts), reached as `broker.namespaces`. Each checks the caller's rights, then
+delegates."""
+
+from __future__ import annotations
+
+from trimq.core.metadata.namespaces import Namespaces
+from trimq.core.security.access import BROKER, Access, Action
+from trimq.errors.queues import UnknownNamespace
+from trimq.model import Caller
+from trimq.storage.group_commit.passes import Ticket
+
+
+class NamespaceApi:
+    def __init__(self, registry: Namespaces, access: Access) -> None:
+        self.registry = registry
+        self._access = access
+
+    def all(self, caller: Caller) -> list[str]:
+        """Namespaces in which the caller has a right."""
+        found = self.registry.all()
+        if self._access.allowed(caller, Action.ADMINISTER, BROKER):
+            return found
+        entered = {right.namespace for right in self._access.rights() if right.principal == caller.principal}
+        return [name for name in found if name in entered]
+
+    def require(self, name: str) -> None:
+        if name not in self.registry:
+            raise UnknownNamespace(name, "")
+
+    def define(self, caller: Caller, name: str) -> Ticket | None:
+        self._access.require(caller, Action.ADMINISTER, BROKER)
+        return self.registry.define(name)
+
+    def delete(self, caller: Caller, name: str) -> Ticket:
+        """Deletes the namespace with its contents and all rights in it, and closes its connections."""
+        self._access.require(caller, Action.ADMINISTER, BROKER)
+        ticket = self.registry.delete(name)
+        for right in self._access.rights():
+            if right.namespace == name:
+                self._access.revoke(right.principal, name)
+        return ticket
