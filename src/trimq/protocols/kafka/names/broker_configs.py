@@ -37,10 +37,10 @@ def _own(settings: Settings, me: Node) -> Iterator[DescribedConfig]:
         ("connections.max.idle.ms", ConfigType.LONG, str(limits.idle_connection_ms), "600000",
          "A connection is closed after being idle for this long."),
         ("default.replication.factor", ConfigType.INT, "1", "1", "Replicas of a partition."),
-        ("listeners", ConfigType.LIST, _listener(kafka.listen), "PLAINTEXT://:9092", "Address on which the broker listens."),
+        ("listeners", ConfigType.LIST, _listener(kafka.listen), "PLAINTEXT://:9092", "Listening address."),
         ("log.dirs", ConfigType.LIST, settings.data_dir, "", "Folder of all data of the broker."),
         ("log.retention.check.interval.ms", ConfigType.LONG, str(storage.retention_check_ms), "300000",
-         "Interval at which the broker deletes segments past their retention."),
+         "Interval at which the broker deletes expired segments."),
         ("log.retention.ms", ConfigType.LONG, str(storage.retention_ms), "604800000",
          "How long a closed segment is kept after its last record; -1: forever."),
         ("log.roll.ms", ConfigType.LONG, str(storage.segment_ms), "604800000",
@@ -51,7 +51,7 @@ def _own(settings: Settings, me: Node) -> Iterator[DescribedConfig]:
         ("num.partitions", ConfigType.INT, str(kafka.num_partitions), "1",
          "Partitions of a topic that is created without a number of partitions."),
         ("socket.request.max.bytes", ConfigType.INT, str(limits.frame_bytes), "104857600",
-         "Largest request that the broker accepts."),
+         "Largest request that is accepted."),
     ]  # fmt: skip
     for name, kind, value, default, documentation in given:
         source = ConfigSource.DEFAULT if value == default else ConfigSource.BROKER

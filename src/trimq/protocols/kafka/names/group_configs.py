@@ -50,7 +50,7 @@ def describe_group(settings: GroupSettings) -> Iterator[DescribedConfig]:
 
 
 def to_group_configs(settings: GroupSettings) -> dict[str, str]:
-    """Returns the settings that were changed from their defaults, under Kafka's names."""
+    """Returns the settings that were set for the group, under Kafka's names."""
     values = {config.name: getattr(settings, config.setting) for config in _CONFIGS}
     return {name: str(value) for name, value in values.items() if value is not None}
 

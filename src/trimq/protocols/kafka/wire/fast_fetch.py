@@ -88,8 +88,8 @@ def write_offsets_and_aborted(data: PartitionData, aborted: list[AbortedTransact
 
 
 def write_tagged_partition(data: PartitionData, version: int) -> bytes:
-    """Returns a partition with tagged fields (current leader, diverging epoch, snapshot). Only errors have them, and
-    errors have no records."""
+    """Returns a partition with tagged fields (current leader, diverging epoch, snapshot). Such a partition
+    reports an error or a truncation, without records."""
     pieces: list[Buffer] = []
     struct_writer(PartitionData, version, True)(pieces.append, data)
     return b"".join(pieces)
