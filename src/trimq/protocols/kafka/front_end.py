@@ -1,4 +1,5 @@
-"""The Kafka front-end: one conversation per connection, each request to the handler of its API."""
+"""Kafka front-end: opens one conversation per connection and passes each request to the handler of its API. Knows no
+bytes: `wire` decodes requests and encodes responses."""
 
 from __future__ import annotations
 
@@ -48,10 +49,10 @@ class KafkaConversation:
         self._context.caller = Caller(caller.principal, client_id or "", caller.address, caller.protocol)
 
     def on_congestion_end(self) -> None:
-        """Nothing is delivered that was not asked for."""
+        """Does nothing: Kafka clients receive only responses to their own requests."""
 
     def closing_parts(self, error: ProtocolError) -> Parts:
-        """Kafka has no last words: the connection closes."""
+        """Returns no bytes: Kafka has no message that announces a close."""
         return []
 
     def closed(self) -> None:
@@ -65,7 +66,7 @@ class KafkaFrontEnd:
         self._clock = clock
         self._counts = counts
         self._held_bytes = ReceiveMemory(broker.settings.kafka.received_bytes)
-        # Ids need only differ from those of the run before, which clients may still hold.
+        # Seeded with the time: session ids must differ from those that clients still hold from before a restart.
         self._fetch_sessions = FetchSessions(random.Random(clock.message.now_ms()))
 
     def open_conversation(self, address: str, outlet: SessionControl) -> KafkaConversation:

@@ -1,6 +1,7 @@
-"""DescribeAcls, CreateAcls and DeleteAcls, versions 1 to 3.
+"""DescribeAcls, CreateAcls and DeleteAcls, versions 1 to 3: every request is answered with SECURITY_DISABLED, as by an
+Apache Kafka without an authorizer.
 
-Not served: access control lists. Every call is answered with SECURITY_DISABLED, as by a Kafka without an authorizer.
+Not served: access control lists.
 """
 
 from __future__ import annotations

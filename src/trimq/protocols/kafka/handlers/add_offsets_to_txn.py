@@ -1,4 +1,4 @@
-"""AddOffsetsToTxn, versions 0 to 4: the transaction may commit offsets of a group; answered when that is durable."""
+"""AddOffsetsToTxn, versions 0 to 4: lets a transaction commit offsets of a group; answered when that is durable."""
 
 from __future__ import annotations
 

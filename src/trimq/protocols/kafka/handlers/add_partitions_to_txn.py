@@ -1,7 +1,7 @@
-"""AddPartitionsToTxn, versions 0 to 3: the transaction will write to these partitions; answered once that is durable.
+"""AddPartitionsToTxn, versions 0 to 3: adds partitions to a transaction; answered when that is durable.
 
-All or none: when one of them is refused, the others are not attempted.
-Not served: the batches of versions 4 and 5, which brokers send to each other.
+All or none: if one partition is refused, the others are answered with OPERATION_NOT_ATTEMPTED.
+Not served: versions 4 and 5, which brokers use among themselves.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def handle(context: Context, request: Request) -> Reply:
 
 
 def _find(context: Context, message: AddPartitionsToTxnRequest) -> tuple[list[StreamId], Codes]:
-    """The streams that are asked for, and why some cannot be added."""
+    """Returns the requested streams, and the error codes of partitions that cannot be added."""
     streams: list[StreamId] = []
     refused: dict[tuple[str, int], Code] = {}
     for topic in message.v3_and_below_topics:

@@ -1,8 +1,9 @@
 """AlterConfigs, versions 0 to 2, and IncrementalAlterConfigs, versions 0 and 1: change the settings of topics and
-groups; answered when all changes are durable. The first replaces all that was set, the second changes what it names.
+groups; answered when all changes are durable. AlterConfigs replaces all settings of a resource, IncrementalAlterConfigs
+changes only those that it names.
 
-A change applies to open logs at once, and to members of groups with their next heartbeat. Not served: changes of
-brokers, loggers and client metrics, which are refused.
+A change applies to open logs at once, and to members of groups with their next heartbeat.
+Not served: changes to brokers, loggers and client metrics (refused).
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class _Resource(NamedTuple):
     name: str
 
 
-# What a topic's settings, in Kafka's words, are to be; and what a group's are to be, of those that it has.
+# Return the new settings under Kafka's names: of a topic, and of a group from its present ones.
 _Change = Callable[[Topic], dict[str, str]]
 _ChangeGroup = Callable[[dict[str, str]], dict[str, str]]
 
@@ -130,7 +131,7 @@ def _alter(
         )
         try:
             if counts[each.resource] > 1:
-                raise KafkaRefusal(Code.INVALID_REQUEST, "the resource stands in the request more than once")
+                raise KafkaRefusal(Code.INVALID_REQUEST, "the resource is listed more than once in the request")
             _alter_one(context, each, validate_only, tickets)
         except InvalidSetting as refusal:
             result.error_code, result.error_message = Code.INVALID_CONFIG, str(with_kafka_name(refusal))
@@ -149,7 +150,7 @@ def _alter_one(context: Context, asked: _ResourceChange, validate_only: bool, ti
         return
     topic = context.topic(asked.resource.name, b"")
     if len(set(asked.names)) != len(asked.names):
-        raise KafkaRefusal(Code.INVALID_REQUEST, "a setting stands in the request more than once")
+        raise KafkaRefusal(Code.INVALID_REQUEST, "a setting is listed more than once in the request")
     settings = settings_unknown_to_kafka(topic.settings) | to_settings(asked.change(topic))
     if validate_only:
         context.broker.topics.check_change(context.caller, topic, settings)
@@ -176,7 +177,7 @@ def _apply_to_group(before: dict[str, str], configs: list[IncrementalAlterConfig
         elif config.config_operation == Operation.SET:
             after[config.name] = _value(config.name, config.value)
         else:
-            raise KafkaRefusal(Code.INVALID_REQUEST, f"{config.name}: a setting of a group is set or deleted")
+            raise KafkaRefusal(Code.INVALID_REQUEST, f"{config.name}: group settings support only SET and DELETE")
     return after
 
 
@@ -184,13 +185,13 @@ def _refuse_unless_empty(context: Context, asked: _ResourceChange) -> None:
     try:
         kind = ResourceType(asked.resource.type)
     except ValueError:
-        raise KafkaRefusal(Code.INVALID_REQUEST, f"there is no kind of resource {asked.resource.type}") from None
+        raise KafkaRefusal(Code.INVALID_REQUEST, f"unknown resource type {asked.resource.type}") from None
     if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
         refuse_other_broker(context, asked.resource.name)
         if asked.names:
-            raise KafkaRefusal(Code.INVALID_REQUEST, "the settings of a broker are given when it starts")
+            raise KafkaRefusal(Code.INVALID_REQUEST, "broker settings cannot be changed while the broker runs")
     elif asked.names:
-        raise invalid_config(asked.names[0], f"a {kind.name.lower().replace('_', ' ')} has no settings here")
+        raise invalid_config(asked.names[0], f"resource type {kind.name.lower().replace('_', ' ')} has no settings")
 
 
 def _apply(context: Context, topic: Topic, configs: list[IncrementalAlterConfigsAlterableConfig]) -> dict[str, str]:
@@ -200,9 +201,9 @@ def _apply(context: Context, topic: Topic, configs: list[IncrementalAlterConfigs
         try:
             operation = Operation(config.config_operation)
         except ValueError:
-            raise KafkaRefusal(Code.INVALID_REQUEST, f"there is no operation {config.config_operation}") from None
+            raise KafkaRefusal(Code.INVALID_REQUEST, f"unknown operation {config.config_operation}") from None
         if operation is Operation.DELETE:
-            is_list(name)  # refuses what is no setting
+            is_list(name)  # raises if the setting is unknown
             after.pop(name, None)
             continue
         value = _value(name, config.value)
@@ -214,7 +215,7 @@ def _apply(context: Context, topic: Topic, configs: list[IncrementalAlterConfigs
 
 def _edit_list(name: str, operation: Operation, value: str, before: str) -> str:
     if not is_list(name):
-        raise invalid_config(name, "it is not a list, to which something could be added")
+        raise invalid_config(name, "not a list: APPEND and SUBTRACT need a list")
     words = [word.strip() for word in value.split(",")]
     kept = before.split(",") if before else []
     if operation is Operation.APPEND:
@@ -224,7 +225,7 @@ def _edit_list(name: str, operation: Operation, value: str, before: str) -> str:
 
 def _value(name: str, value: str | None) -> str:
     if value is None:
-        raise KafkaRefusal(Code.INVALID_REQUEST, f"{name}: a setting needs a value")
+        raise KafkaRefusal(Code.INVALID_REQUEST, f"{name}: the value is missing")
     return value
 
 

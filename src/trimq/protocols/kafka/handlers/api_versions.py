@@ -1,7 +1,7 @@
-"""ApiVersions, versions 0 to 4: which APIs this broker serves, in which versions.
+"""ApiVersions, versions 0 to 4: lists the APIs that this broker serves, with their versions.
 
-An unknown version is answered in version 0 with the range of this API alone, and the connection stays open.
-Two features are finalized, for good: groups that the broker divides, and the second version of transactions.
+An unknown version is answered in version 0 with the range of ApiVersions alone, and the connection stays open.
+Two features are always finalized: group.version (broker-side assignment) and transaction.version 2.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def handle(request: Request, served: Iterable[int]) -> Reply:
     ):
         return Reply.now(encode_response(request, ApiVersionsResponse(error_code=Code.INVALID_REQUEST)))
     ranges = [_range(key) for key in sorted(served)]
-    # Clients of version 3 take a feature that can be at 0 for an error (KAFKA-17011).
+    # Clients of version 3 fail on a supported feature with a minimum of 0 (KAFKA-17011).
     supported = _SUPPORTED if request.api_version >= 4 else []
     response = ApiVersionsResponse(
         api_keys=ranges, supported_features=supported, finalized_features_epoch=0, finalized_features=_FINALIZED
@@ -51,6 +51,6 @@ def handle(request: Request, served: Iterable[int]) -> Reply:
 
 def _range(key: int) -> ApiVersion:
     api = APIS[key]
-    # Older librdkafka sends batches uncompressed unless Produce is announced from 0 on (KAFKA-18659), as Kafka does.
+    # As in Apache Kafka: older librdkafka does not compress unless Produce is announced from version 0 (KAFKA-18659).
     least = 0 if key == _PRODUCE else api.min_version
     return ApiVersion(api_key=key, min_version=least, max_version=api.max_version)

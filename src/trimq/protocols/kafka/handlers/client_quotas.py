@@ -1,7 +1,7 @@
-"""DescribeClientQuotas and AlterClientQuotas, versions 0 and 1: bytes a second of users and client ids. Alterations are
+"""DescribeClientQuotas and AlterClientQuotas, versions 0 and 1: byte rates of users and client ids. Changes are
 answered when all of them are durable.
 
-Not served: quotas of addresses, of request time, of connections and of changes by the controller, which are refused.
+Not served: quotas of IP addresses, request time, connection rate and controller mutations (refused).
 """
 
 from __future__ import annotations
@@ -64,16 +64,16 @@ def _read_components(components: list[ComponentData]) -> dict[str, ComponentData
     for component in components:
         kind = component.entity_type
         if kind not in (_USER, _CLIENT, _ADDRESS):
-            raise KafkaRefusal(Code.UNSUPPORTED_VERSION, f"{kind[:40]!r} is no kind of entity that has quotas")
+            raise KafkaRefusal(Code.UNSUPPORTED_VERSION, f"{kind[:40]!r} is not a quota entity type")
         if kind in wanted:
-            raise KafkaRefusal(Code.INVALID_REQUEST, f"{kind} is asked for twice")
+            raise KafkaRefusal(Code.INVALID_REQUEST, f"{kind} is listed twice")
         if component.match_type not in (_EXACT, _DEFAULT, _SPECIFIED):
-            raise KafkaRefusal(Code.INVALID_REQUEST, f"there is no match type {component.match_type}")
+            raise KafkaRefusal(Code.INVALID_REQUEST, f"unknown match type {component.match_type}")
         if (component.match_type == _EXACT) != (component.match is not None):
-            raise KafkaRefusal(Code.INVALID_REQUEST, "a name is given for an exact match, and only then")
+            raise KafkaRefusal(Code.INVALID_REQUEST, "a name is required for an exact match, and not allowed otherwise")
         wanted[kind] = component
     if _ADDRESS in wanted and len(wanted) > 1:
-        raise KafkaRefusal(Code.INVALID_REQUEST, "an address has no user and no client id")
+        raise KafkaRefusal(Code.INVALID_REQUEST, "ip cannot be combined with user or client-id")
     return wanted
 
 
@@ -86,7 +86,7 @@ def _matches(names: _Names, wanted: Mapping[str, ComponentData], strict: bool) -
 def _is_match(name: str | None, component: ComponentData) -> bool:
     if component.match_type == _SPECIFIED:
         return True
-    return name == component.match  # for the default both are none
+    return name == component.match  # both are None for a default quota
 
 
 def _names(holder: QuotaEntity) -> dict[str, str | None]:
@@ -112,7 +112,7 @@ def handle_alter(context: Context, request: Request) -> Reply:
         result = AlterClientQuotasResponseEntryData(error_message=None, entity=entry.entity)
         try:
             if counts[_key(entry)] > 1:
-                raise KafkaRefusal(Code.INVALID_REQUEST, "the entity stands in the request more than once")
+                raise KafkaRefusal(Code.INVALID_REQUEST, "the entity is listed more than once in the request")
             _alter(context, entry, message.validate_only, number, tickets)
         except Refusal as refusal:
             result.error_code, result.error_message = _code_of(refusal), str(refusal)
@@ -156,11 +156,11 @@ def _read_holder(entity: list[EntityData]) -> QuotaEntity:
     names: dict[str, QuotaEntityName] = {}
     for part in entity:
         if part.entity_type == _ADDRESS:
-            raise KafkaRefusal(Code.INVALID_REQUEST, "addresses have no quotas here")
+            raise KafkaRefusal(Code.INVALID_REQUEST, "quotas of IP addresses are not supported")
         if part.entity_type not in (_USER, _CLIENT):
-            raise KafkaRefusal(Code.INVALID_REQUEST, f"{part.entity_type[:40]!r} is no kind of entity that has quotas")
+            raise KafkaRefusal(Code.INVALID_REQUEST, f"{part.entity_type[:40]!r} is not a quota entity type")
         if part.entity_type in names or part.entity_name == "":
-            raise KafkaRefusal(Code.INVALID_REQUEST, f"the {part.entity_type} is named twice, or its name is empty")
+            raise KafkaRefusal(Code.INVALID_REQUEST, f"the {part.entity_type} is listed twice, or its name is empty")
         names[part.entity_type] = QuotaEntityName(part.entity_name)
     return QuotaEntity(names.get(_USER), names.get(_CLIENT))
 
@@ -169,13 +169,13 @@ def _read_key(key: str) -> Direction:
     direction = _RATES.get(key)
     if direction is not None:
         return direction
-    reason = "is not enforced here" if key in _NOT_SERVED else "is no quota"
-    raise KafkaRefusal(Code.INVALID_REQUEST, f"{key[:40]} {reason}, only {' and '.join(_RATES)} are")
+    reason = "is not supported" if key in _NOT_SERVED else "is not a quota"
+    raise KafkaRefusal(Code.INVALID_REQUEST, f"{key[:40]} {reason}; use {' or '.join(_RATES)} instead")
 
 
 def _read_rate(operation: OpData) -> int:
     if not (0 < operation.value < _MOST and operation.value == int(operation.value)):
-        raise KafkaRefusal(Code.INVALID_REQUEST, f"{operation.key}: {operation.value} is not a whole, positive number")
+        raise KafkaRefusal(Code.INVALID_REQUEST, f"{operation.key}: {operation.value} is not a positive integer")
     return int(operation.value)
 
 

@@ -1,5 +1,5 @@
-"""ConsumerGroupDescribe, versions 0 and 1 (KIP-848): state, epochs, members and assignments of groups that the broker
-divides. A classic group is unknown here."""
+"""ConsumerGroupDescribe, versions 0 and 1 (KIP-848): state, epochs, members and assignments of groups with broker-side
+assignment. Classic groups are answered as unknown."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _assignment(context: Context, streams: Streams) -> ConsumerGroupDescribeAssi
             try:
                 name = context.broker.topics.by_id(context.caller, stream.topic).name.name
             except Refusal:
-                continue  # deleted; the members hear of it with their next heartbeat
+                continue  # deleted; members lose it with their next heartbeat
             topics[id] = ConsumerGroupDescribeTopicPartitions(topic_id=id, topic_name=name)
         topics[id].partitions.append(stream.number)
     return ConsumerGroupDescribeAssignment(topic_partitions=list(topics.values()))

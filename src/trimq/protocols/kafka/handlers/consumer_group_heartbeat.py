@@ -1,7 +1,8 @@
-"""ConsumerGroupHeartbeat, versions 0 and 1 (KIP-848): join, stay in and leave a group that the broker divides.
+"""ConsumerGroupHeartbeat, versions 0 and 1 (KIP-848): joins, stays in and leaves a group with broker-side assignment.
 
-A member says what changed and hears its assignment when that changes, when it joins or when it says everything. An
-answer waits until what it tells is durable. Version 1 has regular expressions, and members that name themselves.
+A member sends only changed fields. It gets its assignment when that changes, when it joins, and when it sends all
+fields. A response waits until the state that it reports is durable. Version 1 adds regular expressions and member ids
+chosen by the client.
 Not served: joining a classic group that has members (refused as unknown).
 """
 
@@ -54,17 +55,17 @@ def _check(version: int, message: ConsumerGroupHeartbeatRequest) -> None:
     epoch = message.member_epoch
     is_joining = epoch == JOINING_EPOCH
     problems = (
-        (not message.group_id, "a group has a name"),
-        (not message.member_id and (version >= 1 or not is_joining), "a member has an id"),
-        (message.instance_id == "", "an instance id is not empty"),
-        (message.rack_id == "", "a rack id is not empty"),
-        (epoch < STATIC_LEAVE_EPOCH, f"there is no member epoch {epoch}"),
-        (epoch == STATIC_LEAVE_EPOCH and message.instance_id is None, "only a static member leaves for a while"),
-        (is_joining and message.rebalance_timeout_ms == -1, "a joining member has a rebalance timeout"),
-        (is_joining and message.topic_partitions != [], "a joining member owns nothing, and says so"),
+        (not message.group_id, "the group id must not be empty"),
+        (not message.member_id and (version >= 1 or not is_joining), "the member id must not be empty"),
+        (message.instance_id == "", "the instance id must not be empty"),
+        (message.rack_id == "", "the rack id must not be empty"),
+        (epoch < STATIC_LEAVE_EPOCH, f"invalid member epoch {epoch}"),
+        (epoch == STATIC_LEAVE_EPOCH and message.instance_id is None, "member epoch -2 requires an instance id"),
+        (is_joining and message.rebalance_timeout_ms == -1, "a joining member must send a rebalance timeout"),
+        (is_joining and message.topic_partitions != [], "a joining member must send an empty list of owned partitions"),
         (
             is_joining and message.subscribed_topic_names is None and message.subscribed_topic_regex is None,
-            "a joining member subscribes to something",
+            "a joining member must send a subscription",
         ),
     )
     for is_wrong, reason in problems:

@@ -1,4 +1,4 @@
-"""What a handler may use: the broker, who asks, the connection's way out, and what is kept for all connections."""
+"""Objects that handlers use: the broker, the caller, control of the connection, and state of all connections."""
 
 from __future__ import annotations
 
@@ -30,14 +30,15 @@ class Context:
     is_logging_in: bool = False
 
     def charge(self, direction: Direction, size: int) -> int:
-        """`size` bytes of records pass now. How long the client is told to wait; until then it is not read."""
+        """Counts `size` bytes of records against the caller's quota. Returns the throttle time for the response; the
+        broker stops reading from the connection for that long."""
         throttle_ms = self.broker.quotas.charge(self.caller, direction, size)
         if throttle_ms:
             self.outlet.throttle_reading(throttle_ms)
         return throttle_ms
 
     def topic(self, name: str, id: bytes) -> Topic:
-        """The topic that a request names, by its name or in newer versions by its id; a refusal if there is none."""
+        """Returns the topic with this name or, in newer request versions, this id. Raises a Refusal if unknown."""
         if name or not id:
             return self.broker.topics.get(self.caller, name, Layout.PARTITION_LOG)
         try:
@@ -45,5 +46,5 @@ class Context:
         except UnknownTopic as refusal:
             raise KafkaRefusal(Code.UNKNOWN_TOPIC_ID, str(refusal)) from None
         if topic.home is not Layout.PARTITION_LOG:
-            raise KafkaRefusal(Code.UNKNOWN_TOPIC_ID, f"topic {topic.name} is not kept as Kafka's are")
+            raise KafkaRefusal(Code.UNKNOWN_TOPIC_ID, f"topic {topic.name} is not a Kafka topic")
         return topic

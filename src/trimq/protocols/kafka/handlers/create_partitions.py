@@ -1,6 +1,6 @@
 """CreatePartitions, versions 0 to 3: adds partitions to topics; answered when all of them are durable.
 
-A topic that stands twice in a request is refused once, for both. validate_only refuses what would be refused.
+A topic that is listed twice in a request is refused, with one result. validate_only runs the checks without changes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def handle(context: Context, request: Request) -> Reply:
 
 
 def _wanted(context: Context, message: CreatePartitionsRequest) -> Iterator[tuple[Topic, int]]:
-    """What can be added, as far as that is known."""
+    """Yields the topics that pass the checks, with their new partition counts."""
     for asked in message.topics:
         with suppress(Refusal):
             if asked.name not in INTERNAL:
@@ -55,7 +55,7 @@ def _grow_all(context: Context, request: Request, message: CreatePartitionsReque
     for name, asked in {topic.name: topic for topic in message.topics}.items():
         try:
             if counts[name] > 1:
-                raise KafkaRefusal(Code.INVALID_REQUEST, "the topic stands in the request more than once")
+                raise KafkaRefusal(Code.INVALID_REQUEST, "the topic is listed more than once in the request")
             _grow(context, asked, message.validate_only, tickets)
             results.append(CreatePartitionsTopicResult(name=name))
         except Refusal as refusal:
@@ -80,7 +80,7 @@ def _grow(context: Context, asked: CreatePartitionsTopic, validate_only: bool, t
     context.broker.topics.check_growth(context.caller, topic, asked.count)
     if asked.assignments is not None:
         if len(asked.assignments) != asked.count - len(topic.streams):
-            reason = f"{asked.count - len(topic.streams)} new partitions need as many assignments"
+            reason = f"{asked.count - len(topic.streams)} new partitions require the same number of assignments"
             raise KafkaRefusal(Code.INVALID_REPLICA_ASSIGNMENT, reason)
         for assignment in asked.assignments:
             refuse_replicas(context, assignment.broker_ids)

@@ -1,7 +1,7 @@
-"""CreateTopics, versions 2 to 7: makes topics, each on its own; answered when all of them are durable.
+"""CreateTopics, versions 2 to 7: creates topics, each independently; answered when all of them are durable.
 
-A name that stands twice in a request is refused once, for both. validate_only refuses what would be refused.
-Not served: more replicas than there are nodes.
+A name that is listed twice in a request is refused, with one result. validate_only runs the checks without changes.
+Not served: more than one replica.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from trimq.protocols.kafka.names.internal_topics import INTERNAL
 from trimq.protocols.kafka.names.topic_configs import describe, invalid_config, to_settings, with_kafka_name
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
-_CHOOSE = -1  # leave the number to the broker
-MANY_PARTITIONS = 25  # in one request: they are made over several turns of the loop
-_MOST_PARTITIONS = 10_000  # in one request, as in Kafka
+_CHOOSE = -1  # the broker chooses the number
+MANY_PARTITIONS = 25  # above this number in one request, files are prepared over several turns of the event loop
+_MOST_PARTITIONS = 10_000  # in one request, as in Apache Kafka
 
 
 class _Plan(NamedTuple):
@@ -55,7 +55,7 @@ def handle(context: Context, request: Request) -> Reply:
 
 
 def _wanted(context: Context, message: CreateTopicsRequest) -> Iterator[tuple[str, int, dict[str, str]]]:
-    """What can be made, as far as that is known."""
+    """Yields name, partition count and settings of the topics that pass the checks of the request."""
     for asked in message.topics:
         with suppress(Refusal):
             plan = _plan(context, asked)
@@ -69,13 +69,11 @@ def _create_all(context: Context, request: Request, message: CreateTopicsRequest
     for name, asked in {topic.name: topic for topic in message.topics}.items():
         try:
             if counts[name] > 1:
-                raise KafkaRefusal(Code.INVALID_REQUEST, "the topic stands in the request more than once")
+                raise KafkaRefusal(Code.INVALID_REQUEST, "the topic is listed more than once in the request")
             if message.timeout_ms <= 0:
-                raise KafkaRefusal(Code.REQUEST_TIMED_OUT, "there is no time to make it")
+                raise KafkaRefusal(Code.REQUEST_TIMED_OUT, "the request has no time left: timeout_ms must be positive")
             if asked_for > _MOST_PARTITIONS:
-                raise KafkaRefusal(
-                    Code.POLICY_VIOLATION, f"one request may ask for {_MOST_PARTITIONS} partitions at most"
-                )
+                raise KafkaRefusal(Code.POLICY_VIOLATION, f"a request may create at most {_MOST_PARTITIONS} partitions")
             results.append(_create(context, asked, message.validate_only, tickets))
         except InvalidSetting as refusal:
             results.append(_failed(name, Code.INVALID_CONFIG, str(with_kafka_name(refusal))))
@@ -108,17 +106,17 @@ def _create(
 
 
 def _refuse_existing(context: Context, name: str) -> None:
-    """Before its settings are looked at: what exists cannot be made, whatever is asked for."""
+    """Raises if the topic exists. Called before name and settings are checked: this error takes precedence."""
     if name not in INTERNAL:
         try:
             context.broker.topics.get(context.caller, name)
         except Refusal:
             return
-    raise KafkaRefusal(Code.TOPIC_ALREADY_EXISTS, f"topic {name} exists")
+    raise KafkaRefusal(Code.TOPIC_ALREADY_EXISTS, f"topic {name} already exists")
 
 
 def refuse_colliding_name(context: Context, name: str) -> None:
-    """A name that Kafka's metrics could not tell from another one."""
+    """Raises if the name equals that of another topic after replacing "." by "_", as Kafka's metrics do."""
     if "." not in name and "_" not in name:
         return
     alike = name.replace(".", "_")
@@ -132,13 +130,13 @@ def _plan(context: Context, asked: CreatableTopic) -> _Plan:
     configs = {}
     for config in asked.configs:
         if config.value is None:
-            raise invalid_config(config.name, "a topic setting needs a value")
+            raise invalid_config(config.name, "the value is missing")
         configs[config.name] = config.value
     settings = to_settings(configs)
     if asked.assignments:
         if asked.num_partitions != _CHOOSE or asked.replication_factor != _CHOOSE:
             raise KafkaRefusal(
-                Code.INVALID_REQUEST, "an assignment of replicas decides the numbers, which must be -1 then"
+                Code.INVALID_REQUEST, "with replica assignments, num_partitions and replication_factor must be -1"
             )
         return _Plan(_count_assigned(context, asked.assignments), settings)
     if asked.replication_factor not in (_CHOOSE, 1):
@@ -152,19 +150,19 @@ def _plan(context: Context, asked: CreatableTopic) -> _Plan:
 def _count_assigned(context: Context, assignments: list[CreatableReplicaAssignment]) -> int:
     indexes = sorted(assignment.partition_index for assignment in assignments)
     if indexes != list(range(len(indexes))):
-        raise KafkaRefusal(Code.INVALID_REPLICA_ASSIGNMENT, "partitions count from 0 without a gap")
+        raise KafkaRefusal(Code.INVALID_REPLICA_ASSIGNMENT, "partition indexes must count from 0 without gaps")
     for assignment in assignments:
         refuse_replicas(context, assignment.broker_ids)
     return len(indexes)
 
 
 def refuse_replicas(context: Context, nodes: list[int]) -> None:
-    """Only this node can hold a partition."""
+    """Raises unless this node is the only replica."""
     unknown = [node for node in nodes if context.broker.cluster.node(node) is None]
     if unknown:
-        raise KafkaRefusal(Code.INVALID_REPLICA_ASSIGNMENT, f"there is no node {unknown[0]}")
+        raise KafkaRefusal(Code.INVALID_REPLICA_ASSIGNMENT, f"unknown node {unknown[0]}")
     if len(nodes) != 1:
-        raise KafkaRefusal(Code.INVALID_REPLICA_ASSIGNMENT, "a partition has exactly one replica")
+        raise KafkaRefusal(Code.INVALID_REPLICA_ASSIGNMENT, "a partition must have exactly one replica")
 
 
 def _made(context: Context, name: str, id: UUID, plan: _Plan) -> CreatableTopicResult:
@@ -183,7 +181,7 @@ def _made(context: Context, name: str, id: UUID, plan: _Plan) -> CreatableTopicR
 
 
 def _failed(name: str, code: Code, reason: str) -> CreatableTopicResult:
-    # An empty list, since Java's client cannot take none.
+    # An empty list: the Java client fails on null.
     return CreatableTopicResult(name=name, error_code=code, error_message=reason, configs=[])
 
 

@@ -1,4 +1,5 @@
-"""DeleteGroups, versions 0 to 2: forget groups that have no members, with their committed offsets."""
+"""DeleteGroups, versions 0 to 2: deletes groups without members, and their committed offsets; answered when that is
+durable."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""DeleteRecords, versions 0 to 2: records before an offset are gone; -1 means before the high watermark. Answered when
+"""DeleteRecords, versions 0 to 2: deletes the records before an offset (-1: before the high watermark); answered when
 that is durable.
 
-Refused for topics that are only compacted, which would otherwise lose keys without a tombstone.
+Not served: topics with the cleanup policy compact alone; they would lose keys without a tombstone (refused).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _truncate(context: Context, name: str, index: int, offset: int, tickets: Cha
         topic = context.topic(name, b"")
         stream = topic.stream(index)
         if needs_keys(topic.settings) and not is_retention_enabled(topic.settings):
-            raise KafkaRefusal(Code.POLICY_VIOLATION, f"{name} is compacted, and its records are not deleted by offset")
+            raise KafkaRefusal(Code.POLICY_VIOLATION, f"{name} is compacted: its records cannot be deleted by offset")
         if offset == _HIGH_WATERMARK:
             offset = stream.readable_end
         if offset < 0:

@@ -1,6 +1,6 @@
-"""DeleteTopics, versions 1 to 6: removes topics by name, or since version 6 by id; answered when all are durably gone.
+"""DeleteTopics, versions 1 to 6: deletes topics by name or, from version 6 on, by id; answered when that is durable.
 
-What stands twice in a request is refused once, for both.
+A topic that is listed twice in a request is refused, with one result.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ def _delete(context: Context, asked: _TopicKey, count: int, tickets: ChangeTicke
 
 def _check(name: str | None, id: bytes, count: int) -> None:
     if count > 1:
-        raise KafkaRefusal(Code.INVALID_REQUEST, "the topic stands in the request more than once")
+        raise KafkaRefusal(Code.INVALID_REQUEST, "the topic is listed more than once in the request")
     if (name is None) == (id == NO_ID):
-        raise KafkaRefusal(Code.INVALID_REQUEST, "a topic is named either by its name or by its id")
+        raise KafkaRefusal(Code.INVALID_REQUEST, "either the name or the id of the topic must be given")
     if name in INTERNAL:
         raise KafkaRefusal(Code.INVALID_TOPIC, f"{name} is an internal topic")
     if name == "":
-        raise KafkaRefusal(Code.UNKNOWN_TOPIC_OR_PARTITION, "no topic has an empty name")
+        raise KafkaRefusal(Code.UNKNOWN_TOPIC_OR_PARTITION, "the topic name must not be empty")
 
 
 HANDLERS = {"DeleteTopics": handle}

@@ -1,6 +1,6 @@
-"""DescribeCluster, versions 0 to 2: the nodes of the cluster and the one that takes changes.
+"""DescribeCluster, versions 0 to 2: returns the nodes of the cluster and the id of the controller.
 
-Not served: the endpoints of controllers, which a broker does not have.
+Not served: the endpoints of controllers (refused with MISMATCHED_ENDPOINT_TYPE).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _describe(context: Context, message: DescribeClusterRequest) -> DescribeClus
     if kind == _CONTROLLERS:
         return _failed(kind, Code.MISMATCHED_ENDPOINT_TYPE, "this is a broker, not a controller")
     if kind != _BROKERS:
-        return _failed(kind, Code.UNSUPPORTED_ENDPOINT_TYPE, f"there is no kind of endpoint {kind}")
+        return _failed(kind, Code.UNSUPPORTED_ENDPOINT_TYPE, f"unknown endpoint type {kind}")
     cluster = context.broker.cluster
     brokers = [
         DescribeClusterBroker(broker_id=node.id, host=address.host, port=address.port, rack=node.rack)

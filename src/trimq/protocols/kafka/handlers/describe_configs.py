@@ -1,6 +1,6 @@
-"""DescribeConfigs, versions 1 to 4: the settings of topics, groups and this broker; no keys asked for means all.
+"""DescribeConfigs, versions 1 to 4: returns the settings of topics, groups and this broker; without keys, all of them.
 
-Client metrics and loggers have no settings here: the answer is an empty list.
+Not served: settings of loggers and client metrics (answered with an empty list).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _WITHOUT_SETTINGS = (ResourceType.BROKER_LOGGER, ResourceType.CLIENT_METRICS)
 def handle(context: Context, request: Request) -> Reply:
     message = request.decode(DescribeConfigsRequest)
     results = []
-    # Once each, or a small request could ask for an answer of any size.
+    # Each resource once: otherwise a small request could cause a response of any size.
     for asked in {(each.resource_type, each.resource_name): each for each in message.resources}.values():
         result = DescribeConfigsResult(
             error_message=None, resource_type=asked.resource_type, resource_name=asked.resource_name
@@ -58,12 +58,12 @@ def _describe(context: Context, asked: DescribeConfigsResource) -> Iterable[Desc
         refuse_other_broker(context, asked.resource_name)
         if asked.resource_type == ResourceType.BROKER and asked.resource_name:
             return _describe_broker(context)
-        return ()  # what is set for all brokers at once: nothing
+        return ()  # no loggers, and no defaults for all brokers
     if asked.resource_type == ResourceType.GROUP:
         return describe_group(context.broker.groups.settings(context.caller, asked.resource_name))
     if asked.resource_type in _WITHOUT_SETTINGS:
         return ()
-    raise KafkaRefusal(Code.INVALID_REQUEST, f"there is no kind of resource {asked.resource_type}")
+    raise KafkaRefusal(Code.INVALID_REQUEST, f"unknown resource type {asked.resource_type}")
 
 
 def _describe_broker(context: Context) -> Iterable[DescribedConfig]:
@@ -74,7 +74,7 @@ def _describe_broker(context: Context) -> Iterable[DescribedConfig]:
 
 
 def refuse_other_broker(context: Context, name: str) -> None:
-    """An empty name means all brokers."""
+    """Raises if `name` is the id of another broker. An empty name means all brokers."""
     if name and name != str(context.broker.cluster.my_id):
         raise KafkaRefusal(Code.INVALID_REQUEST, f"this is broker {context.broker.cluster.my_id}, not {name[:40]!r}")
 

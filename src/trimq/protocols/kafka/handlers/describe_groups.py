@@ -1,7 +1,7 @@
-"""DescribeGroups, versions 0 to 6: state and members of classic groups.
+"""DescribeGroups, versions 0 to 6: returns state and members of classic groups.
 
-What members said and got is told while the group is stable. A group that is unknown, or of the newer protocol, is Dead;
-version 6 says so with an error.
+Metadata and assignments of members are included while the group is stable. A group that is unknown, or that has
+broker-side assignment, is returned as Dead; from version 6 on with an error.
 """
 
 from __future__ import annotations

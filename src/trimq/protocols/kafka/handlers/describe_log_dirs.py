@@ -1,4 +1,4 @@
-"""DescribeLogDirs, versions 1 to 5: the one folder that holds all partitions, its room, and the size of each.
+"""DescribeLogDirs, versions 1 to 5: returns the data folder, its total and free space, and the size of each partition.
 
 Not served: moving partitions between folders.
 """
@@ -39,7 +39,7 @@ def handle(context: Context, request: Request) -> Reply:
 
 
 def _topics(context: Context, asked: list[DescribableLogDirTopic] | None) -> list[DescribeLogDirsTopic]:
-    """What is not there is not mentioned."""
+    """Returns the sizes of the requested partitions; leaves out unknown topics and partitions."""
     if asked is None:
         topics = context.broker.topics.all(context.caller, Layout.PARTITION_LOG)
         return [_measure(topic, set(range(len(topic.streams)))) for topic in topics]

@@ -1,4 +1,4 @@
-"""DescribeProducers, version 0: the idempotent and transactional producers that partitions remember."""
+"""DescribeProducers, version 0: returns the idempotent and transactional producers whose state a partition keeps."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""DescribeTopicPartitions, version 0: topics by name, all if none is named, so many partitions at a time and a cursor
-for the next request."""
+"""DescribeTopicPartitions, version 0: describes the named topics, or all, page by page.
+
+A page has at most `response_partition_limit` partitions (never more than 2,000) and a cursor for the next request.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ def handle(context: Context, request: Request) -> Reply:
 
 
 def _names(context: Context, message: DescribeTopicPartitionsRequest) -> Iterator[tuple[str, int]]:
-    """In order, each with the partition to begin with; what the cursor has passed is left out."""
+    """Yields topic names in order, each with its first partition; starts at the cursor."""
     names = {topic.name for topic in message.topics}
     if not names:
         names = {topic.name.name for topic in context.broker.topics.all(context.caller, Layout.PARTITION_LOG)}
@@ -96,7 +98,7 @@ def _partitions(
                 leader_epoch=cluster.leader_epoch(stream.id),
                 replica_nodes=[owner],
                 isr_nodes=[owner],
-                # Empty lists, since Java's client cannot take none.
+                # Empty lists: the Java client fails on null.
                 eligible_leader_replicas=[],
                 last_known_elr=[],
             )

@@ -1,4 +1,4 @@
-"""DescribeTransactions, version 0: the state of transactions, and the partitions that the open ones have written to."""
+"""DescribeTransactions, version 0: returns the state of transactions, and the partitions of those that are open."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _topics(context: Context, known: Transaction) -> list[TopicData]:
         try:
             topic = context.broker.topics.by_id(context.caller, id)
         except Refusal:
-            continue  # deleted, or not for this caller to see
+            continue  # deleted, or the caller may not see it
         topics.append(TopicData(topic=topic.name.name, partitions=indexes))
     return topics
 

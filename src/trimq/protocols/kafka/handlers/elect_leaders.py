@@ -1,4 +1,7 @@
-"""ElectLeaders, versions 0 to 2: with one replica its node leads already, so that no election is ever needed."""
+"""ElectLeaders, versions 0 to 2: answered with ELECTION_NOT_NEEDED, because the only replica of a partition leads it.
+
+Not served: elections.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ _PREFERRED, _UNCLEAN = 0, 1
 def handle(context: Context, request: Request) -> Reply:
     message = request.decode(ElectLeadersRequest)
     is_known = message.election_type in (_PREFERRED, _UNCLEAN)
-    # Of all partitions only those would be told whose leader changed: none.
+    # A request for all partitions (null) returns only those with a new leader: none.
     results = [
         ReplicaElectionResult(
             topic=asked.topic,
@@ -38,9 +41,9 @@ def _answer(context: Context, topic: str, partitions: list[int], is_known: bool)
     for index in partitions:
         try:
             if not is_known:
-                raise KafkaRefusal(Code.INVALID_REQUEST, "there is no such kind of election")
+                raise KafkaRefusal(Code.INVALID_REQUEST, "unknown election type")
             context.topic(topic, b"").stream(index)
-            code, reason = Code.ELECTION_NOT_NEEDED, "the only replica leads already"
+            code, reason = Code.ELECTION_NOT_NEEDED, "the only replica is already the leader"
         except Refusal as refusal:
             code, reason = code_of(refusal), str(refusal)
         yield PartitionResult(partition_id=index, error_code=code, error_message=reason)

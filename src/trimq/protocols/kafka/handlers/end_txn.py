@@ -1,7 +1,8 @@
-"""EndTxn, versions 0 to 5: commits or aborts; answered when every partition has its marker and the offsets are there.
+"""EndTxn, versions 0 to 5: commits or aborts; answered when all partitions have markers and offsets are committed.
 
-Asked again for the same outcome the answer is the same. From version 5 on each end raises the producer's epoch, which
-the answer tells; that is answered once the state, too, is durable, since the producer goes on without asking.
+A repeated request for the same outcome gets the same answer. From version 5 on the broker also increments the producer
+epoch and returns it; the response then waits until this state is durable, because the producer uses the new epoch
+without InitProducerId.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Fetch sessions (KIP-227): what a client reads is remembered, so that it need only send, and be told, what changed.
-Decides who may go on with a session and what of an answer is left out; knows no stream, no clock and no connection."""
+"""Fetch sessions (KIP-227): remember the partitions that a client reads, so that requests and responses contain only
+changes. Decides whether a request may continue a session, and which partitions a response leaves out. Knows no stream,
+no clock and no connection."""
 
 from __future__ import annotations
 
@@ -19,9 +20,9 @@ from trimq.protocols.kafka.messages.fetch import (
 from trimq.protocols.kafka.names.codes import Code
 
 MOST_SESSIONS = 1000
-# Of all sessions together: their number alone would not bound the memory that clients can claim.
+# In all sessions together: the number of sessions alone does not bound the memory.
 MOST_PARTITIONS = 200_000
-# A session is kept for so long at least, and goes when it was not used for so long.
+# A session is kept at least this long, and may be evicted after being unused for this long.
 PROTECTED_MS = 120_000
 
 _NO_SESSION = 0
@@ -33,7 +34,7 @@ _NEVER_SENT = -1
 
 
 class PartitionKey(NamedTuple):
-    """A partition as requests name it: the name is empty or the id is zero, as the version has it."""
+    """A partition as a request names it: depending on the version, the topic name is empty or the topic id is zero."""
 
     topic: str
     topic_id: bytes
@@ -42,7 +43,7 @@ class PartitionKey(NamedTuple):
 
 @dataclass(slots=True)
 class SessionPartition:
-    """One partition that is read, and what the client was told of it last."""
+    """One partition of a session, and the offsets last sent to the client."""
 
     place: PartitionKey
     asked: FetchPartition
@@ -59,7 +60,7 @@ class SessionPartition:
         )
 
     def mark_sent(self, data: PartitionData) -> None:
-        # After an error nothing counts as told, so that the client hears when it is over.
+        # After an error the next response includes the partition, so that the client sees the recovery.
         self.high_watermark = _NEVER_SENT if data.error_code else data.high_watermark
         self.log_start_offset = data.log_start_offset
 
@@ -76,7 +77,7 @@ class FetchSession:
 
 @dataclass(slots=True)
 class SessionFetch:
-    """One request: what it reads, in this order, and what becomes of its answer."""
+    """One request: the partitions that it reads, in order, and its relation to a session."""
 
     wanted: list[SessionPartition] = field(default_factory=list)
     error: Code = Code.NONE
@@ -87,12 +88,12 @@ class SessionFetch:
 
     @property
     def session_id(self) -> int:
-        """For an answer that tells nothing of any partition."""
+        """Session id of a response without partitions."""
         return _NO_SESSION if self.session is None else self.session.id
 
 
 class FetchSessions:
-    """Those of all connections: any of them may go on with a session. `rng` draws the ids."""
+    """Fetch sessions of all connections; any connection may continue any session. `rng` generates the ids."""
 
     def __init__(
         self, rng: random.Random, most_sessions: int = MOST_SESSIONS, most_partitions: int = MOST_PARTITIONS
@@ -100,14 +101,14 @@ class FetchSessions:
         self._rng = rng
         self._most_sessions = most_sessions
         self._most_partitions = most_partitions
-        self._sessions: dict[int, FetchSession] = {}  # the one that was not used for longest comes first
+        self._sessions: dict[int, FetchSession] = {}  # least recently used first
         self._partitions = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     def begin(self, request: FetchRequest, by_id: bool, now_ms: int) -> SessionFetch:
-        """What the request reads. `by_id`: whether its version names topics by their ids."""
+        """Starts a request. `by_id`: the version of the request names topics by their ids."""
         if request.session_epoch in (_OPENS, _WITHOUT):
             self._remove(request.session_id)
             wanted = list(_wanted(request.topics).values())
@@ -122,13 +123,13 @@ class FetchSessions:
         return self._continue_session(session, request, now_ms)
 
     def finish(self, session_fetch: SessionFetch, response: FetchResponse, now_ms: int) -> None:
-        """Make `response`, which tells of everything that the exchange reads, what the client is to get."""
+        """Sets the session id of `response`, which has all partitions, and removes those without changes."""
         session = session_fetch.session
         if session is None:
             if session_fetch.opens_session:
                 response.session_id = self._open(session_fetch, response, now_ms)
         elif session.epoch != session_fetch.epoch:
-            # Somebody went on with the session while this request waited; the client could not tell what is new.
+            # Another request continued the session while this one waited: the changes are relative to a newer state.
             response.error_code = Code.INVALID_FETCH_SESSION_EPOCH
             response.responses = []
         else:
@@ -151,7 +152,7 @@ class FetchSessions:
         return SessionFetch(list(session.wanted.values()), session=session, epoch=session.epoch)
 
     def _open(self, session_fetch: SessionFetch, response: FetchResponse, now_ms: int) -> int:
-        """Id of a new session; that of none if there is no room, after which the client sends full requests."""
+        """Opens a session and returns its id, or 0 if there is no room: the client then sends full requests."""
         size = len(session_fetch.wanted)
         if size > self._most_partitions:
             return _NO_SESSION
@@ -168,14 +169,14 @@ class FetchSessions:
         return session.id
 
     def _draw_id(self) -> int:
-        # Not counted from 1: after a restart a client could go on with the session of another.
+        # Random, not counted: after a restart a client could otherwise continue the session of another client.
         while (id := self._rng.randint(1, _LARGEST_ID)) in self._sessions:
             pass
         return id
 
     def _evict(self, size: int, now_ms: int) -> bool:
-        """Make room for a session of `size` partitions: one that is not used any more goes, or else a smaller one that
-        is not new; it saves less than the larger will."""
+        """Evicts one session for a new one of `size` partitions: an unused one, or else a smaller one that is not new,
+        as the larger session saves more. Returns False if there is none."""
         longest_unused = next(iter(self._sessions.values()), None)
         if longest_unused is None:
             return False
@@ -196,7 +197,7 @@ class FetchSessions:
 
 
 def _wanted(topics: list[FetchTopic]) -> dict[PartitionKey, SessionPartition]:
-    """What is asked for twice is answered once, as it was asked for last."""
+    """Returns the requested partitions. If one is listed twice, the last entry counts."""
     return {
         (place := PartitionKey(topic.topic, topic.topic_id, asked.partition)): SessionPartition(place, asked)
         for topic in topics
@@ -222,8 +223,8 @@ def _sent_partitions(topics: list[FetchableTopicResponse]) -> Iterator[tuple[Par
 def _changed_partitions(
     session: FetchSession, topics: list[FetchableTopicResponse]
 ) -> Iterator[FetchableTopicResponse]:
-    """Without the partitions of which the client knows everything. Those with records are read last the next time:
-    where the answer is full, the others would starve."""
+    """Yields topics without unchanged partitions. Moves partitions with records to the end of the session: otherwise
+    the others would starve when responses are full."""
     for topic in topics:
         news = []
         for data in topic.partitions:

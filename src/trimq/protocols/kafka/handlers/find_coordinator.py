@@ -1,7 +1,7 @@
-"""FindCoordinator, versions 0 to 6: the node that looks after a group or a transaction.
+"""FindCoordinator, versions 0 to 6: returns the coordinator of a group or a transaction.
 
-Every name has a coordinator, whether it is in use or not. From version 4 on several are asked for at once.
-Not served: coordinators of share groups (refused as an invalid request).
+Every name has a coordinator, whether it is in use or not. From version 4 on, a request has several names.
+Not served: coordinators of share groups (refused with INVALID_REQUEST).
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ def handle(context: Context, request: Request) -> Reply:
 def _find(context: Context, key: str, key_type: int) -> Coordinator:
     try:
         if key_type not in (_GROUP, _TRANSACTION):
-            raise KafkaRefusal(Code.INVALID_REQUEST, f"there are no coordinators of type {key_type}")
+            raise KafkaRefusal(Code.INVALID_REQUEST, f"unknown coordinator type {key_type}")
         node = context.broker.cluster.coordinator(key)
         address = node.addresses.get("kafka")
         if address is None:
-            raise KafkaRefusal(Code.COORDINATOR_NOT_AVAILABLE, "the coordinator has no address yet")
+            raise KafkaRefusal(Code.COORDINATOR_NOT_AVAILABLE, "the address of the coordinator is not known yet")
     except Refusal as refusal:
         return Coordinator(key=key, node_id=-1, port=-1, error_code=group_code(refusal), error_message=str(refusal))
     return Coordinator(key=key, node_id=node.id, host=address.host, port=address.port, error_message=None)

@@ -1,4 +1,4 @@
-"""Heartbeat, versions 0 to 4: a member of a classic group is alive, and hears when it must join again."""
+"""Heartbeat, versions 0 to 4: keeps a member of a classic group alive; REBALANCE_IN_PROGRESS makes it rejoin."""
 
 from __future__ import annotations
 

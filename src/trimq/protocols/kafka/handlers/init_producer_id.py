@@ -1,7 +1,8 @@
-"""InitProducerId, versions 0 to 5: an id for an idempotent producer, or the next epoch of a transactional one.
+"""InitProducerId, versions 0 to 5: returns a producer id, or the next epoch of a transactional producer.
 
-Whoever used the transactional id before is fenced; its open transaction is aborted first, and until then the client is
-told to ask again. From version 3 on a producer may say who it was; only the present one is heard then.
+Fences the previous producer of the transactional id. If that has an open transaction, it is aborted first, and the
+client gets CONCURRENT_TRANSACTIONS until then. From version 3 on a producer may send its id and epoch, which must be
+the current ones.
 Not served: two-phase commit.
 """
 
@@ -55,7 +56,7 @@ def _take(context: Context, message: InitProducerIdRequest) -> tuple[ProducerIde
 
 def _claimed(message: InitProducerIdRequest) -> ProducerIdentity | None:
     if (message.producer_id == _NONE) != (message.producer_epoch == _NONE):
-        raise KafkaRefusal(Code.INVALID_REQUEST, "a producer id and an epoch come together")
+        raise KafkaRefusal(Code.INVALID_REQUEST, "producer id and epoch must be given together")
     return None if message.producer_id == _NONE else ProducerIdentity(message.producer_id, message.producer_epoch)
 
 

@@ -1,9 +1,9 @@
-"""JoinGroup, versions 0 to 9: become, or stay, a member of a group whose leader divides the partitions.
+"""JoinGroup, versions 0 to 9: joins, or rejoins, a group whose leader assigns the partitions (classic protocol).
 
-Answered when the other members have joined too, or have had their time. What members say about themselves is opaque
-and only handed to the leader. Version 4 sends a new member back with its id; version 5 has static members; version 9
-lets a returning leader skip the assignment.
-Not served: joining, with this protocol, a group that has members of the newer one (refused as inconsistent).
+Answered when all other members have joined, or their time is over. The metadata of members is opaque and passed to the
+leader only. From version 4 on, a new member gets an id and must join again with it; version 5 adds static members;
+version 9 lets a returning leader skip the assignment.
+Not served: joining a group that has members of the newer protocol (refused with INCONSISTENT_GROUP_PROTOCOL).
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ def _read_request(caller: Caller, version: int, message: JoinGroupRequest) -> Jo
     session_ms = message.session_timeout_ms
     if not _LEAST_SESSION_MS <= session_ms <= _MOST_SESSION_MS:
         limits = f"{_LEAST_SESSION_MS} to {_MOST_SESSION_MS} ms"
-        raise KafkaRefusal(Code.INVALID_SESSION_TIMEOUT, f"a session lasts {limits}, not {session_ms}")
+        raise KafkaRefusal(Code.INVALID_SESSION_TIMEOUT, f"the session timeout must be {limits}, not {session_ms}")
     return JoinRequest(
         member=message.member_id,
         instance=message.group_instance_id,
         protocol_type=message.protocol_type,
         offers=tuple(OfferedProtocol(offered.name, offered.metadata) for offered in message.protocols),
         session_ms=session_ms,
-        # Version 0 has no time for a rebalance: there, as for one that is no time at all, the session's is used.
+        # Version 0 has no rebalance timeout: the session timeout replaces it, as for values that are not positive.
         rebalance_ms=message.rebalance_timeout_ms if message.rebalance_timeout_ms > 0 else session_ms,
         client_id=caller.client_id,
         host=caller.address.rpartition(":")[0],

@@ -1,6 +1,7 @@
-"""LeaveGroup, versions 0 to 5: members of a classic group go, and the others divide anew at once.
+"""LeaveGroup, versions 0 to 5: removes members from a classic group; the others rebalance at once.
 
-From version 3 on several go in one request, each with its own error; one without a member id is named by its instance.
+From version 3 on, a request has several members, each with its own error code. A member without id is identified by
+its instance id.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""ListConfigResources, versions 0 and 1: what DescribeConfigs may be asked about, by kind; none named means all kinds.
+"""ListConfigResources, versions 0 and 1: lists the resources that DescribeConfigs can describe, by type; without types,
+all of them.
 
-Version 0 lists client metrics only, of which there are none. Groups are listed that have settings of their own.
+Version 0 lists client metrics only, of which there are none. Groups are listed if they have settings of their own.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""ListGroups, versions 0 to 5: every group, or those of given states (from version 4 on) and types (from 5 on).
+"""ListGroups, versions 0 to 5: lists all groups, or those of given states (from version 4 on) and types (from 5 on).
 
-Names of states and types are taken in any case; one that does not exist matches nothing.
+Names of states and types are case-insensitive; an unknown name matches nothing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""ListOffsets, versions 1 to 11: earliest, latest, the latest timestamp, or the first record at or after a time.
+"""ListOffsets, versions 1 to 11: returns the earliest or latest offset, the offset of the latest timestamp, or that of
+the first record at or after a timestamp.
 
-Searches go to the record, inside compressed batches too. Not served: tiered storage (answered as without it).
+A search by timestamp finds the exact record, also inside compressed batches.
+Not served: tiered storage (answered as a broker without it).
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ def handle(context: Context, request: Request) -> Reply:
         for asked in {asked.partition_index: asked for asked in topic.partitions}.values():
             try:
                 if counts[asked.partition_index] > 1:
-                    raise KafkaRefusal(Code.INVALID_REQUEST, "the partition is asked for more than once")
+                    raise KafkaRefusal(Code.INVALID_REQUEST, "the partition is listed more than once in the request")
                 place = _answer(context, request.api_version, topic.name, asked, message.isolation_level)
                 partitions.append(_encode_partition(asked.partition_index, place))
             except Refusal as refusal:
@@ -73,7 +75,7 @@ def _answer(context: Context, version: int, name: str, asked: ListOffsetsPartiti
     if asked.current_leader_epoch != _NOT_CHECKED:
         cluster.require_epoch(stream.id, asked.current_leader_epoch)
     if asked.timestamp < 0 and version < _SINCE_VERSION.get(asked.timestamp, _NEVER):
-        raise KafkaRefusal(Code.UNSUPPORTED_VERSION, f"version {version} has no special time {asked.timestamp}")
+        raise KafkaRefusal(Code.UNSUPPORTED_VERSION, f"version {version} has no special timestamp {asked.timestamp}")
     end = stream.stable_end if isolation == _READ_COMMITTED else stream.readable_end
     current = cluster.leader_epoch(stream.id)
     if asked.timestamp == _LATEST:
@@ -91,7 +93,7 @@ def _answer(context: Context, version: int, name: str, asked: ListOffsetsPartiti
 
 
 def _epoch_at(stream: Stream, offset: int, current: int) -> int:
-    """Under which leader the record at this offset was appended, or will be."""
+    """Returns the leader epoch of the record at this offset, or of the next append."""
     if offset >= stream.end:
         return current
     found = current

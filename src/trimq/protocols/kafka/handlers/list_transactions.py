@@ -1,6 +1,7 @@
-"""ListTransactions, versions 0 to 2: names and states, filtered by state, producer id, age and in version 2 a pattern.
+"""ListTransactions, versions 0 to 2: lists transactional ids and states, filtered by state, producer id and duration,
+and in version 2 by a pattern.
 
-The pattern is a regular expression that the whole name must match (`core.groups.topic_patterns`).
+The pattern is a regular expression that the whole id must match (`core.groups.topic_patterns`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Metadata, versions 0 to 13: nodes, topics and partitions; creates topics that are asked for, where that is allowed.
+"""Metadata, versions 0 to 13: returns nodes, topics and partitions; creates requested topics where that is allowed.
 
-A topic that is being created here is answered as unknown until it is durable; clients ask again. Where a request has
-ids, which it may since version 12, its names do not count.
+A topic that is being created is answered as unknown until it is durable; clients retry. If a request has topic ids,
+possible from version 12 on, its topic names are ignored.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _create(context: Context, name: str, may_create: bool) -> Code:
         return code_of(refusal)
     except Refusal as refusal:
         code = code_of(refusal)
-        # A name too much like another one's is just not created.
+        # A name that collides with that of another topic is not created, and stays unknown.
         return Code.UNKNOWN_TOPIC_OR_PARTITION if code == Code.INVALID_TOPIC else code
     return Code.UNKNOWN_TOPIC_OR_PARTITION
 

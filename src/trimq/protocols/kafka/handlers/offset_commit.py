@@ -1,8 +1,8 @@
-"""OffsetCommit, versions 2 to 10: how far a group has read, answered once that is durable.
+"""OffsetCommit, versions 2 to 10: commits offsets of a group; answered when they are durable.
 
-Taken from members of the present generation, or from anybody while the group has no members. An error concerns one
-partition, or all that were taken when the group refuses the committer. Version 9 has member epochs, 10 topic ids.
-Not served: the retention time of versions 2 to 4 (cursors are kept for seven days after the group's last use).
+Accepted from members of the current generation, or from any client while the group has no members. An error applies to
+one partition, or to all if the group refuses the client. Version 9 adds member epochs, version 10 topic ids.
+Not served: the retention time of versions 2 to 4 (offsets are kept for seven days after the group's last use).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def handle(context: Context, request: Request) -> Reply:
 
 
 class _CommitAttempt:
-    """What of a request can be committed, and the answers about it."""
+    """Offsets of a request that can be committed, and the results of its partitions."""
 
     def __init__(self, context: Context, version: int) -> None:
         self._context = context
@@ -80,7 +80,7 @@ class _CommitAttempt:
         return answer
 
     def commit(self, group: str, claim: Claim) -> ChangeTickets:
-        """The tickets by the number of the change."""
+        """Commits the offsets. Returns the tickets by the index of the offset."""
         tickets = ChangeTickets()
         outcomes: Sequence[object]
         try:

@@ -1,6 +1,7 @@
-"""OffsetDelete, version 0: forget how far a group has read partitions that none of its members wants.
+"""OffsetDelete, version 0: deletes committed offsets of a group for topics that no member subscribes to.
 
-A group with members must be one of consumers: of others nobody knows which topics they want.
+Not served: groups with members whose protocol type is not `consumer`, as their subscriptions are unknown (refused with
+NON_EMPTY_GROUP).
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def handle(context: Context, request: Request) -> Reply:
 
 
 def _wanted_topics(group: GroupDescription) -> set[str] | None:
-    """What the members of a group want. None: it cannot be told, so it may be anything."""
+    """Returns the topics that members subscribe to, or None if unknown: then every topic counts as subscribed."""
     if group.state is GroupState.EMPTY:
         return set()
     if group.kind is GroupKind.BROKER_ASSIGNED:

@@ -1,7 +1,7 @@
-"""OffsetFetch, versions 1 to 10: how far groups have read. Of a group or partition that is unknown, offset -1.
+"""OffsetFetch, versions 1 to 10: returns committed offsets of groups; -1 for an unknown group or partition.
 
-Only what is durable is told: an answer waits for the commits that came before it. Version 8 asks for several groups,
-9 has member epochs, 10 topic ids.
+Returns durable offsets only: the response waits for earlier commits. Version 8 adds several groups per request,
+version 9 member epochs, version 10 topic ids.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def handle(context: Context, request: Request) -> Reply:
     groups = [attempt.read_group(group) for group in asked]
 
     def build(lost: Refusal | None) -> Parts:
-        # What was seen was taken back: nothing of it may be told, and the client asks again.
+        # A commit that was read could not be written: an error replaces the offsets, and the client retries.
         answers = groups if lost is None else [_failed(group, lost) for group in asked]
         return encode_response(request, _response(request.api_version, answers))
 
@@ -87,7 +87,7 @@ class _CursorReader:
             try:
                 topic = self._context.broker.topics.by_id(self._context.caller, id)
             except Refusal:
-                continue  # being deleted, or not for this caller to see
+                continue  # being deleted, or the caller may not see it
             topics.append(self._answer(group, topic, indexes, cursors))
         return topics
 

@@ -1,5 +1,5 @@
-"""OffsetForLeaderEpoch, versions 2 to 4: where the records of a leader epoch end, so that a client notices when what it
-has read was cut off."""
+"""OffsetForLeaderEpoch, versions 2 to 4: returns the end offset of a leader epoch, so that a client detects whether
+records that it has read were truncated."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _answer(context: Context, topic: str, asked: OffsetForLeaderPartition) -> Ep
 
 
 def find_end(stream: Stream, asked: int, current: int) -> tuple[int, int]:
-    """The last epoch up to the asked one, and where its records end. The current one has begun, with records or not."""
+    """Returns the last epoch not after `asked`, and its end offset. `current` counts even without records."""
     if asked == current:
         return current, stream.readable_end
     if not 0 <= asked < current:

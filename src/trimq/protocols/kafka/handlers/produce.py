@@ -1,8 +1,9 @@
-"""Produce, versions 3 to 13: appends one batch to each partition; acks 1 and all are answered when it is durable.
+"""Produce, versions 3 to 13: appends one batch per partition; acks 1 and all (-1) are answered when it is durable.
 
-acks 0 is never answered; an error then closes the connection, so that the client notices. What a topic asks of its
-records is checked by the core, which may rewrite a batch. Who exceeds a quota is told so, and not read for a while.
-A transactional batch needs an open transaction; from version 12 on it adds its partition to it.
+acks 0 is never answered; an error then closes the connection, so that the client notices it. The core checks records
+against the topic's settings and may rewrite a batch. A client over quota gets `throttle_time_ms`; the broker stops
+reading from its connection for that long. A transactional batch needs an open transaction; from version 12 on the batch
+adds its partition to the transaction.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ Outcome = tuple[PartitionProduceResponse, Appended | None]
 
 
 class _NoWrite(KafkaRefusal):
-    """Nothing was there that could be written: not counted as a refused write."""
+    """The request has nothing to write; not counted as a refused write."""
 
 
 class TopicOutcome(NamedTuple):
@@ -54,7 +55,7 @@ def handle(context: Context, request: Request) -> Reply | None:
     topics = message.topic_data
     if len(topics) == 1 and len(topics[0].partition_data) == 1 and message.acks != 0:
         return _handle_single_partition(context, request, message, topics[0])
-    # The names, not the topics: those hold the batches, and with them the connection's receive buffer.
+    # Outcomes hold names, not the topics of the request: those would keep the receive buffer of the connection in use.
     outcomes = [_append_topic(context, request, message, topic) for topic in topics if topic.partition_data]
     throttle_ms = context.charge(Direction.IN, _size(message))
     if message.acks == 0:
@@ -67,7 +68,8 @@ def handle(context: Context, request: Request) -> Reply | None:
 def _handle_single_partition(
     context: Context, request: Request, message: ProduceRequest, topic: TopicProduceData
 ) -> Reply:
-    """A request for one partition, as nearly all are: the same with less ado."""
+    """Fast path of `handle` for one partition, the usual request, if acks is not 0. Falls back to `_answer` on errors
+    and before the flexible versions."""
     sent = topic.partition_data[0]
     name, topic_id, index, records = topic.name, topic.topic_id, sent.index, sent.records
     try:
@@ -120,7 +122,7 @@ def _append(
 def _try_append(
     context: Context, version: int, message: ProduceRequest, asked: TopicProduceData, index: int, records: Buffer | None
 ) -> tuple[Stream, Appended]:
-    """A Refusal, or BadBatch: it is not taken."""
+    """Appends a batch. Raises Refusal or BadBatch if it is not accepted."""
     if asked.name in INTERNAL:
         raise KafkaRefusal(Code.INVALID_TOPIC, f"{asked.name} is an internal topic")
     topic = context.topic(asked.name, asked.topic_id if version >= _BY_ID else b"")
@@ -128,10 +130,10 @@ def _try_append(
     if message.acks not in _ACKS:
         raise _NoWrite(Code.INVALID_REQUIRED_ACKS, "acks must be -1, 0 or 1")
     if not records:
-        raise _NoWrite(Code.INVALID_RECORD, "there is no batch")
+        raise _NoWrite(Code.INVALID_RECORD, "the request has no batch for this partition")
     header = check_sent(records)
     if version < _ZSTD_SINCE and header.codec == Codec.ZSTD:
-        raise KafkaRefusal(Code.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs version {_ZSTD_SINCE} of Produce")
+        raise KafkaRefusal(Code.UNSUPPORTED_COMPRESSION_TYPE, f"zstd requires Produce version {_ZSTD_SINCE} or later")
     records = records[: LENGTH_ENDS_AT + header.length]
     if not header.attributes & TRANSACTIONAL_BIT:
         return stream, context.broker.partitions.append(context.caller, topic, stream, records, header)
@@ -181,11 +183,11 @@ def _close_on_error(outcomes: list[TopicOutcome]) -> None:
 
 
 def _answer(counts: Counts, request: Request, outcomes: list[TopicOutcome], throttle_ms: int) -> Parts:
-    """The pass is over: what could not be written is told now."""
+    """Encodes the response after the pass, with an error for each batch that could not be written."""
     responses = []
     for topic in outcomes:
-        told = [_with_write_result(counts, response, appended) for response, appended in topic.partitions]
-        responses.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=told))
+        partitions = [_with_write_result(counts, response, appended) for response, appended in topic.partitions]
+        responses.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=partitions))
     return encode_response(request, ProduceResponse(responses=responses, throttle_time_ms=throttle_ms))
 
 

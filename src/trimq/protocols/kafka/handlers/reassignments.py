@@ -1,5 +1,8 @@
-"""AlterPartitionReassignments, versions 0 and 1, and ListPartitionReassignments, version 0: a partition can only be on
-this node, where it is already; none is ever under way."""
+"""AlterPartitionReassignments, versions 0 and 1, and ListPartitionReassignments, version 0: a partition can be assigned
+to this node only, where it already is; the list of reassignments is always empty.
+
+Not served: reassignments to other nodes (refused).
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ def _answer(context: Context, topic: str, asked: ReassignablePartition) -> Reass
     try:
         context.topic(topic, b"").stream(asked.partition_index)
         if asked.replicas is None:
-            raise KafkaRefusal(Code.NO_REASSIGNMENT_IN_PROGRESS, "there is none to be cancelled")
+            raise KafkaRefusal(Code.NO_REASSIGNMENT_IN_PROGRESS, "no reassignment of this partition is in progress")
         refuse_replicas(context, asked.replicas)
     except Refusal as refusal:
         return ReassignablePartitionResponse(

@@ -1,8 +1,8 @@
-"""SaslHandshake, versions 0 and 1, and SaslAuthenticate, versions 0 to 2: a client says who it is, by PLAIN.
+"""SaslHandshake, versions 0 and 1, and SaslAuthenticate, versions 0 to 2: log in with PLAIN.
 
-While no user is defined nobody is asked, and both answer as a listener without SASL does. From the first user on, who
-proves nothing is `anonymous`, whom no right was given; a wrong password ends the connection.
-Not served: the handshake of version 0, whose tokens travel outside of requests; SCRAM; logging in once more.
+While no user is defined, login is not required, and both answer as a listener without SASL. Once a user is defined, a
+client that does not log in is `anonymous`, which has no rights; a wrong password closes the connection.
+Not served: handshake version 0, whose tokens are sent outside of requests; SCRAM; repeated logins.
 """
 
 from __future__ import annotations
@@ -39,15 +39,13 @@ def handle_handshake(context: Context, request: Request) -> Reply:
 def handle_authenticate(context: Context, request: Request) -> Reply:
     message = request.decode(SaslAuthenticateRequest)
     if not context.is_logging_in:
-        told = (
-            "a handshake has to come first" if context.authenticator.is_login_required else "nobody has to log in here"
-        )
-        return _refused(request, Code.ILLEGAL_SASL_STATE, told)
+        reason = "SaslHandshake must come first" if context.authenticator.is_login_required else "login is not required"
+        return _refused(request, Code.ILLEGAL_SASL_STATE, reason)
     context.is_logging_in = False
     login = read_plain(message.auth_bytes)
     if login is None:
         context.outlet.close()
-        return _refused(request, Code.SASL_AUTHENTICATION_FAILED, "these bytes are no login by PLAIN")
+        return _refused(request, Code.SASL_AUTHENTICATION_FAILED, "invalid PLAIN token")
     name, password = login
     reply = DeferredReply()
 
@@ -58,7 +56,7 @@ def handle_authenticate(context: Context, request: Request) -> Reply:
             return
         wrong = SaslAuthenticateResponse(
             error_code=Code.SASL_AUTHENTICATION_FAILED,
-            error_message="there is no such user, or the password is another",
+            error_message="unknown user or wrong password",
         )
         reply.resolve(encode_response(request, wrong))
         context.outlet.close()
@@ -73,8 +71,8 @@ def _refused(request: Request, code: Code, sentence: str) -> Reply:
 
 
 def read_plain(token: bytes) -> tuple[str, str] | None:
-    """Name and password, as RFC 4616 joins them: whom to act for (nobody but oneself), name, password. None: it is
-    something else."""
+    """Returns name and password of a PLAIN token (RFC 4616): authorization id, name and password, separated by NUL.
+    Returns None if the token is malformed, or if the authorization id is that of another user."""
     try:
         acts_for, name, password = bytes(token).decode("utf-8").split("\0")
     except ValueError:

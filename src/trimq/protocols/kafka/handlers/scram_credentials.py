@@ -1,7 +1,7 @@
-"""DescribeUserScramCredentials and AlterUserScramCredentials, version 0: who could prove themselves by SCRAM.
+"""DescribeUserScramCredentials and AlterUserScramCredentials, version 0: manage SCRAM credentials of users.
 
-What a client sends is salted already; of that only the keys are kept that RFC 5802 derives from it.
-Not served: that anyone has to prove anything. The listeners are plain as yet.
+Clients send salted passwords; the broker stores only the keys that RFC 5802 derives from them.
+Not served: login with SCRAM (see `sasl`).
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ def _describe(
 ) -> DescribeUserScramCredentialsResult:
     result = DescribeUserScramCredentialsResult(user=user, error_message=None)
     if count > 1:
-        result.error_code, result.error_message = Code.DUPLICATE_RESOURCE, "the user is asked for more than once"
+        result.error_code, result.error_message = Code.DUPLICATE_RESOURCE, "the user is listed more than once"
     elif user not in known:
-        result.error_code, result.error_message = Code.RESOURCE_NOT_FOUND, "the user has no credentials"
+        result.error_code, result.error_message = Code.RESOURCE_NOT_FOUND, "the user has no SCRAM credentials"
     else:
         result.credential_infos = [
             CredentialInfo(mechanism=_NUMBERS[credential.mechanism], iterations=credential.iterations)
@@ -72,7 +72,7 @@ def handle_alter(context: Context, request: Request) -> Reply:
         result = AlterUserScramCredentialsResult(user=each.name, error_message=None)
         try:
             if counts[each.name] > 1:
-                raise KafkaRefusal(Code.DUPLICATE_RESOURCE, "the user stands in the request more than once")
+                raise KafkaRefusal(Code.DUPLICATE_RESOURCE, "the user is listed more than once in the request")
             _alter(context, each, tickets)
         except Refusal as refusal:
             result.error_code, result.error_message = _code_of(refusal), str(refusal)
@@ -91,7 +91,7 @@ def handle_alter(context: Context, request: Request) -> Reply:
 def _alter(context: Context, asked: ScramCredentialDeletion | ScramCredentialUpsertion, tickets: ChangeTickets) -> None:
     mechanism = _MECHANISMS.get(asked.mechanism)
     if mechanism is None:
-        raise KafkaRefusal(Code.UNSUPPORTED_SASL_MECHANISM, f"there is no SCRAM mechanism {asked.mechanism}")
+        raise KafkaRefusal(Code.UNSUPPORTED_SASL_MECHANISM, f"unknown SCRAM mechanism {asked.mechanism}")
     if isinstance(asked, ScramCredentialDeletion):
         ticket = context.broker.scram_credentials.delete(context.caller, asked.name, mechanism)
     else:

@@ -1,7 +1,7 @@
-"""SyncGroup, versions 0 to 5: the leader hands in who gets what, every member gets its part.
+"""SyncGroup, versions 0 to 5: the leader sends the assignment, every member gets its part.
 
-Followers wait for the leader; all are answered once the assignment is durable, so that a restart finds it.
-From version 5 on the protocol's type and name must be there and right.
+Followers wait for the leader. All are answered when the assignment is durable, so that it survives a restart. From
+version 5 on, protocol type and name are required and must match those of the group.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def handle(context: Context, request: Request) -> Reply:
 
 def _read_request(version: int, message: SyncGroupRequest) -> SyncRequest:
     if version >= 5 and (message.protocol_type is None or message.protocol_name is None):
-        raise KafkaRefusal(Code.INCONSISTENT_GROUP_PROTOCOL, "the protocol's type and name are missing")
+        raise KafkaRefusal(Code.INCONSISTENT_GROUP_PROTOCOL, "protocol type and protocol name are required")
     return SyncRequest(
         member=message.member_id,
         instance=message.group_instance_id,

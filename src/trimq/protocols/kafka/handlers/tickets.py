@@ -1,4 +1,4 @@
-"""The passes that one answer waits for, each under the name of what it changed."""
+"""Tickets that one response waits for, by the resource that each one changes. Knows no API."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from trimq.errors import Refusal
 
 
 class ChangeTicket(Protocol):
-    """As a change of the broker gives it out."""
+    """Ticket of one change."""
 
     @property
     def number(self) -> int: ...
@@ -27,6 +27,6 @@ class ChangeTickets:
         self.number = max(self.number, ticket.number)
 
     def refusal(self, key: object) -> Refusal | None:
-        """Why what was changed under `key` does not count. To be asked once the pass is over."""
+        """Returns the refusal of the change under `key` if it could not be written. Valid once the pass is durable."""
         ticket = self._tickets.get(key)
         return None if ticket is None else ticket.refusal

@@ -1,6 +1,6 @@
-"""TxnOffsetCommit, versions 0 to 5: how far a group will have read if the transaction commits; seen by nobody before.
+"""TxnOffsetCommit, versions 0 to 5: commits offsets of a group within a transaction; they become visible if it commits.
 
-From version 3 on the committing member is checked, from version 5 on the group need not be added before.
+From version 3 on the member is checked; from version 5 on the request itself adds the group to the transaction.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def handle(context: Context, request: Request) -> Reply:
 
 
 class _TxnCommitAttempt:
-    """What of a request can be committed, and the answers about it."""
+    """Offsets of a request that can be committed, and the results of its partitions."""
 
     def __init__(self, context: Context, message: TxnOffsetCommitRequest) -> None:
         self._context = context
@@ -76,7 +76,7 @@ class _TxnCommitAttempt:
                 self._message.group_id,
                 stream.id,
                 asked.committed_offset,
-                0,  # the core knows the time
+                0,  # the core sets the time
                 asked.committed_leader_epoch,
                 metadata,
             )

@@ -1,1 +1,1 @@
-"""Descriptions of the messages, one module per family; imported only when an API of the family is first used."""
+"""Schemas of the Kafka messages, one module per family; imported when an API of the family is first used."""

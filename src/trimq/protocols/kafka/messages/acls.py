@@ -1,5 +1,5 @@
-"""Messages about access control lists: DescribeAcls, CreateAcls, DeleteAcls. Descriptions only, derived from the
-message definitions of Apache Kafka 4.3.1 (see NOTICE)."""
+"""Messages about access control lists: DescribeAcls, CreateAcls, DeleteAcls. Schemas only, derived from the message
+definitions of Apache Kafka 4.3.1 (see NOTICE)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """Messages of classic consumer groups: FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup, DescribeGroups,
-ListGroups, DeleteGroups. Descriptions only, derived from the message definitions of Apache Kafka 4.3.1 (see
-NOTICE)."""
+ListGroups, DeleteGroups. Schemas only, derived from the message definitions of Apache Kafka 4.3.1 (see NOTICE)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Messages about settings: DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources. Descriptions
-only, derived from the message definitions of Apache Kafka 4.3.1 (see NOTICE)."""
+"""Messages about settings: DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources. Schemas only,
+derived from the message definitions of Apache Kafka 4.3.1 (see NOTICE)."""
 
 from __future__ import annotations
 

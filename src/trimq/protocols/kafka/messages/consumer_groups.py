@@ -1,5 +1,5 @@
-"""Messages of consumer groups that the broker assigns (KIP-848): ConsumerGroupHeartbeat, ConsumerGroupDescribe.
-Descriptions only, derived from the message definitions of Apache Kafka 4.3.1 (see NOTICE)."""
+"""Messages of consumer groups with broker-side assignment (KIP-848): ConsumerGroupHeartbeat, ConsumerGroupDescribe.
+Schemas only, derived from the message definitions of Apache Kafka 4.3.1 (see NOTICE)."""
 
 from __future__ import annotations
 

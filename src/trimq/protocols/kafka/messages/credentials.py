@@ -1,5 +1,5 @@
-"""Messages about SCRAM credentials: DescribeUserScramCredentials, AlterUserScramCredentials. Descriptions only,
-derived from the message definitions of Apache Kafka 4.3.1 (see NOTICE)."""
+"""Messages about SCRAM credentials: DescribeUserScramCredentials, AlterUserScramCredentials. Schemas only, derived from
+the message definitions of Apache Kafka 4.3.1 (see NOTICE)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fetch messages. Descriptions only, derived from the message definitions of Apache Kafka 4.3.1 (see NOTICE)."""
+"""Messages of Fetch. Schemas only, derived from the message definitions of Apache Kafka 4.3.1 (see NOTICE)."""
 
 from __future__ import annotations
 

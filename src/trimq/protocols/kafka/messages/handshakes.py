@@ -1,5 +1,5 @@
-"""Messages that open a connection: ApiVersions, SaslHandshake, SaslAuthenticate. Descriptions only, derived from the
-message definitions of Apache Kafka 4.3.1 (see NOTICE)."""
+"""Messages that open a connection: ApiVersions, SaslHandshake, SaslAuthenticate. Schemas only, derived from the message
+definitions of Apache Kafka 4.3.1 (see NOTICE)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Messages about the offsets and files of partitions: ListOffsets, OffsetForLeaderEpoch, DeleteRecords,
-DescribeLogDirs. Descriptions only, derived from the message definitions of Apache Kafka 4.3.1 (see NOTICE)."""
+DescribeLogDirs. Schemas only, derived from the message definitions of Apache Kafka 4.3.1 (see NOTICE)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Messages by which clients learn of nodes and topics: Metadata, DescribeCluster, DescribeTopicPartitions.
-Descriptions only, derived from the message definitions of Apache Kafka 4.3.1 (see NOTICE)."""
+"""Messages that describe nodes and topics: Metadata, DescribeCluster, DescribeTopicPartitions. Schemas only, derived
+from the message definitions of Apache Kafka 4.3.1 (see NOTICE)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The produce messages. Descriptions only, derived from the message definitions of Apache Kafka 4.3.1 (see NOTICE)."""
+"""Messages of Produce. Schemas only, derived from the message definitions of Apache Kafka 4.3.1 (see NOTICE)."""
 
 from __future__ import annotations
 

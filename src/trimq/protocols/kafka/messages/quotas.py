@@ -1,4 +1,4 @@
-"""Messages about client quotas: DescribeClientQuotas, AlterClientQuotas. Descriptions only, derived from the message
+"""Messages about client quotas: DescribeClientQuotas, AlterClientQuotas. Schemas only, derived from the message
 definitions of Apache Kafka 4.3.1 (see NOTICE)."""
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """Messages about leaders and replicas of partitions: ElectLeaders, AlterPartitionReassignments,
-ListPartitionReassignments. Descriptions only, derived from the message definitions of Apache Kafka 4.3.1 (see
-NOTICE)."""
+ListPartitionReassignments. Schemas only, derived from the message definitions of Apache Kafka 4.3.1 (see NOTICE)."""
 
 from __future__ import annotations
 

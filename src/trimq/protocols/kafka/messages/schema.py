@@ -1,12 +1,12 @@
-"""The words in which Kafka's messages are described: structs whose fields carry wire type, versions and tag. Knows the
-shape of messages, not their bytes: `reading` and `writing` compile these descriptions.
+"""Schema language of Kafka's messages: structs whose fields carry wire type, versions and tag. Knows the shape of
+messages, not their bytes: `reader_compiler` and `writer_compiler` compile these schemas.
 
     class PartitionProduceResponse(Struct):
         index: int = int32()
         log_append_time_ms: int = int64("2+", default=-1)
         error_message: str | None = nullable_string("8+", default=None)
 
-A struct is one class for all versions: a field that a version lacks has its default after reading and is not written.
+A struct is one class for all versions. A field that a version lacks has its default after reading, and is not written.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ T = TypeVar("T")
 
 Element = Callable[..., Any]
 NEVER = "none"
-NO_ID = bytes(16)  # the all-zero uuid: no topic has it
+NO_ID = bytes(16)  # the all-zero uuid, which no topic has
 
 
 @dataclass(slots=True)
 class Field:
-    """One field of a struct. `element` is the class of a struct field, or what an array consists of: a class, or one
+    """One field of a struct. `element` is the class of a struct field, or the element type of an array: a class or one
     of the functions below, as in `array(int32)`."""
 
     kind: str
@@ -39,7 +39,7 @@ class Field:
 
 
 def version_range(versions: str) -> tuple[int, int]:
-    """First and last version of `"3+"`, `"2-5"`, `"7"` or `"none"`."""
+    """Returns the first and last version of `"3+"`, `"2-5"`, `"7"` or `"none"`."""
     if versions == NEVER:
         return 1, 0
     if versions.endswith("+"):
@@ -54,7 +54,7 @@ def includes(versions: str, version: int) -> bool:
 
 
 class StructMeta(msgspec.StructMeta):
-    """Turns the fields of a class body into struct fields with their plain defaults, and keeps the description."""
+    """Replaces the fields of a class body by plain defaults, and keeps their schema in `FIELDS`."""
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **config: Any) -> Any:
         described = []
@@ -79,23 +79,24 @@ def plain_default(field: Field) -> Any:
 
 
 class Struct(msgspec.Struct, metaclass=StructMeta, gc=False):
-    """One struct of the protocol. Compares and prints by value; must not be made part of a reference cycle."""
+    """One struct of the protocol. Compares and prints by value. Must not be part of a reference cycle: the garbage
+    collector does not track it."""
 
     FIELDS: ClassVar[tuple[Field, ...]]
 
 
 class Message(Struct):
-    """The body of a request or response. `API_KEY` names its row in `apis.APIS`, which has the versions."""
+    """Body of a request or response. `API_KEY` refers to its row in `apis.APIS`, which has the versions."""
 
     API_KEY: ClassVar[int]
 
 
 class RequestMessage(Message):
-    """The body of a request."""
+    """Body of a request."""
 
 
 class ResponseMessage(Message):
-    """The body of a response."""
+    """Body of a response."""
 
 
 def int8(versions: str = "0+", *, default: int = 0, tag: int | None = None) -> int:
@@ -127,7 +128,7 @@ def boolean(versions: str = "0+", *, default: bool = False, tag: int | None = No
 
 
 def uuid(versions: str = "0+", *, tag: int | None = None) -> bytes:
-    """Sixteen bytes. Topic ids are compared and looked up as bytes: making `uuid.UUID` objects costs ten times more."""
+    """Sixteen bytes. Topic ids are compared and looked up as bytes: `uuid.UUID` objects cost ten times as much."""
     return cast(bytes, Field("uuid", versions, default=NO_ID, tag=tag))
 
 
@@ -146,12 +147,12 @@ def blob(versions: str = "0+") -> bytes:
 
 
 def record_batches(versions: str = "0+", *, nullable: str = "0+") -> Records:
-    """Read as a view of the received bytes (writable where those are), written from any buffer."""
+    """Record batches: read as a view of the received bytes (writable if those are), written from any buffer."""
     return cast("Records", Field("records", versions, nullable, None))
 
 
 def array(element: Callable[..., T], versions: str = "0+", *, tag: int | None = None) -> list[T]:
-    """An array of structs, `array(TopicData)`, or of plain values, `array(int32)`."""
+    """Array of structs, `array(TopicData)`, or of plain values, `array(int32)`."""
     return cast("list[T]", Field("array", versions, default=(), tag=tag, element=element))
 
 
@@ -170,7 +171,7 @@ def nullable_struct(element: type[T], versions: str = "0+", *, nullable: str = "
 
 
 def tagged_struct(element: type[T], versions: str = "0+", *, tag: int) -> T | None:
-    """A struct in a tagged field. None stands for its absence, which on the wire means a struct of defaults."""
+    """Struct in a tagged field. None means absent, which on the wire stands for a struct of defaults."""
     return cast("T | None", Field("struct", versions, tag=tag, element=element))
 
 

@@ -1,5 +1,5 @@
-"""Messages that create, delete and extend topics: CreateTopics, DeleteTopics, CreatePartitions. Descriptions only,
-derived from the message definitions of Apache Kafka 4.3.1 (see NOTICE)."""
+"""Messages that create, delete and extend topics: CreateTopics, DeleteTopics, CreatePartitions. Schemas only, derived
+from the message definitions of Apache Kafka 4.3.1 (see NOTICE)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Messages of idempotent and transactional producers: InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn,
-TxnOffsetCommit, DescribeProducers, DescribeTransactions, ListTransactions. Descriptions only, derived from the
-message definitions of Apache Kafka 4.3.1 (see NOTICE)."""
+TxnOffsetCommit, DescribeProducers, DescribeTransactions, ListTransactions. Schemas only, derived from the message
+definitions of Apache Kafka 4.3.1 (see NOTICE)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kafka's names for the settings of the broker, as DescribeConfigs tells them. None can be changed while it runs."""
+"""Broker settings under Kafka's names, as DescribeConfigs returns them. All are read-only while the broker runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LISTENER = "PLAINTEXT"
 
 
 def describe_broker(settings: Settings, me: Node) -> Iterator[DescribedConfig]:
-    """Every setting, by name: what the broker was started with, what it is for all topics, and what is always so."""
+    """Returns every setting in order of its name: settings of the broker, defaults of topics, and fixed values."""
     found = {config.name: config for config in (*_own(settings, me), *_of_topics(settings), *_SENSITIVE)}
     return iter(sorted(found.values()))
 
@@ -29,29 +29,29 @@ def _own(settings: Settings, me: Node) -> Iterator[DescribedConfig]:
     advertised = me.addresses.get("kafka")
     limits, kafka, storage = settings.limits, settings.kafka, settings.storage
     given: list[tuple[str, ConfigType, str, str, str]] = [
-        # name, kind, value, Kafka's own default, what it is
-        ("advertised.listeners", ConfigType.LIST, _listener(advertised), "", "What clients are told to connect to."),
+        # name, type, value, default of Apache Kafka, documentation
+        ("advertised.listeners", ConfigType.LIST, _listener(advertised), "", "Address for clients."),
         ("auto.create.topics.enable", ConfigType.BOOLEAN, _word(kafka.auto_create_topics), "true",
-         "Whether a topic is made when a client that allows it asks for one that does not exist."),
-        ("broker.id", ConfigType.INT, str(settings.node_id), "-1", "The number by which clients know this broker."),
+         "Whether a metadata request may create a topic that does not exist."),
+        ("broker.id", ConfigType.INT, str(settings.node_id), "-1", "Id of this broker in the cluster."),
         ("connections.max.idle.ms", ConfigType.LONG, str(limits.idle_connection_ms), "600000",
-         "How long a connection may be silent before it is closed."),
-        ("default.replication.factor", ConfigType.INT, "1", "1", "How many replicas a partition has."),
-        ("listeners", ConfigType.LIST, _listener(kafka.listen), "PLAINTEXT://:9092", "Where clients connect."),
-        ("log.dirs", ConfigType.LIST, settings.data_dir, "", "The folder that holds everything the broker keeps."),
+         "A connection is closed after being idle for this long."),
+        ("default.replication.factor", ConfigType.INT, "1", "1", "Replicas of a partition."),
+        ("listeners", ConfigType.LIST, _listener(kafka.listen), "PLAINTEXT://:9092", "Listening address."),
+        ("log.dirs", ConfigType.LIST, settings.data_dir, "", "Folder of all data of the broker."),
         ("log.retention.check.interval.ms", ConfigType.LONG, str(storage.retention_check_ms), "300000",
-         "How often the broker looks for segments that may go."),
+         "Interval at which the broker deletes expired segments."),
         ("log.retention.ms", ConfigType.LONG, str(storage.retention_ms), "604800000",
-         "How long a closed segment is kept after its last record; -1: for ever."),
+         "How long a closed segment is kept after its last record; -1: forever."),
         ("log.roll.ms", ConfigType.LONG, str(storage.segment_ms), "604800000",
          "A segment whose first record is older than this is closed."),
         ("max.connections", ConfigType.INT, str(limits.connections), "2147483647",
-         "How many connections are accepted at once."),
-        ("node.id", ConfigType.INT, str(settings.node_id), "-1", "The number by which clients know this broker."),
+         "Maximum number of connections open at the same time."),
+        ("node.id", ConfigType.INT, str(settings.node_id), "-1", "Id of this broker in the cluster."),
         ("num.partitions", ConfigType.INT, str(kafka.num_partitions), "1",
-         "Partitions of a topic whose creator leaves the number to the broker."),
+         "Partitions of a topic that is created without a number of partitions."),
         ("socket.request.max.bytes", ConfigType.INT, str(limits.frame_bytes), "104857600",
-         "The largest request that is read."),
+         "Largest request that is accepted."),
     ]  # fmt: skip
     for name, kind, value, default, documentation in given:
         source = ConfigSource.DEFAULT if value == default else ConfigSource.BROKER
@@ -60,14 +60,14 @@ def _own(settings: Settings, me: Node) -> Iterator[DescribedConfig]:
 
 
 def _of_topics(settings: Settings) -> Iterator[DescribedConfig]:
-    """What holds for topics that do not say otherwise, under the broker's names for it."""
+    """Yields the defaults of topic settings under their broker-level names."""
     broker_names = {config.name: config.synonym for config in CONFIGS}
     for config in describe({}, settings):
         if broker_names[config.name]:
             yield config._replace(name=broker_names[config.name], is_read_only=True)
 
 
-_NO_TLS = "Not used: listeners are plain."
+_NO_TLS = "Not used: TLS keys are PEM files (tls.certificate and tls.key)."
 _SENSITIVE = tuple(
     DescribedConfig(
         name, None, ConfigType.PASSWORD, ConfigSource.DEFAULT, _NO_TLS, is_read_only=True, is_sensitive=True

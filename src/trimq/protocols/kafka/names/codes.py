@@ -1,4 +1,4 @@
-"""Kafka's error codes, and which of them a refusal is."""
+"""Kafka's error codes, and the mapping of refusals to them."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Code(IntEnum):
 
 @dataclass(eq=False)  # exceptions must stay hashable
 class KafkaRefusal(Refusal):
-    """A no that only Kafka knows, with its code."""
+    """A refusal that only the Kafka protocol has, with its error code."""
 
     code: Code
     reason: str
@@ -159,8 +159,8 @@ def code_of(refusal: Refusal) -> Code:
 
 
 def code_of_batch(error: BadBatch) -> Code:
-    """Bytes that do not match their checksum or are too few are corrupt; others that break a rule are invalid. A
-    producer that hears that a batch is too large may send it in parts."""
+    """Returns CORRUPT_MESSAGE for a wrong checksum or missing bytes, and INVALID_RECORD for most other violations. A
+    producer that gets MESSAGE_TOO_LARGE may split the batch."""
     if isinstance(error, BatchTooLarge):
         return Code.MESSAGE_TOO_LARGE
     if isinstance(error, BadPayload):
@@ -185,7 +185,7 @@ GROUP_CODES: dict[type[Refusal], Code] = {
     group_refusals.UnknownAssignor: Code.UNSUPPORTED_ASSIGNOR,
     group_refusals.InvalidPattern: Code.INVALID_REGULAR_EXPRESSION,
     group_refusals.OldWayOfSpeaking: Code.UNSUPPORTED_VERSION,
-    # Of a coordinator these are retried; of anyone else they would end the consumer.
+    # Clients retry these coordinator codes; the codes of `CODES` for the same refusals would stop the consumer.
     errors.NotRunning: Code.NOT_COORDINATOR,
     errors.NotOwner: Code.NOT_COORDINATOR,
     errors.DiskFull: Code.COORDINATOR_NOT_AVAILABLE,
@@ -195,7 +195,7 @@ GROUP_CODES: dict[type[Refusal], Code] = {
 
 
 class GroupTicket(Protocol):
-    """As a change of the broker gives it out."""
+    """Ticket of a change that a coordinator logs."""
 
     @property
     def number(self) -> int: ...
@@ -212,18 +212,18 @@ def group_code(refusal: Refusal) -> Code:
 
 def require_group_id(group: str) -> None:
     if not group:
-        raise KafkaRefusal(Code.INVALID_GROUP_ID, "a group has a name")
+        raise KafkaRefusal(Code.INVALID_GROUP_ID, "the group id must not be empty")
 
 
 def reply_after(ticket: GroupTicket | None, build: Callable[[Refusal | None], Parts]) -> Reply:
-    """`build` makes the answer when the ticket's pass is durable, and is told whether that was refused."""
+    """Returns a reply that calls `build` once the ticket's pass is durable, with its refusal if the write failed."""
     if ticket is None:
         return Reply.now(build(None))
     return Reply.when_durable(ticket.number, lambda: build(ticket.refusal))
 
 
 def resolve_after(reply: DeferredReply, ticket: GroupTicket | None, build: Callable[[Refusal | None], Parts]) -> None:
-    """As `reply_after`, for an answer that somebody waits for already."""
+    """Like `reply_after`, for a deferred reply that the connection already waits for."""
     if ticket is None:
         reply.resolve(build(None))
     else:
@@ -231,7 +231,7 @@ def resolve_after(reply: DeferredReply, ticket: GroupTicket | None, build: Calla
 
 
 def transaction_code(refusal: Refusal, knows_fencing: bool) -> Code:
-    """`knows_fencing`: the client has a name for having been replaced; older ones hear that their epoch is wrong."""
+    """`knows_fencing`: the client knows PRODUCER_FENCED; older clients get INVALID_PRODUCER_EPOCH instead."""
     if knows_fencing and isinstance(refusal, ProducerFenced):
         return Code.PRODUCER_FENCED
     return group_code(refusal)
@@ -239,4 +239,4 @@ def transaction_code(refusal: Refusal, knows_fencing: bool) -> Code:
 
 def require_transactional_id(name: str) -> None:
     if not name:
-        raise KafkaRefusal(Code.INVALID_REQUEST, "a transaction has a name")
+        raise KafkaRefusal(Code.INVALID_REQUEST, "the transactional id must not be empty")

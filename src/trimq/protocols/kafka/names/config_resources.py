@@ -1,4 +1,4 @@
-"""What settings belong to: the numbers by which Kafka's requests tell a topic from a broker or a group."""
+"""Kafka's numbers for the resource types that have settings."""
 
 from __future__ import annotations
 

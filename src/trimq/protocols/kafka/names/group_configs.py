@@ -1,4 +1,4 @@
-"""Kafka's names for the settings of a group that the broker divides, and what they are in ours."""
+"""Settings of consumer groups with broker-side assignment (KIP-848): translation between Kafka's names and ours."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CONFIGS = (
         HEARTBEAT_MS,
         5_000,
         15_000,
-        "How often members of the group show that they are alive.",
+        "Interval between heartbeats of a member.",
     ),
     _Config(
         "consumer.session.timeout.ms",
@@ -35,7 +35,7 @@ _CONFIGS = (
         SESSION_MS,
         45_000,
         60_000,
-        "After so long without a sign of life a member is removed.",
+        "A member that sends no heartbeat for this long is removed.",
     ),
 )
 _BY_NAME = {config.name: config for config in _CONFIGS}
@@ -50,20 +50,20 @@ def describe_group(settings: GroupSettings) -> Iterator[DescribedConfig]:
 
 
 def to_group_configs(settings: GroupSettings) -> dict[str, str]:
-    """What was set, in Kafka's words."""
+    """Returns the settings that were set for the group, under Kafka's names."""
     values = {config.name: getattr(settings, config.setting) for config in _CONFIGS}
     return {name: str(value) for name, value in values.items() if value is not None}
 
 
 def to_group_settings(configs: Mapping[str, str]) -> GroupSettings:
-    """The settings that Kafka's words mean; a refusal of those that a group does not have."""
+    """Translates from Kafka's names. Raises InvalidSetting for an unknown name or a value out of range."""
     values: dict[str, int] = {}
     for name, text in configs.items():
         config = _BY_NAME.get(name)
         if config is None:
-            raise InvalidSetting(name, "a group has no such setting here")
+            raise InvalidSetting(name, "unknown group setting")
         value = int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else -1
         if not config.least <= value <= config.most:
-            raise InvalidSetting(name, f"it is a whole number from {config.least} to {config.most}, not {text[:20]!r}")
+            raise InvalidSetting(name, f"must be an integer from {config.least} to {config.most}, not {text[:20]!r}")
         values[config.setting] = value
     return GroupSettings(**values)

@@ -1,5 +1,5 @@
-"""The names under which Kafka keeps its own state. Here that state is elsewhere, so the names stand for no topic: they
-are answered when asked for, never listed, and nobody may write to them or make them."""
+"""Names of Apache Kafka's internal topics. TriMQ stores that state elsewhere, so no such topics exist: Metadata
+describes them when a client asks for them by name, no API lists them, and clients cannot create or write to them."""
 
 from __future__ import annotations
 

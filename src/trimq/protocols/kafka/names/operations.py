@@ -1,4 +1,4 @@
-"""What a caller may do, in Kafka's words: the bits by which Metadata and its like tell authorized operations."""
+"""Authorized operations of a caller as Kafka's bit fields, for Metadata and the Describe APIs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from trimq.core.api.broker import Broker
 from trimq.core.security.access import BROKER, Action, Resource
 from trimq.model import Caller
 
-UNKNOWN = -(1 << 31)  # nobody asked
+UNKNOWN = -(1 << 31)  # the request did not ask for the operations
 
 _READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE = range(3, 9)
 _CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE = range(9, 13)

@@ -30,5 +30,5 @@ STATE_NAMES = {
     TransactionState.COMPLETE_COMMIT: "CompleteCommit",
     TransactionState.COMPLETE_ABORT: "CompleteAbort",
 }
-# Kafka's states that a transaction is never seen in here: who asks for them gets none, and no complaint.
+# States of Apache Kafka that no transaction has here: as a filter they are valid and match nothing.
 TRANSIENT_STATE_NAMES = ("Dead", "PrepareEpochFence")

@@ -1,5 +1,5 @@
-"""Kafka's names for the settings of a topic, and what they are in ours: translation both ways, defaults as a genuine
-Kafka reports them, and which of them cannot be changed here."""
+"""Topic settings under Kafka's names: translation to ours and back, the defaults that Apache Kafka reports, and the
+settings that cannot be changed here."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ConfigType(IntEnum):
 
 
 class ConfigSource(IntEnum):
-    """Who set a value."""
+    """Kafka's numbers for the level at which a value was set."""
 
     TOPIC = 1
     BROKER = 4
@@ -43,7 +43,7 @@ class Synonym(NamedTuple):
 
 
 class DescribedConfig(NamedTuple):
-    """One setting as DescribeConfigs tells it."""
+    """One setting as DescribeConfigs returns it."""
 
     name: str
     value: str | None
@@ -56,9 +56,12 @@ class DescribedConfig(NamedTuple):
 
 
 class Config(NamedTuple):
-    """`setting`: the neutral name; "" if there is none, and only the default is taken, because of `fixed`. `synonym`:
-    what Kafka calls the broker's value of it, "" where it lists none. `words`: theirs to ours, where values are
-    translated."""
+    """One topic setting of Kafka.
+
+    `setting`: our name; "" if only the default is accepted, for the reason in `fixed`.
+    `synonym`: Kafka's name of the broker-level setting; "" if Kafka lists none.
+    `words`: Kafka's values mapped to ours; empty if values are not translated.
+    """
 
     name: str
     kind: ConfigType
@@ -72,55 +75,55 @@ class Config(NamedTuple):
 
 _TIMES = {"CreateTime": "created", "LogAppendTime": "appended"}
 _CODECS = {"uncompressed": "none"} | {word: word for word in ("zstd", "lz4", "snappy", "gzip", "producer")}
-_NOT_TIERED = "no tiered storage is offered"
-_ONE_REPLICA = "a partition has one replica, nothing is replicated"
+_NOT_TIERED = "tiered storage is not supported"
+_ONE_REPLICA = "a partition has one replica, there is no replication"
 
 CONFIGS = (
     Config("cleanup.policy", ConfigType.LIST, "delete", "cleanup", "log.cleanup.policy",
-           "delete: the oldest segments go by age and size. compact: the last record of each key stays."),
+           "delete: the oldest segments are deleted by age and size. compact: the last record of each key is kept."),
     Config("compression.gzip.level", ConfigType.INT, "-1", "gzip_level", "compression.gzip.level",
-           "How hard gzip tries when compression.type is gzip; -1 leaves it to gzip."),
+           "Compression level when compression.type is gzip; -1: default of gzip."),
     Config("compression.lz4.level", ConfigType.INT, "9", "lz4_level", "compression.lz4.level",
-           "How hard lz4 tries when compression.type is lz4."),
+           "Compression level when compression.type is lz4."),
     Config("compression.type", ConfigType.STRING, "producer", "compression", "compression.type",
-           "The codec under which batches are kept; producer: as they were sent.", _CODECS),
+           "Codec of stored batches; producer: the codec of the producer.", _CODECS),
     Config("compression.zstd.level", ConfigType.INT, "3", "zstd_level", "compression.zstd.level",
-           "How hard zstd tries when compression.type is zstd."),
+           "Compression level when compression.type is zstd."),
     Config("delete.retention.ms", ConfigType.LONG, "86400000", "delete_retention_ms", "log.cleaner.delete.retention.ms",
            "How long a compacted topic keeps the tombstone of a key."),
     Config("file.delete.delay.ms", ConfigType.LONG, "60000", "", "log.segment.delete.delay.ms",
-           "Not used: a segment's files go at once, and readers keep what they hold.",
-           fixed="a segment's files go at once, readers keep what they hold"),
+           "Not used: segment files are deleted at once; open readers can finish.",
+           fixed="segment files are deleted at once, open readers can finish"),
     Config("flush.messages", ConfigType.LONG, _NO_LIMIT, "sync_every_records", "log.flush.interval.messages",
-           "After how many records a partition is synced. With flush = sync each is, before it is acknowledged."),
+           "A partition is synced after this many records. With flush = sync, before each acknowledgement."),
     Config("flush.ms", ConfigType.LONG, _NO_LIMIT, "sync_every_ms", "",
-           "After how long a record is synced. With flush = sync it is before it is acknowledged."),
-    Config("follower.replication.throttled.replicas", ConfigType.LIST, "", "", "", "Not used: nothing is replicated.",
+           "A record is synced after this time. With flush = sync, before it is acknowledged."),
+    Config("follower.replication.throttled.replicas", ConfigType.LIST, "", "", "", "Not used: there is no replication.",
            fixed=_ONE_REPLICA),
     Config("index.interval.bytes", ConfigType.INT, "4096", "index_interval_bytes", "log.index.interval.bytes",
-           "How many bytes of a new segment lie between two entries of its indexes."),
-    Config("leader.replication.throttled.replicas", ConfigType.LIST, "", "", "", "Not used: nothing is replicated.",
+           "Bytes between two index entries of a new segment."),
+    Config("leader.replication.throttled.replicas", ConfigType.LIST, "", "", "", "Not used: there is no replication.",
            fixed=_ONE_REPLICA),
     Config("local.retention.bytes", ConfigType.LONG, "-2", "", "log.local.retention.bytes",
            "Not used: all segments are local.", fixed=_NOT_TIERED),
     Config("local.retention.ms", ConfigType.LONG, "-2", "", "log.local.retention.ms",
            "Not used: all segments are local.", fixed=_NOT_TIERED),
     Config("max.compaction.lag.ms", ConfigType.LONG, _NO_LIMIT, "max_compaction_lag_ms",
-           "log.cleaner.max.compaction.lag.ms", "After how long a record takes part in compaction at the latest."),
+           "log.cleaner.max.compaction.lag.ms", "Longest time until a record becomes subject to compaction."),
     Config("max.message.bytes", ConfigType.INT, "1048588", "message_bytes", "message.max.bytes",
-           "The largest batch that is taken, as it is compressed."),
+           "Largest batch that is accepted, measured after compression."),
     Config("message.timestamp.after.max.ms", ConfigType.LONG, "3600000", "record_lead_ms",
-           "log.message.timestamp.after.max.ms", "How far a record's time may be ahead of the broker's."),
+           "log.message.timestamp.after.max.ms", "How far a record's timestamp may be ahead of the broker's clock."),
     Config("message.timestamp.before.max.ms", ConfigType.LONG, _NO_LIMIT, "record_age_ms",
-           "log.message.timestamp.before.max.ms", "How far a record's time may be behind the broker's."),
+           "log.message.timestamp.before.max.ms", "How far a record's timestamp may be behind the broker's clock."),
     Config("message.timestamp.type", ConfigType.STRING, "CreateTime", "record_time", "log.message.timestamp.type",
-           "Whose time records bear: the producer's, or the broker's when it appended them.", _TIMES),
+           "Timestamp of records: CreateTime, set by the producer, or LogAppendTime, set by the broker.", _TIMES),
     Config("min.cleanable.dirty.ratio", ConfigType.DOUBLE, "0.5", "min_cleanable_dirty_ratio",
-           "log.cleaner.min.cleanable.ratio", "Which share of a log must be new before it is compacted again."),
+           "log.cleaner.min.cleanable.ratio", "Fraction of a log that must be new before it is compacted again."),
     Config("min.compaction.lag.ms", ConfigType.LONG, "0", "min_compaction_lag_ms", "log.cleaner.min.compaction.lag.ms",
-           "How long a record stays as it is before it takes part in compaction."),
+           "Shortest time until a record becomes subject to compaction."),
     Config("min.insync.replicas", ConfigType.INT, "1", "min_synced_replicas", "min.insync.replicas",
-           "How many replicas must have a record, at most all there are, before acks=all is answered."),
+           "Replicas that must have a record, at most all existing ones, before acks=all is answered."),
     Config("preallocate", ConfigType.BOOLEAN, "false", "", "log.preallocate",
            "Not used: segments grow as they are written.", fixed="segments grow as they are written"),
     Config("remote.log.copy.disable", ConfigType.BOOLEAN, "false", "", "", "Not used: all segments are local.",
@@ -130,40 +133,40 @@ CONFIGS = (
     Config("remote.storage.enable", ConfigType.BOOLEAN, "false", "", "", "Not used: all segments are local.",
            fixed=_NOT_TIERED),
     Config("retention.bytes", ConfigType.LONG, "-1", "retention_bytes", "log.retention.bytes",
-           "How large a partition may grow before its oldest segments go; -1: any size."),
+           "Size of a partition above which its oldest segments are deleted; -1: unlimited."),
     Config("retention.ms", ConfigType.LONG, "604800000", "retention_ms", "",
-           "How long a closed segment is kept after its last record; -1: for ever."),
+           "How long a closed segment is kept after its last record; -1: forever."),
     Config("segment.bytes", ConfigType.INT, "1073741824", "segment_bytes", "log.segment.bytes",
            "A segment that would grow past this size is closed."),
     Config("segment.index.bytes", ConfigType.INT, "10485760", "", "log.index.size.max.bytes",
-           "Not used: an index grows with its segment, which never fills this much.",
-           fixed="an index is as large as its segment needs it"),
-    Config("segment.jitter.ms", ConfigType.LONG, "0", "", "", "Not used: segments are closed when segment.ms says so.",
-           fixed="segments are closed when segment.ms says so"),
+           "Not used: an index grows with its segment and stays below this size.",
+           fixed="an index grows with its segment"),
+    Config("segment.jitter.ms", ConfigType.LONG, "0", "", "", "Not used: segments are closed exactly after segment.ms.",
+           fixed="segments are closed exactly after segment.ms"),
     Config("segment.ms", ConfigType.LONG, "604800000", "segment_ms", "",
            "A segment whose first record is older than this is closed."),
     Config("unclean.leader.election.enable", ConfigType.BOOLEAN, "false", "unclean_election",
            "unclean.leader.election.enable",
-           "Whether a replica that is behind may lead; with one replica there is none."),
+           "Whether an out-of-sync replica may become leader; no effect with one replica."),
 )  # fmt: skip
 _BY_NAME = {config.name: config for config in CONFIGS}
 _BY_SETTING = {config.setting: config for config in CONFIGS if config.setting}
 
-# What the broker's own settings may change for all topics.
+# Settings whose default for all topics comes from the settings of the broker.
 _OF_THE_BROKER = frozenset(
     ("segment_bytes", "segment_ms", "index_interval_bytes", "retention_ms", "retention_bytes", "message_bytes")
 )
 
 
 def invalid_config(name: str, reason: str) -> KafkaRefusal:
-    """A no to a setting under Kafka's name; the core says no under ours."""
+    """Returns a refusal under Kafka's name of the setting; refusals of the core use our name."""
     return KafkaRefusal(Code.INVALID_CONFIG, f"{name}: {reason}")
 
 
 def find(name: str) -> Config:
     config = _BY_NAME.get(name)
     if config is None:
-        raise invalid_config(name, "there is no topic setting of this name")
+        raise invalid_config(name, "unknown topic setting")
     return config
 
 
@@ -172,7 +175,7 @@ def is_list(name: str) -> bool:
 
 
 def canonical(config: Config, text: str) -> str:
-    """The value as Kafka prints it. What is no such value is refused, here or by the core."""
+    """Returns the value as Kafka prints it. Invalid values are refused here or later by the core."""
     text = text.strip()
     if config.kind in (ConfigType.INT, ConfigType.LONG):
         return str(int(text)) if _NUMBER.fullmatch(text) else text
@@ -183,7 +186,7 @@ def canonical(config: Config, text: str) -> str:
             raise invalid_config(config.name, f"{text[:40]!r} is not a number") from None
     if config.kind is ConfigType.BOOLEAN:
         if text.lower() not in ("true", "false"):
-            raise invalid_config(config.name, f"{text[:40]!r} is neither true nor false")
+            raise invalid_config(config.name, f"{text[:40]!r} is not true or false")
         return text.lower()
     if config.kind is ConfigType.LIST:
         return ",".join(word.strip() for word in text.split(",")) if text else ""
@@ -191,28 +194,28 @@ def canonical(config: Config, text: str) -> str:
 
 
 def to_settings(configs: Mapping[str, str]) -> dict[str, str]:
-    """In our words. Failure: a setting is unknown, has no such value, or is not to be changed here."""
+    """Translates from Kafka's names. Raises KafkaRefusal if a setting is unknown, invalid, or cannot be changed."""
     settings = {}
     for name, text in configs.items():
         config = find(name)
         value = canonical(config, text)
         if not config.setting:
             if value != config.default:
-                raise invalid_config(name, f"it cannot be changed here: {config.fixed}")
+                raise invalid_config(name, f"cannot be changed: {config.fixed}")
             continue
         if config.words and value not in config.words:
-            raise invalid_config(name, f"{value[:40]!r} is none of {', '.join(config.words)}")
+            raise invalid_config(name, f"{value[:40]!r} is not one of {', '.join(config.words)}")
         settings[config.setting] = config.words.get(value, value)
     return settings
 
 
 def settings_unknown_to_kafka(settings: TopicSettings) -> dict[str, str]:
-    """What was set for the topic that Kafka has no words for: its clients neither see nor change it."""
+    """Returns settings of the topic that have no Kafka name. Kafka clients neither see nor change them."""
     return {setting: value for setting, value in settings.items() if setting not in _BY_SETTING}
 
 
 def to_configs(settings: TopicSettings) -> dict[str, str]:
-    """In Kafka's words: what was set for the topic itself."""
+    """Translates the settings of the topic itself, without defaults, to Kafka's names."""
     configs = {}
     for setting, value in settings.items():
         config = _BY_SETTING.get(setting)
@@ -224,13 +227,13 @@ def to_configs(settings: TopicSettings) -> dict[str, str]:
 
 
 def with_kafka_name(refusal: InvalidSetting) -> InvalidSetting:
-    """The core's no to a setting, under the name by which the client knows it."""
+    """Returns the core's refusal of a setting under Kafka's name of it."""
     config = _BY_SETTING.get(refusal.name)
     return refusal if config is None else InvalidSetting(config.name, refusal.reason)
 
 
 def describe(settings: TopicSettings, broker: Settings) -> Iterator[DescribedConfig]:
-    """Every setting of a topic, by name."""
+    """Yields every setting of a topic, in order of its name."""
     own = to_configs(settings)
     for config in CONFIGS:
         default, source = _default(config, broker)
@@ -245,7 +248,7 @@ def describe(settings: TopicSettings, broker: Settings) -> Iterator[DescribedCon
 
 
 def current_value(name: str, settings: TopicSettings, broker: Settings) -> str:
-    """The value in force, set or not."""
+    """Returns the value in force: that of the topic, or else the default."""
     return to_configs(settings).get(name, _default(find(name), broker)[0])
 
 

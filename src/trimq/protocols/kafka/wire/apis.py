@@ -1,5 +1,5 @@
-"""Which APIs the codec knows, with their versions: one row each. Knows nothing of who serves them; the descriptions of
-an API's messages are imported on first use."""
+"""Table of the APIs and versions that the codec knows. Knows no handlers; imports the schemas of an API's messages on
+first use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ API_VERSIONS = 18
 
 
 class Api(NamedTuple):
-    """Versions from `flexible_from` on have compact lengths, tagged fields and the newer headers."""
+    """One row of the table. Versions from `flexible_from` on have compact lengths, tagged fields and the newer headers.
+    `family` is the module of `messages` with the schemas."""
 
     key: int
     name: str
@@ -26,7 +27,7 @@ class Api(NamedTuple):
 
 
 class UnsupportedRequest(ProtocolError):
-    """An API, or a version of one, that is not served. Kafka closes the connection, except for ApiVersions."""
+    """The API or its version is not served. As in Apache Kafka the connection is closed, except for ApiVersions."""
 
     def __init__(self, api_key: int, api_version: int) -> None:
         api = APIS.get(api_key)
@@ -96,14 +97,14 @@ APIS: dict[int, Api] = {row.key: row for row in ROWS}
 
 @cache
 def request_class(api_key: int) -> type[RequestMessage]:
-    """The class that describes an API's request."""
+    """Returns the class of the API's request."""
     api = APIS[api_key]
     return cast("type[RequestMessage]", getattr(messages_of(api), f"{api.name}Request"))
 
 
 @cache
 def response_class(api_key: int) -> type[ResponseMessage]:
-    """The class that describes an API's response."""
+    """Returns the class of the API's response."""
     api = APIS[api_key]
     return cast("type[ResponseMessage]", getattr(messages_of(api), f"{api.name}Response"))
 

@@ -1,5 +1,4 @@
-"""Python source under construction, for the functions that `reading` and `writing` compile, and its compilation. Knows
-nothing of Kafka."""
+"""Builds and compiles Python source, for `reader_compiler` and `writer_compiler`. Knows nothing of Kafka."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from typing import Any
 
 
 class CodeBuilder:
-    """Lines of one function, and the names it needs."""
+    """Lines of one function, and the global names that it uses."""
 
     def __init__(self, names: dict[str, Any]) -> None:
         self.names = names
@@ -24,21 +23,21 @@ class CodeBuilder:
 
     @contextmanager
     def block(self, opening: str) -> Iterator[None]:
-        """The lines added inside belong to the statement `opening`."""
+        """Indents the lines added inside under the statement `opening`."""
         self.add(opening)
         self.depth += 1
         yield
         self.depth -= 1
 
     def name_of_struct(self, method: str, formats: str) -> str:
-        """The name under which a bound method of `struct.Struct` for these formats can be called."""
+        """Returns the global name of a bound method of `struct.Struct` for these formats."""
         name = f"{method}_{formats.replace('?', 'o')}"
         if name not in self.names:
             self.names[name] = getattr(struct.Struct(">" + formats), method)
         return name
 
     def compile(self, title: str) -> Callable[..., Any]:
-        """Compile the one function the source defines. Tracebacks show its lines."""
+        """Compiles the one function that the source defines. Tracebacks show its lines."""
         text = "\n".join(self.lines) + "\n"
         filename = f"<{title}>"
         linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)

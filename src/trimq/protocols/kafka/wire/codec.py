@@ -1,4 +1,4 @@
-"""Messages to bytes and back, for every API and version of `apis`. Readers and writers are compiled on first use."""
+"""Encodes and decodes messages of every API and version in `apis`. Compiles readers and writers on first use."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Form = Callable[[Buffer], Buffer]
 
 
 def decode(kind: type[M], version: int, buffer: Buffer, position: int = 0, most_elements: int = NO_ELEMENT_LIMIT) -> M:
-    """Read the body of a message that begins at `position` and may end before the buffer does.
+    """Decodes the body of a message that begins at `position` and may end before the buffer does.
 
-    Record batches become views of `buffer`; everything else is copied out of it. Raises MalformedMessage if the bytes
-    are not such a message, or its arrays have more elements together than `most_elements`; UnsupportedRequest if there
-    is no such version.
+    Record batches become views of `buffer`; all other values are copied. Raises MalformedMessage if the bytes are not
+    such a message, or if its arrays have more than `most_elements` elements in total, and UnsupportedRequest if the
+    version is not served.
     """
     reader, form = message_reader(kind, version)
     try:
@@ -34,12 +34,12 @@ def decode(kind: type[M], version: int, buffer: Buffer, position: int = 0, most_
 
 
 def encode(message: Message, version: int) -> bytes:
-    """Write the body of a message. A value that does not fit its field is a ValueError: our own mistake."""
+    """Encodes the body of a message. Raises ValueError if a value does not fit its field: a bug of the caller."""
     return b"".join(write_pieces(message, version))
 
 
 def write_pieces(message: Message, version: int) -> list[Buffer]:
-    """As `encode`, in many pieces; records are the caller's own buffers."""
+    """Like `encode`, but returns pieces; record batches are the caller's buffers, not copies."""
     kind = type(message)
     writer = message_writer(kind, version)
     pieces: list[Buffer] = []
@@ -51,13 +51,13 @@ def write_pieces(message: Message, version: int) -> list[Buffer]:
 
 
 def is_flexible(api_key: int, version: int) -> bool:
-    """Whether a version has compact lengths and tagged fields, and with them the newer headers."""
+    """Returns whether a version has compact lengths, tagged fields and the newer headers."""
     return version >= APIS[api_key].flexible_from
 
 
 @cache
 def message_reader(kind: type[Message], version: int) -> tuple[Reader, Form]:
-    """The reader of a message, and the form in which it wants the bytes."""
+    """Returns the reader of a message, and the conversion of a buffer to the type that the reader needs."""
     check_version(kind.API_KEY, version)
     reader = compile_reader(kind, version, is_flexible(kind.API_KEY, version))
     return reader, memoryview if holds_records(kind) else bytes
@@ -71,7 +71,7 @@ def message_writer(kind: type[Message], version: int) -> Writer:
 
 @cache
 def struct_writer(kind: type[Struct], version: int, flexible: bool) -> Writer:
-    """The writer of a struct inside a message, for code that writes the message around it by hand."""
+    """Returns the writer of a struct inside a message, for the hand-written fast paths."""
     return compile_writer(kind, version, flexible)
 
 

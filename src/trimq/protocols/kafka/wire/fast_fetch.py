@@ -1,4 +1,5 @@
-"""Fetch responses by hand, as a list of buffers in which record batches are the caller's own views, never copies."""
+"""Fast path of the compiled codec for Fetch responses: returns a list of buffers in which large record batches are the
+caller's views, not copies. Falls back to `write_pieces` before version 12 and for responses with node endpoints."""
 
 from __future__ import annotations
 
@@ -16,13 +17,13 @@ from trimq.protocols.kafka.wire.primitives import VARINTS, varint
 
 FLEXIBLE = 12
 BY_ID = 13
-MIN_UNCOPIED_BYTES = 2048  # smaller batches are cheaper copied than sent as a buffer of their own
+MIN_UNCOPIED_BYTES = 2048  # copying smaller batches is cheaper than sending them as separate buffers
 
 NO_TAGS = VARINTS[0]
 NULL_RECORDS_AND_NO_TAGS = bytes(2)
 
 pack_start = Struct(">ihi").pack  # throttle time, error, session
-# index, error, three offsets, the length of the aborted transactions (null or none), the preferred replica
+# index, error, three offsets, count of aborted transactions (null or zero), preferred replica
 pack_partition = Struct(">ihqqqBi").pack
 pack_offsets = Struct(">ihqqq").pack
 pack_aborted = Struct(">qqx").pack
@@ -30,7 +31,7 @@ pack_preferred_replica = Struct(">i").pack
 
 
 def write_fetch_response(response: FetchResponse, version: int) -> list[Buffer]:
-    """The body of a fetch response, in buffers to be sent one after the other; the first is `bytes`."""
+    """Returns the body of a fetch response as buffers to be sent in this order; the first is `bytes`."""
     if version < FLEXIBLE or response.node_endpoints:
         return gather(write_pieces(response, version))
     topics = response.responses
@@ -54,7 +55,7 @@ def write_topic(topic: FetchableTopicResponse, version: int) -> bytes:
 
 
 def write_partition(buffers: list[Buffer], text: bytes, data: PartitionData, version: int) -> bytes:
-    """Add a partition to `text`, or move both to `buffers` if that saves a copy; gives the text to go on with."""
+    """Appends a partition to `text`, or moves both to `buffers` if that saves a copy. Returns the new text."""
     if data.current_leader is not None or data.diverging_epoch is not None or data.snapshot_id is not None:
         return text + write_tagged_partition(data, version)
     aborted = data.aborted_transactions
@@ -72,7 +73,7 @@ def write_partition(buffers: list[Buffer], text: bytes, data: PartitionData, ver
     if size >= MIN_UNCOPIED_BYTES:
         buffers += text, records
         return NO_TAGS
-    if len(text) >= MIN_UNCOPIED_BYTES:  # else a thousand small partitions would be copied a thousand times
+    if len(text) >= MIN_UNCOPIED_BYTES:  # bounds the copying: each += copies the whole text
         buffers.append(text)
         text = b""
     return text + records + NO_TAGS
@@ -87,14 +88,15 @@ def write_offsets_and_aborted(data: PartitionData, aborted: list[AbortedTransact
 
 
 def write_tagged_partition(data: PartitionData, version: int) -> bytes:
-    """A partition that names another leader or an epoch's end; only errors do, and they have no records."""
+    """Returns a partition with tagged fields (current leader, diverging epoch, snapshot). Such a partition
+    reports an error or a truncation, without records."""
     pieces: list[Buffer] = []
     struct_writer(PartitionData, version, True)(pieces.append, data)
     return b"".join(pieces)
 
 
 def gather(pieces: list[Buffer]) -> list[Buffer]:
-    """Join small pieces, leave large ones alone."""
+    """Joins small pieces and keeps large ones as separate buffers."""
     buffers: list[Buffer] = []
     small: list[Buffer] = []
     for piece in pieces:

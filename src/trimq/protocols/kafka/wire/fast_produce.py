@@ -1,5 +1,5 @@
-"""Produce by hand, because every message passes here: reads requests without copying, and writes the usual response.
-The compiled codec says the same of the same bytes, only more slowly."""
+"""Fast path of the compiled codec for Produce: reads requests without copying batches, and writes responses without
+error texts. Falls back to `write_pieces` for other responses. Gives the same results as the codec."""
 
 from __future__ import annotations
 
@@ -41,8 +41,9 @@ unpack_index_and_length = Struct(">iBBB").unpack_from
 class ProduceRequestReader:
     """Reads the produce requests of one connection.
 
-    A producer's requests differ in little but their batches. So what precedes the partitions of the first topic (client
-    id, transactional id, acks, timeout, topic) is compared with the previous request, and read only if it differs.
+    The requests of a producer usually differ only in their batches. The prefix, which ends at the partitions of the
+    first topic (client id, transactional id, acks, timeout, topic), is therefore compared with that of the previous
+    request and decoded only if it differs.
     """
 
     __slots__ = ("_acks", "_client_id", "_most_elements", "_name", "_prefix", "_timeout_ms", "_topic_id", "_topics",
@@ -61,8 +62,8 @@ class ProduceRequestReader:
         self._topic_id = NO_ID
 
     def read(self, data: bytearray, position: int, end: int, version: int) -> tuple[str | None, ProduceRequest]:
-        """Read from the client id on. Record batches are views of `data`. Bytes that end too early raise IndexError,
-        struct.error or MalformedMessage."""
+        """Reads a request from its client id on. Record batches are views of `data`. Raises IndexError, struct.error or
+        MalformedMessage if the bytes end too early."""
         if version != self.version or not data.startswith(self._prefix, position):
             self._read_prefix(data, position, end, version)
         position += len(self._prefix)
@@ -82,7 +83,7 @@ class ProduceRequestReader:
         return self._client_id, ProduceRequest(self._transactional_id, self._acks, self._timeout_ms, topics)
 
     def _read_topics(self, data: bytearray, position: int, end: int, count: int) -> tuple[list[TopicProduceData], int]:
-        """All topics; the name of the first is in the prefix, which `position` is after."""
+        """Reads all topics. The name of the first one is part of the prefix; `position` is after the prefix."""
         name, topic_id = self._name, self._topic_id
         topics = []
         most = self._most_elements - count
@@ -95,7 +96,7 @@ class ProduceRequestReader:
         return topics, position
 
     def _read_prefix(self, data: bytearray, start: int, end: int, version: int) -> None:
-        self.version = -1  # until all of it has been read
+        self.version = -1  # stays invalid if the prefix is malformed
         self._client_id, position = read_legacy_string(data, start, end)
         if version >= FLEXIBLE:
             position = skip_tags(data, position + 1, data[position], end)
@@ -145,7 +146,7 @@ def read_count(data: bytearray, position: int, version: int) -> tuple[int, int]:
 
 
 def read_topic(data: bytearray, position: int, end: int, version: int) -> tuple[str, bytes, int]:
-    """The name or the id by which a topic is called, whichever the version has."""
+    """Reads the name or the id of a topic, depending on the version. Returns name, id and the position after it."""
     if version >= BY_ID:
         after = position + 16
         if after > end:
@@ -161,7 +162,7 @@ def read_topic(data: bytearray, position: int, end: int, version: int) -> tuple[
 def read_partitions(
     data: bytearray, position: int, end: int, version: int, most: int
 ) -> tuple[list[PartitionProduceData], int]:
-    """The partitions of one topic, at most so many, with the tagged fields that end the topic."""
+    """Reads the partitions of one topic, at most `most`, and skips the tagged fields after them."""
     if version < FLEXIBLE:
         return read_legacy_partitions(data, position, end, most)
     count = data[position]
@@ -176,7 +177,7 @@ def read_partitions(
     view = memoryview(data)
     partitions = []
     for _ in range(count):
-        # at least three bytes follow a length: the counts of the tagged fields of partition, topic and request
+        # second and third exist: after a length follow at least the tag counts of partition, topic and request
         index, length, second, third = unpack_index_and_length(data, position)
         if length < 128:
             position += 5
@@ -232,24 +233,25 @@ def read_legacy_partitions(
     return partitions, position
 
 
-# A partition without errors, by version. After its offsets: no record errors, no error message, no tagged fields.
+# Partition without error texts, by version: offsets, no record errors, no error message, no tagged fields.
 pack_partition_3 = Struct(">ihqq").pack
 pack_partition_5 = Struct(">ihqqq").pack
 pack_partition_8 = Struct(">ihqqqih").pack
 pack_partition_9 = Struct(">ihqqqBBB").pack
 pack_int16 = Struct(">h").pack
 pack_int32 = Struct(">i").pack
-# the only partition of the only topic, and all that follows it
+# one partition of one topic, and the rest of the response
 LAST_PARTITION_9 = Struct(">BihqqqBBBBix")
 pack_last_partition_9 = LAST_PARTITION_9.pack
-# before the only topic: length, correlation id, no tagged fields, one topic
+# start of a response for one topic: length, correlation id, no tagged fields, topic count
 ONE_HEADER = Struct(">iixB")
 pack_one_header = ONE_HEADER.pack
 ONE_APPENDED_SIZE = ONE_HEADER.size - 4 + LAST_PARTITION_9.size  # without the length itself, and without the topic
 
 
 def write_produce_response(response: ProduceResponse, version: int) -> bytes:
-    """The body of a produce response."""
+    """Returns the body of a produce response. Fast path of `write_any_response` for one partition without error texts;
+    falls back to it otherwise and before version 9."""
     topics = response.responses
     if response.node_endpoints or version < FLEXIBLE or len(topics) != 1 or len(topics[0].partition_responses) != 1:
         return write_any_response(response, version)
@@ -273,7 +275,7 @@ def write_single_append(
     start_offset: int,
     throttle_ms: int,
 ) -> bytes:
-    """The whole frame that says where the batch of a request for one partition went, from the flexible versions on."""
+    """Returns the whole frame that answers a successful append to one partition, for versions from `FLEXIBLE` on."""
     topic = topic_id if version >= BY_ID else write_name(name)
     return pack_one_header(len(topic) + ONE_APPENDED_SIZE, correlation_id, 2) + topic + pack_last_partition_9(
         2, index, 0, base_offset, append_time_ms, start_offset, 1, 0, 0, 0, throttle_ms)  # fmt: skip
@@ -286,7 +288,7 @@ def write_name(name: str) -> bytes:
 
 
 def write_any_response(response: ProduceResponse, version: int) -> bytes:
-    """As above, whatever the response says."""
+    """Returns the body of any produce response. Falls back to the compiled codec if a partition has error texts."""
     topics = response.responses
     if response.node_endpoints or not all(is_plain(each) for topic in topics for each in topic.partition_responses):
         return b"".join(write_pieces(response, version))
@@ -306,7 +308,7 @@ def write_any_response(response: ProduceResponse, version: int) -> bytes:
 
 
 def is_plain(partition: PartitionProduceResponse) -> bool:
-    """Whether there is nothing to say but numbers."""
+    """Returns whether the partition has only numeric fields: no error texts and no other leader."""
     return not partition.record_errors and partition.error_message is None and partition.current_leader is None
 
 

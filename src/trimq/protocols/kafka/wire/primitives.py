@@ -1,5 +1,5 @@
-"""The smallest pieces of the wire, which compiled and hand-written code share: varints, tagged fields nobody knows, and
-the refusal of bytes that cannot be a message."""
+"""Primitives of the wire format, shared by compiled and hand-written code: varints, skipping of unknown tagged fields,
+and errors for malformed bytes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FORMATS = {
     "uuid": "16s",
 }
 LONGEST_STRING = 32767
-VARINTS = tuple(bytes((value,)) for value in range(128))  # the one-byte ones, which nearly all are
+VARINTS = tuple(bytes((value,)) for value in range(128))  # all varints of one byte, the most frequent ones
 
 
 class MalformedMessage(ProtocolError):
@@ -27,12 +27,12 @@ class MalformedMessage(ProtocolError):
 
 
 def refuse_elements(field: str) -> NoReturn:
-    """The arrays of a message have more elements together than are allowed: each takes far more memory than bytes."""
+    """Raises for too many elements in all arrays of a message: an element takes far more memory than bytes."""
     raise MalformedMessage(f"{field} and the arrays before it have too many elements")
 
 
 def refuse_length(field: str, length: int, left: int) -> NoReturn:
-    """A length that is negative where null is not allowed, or that claims more than the bytes that are left."""
+    """Raises for a length that is null where null is not allowed, too large, or more than the bytes left."""
     if length < 0:
         raise MalformedMessage(f"{field} must not be null")
     if length <= left:
@@ -41,9 +41,9 @@ def refuse_length(field: str, length: int, left: int) -> NoReturn:
 
 
 def long_varint(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
-    """The rest of an unsigned varint whose first byte has been read: the value and the position after it.
+    """Reads an unsigned varint after its first byte, `first`. Returns the value and the position after it.
 
-    As in Kafka at most five bytes, and the value is a 32-bit integer that may turn out negative.
+    As in Apache Kafka it has at most five bytes, and its value is a signed 32-bit integer.
     """
     byte = buffer[position]
     if byte < 128:
@@ -60,12 +60,12 @@ def long_varint(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
 
 
 def signed(value: int) -> int:
-    """The low 32 bits of a value, as Java's int."""
+    """Returns the low 32 bits of a value as a signed integer."""
     return (value & 0xFFFFFFFF ^ 0x80000000) - 0x80000000
 
 
 def read_varint(buffer: Buffer, position: int) -> tuple[int, int]:
-    """An unsigned varint: the value and the position after it."""
+    """Reads an unsigned varint. Returns the value and the position after it."""
     first = buffer[position]
     if first < 128:
         return first, position + 1
@@ -73,7 +73,7 @@ def read_varint(buffer: Buffer, position: int) -> tuple[int, int]:
 
 
 def skip_tags(buffer: Buffer, position: int, count: int, size: int) -> int:
-    """The position after a section of tagged fields whose one-byte (or first) count has been read."""
+    """Returns the position after a section of tagged fields. `count` is the first byte of its count, read already."""
     if count > 127:
         count, position = long_varint(buffer, position, count)
     if not 0 <= count * 2 <= size - position:
@@ -88,7 +88,7 @@ def skip_tags(buffer: Buffer, position: int, count: int, size: int) -> int:
 
 
 def varint(value: int) -> bytes:
-    """An unsigned varint."""
+    """Encodes an unsigned varint."""
     if value < 128:
         return VARINTS[value]
     if value < 1 << 14:

@@ -1,5 +1,6 @@
-"""Compiles descriptions into readers: for one message and version, one straight-line function that takes the bytes and
-a position and gives the message and the position after it. A length is checked before anything is made from it."""
+"""Compiles message schemas into readers. A reader is one straight-line function for one message and version: it takes
+the bytes and a position, and returns the message and the position after it. It checks every length before it creates
+objects."""
 
 from __future__ import annotations
 
@@ -14,12 +15,12 @@ from trimq.protocols.kafka.wire.code_builder import CodeBuilder
 
 NO_ELEMENT_LIMIT = 2**31 - 1  # of elements
 
-# The bytes, the position, and how many elements all arrays may have together.
+# Arguments: the bytes, the position, and the maximum number of elements of all arrays together.
 Reader = Callable[[Buffer, int, int], tuple[Any, int]]
 
 
 def compile_reader(message: type[Struct], version: int, flexible: bool) -> Reader:
-    """Make the reader of a message. It may raise IndexError and struct.error for bytes that end too early."""
+    """Compiles the reader of a message. The reader raises IndexError or struct.error for bytes that end too early."""
     return build_reader_source(message, version, flexible).compile(f"reader of {message.__name__} version {version}")
 
 
@@ -37,7 +38,7 @@ def build_reader_source(message: type[Struct], version: int, flexible: bool) -> 
 
 
 def holds_records(message: type[Struct]) -> bool:
-    """Whether views of the received bytes become part of the message."""
+    """Returns whether the message contains record batches, which are views of the received bytes."""
     return any(
         field.kind == "records" or (isinstance(field.element, type) and holds_records(field.element))
         for field in message.FIELDS
@@ -45,7 +46,7 @@ def holds_records(message: type[Struct]) -> bool:
 
 
 def minimal_size(message: type[Struct], version: int, flexible: bool) -> int:
-    """The fewest bytes that a struct can take, by which the claimed length of an array is judged."""
+    """Returns the fewest bytes that a struct can take. Bounds the claimed length of an array."""
     return flexible + sum(
         minimal_field_size(field, version, flexible)
         for field in message.FIELDS
@@ -63,15 +64,15 @@ def minimal_field_size(field: Field, version: int, flexible: bool) -> int:
 
 
 class ReaderBuilder:
-    """Writes the source of one reader. Fixed-size fields in a row, and the length that follows them, are unpacked at
-    once: `pending_fields` holds those that have been announced but not yet unpacked. The value of field `name` of a
-    struct at depth 1 is in `name_1`; other variables have no underscore before their depth."""
+    """Generates the source of one reader. Consecutive fixed-size fields, and the length that follows them, are unpacked
+    by one call: `pending_fields` holds the fields that are not unpacked yet. In the source, the value of field `name`
+    of a struct at depth 1 is `name_1`; other variables have no underscore before their depth."""
 
     def __init__(self, source: CodeBuilder, version: int, flexible: bool, views: bool) -> None:
         self.source = source
         self.version = version
         self.flexible = flexible
-        # `bytes` decodes faster, but record batches must stay views of what was received
+        # `bytes` decodes faster, but record batches must stay views of the received bytes
         self.text = 'str({}, "utf-8", "replace")' if views else '{}.decode("utf-8", "replace")'
         self.pending_fields: list[tuple[str, str]] = []
 
@@ -83,7 +84,7 @@ class ReaderBuilder:
         return self.source
 
     def read_struct(self, kind: type[Struct], depth: int) -> str:
-        """Write the reading of a struct; gives the expression that makes it."""
+        """Generates the reading of a struct; returns the expression that creates it."""
         values = []
         tagged = []
         for field in kind.FIELDS:
@@ -125,7 +126,7 @@ class ReaderBuilder:
             self.read_unless_null(field, value, "length", lambda: self.read_bytes(field, value))
 
     def flush(self) -> None:
-        """Unpack what has been announced."""
+        """Generates the unpacking of the pending fields."""
         if not self.pending_fields:
             return
         formats = "".join(code for _, code in self.pending_fields)
@@ -140,7 +141,7 @@ class ReaderBuilder:
         self.pending_fields = []
 
     def read_length(self, field: Field, name: str) -> None:
-        """Read a length so that null is below zero, whichever way it is written."""
+        """Generates the reading of a length, compact or not; null becomes a value below zero."""
         self.pending_fields.append((name, "B" if self.flexible else "h" if field.kind == "string" else "i"))
         self.flush()
         if self.flexible:
@@ -176,7 +177,7 @@ class ReaderBuilder:
         one = Field("struct", element=element) if isinstance(element, type) else element()
         assert isinstance(one, Field)
         smallest = minimal_field_size(one, self.version, self.flexible)
-        assert smallest > 0  # else any count would be believed
+        assert smallest > 0  # otherwise any claimed count would pass the check
         count = f"count{depth}"
         with self.source.block(f"if not 0 <= {count} * {smallest} <= size - position:"):
             self.source.add(f"refuse_length({field.name!r}, {count}, size - position)")

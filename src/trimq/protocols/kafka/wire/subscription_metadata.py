@@ -1,7 +1,7 @@
-"""What consumers tell their group's leader about themselves: which topics they want. The broker hands it on unread, and
-looks into it only to tell whether a topic is in use.
+"""Subscription metadata of consumers in classic groups: the topics that a consumer subscribes to. The broker passes it
+to the group leader unread, and decodes it only to find out whether a topic is in use.
 
-| version i16 | topics: count i32, each: length i16, name | user data and what later versions added |
+| version i16 | topics: count i32, each: length i16, name | user data and fields of later versions |
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _COUNT_AT, _TOPICS_AT = 2, 6
 
 
 def read_topics(metadata: bytes) -> set[str] | None:
-    """The topics of a subscription. None: these bytes are none."""
+    """Returns the topics of a subscription, or None if the bytes are not subscription metadata."""
     try:
         (count,) = struct.unpack_from(">i", metadata, _COUNT_AT)
         position = _TOPICS_AT

@@ -1,5 +1,5 @@
-"""Compiles descriptions into writers: for one message and version, one straight-line function that takes `append` of a
-list and the message and appends the bytes piece by piece."""
+"""Compiles message schemas into writers. A writer is one straight-line function for one message and version: it takes
+the `append` method of a list and the message, and appends the bytes piece by piece."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from trimq.protocols.kafka.wire.code_builder import CodeBuilder
 
 Writer = Callable[[Callable[[Buffer], None], Any], None]
 
-SHORT_ARRAY = 16  # arrays of numbers below this length are packed by a ready-made struct
+SHORT_ARRAY = 16  # arrays of numbers shorter than this are packed by a precompiled struct
 
 
 def compile_writer(message: type[Struct], version: int, flexible: bool) -> Writer:
-    """Make the writer of a message. Values that do not fit their fields raise what Python raises for them."""
+    """Compiles the writer of a message. The writer raises Python's errors for values that do not fit their fields."""
     return build_writer_source(message, version, flexible).compile(f"writer of {message.__name__} version {version}")
 
 
@@ -30,7 +30,7 @@ def build_writer_source(message: type[Struct], version: int, flexible: bool) -> 
 
 @cache
 def short_arrays(formats: str) -> tuple[Callable[..., bytes], ...]:
-    """Packers of a length and that many numbers, by the number of numbers."""
+    """Returns packers of a length followed by that many numbers, indexed by the count."""
     length, number = formats[0], formats[1:]
     return tuple(struct.Struct(f">{length}{count}{number}").pack for count in range(SHORT_ARRAY))
 
@@ -40,8 +40,8 @@ def pack_array(number: str, values: list[Any]) -> bytes:
 
 
 class WriterBuilder:
-    """Writes the source of one writer. Fixed-size fields in a row, and the length that follows them, are packed at
-    once: `pending_fields` holds those that are not yet packed."""
+    """Generates the source of one writer. Consecutive fixed-size fields, and the length that follows them, are packed
+    by one call: `pending_fields` holds the fields that are not packed yet."""
 
     def __init__(self, source: CodeBuilder, version: int, flexible: bool) -> None:
         self.source = source
@@ -95,7 +95,7 @@ class WriterBuilder:
         return f"{self.source.name_of_struct('pack', formats)}({values})"
 
     def write_length(self, field: Field, length: str) -> None:
-        """Write a length together with what precedes it. `length` is below zero for null."""
+        """Generates the writing of a length together with the pending fields. `length` is below zero for null."""
         if not self.flexible:
             self.pending_fields.append((length, "h" if field.kind == "string" else "i"))
             self.flush()
@@ -179,7 +179,7 @@ class WriterBuilder:
             self.write_struct(field.element, name, depth + 1)
 
     def write_tags(self, tagged: list[Field], value: str, depth: int) -> None:
-        """Write those tagged fields that differ from their defaults, in the order of their tags."""
+        """Generates the writing of the tagged fields that differ from their defaults, in the order of their tags."""
         tagged = sorted(tagged, key=lambda field: field.tag or 0)
         given = [self.is_given(field, f"{value}.{field.name}") for field in tagged]
         with self.source.block(f"if {' or '.join(given)}:"):
@@ -199,7 +199,7 @@ class WriterBuilder:
         return f"{value} != {'NO_ID' if field.kind == 'uuid' else repr(field.default)}"
 
     def write_tag(self, field: Field, value: str, depth: int) -> None:
-        # the length of a tagged field precedes it, so its pieces are collected apart
+        # the length precedes a tagged field, so its pieces are collected in a list of their own
         outer, pieces, body = f"append_{depth}", f"pieces_{depth}", f"body_{depth}"
         self.source.add(f"{outer} = append", f"{pieces} = []", f"append = {pieces}.append")
         self.write_field(field, value, depth + 1)
