@@ -1,4 +1,5 @@
-"""Letters from the broker's ledger of failed messages: AMQP messages that failed without a dead-letter exchange."""
+"""Letters from the broker's ledger of failed messages: AMQP messages that failed, and that no
+dead-letter exchange accepted."""
 
 from __future__ import annotations
 

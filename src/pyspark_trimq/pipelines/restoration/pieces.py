@@ -20,7 +20,7 @@ PartitionRanges = dict[int, tuple[int, int]]
 
 
 class Bucket(NamedTuple):
-    """Records of a contiguous range of offsets."""
+    """Neighbouring records of one partition. Offsets may have gaps, as in the lake."""
 
     partition: int
     first: int
