@@ -64,7 +64,7 @@ def test_a_reader_logs_in_and_a_wrong_login_is_a_sentence(
     wrong = told_by_reading(spark, given(broker, port, user=USER, password="his", subscribe="orders"))
     assert wrong == f"the broker at {getattr(broker, port)} refused the user name 'alice' or its password"
     foreign = told_by_reading(spark, logged_in(broker, port, subscribe="others"))
-    assert foreign.startswith(f"the broker at {getattr(broker, port)} says no: ")
+    assert foreign.startswith(f"the broker at {getattr(broker, port)} refused access: ")
     assert "others" in foreign
     nobody = told_by_reading(spark, given(broker, port, subscribe="orders"))
     assert nobody.startswith(f"the broker at {getattr(broker, port)} ")

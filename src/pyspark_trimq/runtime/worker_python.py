@@ -16,8 +16,8 @@ from pyspark_trimq.runtime.launcher_scripts import write_launcher
 # - It drops PySpark's zip and a jar from PYTHONPATH, where Spark puts both at the front. Python compiles the modules in
 #   a zip at every start, which takes half a second. The installed modules are identical.
 # - It runs our worker daemon also where Spark ignores the setting spark.python.daemon.module.
-# - It limits numpy to one thread. Spark does so in tasks, but not in the process that plans a stream. There each more
-#   thread keeps a core busy for a tenth of a second while it waits.
+# - It limits numpy to one thread. Spark does so in tasks, but not in the process that plans a stream. There each
+#   further thread keeps a core busy for a tenth of a second while it waits.
 _LAUNCHER = """#!/bin/sh
 set -f
 IFS=:
