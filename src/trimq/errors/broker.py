@@ -166,7 +166,7 @@ class OtherHome(Refusal):
     home: str
 
     def __str__(self) -> str:
-        return f"topic {self.topic} has the layout {self.home} of another protocol"
+        return f"topic {self.topic} has the layout of another protocol: {self.home}"
 
 
 @dataclass(eq=False)

@@ -37,7 +37,7 @@ class InstanceFenced(Refusal):
     instance: str
 
     def __str__(self) -> str:
-        return f"another member has taken over the static member id {self.instance!r}"
+        return f"the static member id {self.instance!r} has been taken over by another member"
 
 
 @dataclass(eq=False)

@@ -208,7 +208,7 @@ class InvalidExpiration(Refusal):
     value: str
 
     def __str__(self) -> str:
-        return f"expiration must be a number of milliseconds, not {self.value!r}"
+        return f"{self.value!r} is not a valid expiration: give a number of milliseconds"
 
 
 @dataclass(eq=False)

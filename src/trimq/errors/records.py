@@ -58,7 +58,7 @@ class StaleEpoch(Refusal):
     retriable = True
 
     def __str__(self) -> str:
-        return f"leader epoch {self.asked} is outdated, the current one is {self.current}"
+        return f"leader epoch {self.asked} is outdated, {self.current} is the current one"
 
 
 @dataclass(eq=False)
@@ -70,7 +70,7 @@ class UnknownEpoch(Refusal):
     retriable = True
 
     def __str__(self) -> str:
-        return f"leader epoch {self.asked} is unknown, the current one is {self.current}"
+        return f"leader epoch {self.asked} is unknown, {self.current} is the current one"
 
 
 @dataclass(eq=False)
@@ -82,7 +82,7 @@ class OutOfOrderSequence(Refusal):
     found: int
 
     def __str__(self) -> str:
-        return f"producer {self.producer_id} sent sequence {self.found}, expected {self.expected}"
+        return f"producer {self.producer_id} sent sequence {self.found} where {self.expected} was expected"
 
 
 @dataclass(eq=False)
