@@ -205,7 +205,7 @@ def test_a_mistake_names_the_source_that_it_came_from() -> None:
         ("kafka.auto_create_topics", "yes", "--kafka-auto-create-topics: expected true or false, got 'yes'"),
         ("limits.topic_name_length", "250", "--limits-topic-name-length: expected a whole number, 1 to 249, got '250'"),
         ("storage.segment_ms", "7d", "--storage-segment-ms: expected a whole number from 1 on, got '7d'"),
-        ("http.listen", "80", "--http-listen: expected HOST:PORT or off, got '80': it has no host and port"),
+        ("http.listen", "80", "--http-listen: expected HOST:PORT or off, got '80': host or port is missing"),
     ],
 )  # fmt: skip
 def test_a_bad_value_is_told_in_one_sentence(key: str, value: str, sentence: str) -> None:
@@ -226,7 +226,7 @@ def test_a_bad_value_is_told_in_one_sentence(key: str, value: str, sentence: str
         ("kafka = 9092", "kafka in trimq.toml is a section: write [kafka] and its settings below"),
         ("node_id = '1'", "node_id in trimq.toml: expected a whole number, 0 to 2147483647, got '1'"),
         ("node_id = true", "node_id in trimq.toml: expected a whole number, 0 to 2147483647, got True"),
-        ("[kafka]\nlisten = 9092", "kafka.listen in trimq.toml: expected HOST:PORT or off, got 9092: it is not a text"),
+        ("[kafka]\nlisten = 9092", "kafka.listen in trimq.toml: expected HOST:PORT or off, got 9092: the value must be a string"),
         ('data_dir = "a\\u0000b"', "data_dir in trimq.toml: expected a path, got 'a\\x00b'"),
         ("[node_id]\nx = 1", "node_id in trimq.toml: expected a whole number, 0 to 2147483647, got {'x': 1}"),
     ],
@@ -303,7 +303,7 @@ def test_all_mistakes_are_told_at_once() -> None:
         ({"kafka.listen": "[::1]:1", "http.listen": "[::1]:1"}, "kafka.listen and http.listen are both [::1]:1"),
         ({"kafka.listen": "0.0.0.0:9092"}, "set kafka.advertise"),
         ({"kafka.listen": "[::]:9092"}, "set kafka.advertise"),
-        ({"limits.frame_bytes": "2000"}, "no such message could arrive"),
+        ({"limits.frame_bytes": "2000"}, "the largest messages could not be received"),
         ({"kafka.num_partitions": "11", "limits.streams_per_topic": "10"}, "above limits.streams_per_topic (10)"),
     ],
 )  # fmt: skip

@@ -1,0 +1,1 @@
+"""TriMQ: one message broker for unmodified Kafka, RocketMQ and RabbitMQ clients."""

@@ -1,4 +1,4 @@
-"""The only door to time. Two timelines: *message time* (delays, expiry, retention), which a test may own, and
+"""The only access to time. Two timelines: *message time* (delays, expiry, retention), which a test may control, and
 *liveness* (heartbeats, sessions, long polls), which follows real time unless a simulation drives it."""
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from typing import NamedTuple, Protocol
 
 Callback = Callable[[], None]
 
-# The longest that a timer of the event loop sleeps before it looks at the wall clock again: wall time may be set.
+# The longest sleep of a timer before it reads the wall clock again: the wall clock may be adjusted.
 _WALL_RECHECK_MS = 60_000
 
-# Event loops refuse, or reckon wrongly with, a sleep of centuries.
+# Event loops reject or miscalculate a sleep of centuries.
 _LONGEST_SLEEP_MS = 86_400_000
 
 
 class Timer(Protocol):
     def cancel(self) -> None:
-        """The callback will not run. Harmless when it has run already."""
+        """Prevents the callback from running. No effect if it has already run."""
 
 
 class Timeline(Protocol):
-    """Readings in whole milliseconds, and timers on them."""
+    """Time in whole milliseconds, and timers on it."""
 
     def now_ms(self) -> int: ...
 
     def call_at(self, due_ms: int, callback: Callback) -> Timer:
-        """Run `callback` once, on the event loop, when `now_ms() >= due_ms`. Never inside this call."""
+        """Runs `callback` once, on the event loop, when `now_ms() >= due_ms`. Never inside this call."""
 
 
 class Clock(NamedTuple):
@@ -39,11 +39,11 @@ class Clock(NamedTuple):
 
 
 def _done() -> None:
-    """A timer that is over."""
+    """Callback of a timer that has fired or was cancelled."""
 
 
 class _LoopTimer:
-    """A timer on the running event loop that looks at its timeline again before it fires."""
+    """Timer on the running event loop that checks its timeline again before it fires."""
 
     __slots__ = ("_callback", "_due_ms", "_handle", "_recheck_ms", "_timeline")
 
@@ -73,7 +73,7 @@ class _LoopTimer:
             self._end()
 
     def _end(self) -> None:
-        """Who keeps the timer that has called it back, or never will, is not kept by it."""
+        """Drops the callback, so that a finished timer does not keep its owner alive (reference cycle)."""
         self._handle = None
         self._callback = _done
 
@@ -109,7 +109,7 @@ class _ManualTimer:
 
 
 class ManualTime:
-    """Time that stands still until it is stepped."""
+    """Timeline that advances only by `step`."""
 
     def __init__(self, now_ms: int) -> None:
         self._now_ms = now_ms
@@ -125,13 +125,15 @@ class ManualTime:
         return timer
 
     def next_due_ms(self) -> int | None:
-        """When the earliest pending timer is due, which may be in the past. None: there is none."""
+        """Returns the due time of the earliest pending timer, which may be in the past, or None if no timer is
+        pending."""
         while self._timers and self._timers[0][2].callback is None:
             heapq.heappop(self._timers)
         return self._timers[0][0] if self._timers else None
 
     def step(self, until_ms: int) -> bool:
-        """Move to the next due timer not after `until_ms` and run it. False: none is due, and it is `until_ms` now."""
+        """Advances to the next timer due by `until_ms` and runs it. If no timer is due, advances to `until_ms` and
+        returns False."""
         due_ms = self.next_due_ms()
         if due_ms is None or due_ms > until_ms:
             self._now_ms = max(self._now_ms, until_ms)
@@ -144,7 +146,7 @@ class ManualTime:
 
 
 def system_clock() -> Clock:
-    """Both timelines follow the machine."""
+    """Returns a clock whose timelines both follow the machine."""
     return Clock(message=WallTime(), liveness=LoopTime())
 
 
@@ -159,5 +161,5 @@ def monotonic_seconds() -> float:
 
 
 def pause(seconds: float) -> None:
-    """Wait outside an event loop: command-line tools and the embedded broker's owner thread only."""
+    """Sleeps outside an event loop: only for command-line tools and the thread that owns an embedded broker."""
     time.sleep(seconds)

@@ -1,5 +1,5 @@
-"""Counts and measures of the broker. Counting is an addition to a plain number; whatever Prometheus wants is worked out
-only when somebody asks. One `Metrics` per broker, passed down; there is no global registry."""
+"""Metrics of the broker. Counting is an addition to a plain number; the Prometheus format is computed only on request.
+One `Metrics` per broker, passed down; there is no global registry."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ LabelValues = tuple[str, ...]
 
 
 class Counter:
-    """What only grows. A hot path adds to `value` itself. Only one thread may write: an addition is not atomic."""
+    """Number that only grows. A hot path adds to `value` itself. Only one thread may write: an addition is not
+    atomic."""
 
     __slots__ = ("value",)
 
@@ -32,7 +33,7 @@ class Counter:
 
 
 class Gauge:
-    """What goes up and down."""
+    """Number that rises and falls."""
 
     __slots__ = ("value",)
 
@@ -41,7 +42,7 @@ class Gauge:
 
 
 class Histogram:
-    """How often a measure fell into each bucket: `counts[i]` of those up to `bounds[i]`, the last one for all above."""
+    """Counts of measurements per bucket: `counts[i]` up to `bounds[i]`, the last one above all bounds."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -59,7 +60,7 @@ T = TypeVar("T", Counter, Gauge, Histogram)
 
 
 class Family(Generic[T]):
-    """One metric with labels: a number for each combination of their values."""
+    """One metric with labels: one number for each combination of label values."""
 
     __slots__ = ("_make", "help", "label_names", "members", "name")
 
@@ -71,16 +72,16 @@ class Family(Generic[T]):
         self._make: Callable[[], T] = make
 
     def labelled(self, *values: str) -> T:
-        """The number for these values, made at its first use. A hot path keeps what this returns."""
+        """Returns the number for these label values, created at first use. A hot path keeps the result."""
         member = self.members.get(values)
         if member is None:
             if len(values) != len(self.label_names):
-                raise ValueError(f"{self.name} has the labels {self.label_names}, not {len(values)} of them")
+                raise ValueError(f"{self.name} has the labels {self.label_names}, got {len(values)} values")
             member = self.members[values] = self._make()
         return member
 
     def forget(self, *values: str) -> None:
-        """No longer show these values: what they stood for is gone."""
+        """Removes the number for these label values, for example after the topic was deleted."""
         self.members.pop(values, None)
 
 
@@ -90,7 +91,7 @@ _Expose = Callable[[], "Metric"]
 
 
 class Metrics:
-    """All metrics of one broker. Each is declared once, with its help; names get the prefix `trimq_`."""
+    """All metrics of one broker. Each is declared once, with its help text; names get the prefix `trimq_`."""
 
     def __init__(self) -> None:
         self._exposed: dict[str, _Expose] = {}
@@ -99,7 +100,7 @@ class Metrics:
         return self.counters(name, help, ()).labelled()
 
     def counters(self, name: str, help: str, label_names: Sequence[str]) -> Family[Counter]:
-        """Shown to Prometheus as `trimq_<name>_total`."""
+        """Exposed to Prometheus as `trimq_<name>_total`."""
         family = Family(name, help, label_names, Counter)
         self._declare(name, label_names, lambda: _counter_metric(family))
         return family
@@ -113,11 +114,11 @@ class Metrics:
         return family
 
     def gauge_from(self, name: str, help: str, read: ReadGauge) -> None:
-        """A gauge that nobody keeps: it is read when it is asked for."""
+        """Declares a gauge whose value is read from `read` at each collection."""
         self.gauges_from(name, help, (), lambda: [((), read())])
 
     def gauges_from(self, name: str, help: str, label_names: Sequence[str], read: ReadGauges) -> None:
-        """The same with labels: `read` gives every combination of values with its number."""
+        """As `gauge_from`, with labels: `read` returns every combination of label values with its number."""
         self._declare(name, label_names, lambda: _gauge_metric(name, help, label_names, read()))
 
     def histogram(self, name: str, help: str, bounds: Sequence[float] = SECONDS_BUCKETS) -> Histogram:
@@ -127,7 +128,7 @@ class Metrics:
         self, name: str, help: str, label_names: Sequence[str], bounds: Sequence[float] = SECONDS_BUCKETS
     ) -> Family[Histogram]:
         if list(bounds) != sorted(set(bounds)) or not bounds:
-            raise ValueError(f"the bounds of {name} do not grow")
+            raise ValueError(f"the bounds of {name} must be an increasing sequence")
         family = Family(name, help, label_names, lambda: Histogram(bounds))
         self._declare(name, label_names, lambda: _histogram_metric(family))
         return family
@@ -135,19 +136,19 @@ class Metrics:
     def _declare(self, name: str, label_names: Sequence[str], expose: _Expose) -> None:
         for word in (name, *label_names):
             if not _NAME.fullmatch(word):
-                raise ValueError(f"{word!r} cannot name a metric or a label")
+                raise ValueError(f"{word!r} is not a valid name of a metric or label")
         if name.startswith(PREFIX):
-            raise ValueError(f"{name} is given its prefix here, and needs none of its own")
+            raise ValueError(f"{name}: leave out the prefix trimq_, it is added automatically")
         if name in self._exposed:
             raise ValueError(f"the metric {name} is declared twice")
         self._exposed[name] = expose
 
     def collect(self) -> Iterator[Metric]:
-        """All of them as they are now, in Prometheus's own classes."""
+        """Yields the current values of all metrics as objects of `prometheus_client`."""
         return (expose() for expose in self._exposed.values())
 
     def render(self) -> bytes:
-        """The page that Prometheus reads. Its type is `content_type()`."""
+        """Returns the page that Prometheus scrapes. Its media type is `content_type()`."""
         from prometheus_client import CollectorRegistry, generate_latest
 
         registry = CollectorRegistry(auto_describe=False)
@@ -156,12 +157,12 @@ class Metrics:
 
 
 def load_renderer() -> None:
-    """Import what `render` needs, which takes 0.2 s once: worth doing off the event loop, when the broker is ready."""
+    """Imports the library that `render` needs. Takes 0.2 s once, so do it off the event loop after the start."""
     import prometheus_client  # noqa: F401
 
 
 def content_type() -> str:
-    """The type of what `render` returns, for the HTTP header."""
+    """Returns the media type of `render`'s result, for the HTTP header."""
     from prometheus_client import CONTENT_TYPE_LATEST
 
     return CONTENT_TYPE_LATEST
@@ -197,7 +198,7 @@ def _histogram_metric(family: Family[Histogram]) -> Metric:
 
 
 def _cumulate(histogram: Histogram) -> list[tuple[str, float]]:
-    """Prometheus counts into each bucket all that is in the smaller ones too."""
+    """Returns the buckets in the cumulative form of Prometheus: each includes all smaller ones."""
     buckets: list[tuple[str, float]] = []
     seen = 0
     for bound, count in zip((*map(str, histogram.bounds), "+Inf"), histogram.counts, strict=True):

@@ -1,4 +1,4 @@
-"""The words that every layer shares: records, names and ids. Knows no bytes on disk, no wire, no policy."""
+"""Types that every layer shares: records, names, ids and callers. Knows no bytes on disk, no wire, no policy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DEFAULT_NAMESPACE = ""
 
 
 class Layout(Enum):
-    """The layout in which a topic's messages are kept: that of the protocol whose client made the topic."""
+    """Storage layout of a topic: that of the protocol whose client created the topic."""
 
     PARTITION_LOG = "partition-log"
     COMMIT_LOG = "commit-log"
@@ -21,7 +21,7 @@ class Layout(Enum):
 
 
 class TopicName(NamedTuple):
-    """A topic's full name: unique across homes within its namespace."""
+    """Full name of a topic, unique across all layouts within its namespace."""
 
     namespace: str
     name: str
@@ -31,7 +31,7 @@ class TopicName(NamedTuple):
 
 
 class StreamId(NamedTuple):
-    """One ordered, offset-numbered sequence of a topic."""
+    """Id of one ordered sequence of messages of a topic, numbered by offsets (Kafka: partition; RocketMQ: queue)."""
 
     topic: UUID
     number: int
@@ -42,7 +42,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 @dataclass(slots=True, frozen=True)
 class Record:
-    """One message, in no protocol's words. `extras` holds what only its producer's protocol has a field for."""
+    """One message, independent of any protocol. `extras` holds fields that only the producer's protocol has."""
 
     body: bytes | None
     key: bytes | None = None
@@ -54,7 +54,7 @@ class Record:
 
 @dataclass(slots=True, frozen=True)
 class Caller:
-    """Who asks: every verb of the broker takes one, and access is decided by it."""
+    """Identity of the client of a request. Every API call takes one; access rights are checked against it."""
 
     principal: str
     client_id: str

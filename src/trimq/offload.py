@@ -1,4 +1,4 @@
-"""The only door to threads: work that may block is done elsewhere, and its outcome comes back to the event loop."""
+"""The only access to threads: runs blocking work off the event loop and returns its result to the loop."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Protocol
 
-# A disk that hangs must not keep a process from ending.
+# A hanging disk must not prevent the process from ending.
 STOP_TIMEOUT_S = 10.0
 
 Work = Callable[[], object]
@@ -17,11 +17,11 @@ Done = Callable[[object, BaseException | None], None]
 
 class Offload(Protocol):
     def __call__(self, work: Work, done: Done) -> None:
-        """Run `work` off the event loop, in the order of the calls; then `done(result, error)` on the loop."""
+        """Runs `work` off the event loop, in the order of the calls; then `done(result, error)` on the loop."""
 
 
 class ThreadOffload:
-    """One thread that does the work given to it, one piece after the other."""
+    """One thread that runs its work items one after the other."""
 
     def __init__(self, name: str, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -39,17 +39,18 @@ class ThreadOffload:
             error: BaseException | None = None
             try:
                 result = work()
-            except BaseException as caught:  # whatever it was, the loop must hear of it
+            except BaseException as caught:  # every error must reach the loop
                 error = caught
             del work
             try:
                 self._loop.call_soon_threadsafe(done, result, error)
-            except RuntimeError:  # the loop is closed: nobody waits for the outcome any more
+            except RuntimeError:  # the loop is closed: nobody waits for the result
                 return
             del item, done, result, error
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> bool:
-        """Finish what was given, then end the thread. False: it did not end in time, and ends with the process."""
+        """Finishes all queued work, then ends the thread. Returns False if the thread did not end in time; it is a
+        daemon and ends with the process."""
         self._queue.put(None)
         self._thread.join(timeout_s)
         return not self._thread.is_alive()

@@ -41,7 +41,7 @@ def test_it_tells_its_version(trimq) -> None:
         (["topics", "list", "--bogus"], "--bogus is not understood here"),
         (["topics", "create", "orders", "--streams", "many"], "argument --streams: invalid int value: 'many'"),
         (["topics", "create", "orders", "--setting", "x"], "--setting: expected NAME=VALUE, got 'x'"),
-        (["topics", "list", "--http", "nowhere"], "--http: expected HOST:PORT, got 'nowhere': it has no host and port"),
+        (["topics", "list", "--http", "nowhere"], "--http: expected HOST:PORT, got 'nowhere': host or port is missing"),
         (["groups", "describe", "g", "extra"], "extra is not understood here"),
         (["settings", "--format", "xml"], "argument --format: invalid choice: 'xml'"),
         (["storage", "dump"], "one of the arguments --topic --queue is required"),

@@ -1,4 +1,4 @@
-"""What may be set, and how it is given. See `settings` for the settings themselves."""
+"""Settings of the broker and their loading from flags, environment and file. `settings` declares them."""
 
 from trimq.config.address import Address, Advertised, advertised_address, parse_address
 from trimq.config.amqp import Amqp

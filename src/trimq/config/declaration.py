@@ -1,4 +1,5 @@
-"""A setting under each of its names, read off the declarations of `settings`. Knows no setting by name."""
+"""Declaration of a setting with its names, type, default and help, derived from `settings`. Knows no setting by
+name."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ def flag_of(key: str) -> str:
 
 
 class Declaration(msgspec.Struct, frozen=True):
-    """One setting, under each of its names."""
+    """One setting with its key, environment variable and flag."""
 
     section: str
     field: str
@@ -45,12 +46,12 @@ class Declaration(msgspec.Struct, frozen=True):
 
     @property
     def unit(self) -> str:
-        """By the last word of the name, as everywhere in the broker; empty for a count or a text."""
+        """Unit by the last word of the field name, as everywhere in the broker; empty for a count or a text."""
         return {"bytes": "bytes", "ms": "ms", "percent": "%"}.get(_unit_word(self.field), "")
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The words that it takes, if it takes words of a list."""
+        """Allowed words of a setting that accepts one of a list; otherwise empty."""
         bare = _bare_type(self.type)
         if bare is bool:
             return ("true", "false")
@@ -62,7 +63,7 @@ class Declaration(msgspec.Struct, frozen=True):
 
     @property
     def form(self) -> str:
-        """What a value looks like, in a few words."""
+        """Description of valid values, in a few words."""
         bare = _bare_type(self.type)
         if self.choices:
             return " or ".join(self.choices)
@@ -77,7 +78,7 @@ class Declaration(msgspec.Struct, frozen=True):
 
     @property
     def placeholder(self) -> str:
-        """What stands for a value in a line of help."""
+        """Placeholder of the value in the help text."""
         bare = _bare_type(self.type)
         if self.choices:
             return "|".join(self.choices)
@@ -86,7 +87,7 @@ class Declaration(msgspec.Struct, frozen=True):
 
     @property
     def written_default(self) -> str | int | None:
-        """The default as one would write it in a file. None: it is not set."""
+        """Default as written in a settings file; None if there is no default."""
         if self.is_listener:
             return OFF if self.default is None else str(self.default)
         default: str | int | None = self.default
@@ -94,7 +95,7 @@ class Declaration(msgspec.Struct, frozen=True):
 
     @property
     def shown_default(self) -> str:
-        """The default for people: large sizes and long times also in units that they can read."""
+        """Default for display, with large sizes and long times also in larger units."""
         written = self.written_default
         if written is None:
             return "not set"
@@ -105,17 +106,17 @@ class Declaration(msgspec.Struct, frozen=True):
         return f"{written} {self.unit}".rstrip() if isinstance(written, int) and written >= 0 else str(written)
 
     def convert(self, value: object, *, typed: bool) -> Any:
-        """The checked value, else ValueError. `typed`: it is from a file, which tells numbers from text."""
+        """Returns the checked value or raises ValueError. `typed`: the value is from TOML, which has types."""
         bare = _bare_type(self.type)
         if bare in (Address, Advertised):
             if not isinstance(value, str):
-                raise ValueError("it is not a text")
+                raise ValueError("the value must be a string")
             return parse_listen(value) if bare is Address else parse_advertised(value)
         return msgspec.convert(value, self.type, strict=typed)
 
 
 def _readable(number: int, unit: str) -> str:
-    """In the largest unit that divides it, if that is not its own."""
+    """Returns the number in the largest unit that divides it; empty if there is none."""
     scales = {
         "bytes": ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")),
         "ms": ((DAY_MS, "days"), (HOUR_MS, "hours"), (60_000, "minutes")),
@@ -127,12 +128,12 @@ def _readable(number: int, unit: str) -> str:
 
 
 def _unit_word(field: str) -> str:
-    """`unsent_bytes_per_connection` is in bytes: what comes after `per` only says for whom."""
+    """Returns the word that names the unit: `bytes` of `unsent_bytes_per_connection`, ignoring words after `per`."""
     return field.partition("_per_")[0].rpartition("_")[2]
 
 
 def _bare_type(declared: Any) -> Any:
-    """The type without its annotations and without None."""
+    """Returns the type without annotations and without None."""
     while get_origin(declared) is Annotated:
         declared = get_args(declared)[0]
     members = [member for member in get_args(declared) if member is not NoneType]
@@ -141,7 +142,7 @@ def _bare_type(declared: Any) -> Any:
 
 
 def _meta_extra(declared: Any, name: str, default: str) -> Any:
-    """What the type itself says of how it is written."""
+    """Returns an entry of the type's `Meta.extra`, or the default."""
     for meta in get_args(declared)[1:]:
         if isinstance(meta, Meta) and meta.extra and name in meta.extra:
             return meta.extra[name]
@@ -155,7 +156,7 @@ def _bounds(declared: Any) -> tuple[int, int]:
 
 @cache
 def declarations() -> tuple[Declaration, ...]:
-    """Every setting, in the order of the documentation: first those of no section."""
+    """Returns every setting in the order of the documentation: settings without a section first."""
     general, sectioned = [], []
     for field in msgspec.structs.fields(Settings):
         if isinstance(field.default, msgspec.Struct):

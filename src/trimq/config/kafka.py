@@ -1,4 +1,4 @@
-"""The settings of the section `kafka`."""
+"""Settings of the section `kafka`."""
 
 from __future__ import annotations
 
@@ -12,25 +12,27 @@ from trimq.config.kinds import GIB, INT32, INT64, MIB, Listen
 
 
 class Kafka(msgspec.Struct, frozen=True, kw_only=True):
-    listen: Annotated[Listen, Meta(description="Where Kafka clients connect.")] = Address("127.0.0.1", 9092)
+    listen: Annotated[Listen, Meta(description="Address that Kafka clients connect to.")] = Address("127.0.0.1", 9092)
     advertise: Annotated[
-        Advertised | None, Meta(description="What Kafka clients are told to connect to, if not what was bound.")
+        Advertised | None, Meta(description="Address announced to Kafka clients, if not the bound one.")
     ] = None
     num_partitions: Annotated[
-        int, Meta(ge=1, le=100_000, description="Partitions of a topic whose creator leaves the number to the broker.")
+        int, Meta(ge=1, le=100_000, description="Partitions of a topic that is created without a number of partitions.")
     ] = 1
     auto_create_topics: Annotated[
-        bool, Meta(description="Create a topic when a client that allows it asks for one that does not exist.")
+        bool, Meta(description="Create a topic when a client that allows it requests one that does not exist.")
     ] = True
     group_initial_rebalance_delay_ms: Annotated[
         int,
-        Meta(ge=0, le=INT32, description="How long the first member of an empty group waits for others to join it."),
+        Meta(
+            ge=0, le=INT32, description="How long the first rebalance of an empty group waits for more members to join."
+        ),
     ] = 0
     record_validation: Annotated[
         Literal["full", "header"],
         Meta(
-            description="full: check each record that is produced. header: only the batch around them, except where a "
-            "topic is compacted or limits the times of its records."
+            description="full: check each record of a batch. header: check only the batch header, except where a "
+            "topic is compacted or limits the timestamps of its records."
         ),
     ] = "full"
     received_bytes: Annotated[
@@ -38,7 +40,7 @@ class Kafka(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             ge=MIB,
             le=INT64,
-            description="How much memory requests of Kafka clients that have come in part may take together; beyond "
-            "it, connections that send large ones are closed.",
+            description="Memory for partly received requests of all Kafka clients; beyond it, connections that send "
+            "large requests are closed.",
         ),
     ] = GIB

@@ -1,4 +1,4 @@
-"""The sizes, times and forms of text that settings are declared with."""
+"""Units, limits and text patterns used in the declarations of settings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MIB = 1024 * KIB
 GIB = 1024 * MIB
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
-INT32 = 2**31 - 1  # Kafka's positions in a segment, sizes of a batch and of a frame are signed 32-bit numbers
+INT32 = 2**31 - 1  # Kafka: segment positions, batch sizes and frame sizes are signed 32-bit
 INT64 = 2**63 - 1
 
 Listen = Address | None
@@ -26,7 +26,7 @@ DelayLevels = Annotated[
     str,
     Meta(
         pattern=r"^[1-9][0-9]{0,6}[smhd]( [1-9][0-9]{0,6}[smhd]){0,99}$",
-        extra={"form": "times like 10s 5m 2h 1d, with a blank between", "placeholder": "TIMES"},
+        extra={"form": "durations like 10s 5m 2h 1d, separated by spaces", "placeholder": "TIMES"},
     ),
 ]
 
@@ -35,6 +35,6 @@ Hours = Annotated[
     str,
     Meta(
         pattern=r"^(([01][0-9]|2[0-3])(;([01][0-9]|2[0-3])){0,23})?$",
-        extra={"form": "hours like 04 or 04;16, or nothing", "placeholder": "HOURS"},
+        extra={"form": "hours like 04 or 04;16, or empty", "placeholder": "HOURS"},
     ),
 ]

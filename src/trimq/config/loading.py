@@ -1,5 +1,5 @@
-"""Settings out of a file's text, the environment and flags: a flag beats the environment, which beats the file. Every
-mistake is found before any is reported. Opens nothing."""
+"""Loads settings from the text of a file, the environment and flags: a flag beats the environment, the environment
+beats the file. Reports all mistakes at once. Opens nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EVERY_INTERFACE = ("0.0.0.0", "::")
 
 
 class _GivenValue(NamedTuple):
-    """A value that somebody gave, and under which name."""
+    """A given value, and the name of its flag, variable or key in the file."""
 
     value: object
     name: str
@@ -39,8 +39,9 @@ def load(
     mistakes: Iterable[str] = (),
     missing: Iterable[str] = (),
 ) -> Settings:
-    """The settings, all checked. `flags` are by key (`kafka.listen`); `mistakes` were found earlier, and are reported
-    together with those found here, in one StartupError. The listeners `missing` are off unless somebody gave them."""
+    """Returns the checked settings, or raises one StartupError with all mistakes. `flags`: values by key
+    (`kafka.listen`). `mistakes`: found by the caller, reported together with those found here. `missing`: listeners
+    whose packages are not installed; they are off unless set explicitly."""
     found = list(mistakes)
     by_key = {declaration.key: declaration for declaration in declarations()}
     given = _given_in_file(file_text, file_name, by_key, found)
@@ -57,7 +58,7 @@ def load(
 def _given_in_file(text: str, name: str, by_key: Mapping[str, Declaration], found: list[str]) -> dict[str, _GivenValue]:
     if not text:
         return {}
-    import tomllib  # only for those who have a file: it costs the start of everybody else 10 ms
+    import tomllib  # imported only if there is a file: takes 10 ms of the start
 
     try:
         document = tomllib.loads(text)
@@ -92,7 +93,7 @@ def _given_in_environment(
     given = {}
     for variable, value in environment.items():
         if not variable.startswith("TRIMQ_") or not value:
-            continue  # set but empty is how scripts and compose files spell "not set"
+            continue  # scripts and compose files write "not set" as an empty variable
         if variable in by_variable:
             given[by_variable[variable]] = _GivenValue(value, variable, typed=False)
         elif suggestion := _renamed_hint(renamed, variable) or _suggest(variable, by_variable, likeness=0.9):
@@ -108,8 +109,9 @@ def _has_section_prefix(variable: str, by_key: Mapping[str, Declaration]) -> boo
 
 
 def _is_foreign_variable(variable: str, by_variable: Mapping[str, str]) -> bool:
-    """Kubernetes puts names with our prefix here for services called trimq or trimq-kafka, and programs that are told
-    where a listener is are told it under its name."""
+    """True for variables that are not meant for the broker: Kubernetes sets variables with our prefix for services
+    called `trimq` or `trimq-kafka`, and client programs are given a listener's address under its name
+    (`TRIMQ_KAFKA`)."""
     return f"{variable}_LISTEN" in by_variable or _KUBERNETES_VARIABLE.search(variable) is not None
 
 
@@ -121,7 +123,7 @@ def _suggest(name: str, known: Iterable[str], likeness: float = 0.6) -> str:
 
 
 def suggest_flag(flag: str) -> str:
-    """What to add to the sentence about a flag that does not exist."""
+    """Returns a hint to append to the error about an unknown flag: its new name or a similar flag."""
     renamed = {flag_of(old): flag_of(new) for old, new in RENAMED.items()}
     return _renamed_hint(renamed, flag) or _suggest(flag, [declaration.flag for declaration in declarations()])
 
@@ -149,7 +151,7 @@ def _shorten(value: object) -> str:
 
 
 def _build(values: Mapping[str, Any]) -> Settings:
-    """Whatever was not given, or not understood, has its default."""
+    """Returns the settings with these values; all others have their defaults."""
     settings = Settings()
     for key, value in values.items():
         section, _, field = key.rpartition(".")
@@ -162,13 +164,13 @@ def _build(values: Mapping[str, Any]) -> Settings:
 
 
 def _contradictions(settings: Settings, by_key: Mapping[str, Declaration]) -> Iterator[str]:
-    """Mistakes that no single value shows."""
+    """Yields conflicts between values that are valid on their own."""
     yield from _unreachable_listeners(settings, by_key)
     limits, storage = settings.limits, settings.storage
     if limits.frame_bytes < storage.message_bytes:
         yield (
             f"limits.frame_bytes ({limits.frame_bytes}) is below storage.message_bytes ({storage.message_bytes}): "
-            "no such message could arrive"
+            "the largest messages could not be received"
         )
     if settings.kafka.num_partitions > limits.streams_per_topic:
         yield (
@@ -190,11 +192,11 @@ def _unreachable_listeners(settings: Settings, by_key: Mapping[str, Declaration]
             yield f"{taken[address]} and {key} are both {address}"
         if address.host in EVERY_INTERFACE and getattr(section, "advertise", ()) is None:
             yield (
-                f"{key} is {address}, every interface, which clients cannot be told to connect to; set "
-                f"{declaration.section}.advertise to the name or address by which they reach this machine"
+                f"{key} is {address}, every interface, which is not an address that clients can connect to; set "
+                f"{declaration.section}.advertise to the host name or address of this machine"
             )
     if not is_reachable:
-        yield "every listener is off, so nobody could reach the broker; give one of them an address"
+        yield "every listener is off, so no client could connect; set the address of at least one"
 
 
 def _report(mistakes: list[str]) -> str:

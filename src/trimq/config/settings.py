@@ -1,5 +1,5 @@
-"""Every setting of the broker, declared once: type, check, help and default; those of a protocol in its module. From
-these lines come the key in the file, the environment variable, the flag and the documentation. Values are passed down,
+"""Declares every setting once, with type, check, help and default; settings of a protocol are in its module. The TOML
+key, the environment variable, the flag and the documentation are derived from these lines. Values are passed down,
 never global."""
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from trimq.config.tls import Tls
 
 
 class Http(msgspec.Struct, frozen=True, kw_only=True):
-    listen: Annotated[Listen, Meta(description="Where health, metrics and administration are served.")] = Address(
-        "127.0.0.1", 8180
+    listen: Annotated[Listen, Meta(description="Address of the HTTP port for health, metrics and administration.")] = (
+        Address("127.0.0.1", 8180)
     )
 
 
@@ -31,26 +31,29 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
         int, Meta(ge=1, le=INT64, description="A segment whose first record is older than this is closed.")
     ] = 7 * DAY_MS
     index_interval_bytes: Annotated[
-        int, Meta(ge=0, le=INT32, description="How many bytes of a log lie between two entries of its indexes.")
+        int, Meta(ge=0, le=INT32, description="Bytes of a log between two entries of its indexes.")
     ] = 4096
     retention_ms: Annotated[
-        int, Meta(ge=-1, le=INT64, description="How long a closed segment is kept after its last record. -1: for ever.")
+        int, Meta(ge=-1, le=INT64, description="How long a closed segment is kept after its last record. -1: forever.")
     ] = 7 * DAY_MS
     retention_bytes: Annotated[
-        int, Meta(ge=-1, le=INT64, description="How large a stream may grow before its oldest segments go. -1: any.")
+        int,
+        Meta(
+            ge=-1, le=INT64, description="Size of a stream above which its oldest segments are deleted. -1: unlimited."
+        ),
     ] = -1
     retention_check_ms: Annotated[
-        int, Meta(ge=1, le=INT64, description="How often the broker looks for segments that may go.")
+        int, Meta(ge=1, le=INT64, description="Interval between checks for segments past their retention.")
     ] = 300_000
-    message_bytes: Annotated[
-        int, Meta(ge=1, le=INT32, description="The largest batch of messages that is accepted.")
-    ] = 1_048_588
+    message_bytes: Annotated[int, Meta(ge=1, le=INT32, description="Largest batch of messages that is accepted.")] = (
+        1_048_588
+    )
     checkpoint_bytes: Annotated[
         int,
         Meta(
             ge=1,
             le=INT64,
-            description="How much may be written before a checkpoint, and so be read again after a crash.",
+            description="Bytes written between two checkpoints; recovery after a crash reads about this much again.",
         ),
     ] = 64 * MIB
     queue_segment_bytes: Annotated[
@@ -61,26 +64,26 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             ge=0,
             le=INT64,
-            description="How much of what was just published to queues is kept in memory for consumers that keep up.",
+            description="Memory for recently published messages of queues, to deliver them without reading the disk.",
         ),
     ] = 64 * MIB
     low_water_bytes: Annotated[
-        int, Meta(ge=0, le=INT64, description="Writes are refused while the disk has less room than this.")
+        int, Meta(ge=0, le=INT64, description="Writes are refused while the disk has less free space than this.")
     ] = 256 * MIB
     busy_after_ms: Annotated[
         int,
-        Meta(ge=1, le=INT32, description="Writes are refused as busy while the disk takes longer than this to sync."),
+        Meta(ge=1, le=INT32, description="Writes are refused as busy while a sync of the disk takes longer than this."),
     ] = 5_000
     disk_pressure_percent: Annotated[
         int,
         Meta(
             ge=1,
             le=100,
-            description="While the disk is fuller than this, the oldest closed segments go early. 100: never.",
+            description="While disk usage is above this, the oldest closed segments are deleted early. 100: never.",
         ),
     ] = 95
     open_files: Annotated[
-        int, Meta(ge=16, le=INT32, description="How many files of the data folder are kept open at once.")
+        int, Meta(ge=16, le=INT32, description="Maximum number of files of the data folder that are kept open.")
     ] = 2000
     syncfs_threshold: Annotated[
         int,
@@ -94,37 +97,38 @@ class Failures(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             ge=0,
             le=INT64,
-            description="How much is kept of messages that were given up, the newest first. 0: they are only counted.",
+            description="Maximum size of the ledger of failed messages; the oldest are removed first. 0: failures "
+            "are only counted.",
         ),
     ] = 64 * MIB
     retention_ms: Annotated[
-        int, Meta(ge=1, le=INT64, description="For how long messages that were given up are kept to be looked at.")
+        int, Meta(ge=1, le=INT64, description="Retention of messages in the ledger of failed messages.")
     ] = 3 * DAY_MS
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     connections: Annotated[
-        int, Meta(ge=1, le=INT32, description="How many connections each listener accepts at once.")
+        int, Meta(ge=1, le=INT32, description="Maximum number of concurrent connections of each listener.")
     ] = 10_000
     memory_percent: Annotated[
         int,
         Meta(
             ge=1,
             le=100,
-            description="Writes are refused, and AMQP publishers blocked, while the broker takes more than this part "
-            "of the machine's memory, or of its container's.",
+            description="Writes are refused, and AMQP publishers blocked, while the broker uses more than this part "
+            "of the memory of its machine or container.",
         ),
     ] = 60
     frame_bytes: Annotated[
-        int, Meta(ge=KIB, le=INT32, description="The largest request that is read; a larger one closes its connection.")
+        int, Meta(ge=KIB, le=INT32, description="Largest request that is read; a larger one closes its connection.")
     ] = 100 * MIB
     command_bytes: Annotated[
         int,
         Meta(
             ge=KIB,
             le=INT32,
-            description="The largest request that brings no records; a larger one closes its connection. "
-            "What is read of it can take fifty times as much memory.",
+            description="Largest request without records; a larger one closes its connection. "
+            "A decoded request can take fifty times as much memory.",
         ),
     ] = 4 * MIB
     elements_per_request: Annotated[
@@ -132,8 +136,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             ge=100,
             le=INT32,
-            description="How many elements the arrays of one request may have together (partitions, groups, and so "
-            "on); one with more closes its connection.",
+            description="Maximum number of elements of all arrays of one request (partitions, groups, and so on); a "
+            "request with more closes its connection.",
         ),
     ] = 100_000
     pending_requests_per_connection: Annotated[
@@ -141,8 +145,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             ge=1,
             le=INT32,
-            description="How many unanswered requests a connection may have before it is not read. Those of RocketMQ "
-            "that wait for messages are not counted.",
+            description="Number of unanswered requests above which the broker stops reading from a connection. Long "
+            "polls of RocketMQ are not counted.",
         ),
     ] = 1000
     held_requests_per_connection: Annotated[
@@ -150,51 +154,56 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             ge=1,
             le=INT32,
-            description="How many requests of RocketMQ that wait for messages a connection may have; one more is "
-            "answered at once. Each takes about 3 KB.",
+            description="Maximum number of pending long polls of RocketMQ per connection; one more is answered at "
+            "once. Each takes about 3 KB.",
         ),
     ] = 10_000
     unsent_bytes_per_connection: Annotated[
-        int, Meta(ge=KIB, le=INT32, description="How much may wait to be sent to a connection before it is not read.")
+        int, Meta(ge=KIB, le=INT32, description="Unsent bytes above which the broker stops reading from a connection.")
     ] = MIB
     idle_connection_ms: Annotated[
         int,
-        Meta(ge=1000, le=INT64, description="A connection that asks nothing and reads nothing for so long is closed."),
+        Meta(ge=1000, le=INT64, description="A connection without requests and without reads for this time is closed."),
     ] = 600_000
     batch_expansion_bytes: Annotated[
-        int, Meta(ge=KIB, le=INT32, description="What one compressed batch may expand to; a larger one is refused.")
+        int,
+        Meta(ge=KIB, le=INT32, description="Largest uncompressed size of a compressed batch; a larger one is refused."),
     ] = 128 * MIB
     records_per_batch: Annotated[
         int,
         Meta(
             ge=100,
             le=INT32,
-            description="How many records one batch may have, with their headers; one with more is refused. A million "
-            "of different sizes take about two seconds to check, and everybody else waits meanwhile.",
+            description="Maximum number of records and record headers of one batch; a batch with more is refused. "
+            "Checking a million records of different sizes blocks the broker for about two seconds.",
         ),
     ] = 500_000
-    # A stream's folder is <topic>-<n>, and a file system takes 255 bytes: 249 and a dash leave five digits.
+    # The folder of a stream is <topic>-<n>, and file systems allow 255 bytes: 249 and a dash leave five digits.
     topic_name_length: Annotated[
-        int, Meta(ge=1, le=249, description="How many characters the name of a topic may have.")
+        int, Meta(ge=1, le=249, description="Maximum length of a topic name in characters.")
     ] = 249
     streams_per_topic: Annotated[
-        int, Meta(ge=1, le=100_000, description="How many streams (Kafka: partitions) a topic may have.")
+        int, Meta(ge=1, le=100_000, description="Maximum number of streams (Kafka: partitions) of a topic.")
     ] = 10_000
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    data_dir: Annotated[Path, Meta(description="The folder that holds everything the broker keeps.")] = "trimq-data"
+    data_dir: Annotated[Path, Meta(description="Folder for all data of the broker.")] = "trimq-data"
     flush: Annotated[
         Literal["sync", "async"],
-        Meta(description="sync: acknowledge what is on disk. async: acknowledge at once, sync in the background."),
+        Meta(
+            description="sync: acknowledge messages once they are on disk. async: acknowledge at once, sync in the "
+            "background."
+        ),
     ] = "sync"
     flush_interval_ms: Annotated[
-        int, Meta(ge=1, le=HOUR_MS, description="How long a write may wait for its sync with flush = async.")
+        int, Meta(ge=1, le=HOUR_MS, description="Longest time between a write and its sync with flush = async.")
     ] = 200
     ready_file: Annotated[
-        Path | None, Meta(description="A JSON file of the process id and every bound address, written once ready.")
+        Path | None,
+        Meta(description="JSON file with the process id and all bound addresses, written when the broker is ready."),
     ] = None
-    node_id: Annotated[int, Meta(ge=0, le=INT32, description="The number by which clients know this broker.")] = 1
+    node_id: Annotated[int, Meta(ge=0, le=INT32, description="Node id of this broker, as clients see it.")] = 1
     kafka: Kafka = Kafka()
     rocketmq: RocketMQ = RocketMQ()
     amqp: Amqp = Amqp()
@@ -206,4 +215,4 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 RENAMED = {"amqp.failures_bytes": "failures.retention_bytes", "amqp.failures_ms": "failures.retention_ms"}
-"""Keys that settings had in earlier versions: what they are now."""
+"""Keys of earlier versions, and their present keys."""

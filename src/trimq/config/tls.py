@@ -1,4 +1,4 @@
-"""The settings of the section `tls`."""
+"""Settings of the section `tls`."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ class Tls(msgspec.Struct, frozen=True, kw_only=True):
     mode: Annotated[
         Literal["off", "optional", "required"],
         Meta(
-            description="optional: listeners serve clients that encrypt and clients that do not, and tell them apart "
-            "by their first byte. required: only those that do."
+            description="optional: listeners serve clients with and without TLS, distinguished by the first byte. "
+            "required: only clients with TLS."
         ),
     ] = "optional"
     certificate: Annotated[
         Path | None,
         Meta(
-            description="The certificate that the broker shows, and those between it and its authority, as a PEM file. "
-            "Without one it makes its own for RocketMQ's clients, which needs the extra `tls`."
+            description="Certificate of the broker with its intermediate certificates, as a PEM file. Without it the "
+            "broker generates a self-signed one for RocketMQ's clients, which needs the extra `tls`."
         ),
     ] = None
-    key: Annotated[Path | None, Meta(description="The private key of the certificate, as a PEM file.")] = None
+    key: Annotated[Path | None, Meta(description="Private key of the certificate, as a PEM file.")] = None

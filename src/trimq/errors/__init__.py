@@ -1,4 +1,4 @@
-"""What can go wrong, one class per idea."""
+"""Exceptions of the broker, one class per idea. Knows no protocol's error codes."""
 
 from trimq.errors.broker import (
     AccessDenied,

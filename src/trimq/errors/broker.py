@@ -1,4 +1,4 @@
-"""Refusals about the broker, its topics and whoever asks."""
+"""Refusals about the broker's state, topics, users, leases and access rights."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ class NotOwner(Refusal):
 
 @dataclass(eq=False)
 class DiskFull(Refusal):
-    """Writes are refused before the disk is full, and accepted again when there is room."""
+    """The free disk space is below the limit for writes; writes are accepted again once there is enough space."""
 
     free_bytes: int
     needed_bytes: int
     retriable = True
 
     def __str__(self) -> str:
-        return f"the disk has {self.free_bytes} bytes free; writes are accepted again from {self.needed_bytes} on"
+        return f"the disk has {self.free_bytes} bytes free; writes are accepted again at {self.needed_bytes} or more"
 
 
 @dataclass(eq=False)
 class MemoryFull(Refusal):
-    """Writes are refused before the machine runs out of memory, and accepted again when there is room."""
+    """The broker's memory use is above the limit for writes; writes are accepted again once it is low enough."""
 
     used_bytes: int
     writable_bytes: int
@@ -50,14 +50,14 @@ class MemoryFull(Refusal):
 
     def __str__(self) -> str:
         return (
-            f"the broker takes {self.used_bytes} bytes of memory; writes are accepted again from {self.writable_bytes} "
-            "downwards"
+            f"the broker uses {self.used_bytes} bytes of memory; writes are accepted again at {self.writable_bytes} "
+            "or less"
         )
 
 
 @dataclass(eq=False)
 class WriteFailed(Refusal):
-    """The file system did not take the bytes of a pass; nothing of that pass was kept."""
+    """The file system failed to write the bytes of a pass; all appends of that pass were rolled back."""
 
     reason: str
     retriable = True
@@ -99,12 +99,12 @@ class InvalidName(Refusal):
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.name!r} cannot be a name: {self.reason}"
+        return f"{self.name!r} is not a valid name: {self.reason}"
 
 
 @dataclass(eq=False)
 class InvalidSetting(Refusal):
-    """A setting that is unknown, out of range, or that this broker cannot enforce."""
+    """The setting is unknown, out of range, or one that this broker cannot enforce."""
 
     name: str
     reason: str
@@ -115,7 +115,7 @@ class InvalidSetting(Refusal):
 
 @dataclass(eq=False)
 class InvalidCount(Refusal):
-    """A number of streams that cannot be served, or that would shrink a topic."""
+    """The number of streams is out of range, or would shrink the topic."""
 
     reason: str
 
@@ -125,7 +125,7 @@ class InvalidCount(Refusal):
 
 @dataclass(eq=False)
 class ReadOnly(Refusal):
-    """This topic, or the whole broker, takes no writes now."""
+    """The topic, or the whole broker, accepts no writes at present."""
 
     what: str
 
@@ -155,23 +155,23 @@ class TopicExists(Refusal):
     topic: str
 
     def __str__(self) -> str:
-        return f"topic {self.topic} exists"
+        return f"topic {self.topic} already exists"
 
 
 @dataclass(eq=False)
 class OtherHome(Refusal):
-    """The name belongs to a topic of another protocol, which this front-end cannot serve yet."""
+    """The topic has the layout of another protocol, which this front-end cannot serve."""
 
     topic: str
     home: str
 
     def __str__(self) -> str:
-        return f"topic {self.topic} is kept as a {self.home}"
+        return f"topic {self.topic} has the layout of another protocol: {self.home}"
 
 
 @dataclass(eq=False)
 class Busy(Refusal):
-    """Too much is under way; the same request may pass later."""
+    """The broker is overloaded; the client may retry the same request later."""
 
     what: str
     retriable = True
@@ -182,7 +182,7 @@ class Busy(Refusal):
 
 @dataclass(eq=False)
 class AccessDenied(Refusal):
-    """`resource` says it all; `name` and `namespace` are those of what it is about, for those who say it otherwise."""
+    """`resource` is the display text. Front-ends with their own wording use `name` and `namespace`."""
 
     principal: str
     action: str
@@ -196,13 +196,13 @@ class AccessDenied(Refusal):
 
 @dataclass(eq=False)
 class Changed(Refusal):
-    """A compare-and-set lost the race: the definition is no longer what the caller saw."""
+    """A compare-and-set failed: the definition has changed since the caller read it."""
 
     what: str
     retriable = True
 
     def __str__(self) -> str:
-        return f"{self.what} was changed meanwhile"
+        return f"{self.what} was changed by another request meanwhile"
 
 
 @dataclass(eq=False)
@@ -215,28 +215,28 @@ class UnknownUser(Refusal):
 
 @dataclass(eq=False)
 class LeaseGone(Refusal):
-    """A delivery that was settled, came back or expired, or never was."""
+    """The delivery was acknowledged or requeued, its lease has expired, or it never existed."""
 
     id: int
 
     def __str__(self) -> str:
-        return f"there is no lease {self.id} (any more)"
+        return f"lease {self.id} does not exist or has expired"
 
 
 @dataclass(eq=False)
 class AlreadyLeased(Refusal):
-    """The message is out for delivery to somebody else."""
+    """The message is in flight to another consumer."""
 
     offset: int
     retriable = True
 
     def __str__(self) -> str:
-        return f"offset {self.offset} is out for delivery"
+        return f"offset {self.offset} is in flight to another consumer"
 
 
 @dataclass(eq=False)
 class UnknownFailure(Refusal):
-    """It never was, or the ledger no longer keeps it."""
+    """The failure never existed, or the ledger has removed it by its retention."""
 
     id: int
 

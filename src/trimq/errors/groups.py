@@ -1,5 +1,5 @@
-"""What a member of a group can be refused, one class per idea. Only front-ends whose clients form groups need codes
-for these; refusals about groups that everyone may meet are in `errors`."""
+"""Refusals to members of a consumer group, one class per idea. Only front-ends whose clients form groups need codes
+for these; refusals about groups that every front-end needs are in `errors.broker`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trimq.errors import Refusal
 
 @dataclass(eq=False)
 class UnknownMember(Refusal):
-    """It never was in the group, left it, or was silent for too long."""
+    """The member never joined the group, left it, or exceeded its session time-out."""
 
     member: str
 
@@ -20,59 +20,60 @@ class UnknownMember(Refusal):
 
 @dataclass(eq=False)
 class MemberNameNeeded(Refusal):
-    """A member must come back with the name that it is given here, so that one that never returns does no harm."""
+    """The client must join again with the member id given here, so that a client that never returns leaves no member
+    behind (KIP-394)."""
 
     member: str
     retriable = True
 
     def __str__(self) -> str:
-        return f"join again as {self.member}"
+        return f"join again with the member id {self.member}"
 
 
 @dataclass(eq=False)
 class InstanceFenced(Refusal):
-    """Another process has taken over this named place in the group."""
+    """Another process has joined with the same static member id (`group.instance.id`) and replaced this one."""
 
     instance: str
 
     def __str__(self) -> str:
-        return f"the place of {self.instance!r} has been taken over by another member"
+        return f"the static member id {self.instance!r} has been taken over by another member"
 
 
 @dataclass(eq=False)
 class InstanceInUse(Refusal):
-    """The named place is held by a member that has not given it up."""
+    """The static member id (`group.instance.id`) belongs to a member that has not left the group."""
 
     instance: str
 
     def __str__(self) -> str:
-        return f"the place of {self.instance!r} is held by another member"
+        return f"the static member id {self.instance!r} is in use by another member"
 
 
 @dataclass(eq=False)
 class StaleGeneration(Refusal):
-    """The member speaks of another generation of the group than the present one."""
+    """The request names a generation of the group that is not the current one."""
 
     generation: int
     present: int
 
     def __str__(self) -> str:
-        return f"generation {self.generation} is not the present one, {self.present}"
+        return f"generation {self.generation} is not the current one, {self.present}"
 
 
 @dataclass(eq=False)
 class Rebalancing(Refusal):
-    """The group is being divided anew: join it again."""
+    """The group is rebalancing; the member must join again."""
 
     retriable = True
 
     def __str__(self) -> str:
-        return "the group is being divided anew"
+        return "the group is rebalancing: join again"
 
 
 @dataclass(eq=False)
 class NothingInCommon(Refusal):
-    """The member and the group have no way of dividing streams in common."""
+    """The member and the group have no assignment strategy (protocol) in common."""
 
     reason: str
 
@@ -82,7 +83,7 @@ class NothingInCommon(Refusal):
 
 @dataclass(eq=False)
 class MemberEpochFenced(Refusal):
-    """A member of a group that the broker divides is ahead of it, or too far behind: it must begin anew."""
+    """The epoch of the member is ahead of the broker's, or too far behind; the member must join again (KIP-848)."""
 
     epoch: int
     present: int
@@ -93,7 +94,7 @@ class MemberEpochFenced(Refusal):
 
 @dataclass(eq=False)
 class StaleMemberEpoch(Refusal):
-    """The member did not hold the stream in the epoch that it speaks of."""
+    """The member did not own the stream in the epoch that the request names."""
 
     epoch: int
     present: int
@@ -118,14 +119,14 @@ class InvalidPattern(Refusal):
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.pattern!r} is no pattern: {self.reason}"
+        return f"{self.pattern!r} is not a valid pattern: {self.reason}"
 
 
 @dataclass(eq=False)
 class OldWayOfSpeaking(Refusal):
-    """The member's client speaks of generations to a group that has epochs."""
+    """The client commits with a generation (classic protocol) to a group that has member epochs (KIP-848)."""
 
     group: str
 
     def __str__(self) -> str:
-        return f"group {self.group} is divided by the broker: commit with the member's epoch"
+        return f"the broker assigns the streams of group {self.group}: commit with the member's epoch"

@@ -1,5 +1,6 @@
-"""Kinds of what can go wrong: a `Refusal` is an expected no that a client hears about, a `ProtocolError` closes a
-connection, a `StartupError` ends the start with one sentence, and `Damage` stops the broker."""
+"""Kinds of errors: a `Refusal` is returned to the client, a `ProtocolError` closes the connection, a `StartupError`
+ends the start with one sentence, `Damage` stops the broker, and a `ColdRead` asks the caller to load bytes from
+disk."""
 
 from __future__ import annotations
 
@@ -8,24 +9,25 @@ from contextlib import ExitStack
 
 
 class Refusal(Exception):
-    """An expected no, which the client must hear about. The connection lives."""
+    """An expected error that the broker returns to the client. The connection stays open."""
 
     retriable = False
 
 
 class ColdRead(Exception):
-    """The bytes that were asked for are on disk only, and whoever asked may not wait for them. Call `warm`, once, off
-    the event loop, then ask again."""
+    """The requested bytes are cold data, and the caller must not block on the disk. Call `warm` once, off the event
+    loop, then repeat the read."""
 
     def __init__(self, file: str, position: int, warm: Callable[[], None]) -> None:
-        super().__init__(f"byte {position} of {file} is on disk only")
+        super().__init__(f"byte {position} of {file} is not in memory")
         self.file = file
         self.position = position
         self.warm = warm
 
     @classmethod
     def joined(cls, several: Sequence[ColdRead]) -> ColdRead:
-        """All of them are warmed together, whatever becomes of each: it holds a descriptor until then."""
+        """Returns one error whose `warm` calls all of theirs, even if some fail: each holds a descriptor until
+        called."""
 
         def warm() -> None:
             with ExitStack() as stack:
@@ -36,19 +38,19 @@ class ColdRead(Exception):
 
 
 class ProtocolError(Exception):
-    """The peer broke the protocol. The connection closes, with the protocol's own error where it has one."""
+    """The peer violated the protocol. The broker closes the connection, with the protocol's own error if it has one."""
 
 
 class Stopping(ProtocolError):
-    """The broker stops. Nobody's fault, but told in the same way."""
+    """The broker is stopping. No fault of the peer, but connections are closed in the same way."""
 
     def __str__(self) -> str:
-        return "the broker stops"
+        return "the broker is stopping"
 
 
 class StartupError(Exception):
-    """The broker or a command cannot start. Its text is one clear sentence for the person at the keyboard."""
+    """The broker or a command cannot start. The text is one clear sentence for the operator."""
 
 
 class Damage(Exception):
-    """Stored bytes are not what was written. Its text names the file, the position and what to do."""
+    """Stored bytes differ from the bytes that were written. The text names the file, the position and the remedy."""

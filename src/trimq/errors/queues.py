@@ -1,5 +1,5 @@
-"""What is refused about exchanges, bindings, queues and their consumers, one class per idea. Each carries the pieces of
-its sentence, so that a front-end can say it in its protocol's words."""
+"""Refusals about exchanges, bindings, queues and their consumers, one class per idea. Each carries its values as
+fields, so that a front-end can word the error as its protocol does."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class ExchangeInUse(_Named):
 
 
 class InternalExchange(_Named):
-    said = "nothing can be published to the internal exchange {name}"
+    said = "clients cannot publish to the internal exchange {name}"
 
 
 class Locked(_Named):
-    """It is another connection's own, or was not declared to be this one's own."""
+    """The queue is exclusive to another connection, or was declared again with another exclusive flag."""
 
     said = "the queue {name} is exclusive to another connection"
 
@@ -59,17 +59,17 @@ class QueueNotEmpty(_Named):
 
 
 class ExclusiveUse(_Named):
-    """A consumer wants the queue for itself alone, or has it."""
+    """The queue has an exclusive consumer, or an exclusive consumer was requested and the queue has consumers."""
 
-    said = "the queue {name} has a consumer that excludes others"
+    said = "the queue {name} cannot have an exclusive consumer beside others"
 
 
 class PrefetchNeeded(_Named):
-    said = "a consumer of the stream {name} must say how many messages it takes at once"
+    said = "a consumer of the stream {name} must set a prefetch count"
 
 
 class AcknowledgementNeeded(_Named):
-    said = "a consumer of the stream {name} must acknowledge"
+    said = "a consumer of the stream {name} must acknowledge messages"
 
 
 class UnknownNamespace(_Named):
@@ -95,12 +95,12 @@ class UnknownExchangeKind(Refusal):
     kind: str
 
     def __str__(self) -> str:
-        return f"there are no exchanges of the kind {self.kind!r}"
+        return f"there is no exchange type {self.kind!r}"
 
 
 @dataclass(eq=False)
 class Inequivalent(Refusal):
-    """It exists and is not what was declared. `received` and `current` None: without that argument."""
+    """The exchange or queue exists with another property or argument. `received`, `current`: None if not given."""
 
     what: str
     name: str
@@ -154,7 +154,7 @@ class InvalidProperty(Refusal):
 
 @dataclass(eq=False)
 class ServerNamed(Refusal):
-    """A queue of this kind needs a name of its client's."""
+    """The broker generates no names for queues of this kind; the client must give one."""
 
     kind: str
 
@@ -164,37 +164,37 @@ class ServerNamed(Refusal):
 
 @dataclass(eq=False)
 class InvalidMatch(Refusal):
-    """How a binding of a headers exchange wants its headers to match."""
+    """The binding of a headers exchange has an invalid `x-match` argument."""
 
     value: Any
 
     def __str__(self) -> str:
-        return f"x-match is all, any, all-with-x or any-with-x, not {self.value!r}"
+        return f"x-match must be all, any, all-with-x or any-with-x, not {self.value!r}"
 
 
 @dataclass(eq=False)
 class InvalidHash(Refusal):
-    """What an exchange is asked to hash."""
+    """The arguments of an x-consistent-hash exchange name no valid hash source."""
 
     value: Any
 
     def __str__(self) -> str:
-        return f"a hash is of one header, or of correlation_id, message_id or timestamp, not of {self.value!r}"
+        return f"a hash source must be one header, correlation_id, message_id or timestamp, not {self.value!r}"
 
 
 @dataclass(eq=False)
 class InvalidWeight(Refusal):
-    """The key of a binding of an x-consistent-hash exchange."""
+    """The routing key of a binding of an x-consistent-hash exchange is not a valid weight."""
 
     key: str
 
     def __str__(self) -> str:
-        return f"the key of this binding must be a weight from 1 on, not {self.key!r}"
+        return f"the routing key of this binding must be a weight of at least 1, not {self.key!r}"
 
 
 @dataclass(eq=False)
 class InvalidHeader(Refusal):
-    """A header that the broker itself looks at is not what it must be."""
+    """A header that the broker interprets has an invalid value."""
 
     header: str
     value: Any
@@ -208,7 +208,7 @@ class InvalidExpiration(Refusal):
     value: str
 
     def __str__(self) -> str:
-        return f"{self.value!r} is no number of milliseconds after which a message expires"
+        return f"{self.value!r} is not a valid expiration: give a number of milliseconds"
 
 
 @dataclass(eq=False)
@@ -218,7 +218,7 @@ class NotForStreams(Refusal):
     namespace: str
 
     def __str__(self) -> str:
-        return f"a stream knows no {self.verb}: {self.name!r}{_in(self.namespace)}"
+        return f"a stream does not support {self.verb}: {self.name!r}{_in(self.namespace)}"
 
 
 @dataclass(eq=False)

@@ -1,4 +1,4 @@
-"""Refusals about records: what is in them, who produced them, where they are."""
+"""Refusals about records: their content, producer, leader epoch and offset."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from trimq.errors.kinds import Refusal
 
 @dataclass(eq=False)
 class InvalidRecords(Refusal):
-    """The bytes are whole but break a rule of their format."""
+    """The checksum and lengths are valid, but the records violate a rule of their format."""
 
     reason: str
 
@@ -19,7 +19,7 @@ class InvalidRecords(Refusal):
 
 @dataclass(eq=False)
 class CorruptRecords(Refusal):
-    """The bytes do not match their checksum or lengths: damaged on the way."""
+    """The bytes do not match their checksum or lengths: they were damaged in transit."""
 
     reason: str
     retriable = True
@@ -30,17 +30,17 @@ class CorruptRecords(Refusal):
 
 @dataclass(eq=False)
 class MissingKey(Refusal):
-    """A record of a topic that is compacted by key has none."""
+    """A record sent to a compacted topic has no key."""
 
     index: int
 
     def __str__(self) -> str:
-        return f"record {self.index} has no key, which a compacted topic needs"
+        return f"record {self.index} has no key, which a compacted topic requires"
 
 
 @dataclass(eq=False)
 class UntimelyRecord(Refusal):
-    """A record's time is not one that its topic takes."""
+    """The timestamp of a record is outside the range that its topic accepts."""
 
     index: int
     reason: str
@@ -51,54 +51,54 @@ class UntimelyRecord(Refusal):
 
 @dataclass(eq=False)
 class StaleEpoch(Refusal):
-    """The asker knows an earlier leader of the stream than the present one."""
+    """The leader epoch in the request is older than the current one."""
 
     asked: int
     current: int
     retriable = True
 
     def __str__(self) -> str:
-        return f"leader epoch {self.asked} is over, {self.current} is the present one"
+        return f"leader epoch {self.asked} is outdated, {self.current} is the current one"
 
 
 @dataclass(eq=False)
 class UnknownEpoch(Refusal):
-    """The asker knows a later leader of the stream than this node does."""
+    """The leader epoch in the request is newer than the one that this node knows."""
 
     asked: int
     current: int
     retriable = True
 
     def __str__(self) -> str:
-        return f"leader epoch {self.asked} is not known here, {self.current} is the present one"
+        return f"leader epoch {self.asked} is unknown, {self.current} is the current one"
 
 
 @dataclass(eq=False)
 class OutOfOrderSequence(Refusal):
-    """An idempotent producer left a gap, or sent again what is no longer remembered."""
+    """An idempotent producer skipped a sequence number, or sent again a batch that the broker no longer remembers."""
 
     producer_id: int
     expected: int
     found: int
 
     def __str__(self) -> str:
-        return f"producer {self.producer_id} sent sequence {self.found} where {self.expected} follows"
+        return f"producer {self.producer_id} sent sequence {self.found} where {self.expected} was expected"
 
 
 @dataclass(eq=False)
 class StaleProducer(Refusal):
-    """A newer producer has taken over this one's identity."""
+    """A producer with a newer epoch has taken over the producer id."""
 
     producer_id: int
     epoch: int
 
     def __str__(self) -> str:
-        return f"producer {self.producer_id} has been replaced by one of epoch {self.epoch}"
+        return f"producer {self.producer_id} has been replaced by a producer with epoch {self.epoch}"
 
 
 @dataclass(eq=False)
 class DamagedSegment(Refusal):
-    """What a reader asked for is damaged on disk and is not served."""
+    """The requested records are damaged on disk and are not served."""
 
     file: str
     position: int
@@ -114,4 +114,4 @@ class OffsetOutOfRange(Refusal):
     end: int
 
     def __str__(self) -> str:
-        return f"offset {self.offset} is outside {self.start} to {self.end}"
+        return f"offset {self.offset} is outside the range {self.start} to {self.end}"

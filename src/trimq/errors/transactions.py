@@ -1,5 +1,5 @@
-"""What a producer in a transaction can be refused, one class per idea. Only front-ends that have transactions over many
-streams need codes for these."""
+"""Refusals to transactional producers, one class per idea. Only front-ends with transactions over several streams need
+codes for these."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class UnknownTransaction(Refusal):
 
 @dataclass(eq=False)
 class ForeignProducer(Refusal):
-    """The transaction is not known, or belongs to another producer id."""
+    """The transaction is unknown, or belongs to another producer id."""
 
     producer_id: int
 
@@ -28,28 +28,28 @@ class ForeignProducer(Refusal):
 
 @dataclass(eq=False)
 class ProducerFenced(Refusal):
-    """Another producer has taken over the transaction, or it was aborted because it took too long."""
+    """Another producer has taken over the transactional id, or the transaction was aborted on time-out."""
 
     producer_id: int
     epoch: int
 
     def __str__(self) -> str:
-        return f"epoch {self.epoch} of producer {self.producer_id} is not the present one"
+        return f"epoch {self.epoch} of producer {self.producer_id} is not the current one"
 
 
 @dataclass(eq=False)
 class TransactionUnderWay(Refusal):
-    """The last transaction of this name is being ended; ask again in a moment."""
+    """The previous transaction of this id is still being committed or aborted; retry shortly."""
 
     retriable = True
 
     def __str__(self) -> str:
-        return "the last transaction is still being ended"
+        return "the previous transaction is still being completed"
 
 
 @dataclass(eq=False)
 class WrongTransactionState(Refusal):
-    """What is asked cannot be done in the transaction's present state."""
+    """The request is not allowed in the current state of the transaction."""
 
     reason: str
 

@@ -159,7 +159,7 @@ def test_a_pattern_that_only_re2_accepts_is_refused(pattern: str) -> None:
 def test_a_refusal_names_the_pattern_and_the_reason() -> None:
     with pytest.raises(InvalidPattern) as refused:
         Pattern("größe(?=b)")
-    assert str(refused.value) == "'größe(?=b)' is no pattern: invalid perl operator: (?="
+    assert str(refused.value) == "'größe(?=b)' is not a valid pattern: invalid perl operator: (?="
 
 
 PARTS = st.recursive(

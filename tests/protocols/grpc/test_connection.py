@@ -317,5 +317,5 @@ def test_a_stop_says_goodbye() -> None:
     peer.read()
     assert (peer.others[-1].kind, peer.others[-1].payload) == (
         FrameType.GOAWAY,
-        struct.pack(">II", 5, 0) + b"the broker stops",
+        struct.pack(">II", 5, 0) + b"the broker is stopping",
     )

@@ -277,6 +277,6 @@ def test_a_stop_ends_the_streams_and_leaves_calls_to_their_answers() -> None:
     peer.echo.held[0].resolve([b"there"])
     peer.send(last_words)
     peer.read()
-    assert (peer.answers[1].status, peer.answers[1].headers[-1]["grpc-message"]) == ("14", "the broker stops")
+    assert (peer.answers[1].status, peer.answers[1].headers[-1]["grpc-message"]) == ("14", "the broker is stopping")
     assert peer.answers[3].messages == [b"there"]
     assert peer.others[-1].kind == FrameType.GOAWAY

@@ -260,7 +260,7 @@ def test_the_commands_work_with_a_broker(tmp_path: Path) -> None:
         assert described.returncode == 0
         assert "retention_ms" in described.stdout
         again = trimq(addresses, "topics", "create", "orders")
-        assert (again.returncode, again.stderr) == (1, "trimq: topic orders exists\n")
+        assert (again.returncode, again.stderr) == (1, "trimq: topic orders already exists\n")
         assert trimq(addresses, "topics", "delete", "orders").returncode == 0
         gone = trimq(addresses, "topics", "describe", "orders")
         assert (gone.returncode, gone.stderr) == (1, "trimq: there is no topic orders\n")

@@ -57,7 +57,7 @@ def test_a_refusal_says_how_much_room_there_is() -> None:
     with pytest.raises(DiskFull) as caught:
         Bench(999).guard.check()
     assert (caught.value.free_bytes, caught.value.retriable) == (999, True)
-    assert str(caught.value) == "the disk has 999 bytes free; writes are accepted again from 1101 on"
+    assert str(caught.value) == "the disk has 999 bytes free; writes are accepted again at 1101 or more"
 
 
 def test_no_less_than_nothing_is_said_to_be_free(caplog: pytest.LogCaptureFixture) -> None:

@@ -41,7 +41,7 @@ def test_the_system_is_asked_once_a_second_and_not_when_nobody_writes() -> None:
     while time.step(time.now_ms() + REFRESH_MS):
         pass
     assert time.next_due_ms() is None
-    with pytest.raises(MemoryFull, match="takes 999 bytes of memory; writes are accepted again from 570 downwards"):
+    with pytest.raises(MemoryFull, match="uses 999 bytes of memory; writes are accepted again at 570 or less"):
         guard.check()
 
 

@@ -190,7 +190,7 @@ def test_a_broker_that_stops_takes_nothing_more(desk: Desk) -> None:
 def test_a_disk_that_is_nearly_full_refuses_and_takes_again_when_there_is_room() -> None:
     desk = Desk(storage={"low_water_bytes": 1 << 62})
     assert desk.create("t").error_code == Code.KAFKA_STORAGE_ERROR
-    assert "writes are accepted again from" in str(desk.create("t").error_message)
+    assert "writes are accepted again at" in str(desk.create("t").error_message)
 
 
 def test_nothing_is_kept_of_a_request_but_its_answer(desk: Desk) -> None:
