@@ -360,7 +360,7 @@ def test_an_ipv6_address_and_a_host_name_are_told_as_they_were_given(tmp_path: P
 
 FAILING = """
 import os, sys
-from trimq.storage import files
+from trimq.storage.io import files
 
 def fail(fd):
     raise OSError(5, "Input/output error")
