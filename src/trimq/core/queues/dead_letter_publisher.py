@@ -141,8 +141,8 @@ class DeadLetterPublisher:
         )
 
     def _letter(self, stored: StoredContent, death: Death) -> DeadLetter:
-        """Returns the dead letter of a message, but its body may be that of an earlier message. Caches the last result of
-        `make_dead_letter`: consecutive messages often have equal properties and die in the same second."""
+        """Returns the dead letter of a message, but its body may be that of an earlier message. Caches the last result
+        of `make_dead_letter`: consecutive messages often have equal properties and die in the same second."""
         said, shown = _envelope_of(stored), death._replace(time_ms=death.time_ms // 1000)
         if self._last is None or self._last[0] != said or self._last[1] != shown:
             self._last = said, shown, make_dead_letter(stored.content, death)
