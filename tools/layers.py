@@ -13,6 +13,13 @@ from typing import NamedTuple
 _WORDS = ("model", "errors")
 _ROOT = (*_WORDS, "clock", "config", "metrics", "offload", "formats")
 
+_SHARED_BY_FRONT_ENDS = (
+    "protocols.contract",
+    "protocols.client_counters",
+    "protocols.receive_buffer",
+    "protocols.long_poll",
+)
+
 # Besides itself. A front-end is a layer of its own, so that none sees another.
 SEES: dict[str, tuple[str, ...]] = {
     "model": (),
@@ -27,14 +34,15 @@ SEES: dict[str, tuple[str, ...]] = {
     "protocols": (),
     "protocols.contract": (*_ROOT, "core"),
     "protocols.client_counters": _ROOT,
-    "protocols.*": (*_ROOT, "core", "protocols.contract", "protocols.client_counters"),
+    "protocols.receive_buffer": _WORDS,
+    "protocols.long_poll": (*_ROOT, "core", "protocols.contract"),
+    "protocols.*": (*_ROOT, "core", *_SHARED_BY_FRONT_ENDS),
     "server": (
         *_ROOT,
         "storage",
         "core",
         "protocols",
-        "protocols.contract",
-        "protocols.client_counters",
+        *_SHARED_BY_FRONT_ENDS,
         "protocols.*",
     ),
     "client": _ROOT,
@@ -123,7 +131,7 @@ CODECS_AVOID = ("asyncio", "time", "logging", "os", "socket", "io", "pathlib")
 
 def is_codec(module: str) -> bool:
     parts = module.split(".")
-    if parts[:2] == ["trimq", "formats"] or parts[:3] == ["trimq", "protocols", "contract"]:
+    if parts[:2] == ["trimq", "formats"] or parts[1:3] in (["protocols", "contract"], ["protocols", "receive_buffer"]):
         return True
     return parts[:2] == ["trimq", "protocols"] and len(parts) > 3 and parts[3] in (*_SHARED, *_KAFKA, *_OTHERS, *_GRPC)
 

@@ -152,9 +152,9 @@ class Session(asyncio.BufferedProtocol):
     def activity_count(self) -> int:
         return self._idle_timeout.activity_count
 
-    def rest(self) -> bool:
+    def release_memory(self) -> bool:
         """Nothing is being received: whoever sent much once must not hold the memory for it for ever."""
-        return self._is_closing or self._conversation.rest()
+        return self._is_closing or self._conversation.release_memory()
 
     # -- events
 
