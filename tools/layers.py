@@ -35,7 +35,7 @@ SEES: dict[str, tuple[str, ...]] = {
     "protocols.contract": (*_ROOT, "core"),
     "protocols.client_counters": _ROOT,
     "protocols.receive_buffer": _WORDS,
-    "protocols.long_poll": (*_ROOT, "core", "protocols.contract"),
+    "protocols.long_poll": (*_ROOT, "protocols.contract", "protocols.client_counters"),
     "protocols.*": (*_ROOT, "core", *_SHARED_BY_FRONT_ENDS),
     "server": (
         *_ROOT,
