@@ -1,8 +1,8 @@
 """Fetch, versions 4 to 18: whole batches as they are stored; held until enough bytes are there or the wait is over.
 
-A long poll is woken by the streams it asked for, or by one timer. Cold data is loaded off the event loop first. A client
-over quota gets `throttle_time_ms` and no records, and the broker stops reading from it for that long. A request within
-a session names only what changed.
+A long poll is woken by the streams it asked for, or by one timer. Cold data is loaded off the event loop first. A
+client over quota gets `throttle_time_ms` and no records, and the broker stops reading from it for that long. A request
+within a session names only what changed.
 Not served: reading from followers.
 """
 
