@@ -20,6 +20,7 @@ from trimq.core.security.access import BROKER, Access, Action, Resource, Resourc
 from trimq.core.security.quotas import Direction, Quota, QuotaEntity, Quotas
 from trimq.core.security.scram_credentials import ScramCredential, ScramCredentials
 from trimq.core.write_gate import WriteGate
+from trimq.errors import ColdRead
 from trimq.formats.kafka_batch.header import BatchHeader
 from trimq.model import Buffer, Caller, Layout, Record, StreamId, TopicName
 from trimq.offload import Offload
@@ -158,9 +159,9 @@ class Broker:
         stream = self.readable(caller, topic, index)
         return stream.records(from_offset, self.settings.limits.batch_expansion_bytes)
 
-    def warm(self, work: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
-        """Do the `warm` of a ColdRead, or several, off the event loop; then tell whether the disk failed."""
-        self._offload(work, lambda _, error: done(error))
+    def warm(self, cold: ColdRead, done: Callable[[BaseException | None], None]) -> None:
+        """Load cold data off the event loop, then call back with the disk's error, if there was one."""
+        self._offload(cold.warm, lambda _, error: done(error))
 
     def cut_head(self, caller: Caller, topic: Topic, index: int, offset: int) -> Ticket:
         """Records before `offset` are gone."""

@@ -241,7 +241,7 @@ class CommitLogApi:
         return topic.stream(number)
 
     def warm(self, cold: ColdRead, done: Callable[[BaseException | None], None]) -> None:
-        """Read into memory, off the event loop, what is on disk only; then tell whether the disk failed."""
+        """Load cold data off the event loop, then call back with the disk's error, if there was one."""
         self._offload(cold.warm, lambda _, error: done(error))
 
     def unit_at(self, caller: Caller, position: int) -> Unit:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from trimq.core.cold_reads import ColdReadRetry
 from trimq.core.partitions.stream import Stream
 from trimq.core.scheduling.waiters import AnyWatch
 from trimq.core.security.quotas import Direction
@@ -37,9 +38,6 @@ from trimq.protocols.long_poll import LongPoll, WaitingRequest
 _READ_COMMITTED = 1
 _BY_ID = 13
 _MOST_BYTES = 55 * 1024 * 1024
-
-# After so many times a machine that is short of memory has thrown out again what was read in: then it is waited for.
-_MOST_WARMINGS = 3
 
 
 def handle(context: Context, request: Request) -> Reply:
@@ -75,11 +73,10 @@ class _Fetch(WaitingRequest):
         self._found_stale = False
         self.streams: list[Stream] = []
         self.cold: list[ColdRead] = []
-        """What the last look left out, because it is on disk only."""
+        """Cold data that the last read left out."""
+        self._retry: ColdReadRetry | None = None
         self._may_wait = False
         self._is_unreadable = False
-        self._is_warming = False
-        self._warm_attempts = 0
         self._is_expired = False
         self._has_ended = False
 
@@ -98,6 +95,7 @@ class _Fetch(WaitingRequest):
         self._found_bytes = self._cold_bytes = 0
         self.streams = []
         self.cold = []
+        self._may_wait = self._retry is not None and self._retry.may_wait and not self._is_unreadable
         left = min(self._message.max_bytes, _MOST_BYTES)
         topics: dict[tuple[str, bytes], FetchableTopicResponse] = {}
         for wanted in self._session_fetch.wanted:
@@ -203,27 +201,19 @@ class _Fetch(WaitingRequest):
         if self._is_unreadable:
             raise DamagedSegment(cold.file, cold.position)
 
-    def warm(self, done: Callable[[BaseException | None], None]) -> None:
-        """Load the cold data that the last read left out."""
-        self._context.broker.warm(ColdRead.joined(self.cold).warm, done)
-
     # -- a request that waits
 
     def watch(self, wake: Callable[[], None]) -> AnyWatch | None:
         if not self.cold:
             return AnyWatch([stream.watch for stream in self.streams], wake)
-        self._is_warming = True
-        self._warm_attempts += 1
-        self._may_wait = self._warm_attempts >= _MOST_WARMINGS
-        self.warm(partial(self._warmed, wake))
+        if self._retry is None:
+            self._retry = ColdReadRetry(self._context.broker.warm)
+        self._retry.load(ColdRead.joined(self.cold), partial(self._loaded, wake))
         return None
 
-    def _warmed(self, wake: Callable[[], None], error: BaseException | None) -> None:
-        self._is_warming = False
+    def _loaded(self, wake: Callable[[], None], damage: DamagedSegment | None) -> None:
         if not self._has_ended:
-            # What the disk does not give would end the whole process if it were read from the mapped file.
-            self._is_unreadable = error is not None
-            self._may_wait = self._may_wait and error is None
+            self._is_unreadable = damage is not None
             wake()
 
     def attempt(self) -> Reply | None:
@@ -235,7 +225,8 @@ class _Fetch(WaitingRequest):
 
     def expire(self) -> Reply | None:
         self._is_expired = True
-        return None if self._is_warming else self.answer_now()
+        is_loading = self._retry is not None and self._retry.is_loading
+        return None if is_loading else self.answer_now()
 
     def answer_now(self) -> Reply:
         return Reply.when_durable(0, lambda: self._encode_waited(self.read()))
@@ -245,7 +236,7 @@ class _Fetch(WaitingRequest):
 
     def _encode_waited(self, response: FetchResponse) -> Parts:
         if self.cold:
-            self.warm(lambda error: None)  # for the next request
+            self._context.broker.warm(ColdRead.joined(self.cold), lambda error: None)  # for the next request
         return self.encode(response)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from trimq.core.cold_reads import ColdReadRetry
 from trimq.core.commit_log.stream import MessageFilter, MessageQueue, QueueReadResult
 from trimq.core.commit_log.topics import READABLE, CommitLogTopic
 from trimq.errors import Refusal, UnknownTopic
@@ -17,7 +18,7 @@ from trimq.protocols.rocketmq.clients.registry import BROADCASTING
 from trimq.protocols.rocketmq.clients.subscriptions import read_interest
 from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.handlers.forbidden_topics import refuse_forbidden
-from trimq.protocols.rocketmq.waiting.cold_reads import MAX_COLD_RETRIES, reply_after_cold_read
+from trimq.protocols.rocketmq.waiting.cold_reads import reply_after_cold_read
 from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
 from trimq.protocols.rocketmq.wire.headers import PullHeader
 from trimq.protocols.rocketmq.wire.remoting import Command
@@ -36,9 +37,11 @@ def pull(context: Context, command: Command) -> Reply:
     return _pull(context, command, command.read(PullHeader), is_new=True)
 
 
-def _pull(context: Context, command: Command, header: PullHeader, is_new: bool, cold_retries: int = 0) -> Reply:
-    """One that has waited looks at everything again, but neither commits nor waits another time. `cold_retries`: how
-    often it has waited for the disk."""
+def _pull(
+    context: Context, command: Command, header: PullHeader, is_new: bool, retry: ColdReadRetry | None = None
+) -> Reply:
+    """One that has waited looks at everything again, but neither commits nor waits another time. `retry`: of a request
+    that has waited for cold data."""
     topic, stream = _find_stream(context, header)
     message_filter = _find_filter(context, header)
     moved = context.services.resets.take(header.consumerGroup, topic.id, header.queueId)
@@ -48,9 +51,11 @@ def _pull(context: Context, command: Command, header: PullHeader, is_new: bool, 
         return Reply.now(parts, UNORDERED)
     if is_new and header.sysFlag & COMMITS and header.commitOffset >= 0:
         _commit(context, header, topic)
-    if cold_retries < MAX_COLD_RETRIES and (cold := stream.find_cold(header.queueOffset)) is not None:
-        again = partial(_pull, context, command, header, False, cold_retries + 1)
-        return reply_after_cold_read(context.commit_log_api, cold, again, partial(refused_parts, command))
+    may_wait = retry is not None and retry.may_wait
+    if not may_wait and (cold := stream.find_cold(header.queueOffset)) is not None:
+        retry = retry or ColdReadRetry(context.commit_log_api.warm)
+        again = partial(_pull, context, command, header, False, retry)
+        return reply_after_cold_read(retry, cold, again, partial(refused_parts, command))
     code, remark, found = _read_messages(stream, header, message_filter)
     waits = is_new and header.sysFlag & SUSPENDS and header.suspendTimeoutMillis > 0
     if code == ResponseCode.PULL_NOT_FOUND and waits:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from trimq.clock import Clock
 from trimq.core.api.commit_log import CommitLogApi
+from trimq.core.cold_reads import ColdReadRetry
 from trimq.core.commit_log.topics import CommitLogTopic
 from trimq.core.pop.receipts import PopRequest, PopResult
 from trimq.errors import Refusal
@@ -18,7 +19,7 @@ from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.long_poll import LongPoll, WaitingRequest, Watch
 from trimq.protocols.rocketmq.state.offset_resets import OffsetResets
 from trimq.protocols.rocketmq.state.statistics import Traffic
-from trimq.protocols.rocketmq.waiting.cold_reads import MAX_COLD_RETRIES, reply_after_cold_read
+from trimq.protocols.rocketmq.waiting.cold_reads import reply_after_cold_read
 from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
 from trimq.protocols.rocketmq.wire.replies import UNORDERED
 
@@ -83,16 +84,15 @@ class PopOperation(WaitingRequest):
         self._key = (topic.name.name, group, queue_id)
         self._build = build
 
-    def take(self, wait_ms: int, cold_retries: int = 0) -> Reply:
-        """What there is, or what comes within this time: given when it is durable that it is out. A Refusal that is
-        found at once is raised. `cold_retries`: how often it has waited for the disk."""
+    def take(self, wait_ms: int, retry: ColdReadRetry | None = None) -> Reply:
+        """The messages that there are, or that arrive within this time: sent when it is durable that they are in
+        flight. A Refusal that is found at once is raised. `retry`: of a request that has waited for cold data."""
         commit_log_api = self._services.commit_log_api
-        if cold_retries < MAX_COLD_RETRIES:
+        if retry is None or not retry.may_wait:
             cold = commit_log_api.pop_service.find_cold(self._group, self._topic, self._pop_request)
             if cold is not None:
-                return reply_after_cold_read(
-                    commit_log_api, cold, lambda: self.take(wait_ms, cold_retries + 1), self._build
-                )
+                again = ColdReadRetry(commit_log_api.warm) if retry is None else retry
+                return reply_after_cold_read(again, cold, lambda: self.take(wait_ms, again), self._build)
         reply = self._pop()
         if reply is not None:
             return reply
