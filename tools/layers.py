@@ -13,6 +13,13 @@ from typing import NamedTuple
 _WORDS = ("model", "errors")
 _ROOT = (*_WORDS, "clock", "config", "metrics", "offload", "formats")
 
+_SHARED_BY_FRONT_ENDS = (
+    "protocols.contract",
+    "protocols.client_counters",
+    "protocols.receive_buffer",
+    "protocols.long_poll",
+)
+
 # Besides itself. A front-end is a layer of its own, so that none sees another.
 SEES: dict[str, tuple[str, ...]] = {
     "model": (),
@@ -27,14 +34,15 @@ SEES: dict[str, tuple[str, ...]] = {
     "protocols": (),
     "protocols.contract": (*_ROOT, "core"),
     "protocols.client_counters": _ROOT,
-    "protocols.*": (*_ROOT, "core", "protocols.contract", "protocols.client_counters"),
+    "protocols.receive_buffer": _WORDS,
+    "protocols.long_poll": (*_ROOT, "protocols.contract", "protocols.client_counters"),
+    "protocols.*": (*_ROOT, "core", *_SHARED_BY_FRONT_ENDS),
     "server": (
         *_ROOT,
         "storage",
         "core",
         "protocols",
-        "protocols.contract",
-        "protocols.client_counters",
+        *_SHARED_BY_FRONT_ENDS,
         "protocols.*",
     ),
     "client": _ROOT,
@@ -61,7 +69,7 @@ ORDER: dict[str, tuple[str, ...]] = {
         "inspection",
     ),
     "trimq.core": (
-        "write_gate metadata scheduling failures filters",
+        "write_gate cold_reads metadata scheduling failures filters",
         "security",
         "partitions routing",
         "groups transactions queues commit_log",
@@ -157,6 +165,7 @@ FREE = ("os.strerror", "os.fspath", "os.PathLike", "os.fsencode", "os.fsdecode",
 CODECS = (
     "trimq.formats",
     "trimq.protocols.contract",
+    "trimq.protocols.receive_buffer",
     "trimq.protocols.kafka.messages",
     "trimq.protocols.kafka.names",
     "trimq.protocols.kafka.wire",

@@ -22,6 +22,7 @@ from trimq.protocols.grpc.frames import (
     goaway,
 )
 from trimq.protocols.grpc.receive_window import STREAM_WINDOW
+from trimq.protocols.grpc.received_frames import BUFFER_BYTES
 
 PING = frame(FrameType.PING, 0, 0, b"12345678")
 NUMBERS = st.sampled_from([0, 1, 2, 3, 5, 7, 9, 11, (1 << 31) - 1])
@@ -81,7 +82,7 @@ def holds_little(peer: Http2Peer) -> None:
     assert held <= SMALL.message_bytes + len(http2.streams) * STREAM_WINDOW
     assert http2.send_window.held_bytes == sum(sum(map(len, each.held)) for each in http2.streams.values() if each.held)
     assert http2.send_window.held_bytes <= SMALL.unsent_bytes + 6000
-    assert len(http2._received._data) <= 32_768
+    assert len(http2._received.data) <= BUFFER_BYTES
 
 
 def leaves_nothing(peer: Http2Peer) -> None:

@@ -17,9 +17,9 @@ from trimq.errors import ProtocolError
 from trimq.formats.amqp_content.property_list import write_properties
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.wire import frames as amqp_frames
-from trimq.protocols.contract import ALWAYS_ALLOWED_BYTES, ReceiveMemory
 from trimq.protocols.grpc.frames import END_HEADERS, END_STREAM, ErrorCode, FrameType, frame, window_update
 from trimq.protocols.grpc.hpack import encode
+from trimq.protocols.receive_buffer import ALWAYS_ALLOWED_BYTES, ReceiveMemory
 from trimq.protocols.rocketmq.wire.remoting import START_SIZE, RemotingConnection
 
 MANY = 1 << 40
@@ -48,7 +48,7 @@ class Remoting:
 
     @property
     def held(self) -> int:
-        return max(len(self._connection._data) - START_SIZE, 0)
+        return max(len(self._connection._received.data) - START_SIZE, 0)
 
     def close(self) -> None:
         self._connection.drop()

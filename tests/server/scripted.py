@@ -145,7 +145,7 @@ class Conversation:
     def _rest(self, rest: str, lane: object) -> None:
         self.outlet.throttle_reading(int(rest))
 
-    def rest(self) -> bool:
+    def release_memory(self) -> bool:
         self.times_rested += 1
         return not self.is_restless
 

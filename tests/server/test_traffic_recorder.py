@@ -125,7 +125,7 @@ class Scripted:
             raise self._answer
         return self._answer
 
-    def rest(self) -> bool:
+    def release_memory(self) -> bool:
         return True
 
     def on_congestion_end(self) -> None: ...

@@ -65,7 +65,7 @@ class SmallConversation:
         except Refusal as refusal:
             return Reply.now(encode_refusal(id, refusal), self._lane)
 
-    def rest(self) -> bool:
+    def release_memory(self) -> bool:
         return True
 
     def on_congestion_end(self) -> None:

@@ -14,7 +14,7 @@ import msgspec
 
 from trimq.errors import ProtocolError, Refusal
 from trimq.model import Buffer
-from trimq.protocols.kafka.wire.frames import ReceiveBuffer
+from trimq.protocols.kafka.wire.frames import ReceivedFrames
 
 FRAME_LIMIT = 4 << 20
 
@@ -110,7 +110,7 @@ class ServerConnection:
     """Received bytes become requests."""
 
     def __init__(self) -> None:
-        self._received = ReceiveBuffer(FRAME_LIMIT, 4096)
+        self._received = ReceivedFrames(FRAME_LIMIT, 4096)
         self.get_buffer = self._received.get_buffer
         self.buffer_updated = self._received.buffer_updated
 

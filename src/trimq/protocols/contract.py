@@ -1,5 +1,5 @@
-"""Contract between a front-end and the session that carries its bytes: events out of bytes, replies with their order,
-and the memory that partly received requests may take. Knows no socket and no broker."""
+"""Interface between a front-end and the session that carries its bytes: events out of bytes, and replies with their
+order. Knows no socket and no broker."""
 
 from __future__ import annotations
 
@@ -17,10 +17,6 @@ IN_ORDER = 0
 
 NEVER = 1 << 62
 """Number of a pass that is never reached: that of a reply which only a call makes ready."""
-
-ALWAYS_ALLOWED_BYTES = 64 * 1024
-"""Who holds no more than this of what has come in part is in nobody's way."""
-_NO_LIMIT = 1 << 62
 
 
 class ReplyWatcher(Protocol):
@@ -235,9 +231,9 @@ class Conversation(Protocol):
     def on_congestion_end(self) -> None:
         """The peer has read what was sent: deliveries may go on."""
 
-    def rest(self) -> bool:
-        """Nothing has come for a while: give back memory that is held to receive into. False: a request has come in
-        part, it is still needed."""
+    def release_memory(self) -> bool:
+        """Free the receive buffer of a connection that was idle for a while. False: a request is partly received, the
+        buffer is still needed."""
 
     def closing_parts(self, error: ProtocolError) -> Parts:
         """What to tell a peer that broke the protocol, before the connection closes."""
@@ -321,48 +317,3 @@ class CallFrontEnd(Protocol):
 
     def failed(self, method: str) -> Parts:
         """The answer to a call over which the front-end stumbled."""
-
-
-class ReceiveMemory:
-    """What all connections of a front-end hold together of requests that have come in part, and how much that may be.
-    Nothing is refused here: a connection that wants to hold more, and holds much already, gives way."""
-
-    __slots__ = ("count", "limit")
-
-    def __init__(self, limit: int = _NO_LIMIT) -> None:
-        self.limit = limit
-        self.count = 0
-
-    def change(self, delta: int) -> None:
-        self.count += delta
-
-    @property
-    def is_exceeded(self) -> bool:
-        return self.count > self.limit
-
-
-class ConnectionReceiveMemory:
-    """What one connection holds of that."""
-
-    __slots__ = ("count", "receive_memory")
-
-    def __init__(self, receive_memory: ReceiveMemory | None = None) -> None:
-        self.receive_memory = ReceiveMemory() if receive_memory is None else receive_memory
-        self.count = 0
-
-    def change(self, delta: int) -> None:
-        self.count += delta
-        self.receive_memory.count += delta
-
-    def give_back(self) -> None:
-        """The connection is gone, or holds nothing any more."""
-        self.change(-self.count)
-
-    @property
-    def is_over_limit(self) -> bool:
-        """There is no room for everybody's requests, and this one's are large: short ones always pass."""
-        return self.receive_memory.is_exceeded and self.count > ALWAYS_ALLOWED_BYTES
-
-    @property
-    def reason(self) -> str:
-        return f"requests that came in part take more than the {self.receive_memory.limit} bytes allowed"

@@ -81,7 +81,7 @@ class _RecordedConversation:
         self.get_buffer = inner.get_buffer
         self.buffer_updated = inner.buffer_updated
         self.next_event = inner.next_event
-        self.rest = inner.rest
+        self.release_memory = inner.release_memory
         self.on_congestion_end = inner.on_congestion_end
 
     def handle(self, event: object) -> Reply | None:

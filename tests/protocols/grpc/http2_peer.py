@@ -11,7 +11,7 @@ from protocols.grpc.echo_bench import SMALL, Echo
 
 from trimq.clock import ManualTime, Timeline
 from trimq.model import Buffer
-from trimq.protocols.contract import CallFrontEnd, Parts, ReceiveMemory, Reply
+from trimq.protocols.contract import CallFrontEnd, Parts, Reply
 from trimq.protocols.grpc.connection import Http2Limits
 from trimq.protocols.grpc.conversation import GrpcConversation
 from trimq.protocols.grpc.frames import (
@@ -26,6 +26,7 @@ from trimq.protocols.grpc.frames import (
 )
 from trimq.protocols.grpc.front_end import GrpcTransport
 from trimq.protocols.grpc.hpack import HeaderDecoder, encode
+from trimq.protocols.receive_buffer import ReceiveMemory
 from trimq.server.connection.pending_replies import PassProgress, PendingReplies
 
 HEAD = struct.Struct(">IBI")

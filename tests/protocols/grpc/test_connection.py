@@ -302,10 +302,10 @@ def frames(peer: Http2Peer) -> list[tuple[int, bytes]]:
 def test_a_connection_at_rest_holds_no_buffer() -> None:
     peer = Http2Peer().greet()
     peer.say(call(1, b"x"))
-    assert peer.conversation.rest()
-    assert not peer.conversation._http2._received._data
+    assert peer.conversation.release_memory()
+    assert not peer.conversation._http2._received.data
     peer.feed(PING[:5])
-    assert not peer.conversation.rest()
+    assert not peer.conversation.release_memory()
     peer.say(PING[5:] + call(3, b"y"))
     assert peer.answers[3].messages == [b"echo y"]
 

@@ -10,9 +10,9 @@ from protocols.grpc.http2_peer import Http2Peer, call, data, headers, message, r
 
 from trimq.clock import ManualTime
 from trimq.errors import Stopping
-from trimq.protocols.contract import ReceiveMemory
 from trimq.protocols.grpc.calls import Asked, AskedTogether
 from trimq.protocols.grpc.frames import ErrorCode, FrameType, Http2ConnectionError, frame, window_update
+from trimq.protocols.receive_buffer import ReceiveMemory
 
 
 def peer_of(**given: int) -> Http2Peer:

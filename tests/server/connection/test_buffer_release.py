@@ -13,7 +13,7 @@ class Connection:
         self.rested_ms: list[int] = []
         self.time = ManualTime(0)
 
-    def rest(self) -> bool:
+    def release_memory(self) -> bool:
         self.rested_ms.append(self.time.now_ms())
         return not self.is_restless
 

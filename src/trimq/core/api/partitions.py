@@ -10,6 +10,7 @@ from trimq.core.partitions.append import PartitionAppender
 from trimq.core.partitions.stream import Appended, Stream
 from trimq.core.partitions.topics import Topic
 from trimq.core.security.access import Access, Action
+from trimq.errors import ColdRead
 from trimq.formats.kafka_batch.header import BatchHeader
 from trimq.model import Buffer, Caller, Record
 from trimq.offload import Offload
@@ -49,10 +50,9 @@ class PartitionApi:
         stream = self.readable(caller, topic, index)
         return stream.records(from_offset, self._max_expanded_bytes)
 
-    def warm(self, work: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
-        """Runs the `warm` of one or more ColdReads off the event loop; passes the error of the disk, if any, to
-        `done`."""
-        self._offload(work, lambda _, error: done(error))
+    def warm(self, cold: ColdRead, done: Callable[[BaseException | None], None]) -> None:
+        """Loads cold data off the event loop; passes the error of the disk, if any, to `done`."""
+        self._offload(cold.warm, lambda _, error: done(error))
 
     def cut_head(self, caller: Caller, topic: Topic, index: int, offset: int) -> Ticket:
         """Deletes all records before `offset`."""

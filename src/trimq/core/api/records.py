@@ -15,7 +15,7 @@ from trimq.core.partitions.topics import Topic
 from trimq.core.queues.arguments import STREAM
 from trimq.core.queues.queue import Queue
 from trimq.core.queues.stream_offsets import find_time
-from trimq.errors import OffsetOutOfRange, Refusal, UnknownStream, UnknownTopic
+from trimq.errors import ColdRead, OffsetOutOfRange, Refusal, UnknownStream, UnknownTopic
 from trimq.formats.amqp_content.content import SHARED, encode, encode_content
 from trimq.model import Buffer, Caller, Layout, StreamId
 from trimq.storage.queue_log.log import QueueLog
@@ -237,5 +237,5 @@ class RecordsApi:
         """Addresses of this broker by protocol."""
         return self._broker.cluster.me.addresses
 
-    def warm(self, work: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
-        self._broker.partitions.warm(work, done)
+    def warm(self, cold: ColdRead, done: Callable[[BaseException | None], None]) -> None:
+        self._broker.partitions.warm(cold, done)

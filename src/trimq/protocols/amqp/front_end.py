@@ -23,7 +23,8 @@ from trimq.protocols.amqp.handlers.context import Context, write_fault
 from trimq.protocols.amqp.wire.codes import Code, ConnectionFault, WrongProtocol
 from trimq.protocols.amqp.wire.connection import SERVED_HEADERS, AmqpConnection, Phase
 from trimq.protocols.amqp.wire.events import Acks, Command, Event, Greeting, Oversized, Publish
-from trimq.protocols.contract import Parts, ReceiveMemory, Reply, SessionControl
+from trimq.protocols.contract import Parts, Reply, SessionControl
+from trimq.protocols.receive_buffer import ReceiveMemory
 
 PROTOCOL = "amqp"
 
@@ -135,8 +136,8 @@ class AmqpConversation:
         for channel in self._context.channels.values():
             self._context.resume_delivery(channel)
 
-    def rest(self) -> bool:
-        return self._connection.release_buffer()
+    def release_memory(self) -> bool:
+        return self._connection.release_memory()
 
     def closing_parts(self, error: ProtocolError) -> Parts:
         if isinstance(error, WrongProtocol):

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import msgspec
 
 from trimq.model import Buffer
-from trimq.protocols.contract import ConnectionReceiveMemory, ReceiveMemory
 from trimq.protocols.grpc import frames
 from trimq.protocols.grpc.flood_guard import FloodGuard
 from trimq.protocols.grpc.frames import (
@@ -31,6 +30,7 @@ from trimq.protocols.grpc.receive_window import CONNECTION_WINDOW, STREAM_WINDOW
 from trimq.protocols.grpc.received_frames import ReceivedFrames
 from trimq.protocols.grpc.send_window import SendWindow
 from trimq.protocols.grpc.streams import Http2Stream
+from trimq.protocols.receive_buffer import ConnectionReceiveMemory, ReceiveMemory
 
 _PRIORITY_BYTES = 5
 _PING_BYTES = 8
@@ -68,19 +68,20 @@ Event = Opened | Received | Reset
 
 
 class Http2Connection:
-    """`get_buffer`, `buffer_updated` and `rest` are a conversation's. After each `buffer_updated` call `next_event`
-    until it gives None, then send what `take_outgoing` gives. BrokenConnection: it must close, after `goaway`. Call
-    `forget` when it is gone: `receive_memory` counts what all connections hold of what has come in part."""
+    """`get_buffer`, `buffer_updated` and `release_memory` are those of a conversation. After each `buffer_updated` call
+    `next_event` until it gives None, then send what `take_outgoing` gives. Http2ConnectionError: it must close, after
+    `goaway`. Call `forget` when it is closed: `receive_memory` counts what all connections hold of partly received
+    requests."""
 
     def __init__(
         self, limits: Http2Limits, now_ms: Callable[[], int], receive_memory: ReceiveMemory | None = None
     ) -> None:
         self._limits = limits
-        self._received = ReceivedFrames()
+        self._held = ConnectionReceiveMemory(receive_memory)
+        self._received = ReceivedFrames(self._held)
         self.get_buffer = self._received.get_buffer
         self.buffer_updated = self._received.buffer_updated
-        self.rest = self._received.rest
-        self._held = ConnectionReceiveMemory(receive_memory)
+        self.release_memory = self._received.release_memory
         self._decoder = HeaderDecoder(limits.header_bytes)
         self._flood_guard = FloodGuard(limits.idle_frames, now_ms)
         self._block: bytearray | None = None

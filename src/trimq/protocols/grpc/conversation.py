@@ -17,7 +17,6 @@ from trimq.protocols.contract import (
     CallFrontEnd,
     CallStream,
     Parts,
-    ReceiveMemory,
     Reply,
     SessionControl,
 )
@@ -28,6 +27,7 @@ from trimq.protocols.grpc.frames import ErrorCode, Http2ConnectionError
 from trimq.protocols.grpc.request_headers import CallHeaders, GrpcMethod
 from trimq.protocols.grpc.statuses import Status
 from trimq.protocols.grpc.streams import Http2Stream
+from trimq.protocols.receive_buffer import ReceiveMemory
 
 log = logging.getLogger(__name__)
 
@@ -151,7 +151,7 @@ class GrpcConversation:
         self._deferred = DeferredCalls(limits.message_bytes, self._http2.receive_window)
         self.get_buffer = self._http2.get_buffer
         self.buffer_updated = self._http2.buffer_updated
-        self.rest = self._http2.rest
+        self.release_memory = self._http2.release_memory
 
     # -- in
 

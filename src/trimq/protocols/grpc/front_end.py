@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from trimq.clock import Timeline
 from trimq.config import Settings
-from trimq.protocols.contract import CallFrontEnd, ReceiveMemory, SessionControl
+from trimq.protocols.contract import CallFrontEnd, SessionControl
 from trimq.protocols.grpc.connection import Http2Limits
 from trimq.protocols.grpc.conversation import GrpcConversation
 from trimq.protocols.grpc.request_headers import GrpcMethod
+from trimq.protocols.receive_buffer import ReceiveMemory
 
 
 class GrpcTransport:

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from trimq.protocols.contract import ConnectionReceiveMemory
 from trimq.protocols.grpc.frames import ErrorCode, Http2ConnectionError, window_update
 from trimq.protocols.grpc.streams import Http2Stream
+from trimq.protocols.receive_buffer import ConnectionReceiveMemory
 
 # What comes on a stream without being asked for: messages up to this are sent at once.
 STREAM_WINDOW = 64 * 1024

@@ -12,12 +12,13 @@ from trimq.core.security.authentication import Authenticator
 from trimq.errors import ProtocolError
 from trimq.model import Caller
 from trimq.protocols.client_counters import Counts
-from trimq.protocols.contract import Parts, ReceiveMemory, Reply, SessionControl
+from trimq.protocols.contract import Parts, Reply, SessionControl
 from trimq.protocols.kafka.handlers import HANDLERS
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.handlers.fetch_sessions import FetchSessions
 from trimq.protocols.kafka.wire.apis import APIS
 from trimq.protocols.kafka.wire.connection import KafkaConnection, Request
+from trimq.protocols.receive_buffer import ReceiveMemory
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +32,7 @@ class KafkaConversation:
         self._client_id: str | None = None
         self.get_buffer = connection.get_buffer
         self.buffer_updated = connection.buffer_updated
-        self.rest = connection.release_buffer
+        self.release_memory = connection.release_memory
         self.next_event = connection.next_event
 
     def handle(self, event: object) -> Reply | None:

@@ -20,7 +20,8 @@ from trimq.formats.rocketmq_unit.hosts import pack_host
 from trimq.formats.rocketmq_unit.schedule import parse_levels
 from trimq.model import Caller
 from trimq.protocols.client_counters import Counts
-from trimq.protocols.contract import Parts, ReceiveMemory, Reply, SessionControl
+from trimq.protocols.contract import Parts, Reply, SessionControl
+from trimq.protocols.receive_buffer import ReceiveMemory
 from trimq.protocols.rocketmq.clients.group_listing import ClientMemberSource
 from trimq.protocols.rocketmq.clients.queue_locks import LockLimits, QueueLocks
 from trimq.protocols.rocketmq.clients.registry import ClientRegistry
@@ -67,7 +68,7 @@ class RocketMQConversation:
         self._sends = SendBatcher(context) if SEND_CODE in handlers else None
         self.get_buffer = connection.get_buffer
         self.buffer_updated = connection.buffer_updated
-        self.rest = connection.rest
+        self.release_memory = connection.release_memory
 
     def next_event(self) -> Command | SendBatcher | None:
         sends, connection = self._sends, self._connection

@@ -17,8 +17,8 @@ class BufferOwner(Protocol):
     def activity_count(self) -> int:
         """Another number whenever the connection has done something."""
 
-    def rest(self) -> bool:
-        """Give back memory. False: it is still needed."""
+    def release_memory(self) -> bool:
+        """Free the receive buffer. False: it is still needed."""
 
 
 class BufferReleaser:
@@ -50,7 +50,7 @@ class BufferReleaser:
         for busy, seen in list(self._watched.items()):
             if busy.activity_count != seen:
                 self._watched[busy] = busy.activity_count
-            elif busy.rest():
+            elif busy.release_memory():
                 del self._watched[busy]
         self._arm()
 

@@ -180,9 +180,9 @@ class Session(asyncio.BufferedProtocol):
     def activity_count(self) -> int:
         return self._idle_timeout.activity_count
 
-    def rest(self) -> bool:
+    def release_memory(self) -> bool:
         """Frees the receive buffer of a peer that once sent much and sends nothing now."""
-        return self._state not in TAKES_REQUESTS or self._conversation.rest()
+        return self._state not in TAKES_REQUESTS or self._conversation.release_memory()
 
     # -- events
 

@@ -7,6 +7,7 @@ import asyncio
 import logging
 from typing import cast
 
+from trimq.protocols.receive_buffer import copy_into
 from trimq.server.connection.certificates import Certificates
 from trimq.server.connection.session import Session
 from trimq.server.connection.tls_transport import TlsTransport
@@ -42,7 +43,7 @@ class TlsDetector(asyncio.BufferedProtocol):
             self._transport.abort()
         else:
             self._transport.set_protocol(self._session)
-            _give(self._session, first)
+            copy_into(self._session, first)
 
     def _encrypt(self, first: memoryview) -> None:
         layer = TlsTransport(self._transport, self._session, self._certificates.context())
@@ -61,12 +62,3 @@ class TlsDetector(asyncio.BufferedProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._session.connection_lost(error)
-
-
-def _give(session: Session, data: memoryview) -> None:
-    while data:
-        buffer = session.get_buffer(len(data))
-        size = min(len(buffer), len(data))
-        memoryview(buffer)[:size] = data[:size]
-        session.buffer_updated(size)
-        data = data[size:]

@@ -276,8 +276,8 @@ class HttpConversation:
         parts.append(self._http.send(h11.EndOfMessage()))
         return [part for part in parts if part]
 
-    def rest(self) -> bool:
-        """What it receives into is small."""
+    def release_memory(self) -> bool:
+        """The receive buffer is small: it is kept."""
         return True
 
     def on_congestion_end(self) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from trimq.core.api.records import ReadableTopic, ReadPosition, ReadResult, RecordsApi, StreamRange
+from trimq.core.cold_reads import ColdReadRetry
 from trimq.errors import ColdRead, DamagedSegment, OffsetOutOfRange, Refusal
 from trimq.model import Caller, Layout
 from trimq.server.http.responses import DeferredResponse, HttpResponse, error_response, not_allowed, refusal_response
@@ -19,9 +20,6 @@ LOG_BYTES = "application/vnd.trimq.log"
 # What one answer holds, unless less is asked for, and the most that may be asked for. A single message may be larger.
 _DEFAULT_BYTES = 1 << 20
 _MOST_BYTES = 16 << 20
-
-# After so many looks at bytes that were read into memory and lost again, wait for the disk.
-_MOST_WARMINGS = 3
 
 
 class BadQuery(Exception):
@@ -93,20 +91,18 @@ class StreamsApi:
 
 
 class _RecordRead:
-    """One reading: again after what was on disk only was read into memory, off the loop."""
+    """One read; repeated after cold data was loaded off the event loop."""
 
     def __init__(self, records_api: RecordsApi, topic: ReadableTopic, place: ReadPosition) -> None:
-        self._records_api = records_api
         self._topic = topic
         self._place = place
-        self._warm_attempts = 0
+        self._retry = ColdReadRetry(records_api.warm)
 
     def begin(self, done: Callable[[HttpResponse], None]) -> None:
         try:
-            excerpt = self._topic.read(self._place, self._warm_attempts >= _MOST_WARMINGS)
+            excerpt = self._topic.read(self._place, self._retry.may_wait)
         except ColdRead as cold:
-            self._warm_attempts += 1
-            self._records_api.warm(cold.warm, partial(self._warmed, cold, done))
+            self._retry.load(cold, partial(self._loaded, done))
         except OffsetOutOfRange as refusal:
             done(_out_of_range(refusal, self._topic, self._place))
         except Refusal as refusal:
@@ -114,12 +110,11 @@ class _RecordRead:
         else:
             done(self._respond(excerpt))
 
-    def _warmed(self, cold: ColdRead, done: Callable[[HttpResponse], None], error: BaseException | None) -> None:
-        if error is None:
+    def _loaded(self, done: Callable[[HttpResponse], None], damage: DamagedSegment | None) -> None:
+        if damage is None:
             DeferredResponse(self.begin).begin_guarded(f"GET /log/{self._topic.name}", done)
         else:
-            # What the disk does not give would end the whole process if it were read from the mapped file.
-            done(refusal_response(DamagedSegment(cold.file, cold.position)))
+            done(refusal_response(damage))
 
     def _respond(self, excerpt: ReadResult) -> HttpResponse:
         head = {"home": self._topic.home.value, "next": excerpt.next_offset, "aborted": excerpt.aborted}

@@ -102,13 +102,13 @@ def test_a_waiting_reader_is_answered_when_what_came_is_durable(desk: Desk) -> N
 
 def test_what_comes_to_another_partition_wakes_nobody(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[int] = []
-    read = fetch._FetchAttempt.read
+    read = fetch._Fetch.read
 
     def counted(attempt: Any) -> FetchResponse:
         looks.append(1)
         return read(attempt)
 
-    monkeypatch.setattr(fetch._FetchAttempt, "read", counted)
+    monkeypatch.setattr(fetch._Fetch, "read", counted)
     desk.create("other")
     polls = [Poll(desk, request(asked())) for _ in range(50)]
     assert len(looks) == 50
@@ -200,7 +200,7 @@ def test_a_bug_while_somebody_waits_is_heard_of_instead_of_hanging(
     def fail(*_: object) -> None:
         raise RuntimeError("planted")
 
-    monkeypatch.setattr(fetch._FetchAttempt, "read", fail)
+    monkeypatch.setattr(fetch._Fetch, "read", fail)
     if wakes == "growth":
         desk.produce("t", batch())
     else:

@@ -5,13 +5,13 @@ import struct
 import pytest
 
 from trimq.errors import ProtocolError
-from trimq.protocols.contract import ReceiveMemory
-from trimq.protocols.kafka.wire.frames import SHRINK_AFTER, START_SIZE, InvalidFrame, ReceiveBuffer
+from trimq.protocols.kafka.wire.frames import START_SIZE, InvalidFrame, ReceivedFrames
+from trimq.protocols.receive_buffer import SHRINK_AFTER, ReceiveMemory
 
 LIMIT = 100 * 1024 * 1024
 
 
-def put(buffer: ReceiveBuffer, data: bytes) -> None:
+def put(buffer: ReceivedFrames, data: bytes) -> None:
     while data:
         room = buffer.get_buffer()
         assert len(room) > 0
@@ -26,13 +26,13 @@ def frame(content: bytes) -> bytes:
     return struct.pack(">i", len(content)) + content
 
 
-def take(buffer: ReceiveBuffer) -> memoryview | None:
+def take(buffer: ReceivedFrames) -> memoryview | None:
     found = buffer.next_frame()
     return None if found is None else memoryview(buffer.data)[found[0] : found[1]]
 
 
 def test_frames_come_out_as_they_went_in() -> None:
-    buffer = ReceiveBuffer(LIMIT)
+    buffer = ReceivedFrames(LIMIT)
     put(buffer, frame(b"one") + frame(b"two") + frame(b"three")[:5])
     assert [take(buffer), take(buffer), take(buffer)] == [b"one", b"two", None]
     put(buffer, frame(b"three")[5:])
@@ -41,7 +41,7 @@ def test_frames_come_out_as_they_went_in() -> None:
 
 @pytest.mark.parametrize("length", [0, -1, -(2**31), 1001, 2**31 - 1])
 def test_a_length_that_is_not_positive_or_over_the_limit_is_refused(length: int) -> None:
-    buffer = ReceiveBuffer(1000)
+    buffer = ReceivedFrames(1000)
     put(buffer, struct.pack(">i", length))
     with pytest.raises(InvalidFrame, match=f"{length} bytes, where 1 to 1000"):
         buffer.next_frame()
@@ -49,13 +49,13 @@ def test_a_length_that_is_not_positive_or_over_the_limit_is_refused(length: int)
 
 
 def test_a_frame_of_the_limit_is_taken() -> None:
-    buffer = ReceiveBuffer(1000)
+    buffer = ReceivedFrames(1000)
     put(buffer, frame(bytes(1000)))
     assert take(buffer) == bytes(1000)
 
 
 def test_a_claimed_length_takes_no_memory() -> None:
-    buffer = ReceiveBuffer(LIMIT)
+    buffer = ReceivedFrames(LIMIT)
     put(buffer, struct.pack(">i", LIMIT) + b"x")
     assert buffer.next_frame() is None
     buffer.get_buffer().release()
@@ -63,7 +63,7 @@ def test_a_claimed_length_takes_no_memory() -> None:
 
 
 def test_the_buffer_at_most_doubles_what_has_arrived() -> None:
-    buffer = ReceiveBuffer(LIMIT)
+    buffer = ReceivedFrames(LIMIT)
     content = frame(bytes(3_000_000))
     for position in range(0, len(content), 10_000):
         put(buffer, content[position : position + 10_000])
@@ -73,7 +73,7 @@ def test_the_buffer_at_most_doubles_what_has_arrived() -> None:
 
 
 def test_the_same_memory_is_used_again_when_nobody_looks_at_it() -> None:
-    buffer = ReceiveBuffer(LIMIT)
+    buffer = ReceivedFrames(LIMIT)
     put(buffer, frame(b"a" * 50_000))
     memory = buffer.data
     for _ in range(10):
@@ -85,7 +85,7 @@ def test_the_same_memory_is_used_again_when_nobody_looks_at_it() -> None:
 
 
 def test_what_was_handed_out_is_never_overwritten() -> None:
-    buffer = ReceiveBuffer(LIMIT, start_size=64)
+    buffer = ReceivedFrames(LIMIT, start_size=64)
     views = []
     for number in range(100):
         put(buffer, frame(bytes([number]) * number + b"."))
@@ -94,7 +94,7 @@ def test_what_was_handed_out_is_never_overwritten() -> None:
 
 
 def test_room_is_found_behind_what_is_looked_at() -> None:
-    buffer = ReceiveBuffer(LIMIT)
+    buffer = ReceivedFrames(LIMIT)
     put(buffer, frame(b"held"))
     memory, view = buffer.data, take(buffer)
     put(buffer, frame(b"next"))
@@ -104,7 +104,7 @@ def test_room_is_found_behind_what_is_looked_at() -> None:
 
 
 def test_half_a_frame_moves_to_new_memory_while_the_old_is_looked_at() -> None:
-    buffer = ReceiveBuffer(LIMIT, start_size=64)
+    buffer = ReceivedFrames(LIMIT, start_size=64)
     put(buffer, frame(b"held" * 10) + frame(b"moved" * 8)[:10])
     memory, view = buffer.data, take(buffer)
     put(buffer, frame(b"moved" * 8)[10:])
@@ -114,7 +114,7 @@ def test_half_a_frame_moves_to_new_memory_while_the_old_is_looked_at() -> None:
 
 
 def test_half_a_frame_moves_to_the_front_when_nobody_looks() -> None:
-    buffer = ReceiveBuffer(LIMIT, start_size=64)
+    buffer = ReceivedFrames(LIMIT, start_size=64)
     put(buffer, frame(b"gone" * 10) + frame(b"moved" * 8)[:10])
     memory = buffer.data
     assert buffer.next_frame() is not None
@@ -124,14 +124,14 @@ def test_half_a_frame_moves_to_the_front_when_nobody_looks() -> None:
 
 
 def test_frames_that_nobody_cuts_are_kept() -> None:
-    buffer = ReceiveBuffer(LIMIT, start_size=16)
+    buffer = ReceivedFrames(LIMIT, start_size=16)
     for number in range(50):
         put(buffer, frame(b"%d" % number))
     assert [bytes(take(buffer) or b"") for _ in range(50)] == [b"%d" % number for number in range(50)]
 
 
 def test_a_buffer_that_is_far_too_big_shrinks_slowly() -> None:
-    buffer = ReceiveBuffer(LIMIT)
+    buffer = ReceivedFrames(LIMIT)
     put(buffer, frame(bytes(1_000_000)))
     assert buffer.next_frame() is not None
     grown = len(buffer.data)
@@ -143,10 +143,10 @@ def test_a_buffer_that_is_far_too_big_shrinks_slowly() -> None:
 
 
 def test_an_idle_connection_can_give_its_memory_back() -> None:
-    buffer = ReceiveBuffer(LIMIT)
+    buffer = ReceivedFrames(LIMIT)
     put(buffer, frame(b"held"))
     view = take(buffer)
-    assert buffer.release_buffer()
+    assert buffer.release_memory()
     assert len(buffer.data) == 0
     put(buffer, frame(b"again"))
     assert take(buffer) == b"again"
@@ -154,16 +154,16 @@ def test_an_idle_connection_can_give_its_memory_back() -> None:
 
 
 def test_half_a_frame_is_not_given_back() -> None:
-    buffer = ReceiveBuffer(LIMIT)
+    buffer = ReceivedFrames(LIMIT)
     put(buffer, frame(b"whole")[:6])
-    assert not buffer.release_buffer()
+    assert not buffer.release_memory()
     put(buffer, frame(b"whole")[6:])
     assert take(buffer) == b"whole"
 
 
 def test_buffers_together_hold_no_more_than_their_limit() -> None:
     receive_memory = ReceiveMemory(10_000)
-    buffers = [ReceiveBuffer(LIMIT, 1000, receive_memory) for _ in range(50)]
+    buffers = [ReceivedFrames(LIMIT, 1000, receive_memory) for _ in range(50)]
     half = frame(bytes(10_000))[:6000]
     refused = 0
     for buffer in buffers:
@@ -176,7 +176,7 @@ def test_buffers_together_hold_no_more_than_their_limit() -> None:
             assert buffer.next_frame() is None
         assert receive_memory.count <= 10_000 + 12_000
     assert 45 <= refused < 50
-    whole = ReceiveBuffer(LIMIT, 1000, receive_memory)
+    whole = ReceivedFrames(LIMIT, 1000, receive_memory)
     put(whole, frame(b"small"))
     assert take(whole) == b"small"
     for buffer in buffers:
@@ -188,7 +188,7 @@ def test_buffers_together_hold_no_more_than_their_limit() -> None:
 
 def test_what_a_buffer_holds_is_counted_through_growth_and_rest() -> None:
     receive_memory = ReceiveMemory(LIMIT)
-    buffer = ReceiveBuffer(LIMIT, 1000, receive_memory)
+    buffer = ReceivedFrames(LIMIT, 1000, receive_memory)
     for size in (10, 5000, 100_000, 10, 10):
         put(buffer, frame(bytes(size)))
         view = take(buffer)
@@ -201,5 +201,5 @@ def test_what_a_buffer_holds_is_counted_through_growth_and_rest() -> None:
         assert receive_memory.count == max(len(buffer.data) - 1000, 0)
     put(buffer, frame(bytes(50_000)))
     assert take(buffer) == bytes(50_000)
-    assert buffer.release_buffer()
+    assert buffer.release_memory()
     assert receive_memory.count == 0

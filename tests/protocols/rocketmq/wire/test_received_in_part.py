@@ -75,11 +75,11 @@ def test_the_buffer_of_a_long_command_is_given_back_though_a_short_one_has_begun
     connection.receive(frame + frame[:10])
     assert connection.next_event() is not None
     assert connection.next_event() is None
-    assert len(connection._data) == LARGEST_SIZE
+    assert len(connection._received.data) == LARGEST_SIZE
     connection.receive(frame[10:])
     command = connection.next_event()
     assert command is not None
     assert command.body == bytes(500_000)
     assert connection.next_event() is None
-    assert connection.rest()
-    assert connection._held.count == 0
+    assert connection.release_memory()
+    assert connection._memory.count == 0

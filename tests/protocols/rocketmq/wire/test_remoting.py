@@ -157,10 +157,10 @@ def test_a_connection_at_rest_holds_no_memory_unless_a_command_has_come_in_part(
     data = framed(b'{"code":7}', b"body")
     connection.receive(data[:-1])
     assert connection.next_event() is None
-    assert not connection.rest()
+    assert not connection.release_memory()
     connection.receive(data[-1:])
     assert connection.next_event() is not None
-    assert connection.rest()
+    assert connection.release_memory()
     connection.receive(data)
     event = connection.next_event()
     assert event is not None
@@ -190,7 +190,7 @@ def test_whoever_fills_the_buffer_is_given_a_larger_one_until_there_is_a_rest() 
         while connection.next_event() is not None:
             pass
     assert rooms == [START_SIZE, 2 * START_SIZE, LARGEST_SIZE, LARGEST_SIZE, LARGEST_SIZE]
-    assert connection.rest()
+    assert connection.release_memory()
     assert len(connection.get_buffer()) == START_SIZE
 
 
@@ -217,7 +217,7 @@ def test_commands_that_are_alike_are_read_together_and_the_rest_one_by_one(piece
             alone.append(command.code)
     assert taken == [(1, b"body")] * 4
     assert alone == [11, 10, 310]
-    assert connection.rest()
+    assert connection.release_memory()
 
 
 def test_a_command_that_is_not_taken_stays_for_the_next_event() -> None:

@@ -19,14 +19,15 @@ from trimq.protocols.amqp.wire.frames import (
     END,
     HEADER,
     HEARTBEAT,
+    KEPT_SIZE,
     METHOD,
     OVERHEAD,
     PREFIX_SIZE,
-    ReceiveBuffer,
+    START_SIZE,
     unpack_prefix,
 )
 from trimq.protocols.amqp.wire.method_codec import BadMethod, UnknownMethod, method_id, read_method
-from trimq.protocols.contract import ConnectionReceiveMemory, ReceiveMemory
+from trimq.protocols.receive_buffer import ConnectionReceiveMemory, CopiedReceiveBuffer, ReceiveMemory, copy_into
 
 SERVED_HEADERS = (b"AMQP\x00\x00\x09\x01", b"AMQP\x01\x01\x00\x09")  # 0-9-1, and 0-9, which is served as it
 DEFAULT_FRAME_MAX = 131_072
@@ -78,7 +79,7 @@ class AmqpConnection:
         self, max_message_bytes: int = DEFAULT_MESSAGE_BYTES, receive_memory: ReceiveMemory | None = None
     ) -> None:
         self.held = ConnectionReceiveMemory(receive_memory)
-        self._received = ReceiveBuffer(self.held)
+        self._received = CopiedReceiveBuffer(self.held, START_SIZE, KEPT_SIZE)
         self._channels: dict[int, _Channel] = {}
         self._max_message_bytes = max_message_bytes
         self._unfinished_bytes = 0
@@ -88,23 +89,17 @@ class AmqpConnection:
         self.frame_max = DEFAULT_FRAME_MAX
         self.channel_max = 0
         self.get_buffer: Callable[[int], memoryview] = self._received.get_buffer
-        self.buffer_updated = self._received.buffer_updated
-        self.release_buffer = self._received.release_buffer
+        self.release_memory = self._received.release_memory
+        self.receive_count = 0
+        """Number of reads: heartbeats compare it with its last value to detect silence."""
+
+    def buffer_updated(self, count: int) -> None:
+        self._received.end += count
+        self.receive_count += 1
 
     def receive(self, data: Buffer) -> None:
-        """Take bytes from wherever they come, by copying them. For tests and transports without buffers."""
-        data = memoryview(data)
-        while data:
-            room = self.get_buffer(len(data))
-            count = min(len(room), len(data))
-            room[:count] = data[:count]
-            self.buffer_updated(count)
-            data = data[count:]
-
-    @property
-    def receive_count(self) -> int:
-        """How often bytes came: whoever watches for silence compares it with what it was."""
-        return self._received.receive_count
+        """Take bytes by copying them. For tests and transports without buffers."""
+        copy_into(self, data)
 
     def drop(self) -> None:
         """The connection is gone: nothing of what has come in part is kept."""
@@ -116,7 +111,7 @@ class AmqpConnection:
         """More has to come. ConnectionFault: there is no room for it."""
         if not self.held.receive_memory.is_exceeded:
             return
-        self._received.shrink_to_start()
+        self._received.shrink(START_SIZE)
         if self.held.is_over_limit:
             self.drop()
             raise ConnectionFault(Code.RESOURCE_ERROR, self.held.reason)

@@ -9,7 +9,8 @@ from trimq.formats.amqp_content.field_tables import BadField
 from trimq.formats.amqp_content.property_list import check_properties
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.wire.events import Acks, Publish
-from trimq.protocols.amqp.wire.frames import BODY, END, HEADER, PREFIX_SIZE, ReceiveBuffer, unpack_prefix
+from trimq.protocols.amqp.wire.frames import BODY, END, HEADER, PREFIX_SIZE, unpack_prefix
+from trimq.protocols.receive_buffer import CopiedReceiveBuffer
 
 _unpack_content = Struct(">BHIHHQ").unpack_from  # a header frame up to the property flags
 _CONTENT_SIZE = 19
@@ -31,7 +32,7 @@ class PublishFastPath:
 
     __slots__ = ("_head", "_header", "_length", "_max_bytes", "_method", "_method_frame", "_received", "channel")
 
-    def __init__(self, received: ReceiveBuffer, max_message_bytes: int) -> None:
+    def __init__(self, received: CopiedReceiveBuffer, max_message_bytes: int) -> None:
         self._received = received
         self._max_bytes = max_message_bytes
         self._method = methods.BasicPublish()
@@ -143,7 +144,7 @@ class PublishFastPath:
         return header_start, header_end, body_start, finish
 
 
-def take_acks(received: ReceiveBuffer, channel: int, prefix: bytes) -> Acks | None:
+def take_acks(received: CopiedReceiveBuffer, channel: int, prefix: bytes) -> Acks | None:
     """All acknowledgements that lie here one after the other, each with this before its tag; or the first, if it is of
     several. None: there is no whole one."""
     tags: list[int] = []

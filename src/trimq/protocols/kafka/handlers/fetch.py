@@ -1,8 +1,8 @@
 """Fetch, versions 4 to 18: whole batches as they are stored; held until enough bytes are there or the wait is over.
 
-An idle consumer costs nothing: it is woken by the streams it asked for, or by one timer. What is on disk only is read
-into memory off the event loop first. Who exceeds a quota is told, gets nothing until it is within it again, and is not
-read. A request within a session names only what changed.
+A long poll is woken by the streams it asked for, or by one timer. Cold data is loaded off the event loop first. A
+client over quota gets `throttle_time_ms` and no records, and the broker stops reading from it for that long. A request
+within a session names only what changed.
 Not served: reading from followers.
 """
 
@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from trimq.core.cold_reads import ColdReadRetry
 from trimq.core.partitions.stream import Stream
-from trimq.core.scheduling.waiters import Watch
+from trimq.core.scheduling.waiters import AnyWatch
 from trimq.core.security.quotas import Direction
 from trimq.errors import ColdRead, DamagedSegment, OffsetOutOfRange, Refusal, StaleEpoch
-from trimq.protocols.contract import Build, DeferredReply, Parts, Reply
+from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.handlers.fetch_sessions import PartitionKey, SessionFetch
 from trimq.protocols.kafka.handlers.offset_for_leader_epoch import find_end
@@ -32,13 +33,11 @@ from trimq.protocols.kafka.messages.fetch import (
 )
 from trimq.protocols.kafka.names.codes import Code, KafkaRefusal, code_of
 from trimq.protocols.kafka.wire.connection import Request, encode_response
+from trimq.protocols.long_poll import LongPoll, WaitingRequest
 
 _READ_COMMITTED = 1
 _BY_ID = 13
 _MOST_BYTES = 55 * 1024 * 1024
-
-# After so many times a machine that is short of memory has thrown out again what was read in: then it is waited for.
-_MOST_WARMINGS = 3
 
 
 def handle(context: Context, request: Request) -> Reply:
@@ -54,15 +53,15 @@ def handle(context: Context, request: Request) -> Reply:
             responses=[],
         )
         return Reply.now(encode_response(request, told))
-    attempt = _FetchAttempt(context, request, message, session_fetch)
-    response = attempt.read()
-    if not attempt.cold and (attempt.is_enough(message) or message.max_wait_ms <= 0):
-        return Reply.now(attempt.encode(response))
-    return _LongPoll(context, attempt, message).reply
+    fetch = _Fetch(context, request, message, session_fetch)
+    response = fetch.read()
+    if not fetch.cold and (fetch.is_enough() or message.max_wait_ms <= 0):
+        return Reply.now(fetch.encode(response))
+    return LongPoll(fetch, context.clock.liveness, context.counts, message.max_wait_ms).reply
 
 
-class _FetchAttempt:
-    """One look at everything that a request asks for."""
+class _Fetch(WaitingRequest):
+    """Reads everything that a request asks for; again when bytes arrive, or when cold data is loaded into memory."""
 
     def __init__(self, context: Context, request: Request, message: FetchRequest, session_fetch: SessionFetch) -> None:
         self._context = context
@@ -74,12 +73,16 @@ class _FetchAttempt:
         self._found_stale = False
         self.streams: list[Stream] = []
         self.cold: list[ColdRead] = []
-        """What the last look left out, because it is on disk only."""
-        self.may_wait = False
-        self.is_unreadable = False
+        """Cold data that the last read left out."""
+        self._retry: ColdReadRetry | None = None
+        self._may_wait = False
+        self._is_unreadable = False
+        self._is_expired = False
+        self._has_ended = False
 
-    def is_enough(self, message: FetchRequest) -> bool:
-        return self._found_error or self._found_bytes >= min(message.min_bytes, message.max_bytes) or not self.streams
+    def is_enough(self) -> bool:
+        asked = self._message
+        return self._found_error or self._found_bytes >= min(asked.min_bytes, asked.max_bytes) or not self.streams
 
     def encode(self, response: FetchResponse) -> Parts:
         # Whoever gets more than the quota allows waits before the next answer, not with this one.
@@ -92,6 +95,7 @@ class _FetchAttempt:
         self._found_bytes = self._cold_bytes = 0
         self.streams = []
         self.cold = []
+        self._may_wait = self._retry is not None and self._retry.may_wait and not self._is_unreadable
         left = min(self._message.max_bytes, _MOST_BYTES)
         topics: dict[tuple[str, bytes], FetchableTopicResponse] = {}
         for wanted in self._session_fetch.wanted:
@@ -181,7 +185,7 @@ class _FetchAttempt:
         is_first = is_first and min(asked.partition_max_bytes, self._message.max_bytes) >= 0
         if most > 0 or is_first:
             try:
-                found = stream.read(asked.fetch_offset, max(most, 0), limit, self.may_wait)
+                found = stream.read(asked.fetch_offset, max(most, 0), limit, self._may_wait)
             except ColdRead as cold:
                 self._leave_out(cold, max(most, 0))
                 return data
@@ -194,12 +198,46 @@ class _FetchAttempt:
     def _leave_out(self, cold: ColdRead, size: int) -> None:
         self.cold.append(cold)
         self._cold_bytes += size
-        if self.is_unreadable:
+        if self._is_unreadable:
             raise DamagedSegment(cold.file, cold.position)
 
-    def warm(self, done: Callable[[BaseException | None], None]) -> None:
-        """Read into memory what the last look left out."""
-        self._context.broker.partitions.warm(ColdRead.joined(self.cold).warm, done)
+    # -- a request that waits
+
+    def watch(self, wake: Callable[[], None]) -> AnyWatch | None:
+        if not self.cold:
+            return AnyWatch([stream.watch for stream in self.streams], wake)
+        if self._retry is None:
+            self._retry = ColdReadRetry(self._context.broker.partitions.warm)
+        self._retry.load(ColdRead.joined(self.cold), partial(self._loaded, wake))
+        return None
+
+    def _loaded(self, wake: Callable[[], None], damage: DamagedSegment | None) -> None:
+        if not self._has_ended:
+            self._is_unreadable = damage is not None
+            wake()
+
+    def attempt(self) -> Reply | None:
+        response = self.read()
+        is_enough = self._is_expired or self.is_enough()
+        if self._is_unreadable or (is_enough and not self.cold):
+            return Reply.when_durable(0, partial(self._encode_waited, response))
+        return None
+
+    def expire(self) -> Reply | None:
+        self._is_expired = True
+        is_loading = self._retry is not None and self._retry.is_loading
+        return None if is_loading else self.answer_now()
+
+    def answer_now(self) -> Reply:
+        return Reply.when_durable(0, lambda: self._encode_waited(self.read()))
+
+    def ended(self) -> None:
+        self._has_ended = True
+
+    def _encode_waited(self, response: FetchResponse) -> Parts:
+        if self.cold:
+            self._context.broker.partitions.warm(ColdRead.joined(self.cold), lambda error: None)  # for the next request
+        return self.encode(response)
 
 
 def _aborted(stream: Stream, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
@@ -208,87 +246,6 @@ def _aborted(stream: Stream, from_offset: int, to_offset: int) -> list[AbortedTr
         AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
         for aborted in stream.aborted(from_offset, to_offset)
     ]
-
-
-class _LongPoll:
-    """A request that waits, for bytes to arrive or for those that are on disk only."""
-
-    def __init__(self, context: Context, attempt: _FetchAttempt, message: FetchRequest) -> None:
-        self._attempt = attempt
-        self._message = message
-        self._watches: list[Watch] = []
-        self._is_warming = False
-        self._warm_attempts = 0
-        self._is_over = False
-        self._is_answered = False
-        self._counts = context.counts
-        self._counts.held_reads.value += 1
-        self._counts.waiting_reads.value += 1
-        self.reply = DeferredReply(on_abandon=self._forget, on_resolve_now=self._resolve_now)
-        liveness = context.clock.liveness
-        self._timer = liveness.call_at(liveness.now_ms() + max(message.max_wait_ms, 0), self._time_over)
-        self._wait()
-
-    def _wait(self) -> None:
-        if self._attempt.cold:
-            self._warm()
-        else:
-            self._watches = [stream.watch(self._look) for stream in self._attempt.streams]
-
-    def _warm(self) -> None:
-        self._is_warming = True
-        self._warm_attempts += 1
-        self._attempt.may_wait = self._warm_attempts >= _MOST_WARMINGS
-        self._attempt.warm(self._warmed)
-
-    def _warmed(self, error: BaseException | None) -> None:
-        self._is_warming = False
-        if not self._is_answered:
-            # What the disk does not give would end the whole process if it were read from the mapped file.
-            self._attempt.is_unreadable = error is not None
-            self._attempt.may_wait = self._attempt.may_wait and error is None
-            self._look()
-
-    def _look(self) -> None:
-        self._unwatch()
-        try:
-            response = self._attempt.read()
-            is_enough = self._is_over or self._attempt.is_enough(self._message)
-        except Exception:
-            self._resolve_now()  # fails again, where it is heard of: while the answer is made
-            raise
-        if self._attempt.is_unreadable or (is_enough and not self._attempt.cold):
-            self._answer(partial(self._encode, response))
-        else:
-            self._wait()
-
-    def _time_over(self) -> None:
-        self._is_over = True
-        if not self._is_warming:
-            self._resolve_now()
-
-    def _resolve_now(self) -> None:
-        self._answer(lambda: self._encode(self._attempt.read()))
-
-    def _encode(self, response: FetchResponse) -> Parts:
-        if self._attempt.cold:
-            self._attempt.warm(lambda error: None)  # for the next request
-        return self._attempt.encode(response)
-
-    def _answer(self, build: Build) -> None:
-        self._forget()
-        self.reply.resolve_when_durable(0, build)
-
-    def _unwatch(self) -> None:
-        for watch in self._watches:
-            watch.cancel()
-        self._watches = []
-
-    def _forget(self) -> None:
-        self._is_answered = True
-        self._unwatch()
-        self._timer.cancel()
-        self._counts.waiting_reads.value -= 1
 
 
 def _failed(index: int, code: Code, aborted: list[AbortedTransaction] | None = None) -> PartitionData:

@@ -9,7 +9,6 @@ from typing import TypeVar
 import msgspec
 
 from trimq.model import Buffer
-from trimq.protocols.contract import ReceiveMemory
 from trimq.protocols.kafka.messages.fetch import FetchResponse
 from trimq.protocols.kafka.messages.produce import ProduceRequest, ProduceResponse
 from trimq.protocols.kafka.messages.schema import RequestMessage, ResponseMessage
@@ -17,8 +16,9 @@ from trimq.protocols.kafka.wire import codec
 from trimq.protocols.kafka.wire.apis import API_VERSIONS, APIS, Api, UnsupportedRequest
 from trimq.protocols.kafka.wire.fast_fetch import write_fetch_response
 from trimq.protocols.kafka.wire.fast_produce import ProduceRequestReader, read_legacy_string, write_produce_response
-from trimq.protocols.kafka.wire.frames import START_SIZE, InvalidFrame, ReceiveBuffer
+from trimq.protocols.kafka.wire.frames import START_SIZE, InvalidFrame, ReceivedFrames
 from trimq.protocols.kafka.wire.primitives import MalformedMessage, skip_tags
+from trimq.protocols.receive_buffer import ReceiveMemory, copy_into
 
 R = TypeVar("R", bound=RequestMessage)
 
@@ -93,7 +93,7 @@ class KafkaConnection:
         element_limit: int = DEFAULT_ELEMENT_LIMIT,
         receive_memory: ReceiveMemory | None = None,
     ) -> None:
-        self._received = ReceiveBuffer(frame_limit, buffer_size, receive_memory)
+        self._received = ReceivedFrames(frame_limit, buffer_size, receive_memory)
         self._command_limit = command_limit
         self._element_limit = element_limit
         self._produce_requests = ProduceRequestReader(element_limit)
@@ -101,19 +101,12 @@ class KafkaConnection:
         self._client_id_bytes = b"\xff\xff"  # null
         self.get_buffer = self._received.get_buffer
         self.buffer_updated = self._received.buffer_updated
-        self.release_buffer = self._received.release_buffer
+        self.release_memory = self._received.release_memory
         self.drop = self._received.drop
 
     def receive(self, data: Buffer) -> None:
-        """Take bytes from wherever they come, by copying them. For tests and transports without buffers."""
-        data = memoryview(data)
-        while data:
-            room = self.get_buffer(len(data))
-            count = min(len(room), len(data))
-            room[:count] = data[:count]
-            room.release()
-            self.buffer_updated(count)
-            data = data[count:]
+        """Take bytes by copying them. For tests and transports without buffers."""
+        copy_into(self, data)
 
     def next_event(self) -> Request | None:
         """The next whole request, or None until more bytes arrive."""

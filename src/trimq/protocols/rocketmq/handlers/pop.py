@@ -7,7 +7,7 @@ Not served: lite topics (200070 to 200079)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -20,11 +20,12 @@ from trimq.formats.rocketmq_unit.retries import OPTIONAL_IN_RETRY, RECEIPT, can_
 from trimq.formats.rocketmq_unit.unit import UnitDraft, encode_unit
 from trimq.model import Buffer
 from trimq.protocols.contract import Parts, Reply
+from trimq.protocols.long_poll import WaitingRequest, Watch
 from trimq.protocols.rocketmq.clients.subscriptions import read_interest
 from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.handlers.forbidden_topics import refuse_forbidden
 from trimq.protocols.rocketmq.handlers.groups import LEGAL_IN_GROUPS
-from trimq.protocols.rocketmq.waiting.pop_requests import LongPoll, PollResult, PopOperation
+from trimq.protocols.rocketmq.waiting.pop_requests import PollKey, PopOperation
 from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
 from trimq.protocols.rocketmq.wire.headers import Int32, Int64
 from trimq.protocols.rocketmq.wire.receipt_text import (
@@ -246,26 +247,50 @@ def notify(context: Context, command: Command) -> Reply:
     if has_any or header.pollTime <= 0:
         return Reply.now(_notification(command, has_any), UNORDERED)
 
-    def attempt() -> PollResult | None:
-        try:
-            return (
-                PollResult(lambda: _notification(command, True))
-                if pop_service.has_any(caller, group, topic, numbers)
-                else None
-            )
-        except Refusal as refusal:
-            parts = refused_parts(command, refusal, _NO_MESSAGE_FIELDS)
-        return PollResult(lambda: parts)
+    key = header.topic, group, header.queueId
+    request = _WaitingNotification(context, command, group, topic, numbers, key)
+    return context.services.pop.hold(request, key, header.pollTime)
 
-    poll = LongPoll(
-        context.services.pop,
-        (header.topic, group, header.queueId),
-        lambda callback: pop_service.watch(group, topic, numbers, callback).cancel,
-        attempt,
-        lambda: _notification(command, False),
-        lambda: _notification(command, False, is_full=True),
-    )
-    return poll.hold(header.pollTime)
+
+class _WaitingNotification(WaitingRequest):
+    """Waits for a message that the group may take."""
+
+    def __init__(
+        self,
+        context: Context,
+        command: Command,
+        group: str,
+        topic: CommitLogTopic,
+        numbers: Sequence[int],
+        key: PollKey,
+    ) -> None:
+        self._context = context
+        self._command = command
+        self._group = group
+        self._topic = topic
+        self._numbers = numbers
+        self._key = key
+
+    def watch(self, wake: Callable[[], None]) -> Watch:
+        return self._context.commit_log_api.pop_service.watch(self._group, self._topic, self._numbers, wake)
+
+    def attempt(self) -> Reply | None:
+        context, command = self._context, self._command
+        pop_service = context.commit_log_api.pop_service
+        try:
+            has_any = pop_service.has_any(context.caller, self._group, self._topic, self._numbers)
+        except Refusal as refusal:
+            return Reply.now(refused_parts(command, refusal, _NO_MESSAGE_FIELDS), UNORDERED)
+        return Reply.now(_notification(command, True), UNORDERED) if has_any else None
+
+    def answer_now(self) -> Reply:
+        return Reply.now(_notification(self._command, False), UNORDERED)
+
+    def reject(self) -> Reply:
+        return Reply.now(_notification(self._command, False, is_full=True), UNORDERED)
+
+    def ended(self) -> None:
+        self._context.services.pop.poll_counts.end(self._key)
 
 
 def _notification(command: Command, has_any: bool, is_full: bool = False) -> Parts:

@@ -5,19 +5,20 @@ arrives or its time is over. Every answer tells the queue's ends."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
-from trimq.clock import Timer
+from trimq.core.cold_reads import ColdReadRetry
 from trimq.core.commit_log.stream import MessageFilter, MessageQueue, QueueReadResult
 from trimq.core.commit_log.topics import READABLE, CommitLogTopic
-from trimq.core.scheduling.waiters import Watch
 from trimq.errors import Refusal, UnknownTopic
-from trimq.protocols.contract import DeferredReply, Parts, Reply
+from trimq.protocols.contract import Parts, Reply
+from trimq.protocols.long_poll import LongPoll, WaitingRequest, Watch
 from trimq.protocols.rocketmq.clients.registry import BROADCASTING
 from trimq.protocols.rocketmq.clients.subscriptions import read_interest
 from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.handlers.forbidden_topics import refuse_forbidden
-from trimq.protocols.rocketmq.waiting.cold_reads import MAX_COLD_RETRIES, reply_after_cold_read
+from trimq.protocols.rocketmq.waiting.cold_reads import reply_after_cold_read
 from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
 from trimq.protocols.rocketmq.wire.headers import PullHeader
 from trimq.protocols.rocketmq.wire.remoting import Command
@@ -36,9 +37,11 @@ def pull(context: Context, command: Command) -> Reply:
     return _pull(context, command, command.read(PullHeader), is_new=True)
 
 
-def _pull(context: Context, command: Command, header: PullHeader, is_new: bool, cold_retries: int = 0) -> Reply:
-    """One that has waited looks at everything again, but neither commits nor waits another time. `cold_retries`: how
-    often it has waited for the disk."""
+def _pull(
+    context: Context, command: Command, header: PullHeader, is_new: bool, retry: ColdReadRetry | None = None
+) -> Reply:
+    """One that has waited looks at everything again, but neither commits nor waits another time. `retry`: of a request
+    that has waited for cold data."""
     topic, stream = _find_stream(context, header)
     message_filter = _find_filter(context, header)
     moved = context.services.resets.take(header.consumerGroup, topic.id, header.queueId)
@@ -48,13 +51,17 @@ def _pull(context: Context, command: Command, header: PullHeader, is_new: bool, 
         return Reply.now(parts, UNORDERED)
     if is_new and header.sysFlag & COMMITS and header.commitOffset >= 0:
         _commit(context, header, topic)
-    if cold_retries < MAX_COLD_RETRIES and (cold := stream.find_cold(header.queueOffset)) is not None:
-        again = partial(_pull, context, command, header, False, cold_retries + 1)
-        return reply_after_cold_read(context.commit_log_api, cold, again, partial(refused_parts, command))
+    may_wait = retry is not None and retry.may_wait
+    if not may_wait and (cold := stream.find_cold(header.queueOffset)) is not None:
+        retry = retry or ColdReadRetry(context.commit_log_api.warm)
+        again = partial(_pull, context, command, header, False, retry)
+        return reply_after_cold_read(retry, cold, again, partial(refused_parts, command))
     code, remark, found = _read_messages(stream, header, message_filter)
     waits = is_new and header.sysFlag & SUSPENDS and header.suspendTimeoutMillis > 0
     if code == ResponseCode.PULL_NOT_FOUND and waits:
-        return _HeldPull(context, command, header, stream, message_filter).reply
+        request = _WaitingPull(context, command, header, stream, message_filter)
+        services = context.services
+        return LongPoll(request, services.clock.liveness, services.counts, header.suspendTimeoutMillis, UNORDERED).reply
     return Reply.now(_answer(context, command, header, stream, code, remark, found), UNORDERED)
 
 
@@ -145,8 +152,8 @@ def _answer(
     return encode_pull_response(command.opaque, code, remark, found.next_offset, stream.start, end, found.parts)
 
 
-class _HeldPull:
-    """A pull that waits: for a message that it wants, for its time to be over, or for its connection to end."""
+class _WaitingPull(WaitingRequest):
+    """A pull that waits for a message that passes its filter."""
 
     def __init__(
         self,
@@ -157,49 +164,30 @@ class _HeldPull:
         message_filter: MessageFilter | None,
     ) -> None:
         self._context = context
-        self._counts = context.services.counts
         self._command = command
         self._header = header
         self._stream = stream
         self._interest = message_filter
         self._seen = header.queueOffset
-        liveness = context.services.clock.liveness
-        self._watch: Watch | None = stream.watch(self._on_append)
-        self._timer: Timer = liveness.call_at(liveness.now_ms() + header.suspendTimeoutMillis, self._finish)
-        self._counts.waiting_reads.value += 1
-        self._counts.held_reads.value += 1
-        self.reply = DeferredReply(
-            UNORDERED, on_abandon=self._end, on_resolve_now=self._finish, on_reject_over_limit=self._finish
-        )
 
-    def _on_append(self) -> None:
-        """Only what the client wants is worth an answer."""
-        self._watch = None
+    def watch(self, wake: Callable[[], None]) -> Watch:
+        return self._stream.watch(wake)
+
+    def attempt(self) -> Reply | None:
         if self._has_match():
-            self._finish()
-        else:
-            self._seen = self._stream.readable_end
-            self._watch = self._stream.watch(self._on_append)
+            return self.answer_now()
+        self._seen = self._stream.readable_end
+        return None
 
     def _has_match(self) -> bool:
         stream, message_filter = self._stream, self._interest
         try:
             return message_filter is None or stream.is_gone or stream.has_match(self._seen, message_filter)
         except Exception:
-            return True  # it fails again, where it is heard of
+            return True  # the answer fails in the same way, and its failure is logged
 
-    def _finish(self) -> None:
-        self._end()
+    def answer_now(self) -> Reply:
         try:
-            self.reply.resolve_as(_pull(self._context, self._command, self._header, is_new=False))
+            return _pull(self._context, self._command, self._header, is_new=False)
         except Refusal as refusal:
-            self.reply.resolve(refused_parts(self._command, refusal))
-        except Exception as error:
-            self.reply.fail(error)
-
-    def _end(self) -> None:
-        self._timer.cancel()
-        self._counts.waiting_reads.value -= 1
-        if self._watch is not None:
-            self._watch.cancel()
-            self._watch = None
+            return Reply.now(refused_parts(self._command, refusal), UNORDERED)

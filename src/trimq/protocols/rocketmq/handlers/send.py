@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from trimq.core.api.commit_log import OutgoingMessage
 from trimq.core.commit_log.stream import MessageQueue
-from trimq.core.commit_log.topics import INHERITABLE, WRITABLE, CommitLogTopic, CommitLogTopicDefinition
+from trimq.core.commit_log.topics import INHERITABLE, CommitLogTopic, CommitLogTopicDefinition
 from trimq.core.failures.ledger import Reason
 from trimq.errors import MessageTooLong, OtherHome, PropertiesTooLong, Refusal, UnknownTopic
 from trimq.formats.rocketmq_unit.batch_body import read_batch
@@ -44,10 +44,11 @@ from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.handlers.message_ttl import apply_ttl, has_default_ttl
 from trimq.protocols.rocketmq.handlers.send_back import dead_letter_topic, must_dead_letter
 from trimq.protocols.rocketmq.handlers.send_deduplication import find_duplicates, given_id, reply_to_duplicate
+from trimq.protocols.rocketmq.handlers.send_target import Obstacle, SendTarget
 from trimq.protocols.rocketmq.handlers.topic_creation import after_topic_creation
 from trimq.protocols.rocketmq.schedule.scheduler import DELAY_PROPERTIES
 from trimq.protocols.rocketmq.state.sent_ids import SendResult
-from trimq.protocols.rocketmq.state.system_topics import BROKER_ONLY_TOPICS, DLQ_PREFIX, RETRY_PREFIX
+from trimq.protocols.rocketmq.state.system_topics import DLQ_PREFIX, RETRY_PREFIX
 from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, RequestCode, ResponseCode
 from trimq.protocols.rocketmq.wire.headers import SendHeader, SendV2Header
 from trimq.protocols.rocketmq.wire.remoting import Command
@@ -257,21 +258,20 @@ def make_draft(
 
 
 def find_stream(context: Context, header: SendHeader) -> tuple[CommitLogTopic, MessageQueue]:
-    topic = context.commit_log_api.find(context.caller, header.topic)
-    if topic is None:
+    target = SendTarget.resolve(context, header.topic)
+    if target is None:
         check_topic_name(context, header.topic)
-        topic = _create_topic(context, header)
-    if header.topic in BROKER_ONLY_TOPICS:
+        target = SendTarget(header.topic, _create_topic(context, header))
+    topic, queue_id = target.topic, header.queueId
+    if target.obstacle is Obstacle.BROKER_ONLY:
         raise RemotingRefusal(ResponseCode.NO_PERMISSION, f"Sending message to topic[{header.topic}] is forbidden.")
-    queue_id = header.queueId
-    definition = topic.definition
-    if not definition.permissions & WRITABLE:
+    if target.obstacle is Obstacle.NOT_WRITABLE:
         raise RemotingRefusal(ResponseCode.NO_PERMISSION, f"the topic[{header.topic}] sending message is forbidden")
-    most = max(definition.read_streams, definition.write_streams)
-    if queue_id >= most or not definition.write_streams:
-        raise RemotingRefusal(ResponseCode.INVALID_PARAMETER, f"request queueId[{queue_id}] is illegal, {definition}")
+    if target.obstacle is Obstacle.NO_QUEUE or queue_id >= target.queue_count:
+        reason = f"request queueId[{queue_id}] is illegal, {topic.definition}"
+        raise RemotingRefusal(ResponseCode.INVALID_PARAMETER, reason)
     if queue_id < 0:
-        queue_id = context.services.rng.randrange(definition.write_streams)
+        queue_id = context.services.rng.randrange(topic.definition.write_streams)
     return topic, topic.stream(queue_id)
 
 

@@ -12,7 +12,7 @@ import msgspec
 
 from trimq.errors import ProtocolError
 from trimq.model import Buffer
-from trimq.protocols.contract import ConnectionReceiveMemory, ReceiveMemory
+from trimq.protocols.receive_buffer import ConnectionReceiveMemory, CopiedReceiveBuffer, ReceiveMemory, copy_into
 
 H = TypeVar("H", bound=msgspec.Struct)
 
@@ -129,9 +129,9 @@ class RemotingConnection:
     """Turns received bytes into commands.
 
     `get_buffer` and `buffer_updated` are those of `asyncio.BufferedProtocol`. After each `buffer_updated` call
-    `next_event` until it gives None. ProtocolError: the connection must close. A claimed length alone takes no memory:
-    the buffer at most doubles what has arrived. Whoever fills it is given a larger one, until there is a rest. What it
-    takes beyond `START_SIZE` is counted in `receive_memory`; call `drop` when the connection is gone.
+    `next_event` until it gives None. ProtocolError: the connection must close. A read that fills the buffer doubles the
+    next one, up to `LARGEST_SIZE`, until `release_memory`. `receive_memory` counts the bytes that all connections hold;
+    call `drop` when this one is closed.
     """
 
     def __init__(
@@ -142,90 +142,48 @@ class RemotingConnection:
     ) -> None:
         self._frame_limit = frame_limit
         self._header_limit = header_limit
-        self._held = ConnectionReceiveMemory(receive_memory)
-        self._data = bytearray()
-        self._size = START_SIZE
-        self._start = 0
-        self._end = 0
-
-    def get_buffer(self, _size_hint: int = -1) -> memoryview:
-        """Where the next bytes go; never empty."""
-        if self._start == self._end:
-            self._start = self._end = 0
-            if len(self._data) != self._size:
-                self._switch_to(bytearray(self._size))
-        elif self._end == len(self._data):
-            self._replace(max(self._size, 2 * (self._end - self._start)))
-        return memoryview(self._data)[self._end :]
+        self._memory = ConnectionReceiveMemory(receive_memory)
+        self._received = CopiedReceiveBuffer(self._memory, START_SIZE, LARGEST_SIZE)
+        self.get_buffer = self._received.get_buffer
+        self.release_memory = self._received.release_memory
+        self.drop = self._received.drop
 
     def buffer_updated(self, count: int) -> None:
-        self._end += count
-        if self._end == len(self._data) and self._size < LARGEST_SIZE:
-            self._size *= 2  # there is more where that came from
+        received = self._received
+        received.end += count
+        if received.end == len(received.data) and received.size < LARGEST_SIZE:
+            received.size *= 2  # there is more where that came from
 
     def receive(self, data: Buffer) -> None:
-        """Take bytes from wherever they come, by copying them."""
-        data = memoryview(data)
-        while data:
-            room = self.get_buffer(len(data))
-            count = min(len(room), len(data))
-            room[:count] = data[:count]
-            room.release()
-            self.buffer_updated(count)
-            data = data[count:]
-
-    def rest(self) -> bool:
-        """Give back the memory that is received into. False: a command has come in part."""
-        if self._start != self._end:
-            return False
-        self.drop()
-        return True
-
-    def drop(self) -> None:
-        """The connection is gone, and with it what it sent in part."""
-        self._switch_to(bytearray())
-        self._size = START_SIZE
-        self._start = self._end = 0
-
-    def _switch_to(self, data: bytearray) -> None:
-        self._data = data
-        self._held.change(max(len(data) - START_SIZE, 0) - self._held.count)
-
-    def _replace(self, size: int) -> None:
-        """Go on in another buffer, with what was not yet read."""
-        held = self._end - self._start
-        data = bytearray(size)
-        data[:held] = memoryview(self._data)[self._start : self._end]
-        self._switch_to(data)
-        self._start, self._end = 0, held
+        """Take bytes by copying them."""
+        copy_into(self, data)
 
     def _wait(self) -> None:
-        """More has to come. BrokenFrame: there is no room for it. A buffer that was needed for a long command is given
-        back as soon as a short one is in it."""
-        if len(self._data) <= LARGEST_SIZE:
-            return
-        if self._end - self._start < LARGEST_SIZE:
-            self._replace(LARGEST_SIZE)
-        elif self._held.is_over_limit:
-            self.drop()
-            raise BrokenFrame(self._held.reason)
+        """More has to arrive. BrokenFrame: there is no room for it. A buffer that was needed for a long command is
+        freed as soon as a short one is in it."""
+        if len(self._received.data) > LARGEST_SIZE:
+            self._received.shrink(LARGEST_SIZE)
+            if self._memory.is_over_limit:
+                self.drop()
+                raise BrokenFrame(self._memory.reason)
 
     def next_event(self) -> Command | None:
         """The next whole command, or None until more bytes arrive. A frame that holds no command is passed over, as
         the genuine server does."""
+        received = self._received
         while True:
-            start = self._start
-            if self._end - start < 4:
+            start = received.start
+            if received.end - start < 4:
                 self._wait()
                 return None
-            (length,) = _LENGTH.unpack_from(self._data, start)
+            (length,) = _LENGTH.unpack_from(received.data, start)
             if not 4 <= length <= self._frame_limit - 4:
                 raise BrokenFrame(f"a frame of {length} bytes, where 4 to {self._frame_limit - 4} are allowed")
             finish = start + 4 + length
-            if finish > self._end:
+            if finish > received.end:
                 self._wait()
                 return None
-            self._start = finish
+            received.start = finish
             command = self._read_frame(start, finish)
             if command is not None:
                 return command
@@ -236,12 +194,13 @@ class RemotingConnection:
         """Take the commands that come next, for as long as their headers are JSON and begin in one of these ways, can
         be read by `decode`, and are taken with their bodies, which are valid until more is received. What cannot is
         left to `next_event`."""
-        data, start, end = self._data, self._start, self._end
+        received = self._received
+        data, start, end = received.data, received.start, received.end
         if end - start < _LENGTHS.size:
             return
         longest = min(self._frame_limit - 4, end - start)
         unpack_from, starts_with = _LENGTHS.unpack_from, data.startswith
-        view = memoryview(data)
+        view = received.view
         while end - start >= _LENGTHS.size:
             length, header_length = unpack_from(data, start)
             finish, header_at = start + 4 + length, start + _LENGTHS.size
@@ -257,10 +216,10 @@ class RemotingConnection:
             if not take(header, view[body_at:finish]):
                 break
             start = finish
-        self._start = start
+        received.start = start
 
     def _read_frame(self, start: int, finish: int) -> Command | None:
-        _, mark = _LENGTHS.unpack_from(self._data, start)
+        _, mark = _LENGTHS.unpack_from(self._received.data, start)
         kind, header_length = mark >> 24, mark & 0xFFFFFF
         header_at = start + _LENGTHS.size
         body_at = header_at + header_length
@@ -268,9 +227,9 @@ class RemotingConnection:
             raise BrokenFrame(f"a header of {header_length} bytes in a frame of {finish - start - 4}")
         if header_length > self._header_limit:
             raise BrokenFrame(f"a header of {header_length} bytes, where {self._header_limit} are allowed")
-        with memoryview(self._data) as view:
-            header = bytes(view[header_at:body_at])
-            body = bytes(view[body_at:finish])
+        view = self._received.view
+        header = bytes(view[header_at:body_at])
+        body = bytes(view[body_at:finish])
         if kind == JSON and header:
             return _read_json(header, body)
         if kind == BINARY and header:

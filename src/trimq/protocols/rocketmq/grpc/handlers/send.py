@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from trimq.core.api.commit_log import OutgoingMessage
 from trimq.core.commit_log.stream import MessageQueue
-from trimq.core.commit_log.topics import WRITABLE, CommitLogTopic
+from trimq.core.commit_log.topics import CommitLogTopic
 from trimq.errors import Refusal, UnknownTopic
 from trimq.formats.rocketmq_unit.dead_letters import PRODUCER_GROUP, TRANSACTIONAL
 from trimq.formats.rocketmq_unit.hosts import offset_message_id
@@ -41,6 +41,7 @@ from trimq.protocols.rocketmq.grpc.wire.enums import Code, DigestType, Encoding,
 from trimq.protocols.rocketmq.handlers.message_ttl import apply_ttl
 from trimq.protocols.rocketmq.handlers.send import BatchEntry, add_broker_properties, encode_properties, store_batch
 from trimq.protocols.rocketmq.handlers.send_deduplication import find_earlier_send
+from trimq.protocols.rocketmq.handlers.send_target import SendTarget
 from trimq.protocols.rocketmq.state.sent_ids import SendResult
 from trimq.protocols.rocketmq.state.system_topics import RETRY_PREFIX
 from trimq.protocols.rocketmq.transactions.check_back import IMMUNITY_S
@@ -110,20 +111,20 @@ def _check(call: Call, messages: Any) -> tuple[CommitLogTopic, list[_Checked]]:
     if name.startswith(RETRY_PREFIX):
         raise GrpcRefusal(Code.INTERNAL_SERVER_ERROR, "only the broker itself sends to topics of messages to try again")
     checked = [_Checked(message, _properties_of(call, message)) for message in messages]
-    topic = call.commit_log_api.find(call.caller, name)
-    if topic is None:
+    target = SendTarget.resolve(call, name)
+    if target is None:
         with suppress(UnknownTopic):  # which is answered as the genuine proxy does, below
             call.commit_log_api.topic(call.caller, name)
-    expected = MessageType.MESSAGE_TYPE_UNSPECIFIED if topic is None else accepted_type(topic.definition)
+    expected = MessageType.MESSAGE_TYPE_UNSPECIFIED if target is None else accepted_type(target.topic.definition)
     for each in checked:
         kind = message_type_of(each.properties)
         if kind is not expected:
             reason = f"the topic takes messages of type {expected.name}, but this one is of type {kind.name}"
             raise GrpcRefusal(Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, reason)
-    assert topic is not None, "no kind of message is unspecified"
-    if not topic.definition.write_streams or not topic.definition.permissions & WRITABLE:
+    assert target is not None, "no kind of message is unspecified"
+    if target.obstacle is not None:
         raise GrpcRefusal(Code.FORBIDDEN, f"the topic {name} has no queue that may be written")
-    return topic, checked
+    return target.topic, checked
 
 
 def _store_once(call: Call, topic: CommitLogTopic, checked: _Checked) -> SendResult:

@@ -1,5 +1,5 @@
-"""SendMessage for messages that came together, on one connection: those that ask for nothing but to be stored are read,
-stored and answered in one step. Whatever is special about one is left to `sending`."""
+"""Fast path of `send` for messages that arrive together on one connection: plain ones are read, stored and answered in
+one step. Falls back to `send` for whatever is special about a message."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from google.protobuf.message import DecodeError
 
 from trimq.core.commit_log.stream import MessageQueue
-from trimq.core.commit_log.topics import WRITABLE, CommitLogTopic
+from trimq.core.commit_log.topics import CommitLogTopic
 from trimq.errors import Refusal
 from trimq.formats.rocketmq_unit.batch_encoder import BatchMessage, QueueTarget, checksum
 from trimq.formats.rocketmq_unit.dead_letters import PRODUCER_GROUP
@@ -31,9 +31,8 @@ from trimq.protocols.rocketmq.grpc.handlers.send import (
 from trimq.protocols.rocketmq.grpc.wire import wire
 from trimq.protocols.rocketmq.grpc.wire.enums import Encoding, MessageType
 from trimq.protocols.rocketmq.grpc.wire.responses import LONGEST_TEXT, encode_send_responses
-from trimq.protocols.rocketmq.handlers.message_ttl import has_default_ttl
 from trimq.protocols.rocketmq.handlers.send import SPECIAL_PROPERTIES, added_properties
-from trimq.protocols.rocketmq.state.system_topics import RETRY_PREFIX
+from trimq.protocols.rocketmq.handlers.send_target import SendTarget, TargetCache
 from trimq.protocols.rocketmq.wire.replies import UNORDERED
 
 # More than these are better shared out among the passes; longer ones gain nothing. Where no sync is waited for, the
@@ -43,10 +42,7 @@ _MOST_SYNCED_MESSAGES = 64
 _LONGEST_BODY = 16 * 1024
 _LONGEST_REQUEST = 2 * _LONGEST_BODY
 
-# What is known of so many topics is kept for the next turn.
-_MOST_WAYS = 64
-
-_V4_BYTES = 8
+_MOST_TARGETS = 64
 _TRANSACTION, _GZIP = int(MessageType.TRANSACTION), int(Encoding.GZIP)
 
 read_request = wire.SendMessageRequest.FromString
@@ -68,8 +64,7 @@ class GrpcSendBatcher:
     def __init__(self, call_of: Callable[[CallInfo], Call], is_synced: bool) -> None:
         self._call_of = call_of
         self.limit = _MOST_SYNCED_MESSAGES if is_synced else _MOST_MESSAGES
-        self._targets: dict[str, _TopicTarget] = {}
-        self._revision = -1
+        self._targets: TargetCache[str, _TopicTarget] = TargetCache(_MOST_TARGETS)
         self._call: Call | None = None
         self._begin()
 
@@ -93,7 +88,7 @@ class GrpcSendBatcher:
             messages = read_request(raw).messages
             return len(messages) == 1 and self._take(call, messages[0])
         except (DecodeError, Refusal):
-            return False  # `sending` will hear it too, and tell
+            return False  # `send` gets it too, and answers it
 
     def _start(self, call: Call) -> None:
         services = call.services
@@ -101,9 +96,7 @@ class GrpcSendBatcher:
         self._longest = min(_LONGEST_BODY, services.commit_log_api.message_bytes, services.settings.message_bytes)
         self._now_ms = services.clock.message.now_ms()
         self._added = added_properties(services.identity.cluster_name)
-        if self._revision != services.commit_log_api.revision or len(self._targets) > _MOST_WAYS:
-            self._revision = services.commit_log_api.revision
-            self._targets.clear()
+        self._targets.refresh(services.commit_log_api.revision)
 
     def _take(self, call: Call, message: Any) -> bool:
         system, body, topic = message.system_properties, message.body, message.topic.name
@@ -150,7 +143,7 @@ class GrpcSendBatcher:
     def _properties(
         self, message: Any, system: Any, target: _TopicTarget, id: str, born_ms: int, labels: dict[str, str]
     ) -> bytes | None:
-        """As `sending` has them stored. None: they must be looked at more closely."""
+        """As `send` has them stored. None: they must be looked at more closely."""
         host, trace = system.born_host, system.trace_context
         if not (host.isprintable() and trace.isprintable()):
             return None
@@ -174,16 +167,12 @@ class GrpcSendBatcher:
 
     def _find_target(self, call: Call, name: str) -> _TopicTarget | None:
         """None: something must be looked at or refused first."""
-        services, commit_log_api = call.services, call.commit_log_api
-        if not len(call.host) == len(services.identity.store_host) == _V4_BYTES or services.repeats.is_on:
-            return None
         check_topic(call, name)
-        topic = None if name.startswith(RETRY_PREFIX) else commit_log_api.find(call.caller, name)
-        if topic is None or topic.creation is not None or not commit_log_api.may_write(call.caller, topic):
+        resolved = SendTarget.resolve_plain(call, name)
+        if resolved is None:
             return None
+        topic = resolved.topic
         definition = topic.definition
-        if not definition.permissions & WRITABLE or not definition.write_streams or has_default_ttl(definition):
-            return None
         streams = [topic.stream(number) for number in range(definition.write_streams)]
         queues = [(topic, stream, stream.lane) for stream in streams]
         target = _TopicTarget(accepted_type(definition), queues, f"{PRODUCER_GROUP}\x01{name}\x02RECONSUME_TIME")

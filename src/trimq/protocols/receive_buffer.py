@@ -1,0 +1,238 @@
+"""Receive buffers of connections, and the limit on the memory that they take together. A front-end chooses one of two
+policies: readers copy what they take (`CopiedReceiveBuffer`), or readers keep views of it (`ViewedReceiveBuffer`).
+Knows no socket; a subclass or an owner knows the frames."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from trimq.model import Buffer
+
+ALWAYS_ALLOWED_BYTES = 64 * 1024
+"""A connection that holds no more than this is never refused, even when the limit of all connections is exceeded."""
+
+_NO_LIMIT = 1 << 62
+_LEAST_ROOM = 1 / 8  # with less of a buffer free, receiving into the rest of it means too many small reads
+SHRINK_AFTER = 16  # times in a row that a quarter of the buffer would have been enough
+
+
+class ReceiveMemory:
+    """Counts the bytes of partly received requests on all connections of a front-end, against their limit. Refuses
+    nothing itself: a connection that needs more and already holds much has to close."""
+
+    __slots__ = ("count", "limit")
+
+    def __init__(self, limit: int = _NO_LIMIT) -> None:
+        self.limit = limit
+        self.count = 0
+
+    def change(self, delta: int) -> None:
+        self.count += delta
+
+    @property
+    def is_exceeded(self) -> bool:
+        return self.count > self.limit
+
+
+class ConnectionReceiveMemory:
+    """The share of one connection in a `ReceiveMemory`."""
+
+    __slots__ = ("_allowed_bytes", "count", "receive_memory")
+
+    def __init__(self, receive_memory: ReceiveMemory | None = None, allowed_bytes: int = ALWAYS_ALLOWED_BYTES) -> None:
+        self.receive_memory = ReceiveMemory() if receive_memory is None else receive_memory
+        self.count = 0
+        self._allowed_bytes = allowed_bytes
+
+    def change(self, delta: int) -> None:
+        self.count += delta
+        self.receive_memory.count += delta
+
+    def give_back(self) -> None:
+        """The connection is closed, or holds nothing any more."""
+        self.change(-self.count)
+
+    @property
+    def is_over_limit(self) -> bool:
+        """Whether this connection has to close: the limit of all connections is exceeded, and this one holds more than
+        its allowed bytes."""
+        return self.receive_memory.is_exceeded and self.count > self._allowed_bytes
+
+    @property
+    def reason(self) -> str:
+        return f"requests that came in part take more than the {self.receive_memory.limit} bytes allowed"
+
+
+class Receiver(Protocol):
+    """`asyncio.BufferedProtocol`, as far as received bytes are concerned."""
+
+    def get_buffer(self, size_hint: int, /) -> bytearray | memoryview: ...
+
+    def buffer_updated(self, count: int, /) -> None: ...
+
+
+def copy_into(receiver: Receiver, data: Buffer) -> None:
+    """Pass bytes to a receiver by copying them into its buffers."""
+    left = memoryview(data)
+    while left:
+        with memoryview(receiver.get_buffer(len(left))) as room:
+            count = min(len(room), len(left))
+            room[:count] = left[:count]
+        receiver.buffer_updated(count)
+        left = left[count:]
+
+
+class ReceiveBuffer:
+    """`data[start:end]` is received and not yet read: a reader advances `start`. `get_buffer` and `buffer_updated` are
+    those of `asyncio.BufferedProtocol`. The size beyond `start_size` is counted in `memory`. A frame's declared length
+    alone allocates nothing: the buffer at most doubles what has arrived."""
+
+    __slots__ = ("data", "end", "memory", "start", "start_size")
+
+    def __init__(self, start_size: int, memory: ConnectionReceiveMemory) -> None:
+        self.start_size = start_size
+        self.memory = memory
+        self.data = bytearray()
+        self.start = 0
+        self.end = 0
+
+    def buffer_updated(self, count: int) -> None:
+        self.end += count
+
+    def release_memory(self) -> bool:
+        """Free the memory of an idle connection; the next `get_buffer` allocates it again. False: a frame is partly
+        received."""
+        if self.start != self.end:
+            return False
+        self.drop()
+        return True
+
+    def drop(self) -> None:
+        """Free the memory, with what is not yet read: the connection is closed."""
+        self.start = self.end = 0
+        self._switch_to(bytearray())
+
+    def _switch_to(self, data: bytearray) -> None:
+        self.memory.change(max(len(data), self.start_size) - max(len(self.data), self.start_size))
+        self.data = data
+
+    def _replace(self, size: int) -> None:
+        """Move what is not yet read to a new bytearray. Views of the old one stay valid."""
+        held = self.end - self.start
+        data = bytearray(size)
+        data[:held] = memoryview(self.data)[self.start : self.end]
+        self._switch_to(data)
+        self.start, self.end = 0, held
+
+
+class CopiedReceiveBuffer(ReceiveBuffer):
+    """Receive buffer whose readers copy what they take, so that its memory is always reused. `view` is a view of
+    `data`. A new buffer has `size` bytes, which the owner may raise; one beyond `kept_size` is freed when it is empty.
+    At least `least_room` bytes are free after `get_buffer`."""
+
+    __slots__ = ("_kept_size", "_least_room", "size", "view")
+
+    def __init__(self, memory: ConnectionReceiveMemory, start_size: int, kept_size: int, least_room: int = 1) -> None:
+        super().__init__(start_size, memory)
+        self._kept_size = kept_size
+        self._least_room = least_room
+        self.size = start_size
+        self.view = memoryview(self.data)
+
+    def get_buffer(self, _size_hint: int = -1) -> memoryview:
+        """Memory for the next bytes; never empty."""
+        if self.start == self.end:
+            self.start = self.end = 0
+            if not self.size <= len(self.data) <= self._kept_size:
+                self._switch_to(bytearray(self.size))
+        elif len(self.data) - self.end < self._least_room:
+            held = self.end - self.start
+            if held * 2 > len(self.data):
+                self._replace(len(self.data) * 2)
+            else:
+                self.data[:held] = self.data[self.start : self.end]
+                self.start, self.end = 0, held
+        return self.view[self.end :]
+
+    def drop(self) -> None:
+        super().drop()
+        self.size = self.start_size
+
+    def shrink(self, size: int) -> None:
+        """Reduce a larger buffer to `size` bytes, if what is not yet read takes less."""
+        if len(self.data) > size > self.end - self.start:
+            self._replace(size)
+
+    def _switch_to(self, data: bytearray) -> None:
+        super()._switch_to(data)
+        self.view = memoryview(data)
+
+
+class ViewedReceiveBuffer(ReceiveBuffer):
+    """Receive buffer whose readers keep views of `data`. Bytes that were read stay where they are, unchanged, as long
+    as anybody holds a view of `data`: the next bytes go behind them, or into a new bytearray. A subclass knows the
+    length of the first frame, for which `get_buffer` makes room."""
+
+    __slots__ = ("_too_big",)
+
+    def __init__(self, start_size: int, memory: ConnectionReceiveMemory) -> None:
+        super().__init__(start_size, memory)
+        self._too_big = 0
+
+    def first_frame_size(self) -> int:
+        """Bytes of the first frame that is not yet read, or of its prefix, until that has arrived."""
+        raise NotImplementedError
+
+    def get_buffer(self, _size_hint: int = -1) -> memoryview:
+        """Memory for the next bytes; never empty."""
+        if self.start == self.end:
+            self._rewind()
+        else:
+            self._make_room()
+        return memoryview(self.data)[self.end :]
+
+    def _rewind(self) -> None:
+        """Everything is read: reuse the buffer from its beginning, if nobody holds a view of it."""
+        room = len(self.data)
+        if self.end == 0:
+            if room == 0:
+                self._switch_to(bytearray(self.start_size))
+        elif self._has_no_views():
+            self._shrink_slowly()
+            self.start = self.end = 0
+        elif room - self.end <= room * _LEAST_ROOM:
+            self._replace(room)
+
+    def _make_room(self) -> None:
+        """A frame is partly received: move it to where it fits, unless there is room where it is."""
+        held = self.end - self.start
+        needed = self.first_frame_size()
+        room = len(self.data)
+        if self.end < room and (self.start + needed <= room or needed > room):
+            return
+        if held == room or needed > room:
+            self._replace(max(room, min(needed, 2 * held)) if needed > held else 2 * held)
+        elif self._has_no_views():
+            self.data[:held] = self.data[self.start : self.end]
+            self.start, self.end = 0, held
+        else:
+            self._replace(room)
+
+    def _has_no_views(self) -> bool:
+        """A bytearray refuses to change its size while anybody holds a view of it."""
+        try:
+            last = self.data.pop()
+        except BufferError:
+            return False
+        self.data.append(last)
+        return True
+
+    def _shrink_slowly(self) -> None:
+        """Halve a buffer of which at most a quarter was used `SHRINK_AFTER` times in a row."""
+        if self.end * 4 > len(self.data):
+            self._too_big = 0
+            return
+        self._too_big += 1
+        if self._too_big >= SHRINK_AFTER and len(self.data) > self.start_size:
+            self._switch_to(bytearray(max(self.start_size, len(self.data) // 2)))
+            self._too_big = 0
