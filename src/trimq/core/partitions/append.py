@@ -39,7 +39,9 @@ class PartitionAppender:
             if duplicate is not None:
                 return duplicate
         self._gate.count(size)
-        appended = stream.append(batch, header, self._cluster.leader_epoch(stream.id))
+        log = stream.log
+        base_offset = log.end
+        appended = Appended(base_offset, log.append(batch, header, self._cluster.leader_epoch(stream.id)))
         return appended if append_time_ms < 0 else appended._replace(append_time_ms=append_time_ms)
 
     def append_records(self, stream: Stream, records: Sequence[Record]) -> Appended:

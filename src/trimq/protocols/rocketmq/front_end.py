@@ -27,7 +27,14 @@ from trimq.protocols.rocketmq.clients.queue_locks import LockLimits, QueueLocks
 from trimq.protocols.rocketmq.clients.registry import ClientRegistry
 from trimq.protocols.rocketmq.clients.requests_to_clients import ClientRequests
 from trimq.protocols.rocketmq.config_files import ConfigFiles
-from trimq.protocols.rocketmq.handlers.context import Context, Handler, RocketMQServices
+from trimq.protocols.rocketmq.handlers.context import (
+    ConsumeServices,
+    Context,
+    Handler,
+    NamingServices,
+    RocketMQServices,
+    SendServices,
+)
 from trimq.protocols.rocketmq.handlers.send import SPECIAL_PROPERTIES, added_properties
 from trimq.protocols.rocketmq.handlers.send_batch import SEND_CODE, SEND_HEADER_PREFIXES, SendBatcher, decode_request
 from trimq.protocols.rocketmq.handlers.tables import BROKER, NAME_SERVER, VIP, WITH_LARGE_BODIES
@@ -84,7 +91,7 @@ class RocketMQConversation:
         assert isinstance(event, Command)
         flag = event.flag
         if flag & RESPONSE:
-            self._context.services.calls.response_received(self._context.outlet, event)
+            self._context.services.client_requests.response_received(self._context.outlet, event)
             return None
         made = self._answer(event)
         if flag & ONE_WAY and made is not None:
@@ -119,8 +126,8 @@ class RocketMQConversation:
     def closed(self) -> None:
         self._connection.drop()
         self._context.services.clients.connection_closed(self._context.outlet)
-        self._context.services.calls.connection_closed(self._context.outlet)
-        self._context.services.registry.connection_closed(self._context.outlet)
+        self._context.services.client_requests.connection_closed(self._context.outlet)
+        self._context.services.naming.registry.connection_closed(self._context.outlet)
 
 
 class RocketMQFrontEnd:
@@ -178,30 +185,35 @@ class RocketMQFrontEnds:
         )
         registry = BrokerRegistry(clock.liveness, given.registered_brokers, given.registered_topics)
         traffic, resets = Traffic(), OffsetResets()
+        sending = SendServices(
+            scheduler=delays,
+            transactions=transactions,
+            sent_ids=SentIds(given.remembered_ids),
+            flush_timeouts=FlushTimeouts(clock.liveness, given.flush_timeout_ms, commit_log_api.on_durable),
+            property_templates=PropertyTemplates(added, SPECIAL_PROPERTIES),
+            delayed_templates=DelayedPropertyTemplates(delays, added, SPECIAL_PROPERTIES),
+            is_synced=settings.flush == "sync",
+        )
+        consuming = ConsumeServices(
+            locks=locks,
+            offset_resets=resets,
+            pop=PopServices(commit_log_api, clock, counts, traffic, resets, PollCounts()),
+            searches=IncrementalSearches(clock.liveness),
+        )
         self._services = RocketMQServices(
             commit_log_api=commit_log_api,
             clock=clock,
             counts=counts,
             settings=given,
             identity=identity,
-            clients=clients,
-            locks=locks,
-            delays=delays,
-            transactions=transactions,
             rng=rng,
-            calls=calls,
-            registry=registry,
-            own_routes=OwnRoutes(commit_log_api, identity),
-            started_ms=clock.message.now_ms(),
-            repeats=SentIds(given.remembered_ids),
-            flush_timeouts=FlushTimeouts(clock.liveness, given.flush_timeout_ms, commit_log_api.on_durable),
-            property_templates=PropertyTemplates(added, SPECIAL_PROPERTIES),
-            delayed_templates=DelayedPropertyTemplates(delays, added, SPECIAL_PROPERTIES),
-            searches=IncrementalSearches(clock.liveness),
-            is_synced=settings.flush == "sync",
             traffic=traffic,
-            resets=resets,
-            pop=PopServices(commit_log_api, clock, counts, traffic, resets, PollCounts()),
+            clients=clients,
+            client_requests=calls,
+            sending=sending,
+            consuming=consuming,
+            naming=NamingServices(registry, OwnRoutes(commit_log_api, identity)),
+            started_ms=clock.message.now_ms(),
         )
         commit_log_api.group_admin.set_member_source(ClientMemberSource(clients, traffic, resets))
         commit_log_api.on_delete(self._forget_topic)
@@ -214,13 +226,13 @@ class RocketMQFrontEnds:
         transactions.start()
         commit_log_api.retention.add(delays)
         commit_log_api.retention.add(transactions)
-        for stop in (delays.stop, transactions.stop, config.stop, self._services.searches.stop):
+        for stop in (delays.stop, transactions.stop, config.stop, self._services.consuming.searches.stop):
             commit_log_api.on_stop(stop)
 
     def _forget_topic(self, topic: CommitLogTopic) -> None:
         self._services.traffic.forget_topic(topic.name.name)
-        self._services.resets.forget_topic(topic.id)
-        self._services.repeats.forget_topic(topic.name.name)
+        self._services.consuming.offset_resets.forget_topic(topic.id)
+        self._services.sending.sent_ids.forget_topic(topic.name.name)
 
     def name_server(self) -> RocketMQFrontEnd:
         return RocketMQFrontEnd(self._services, NAME_SERVER, self.held_bytes)

@@ -74,7 +74,7 @@ def test_a_search_that_finds_nothing_says_so(desk: Desk) -> None:
 
 
 def test_a_search_ends_with_its_connection(desk: Desk) -> None:
-    searches = desk.doors._services.searches
+    searches = desk.doors._services.consuming.searches
     reply, other = begun(desk.broker), begun(desk.connect())
     assert len(searches) == 2
     assert reply.on_abandon is not None

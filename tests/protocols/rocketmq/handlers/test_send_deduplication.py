@@ -133,7 +133,7 @@ def test_so_many_are_remembered() -> None:
     desk = Desk(remembered_ids=2)
     for number in range(4):
         desk.broker.send("t", properties=f"UNIQ_KEY\x01{number}\x02")
-    assert len(desk.doors._services.repeats._sent) == 2
+    assert len(desk.doors._services.sending.sent_ids._sent) == 2
 
 
 def batch(*messages: tuple[bytes, str]) -> bytes:

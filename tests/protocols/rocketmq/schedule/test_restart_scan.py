@@ -239,7 +239,7 @@ def test_nobody_is_suspected_any_more_when_all_that_was_found_is_done_with() -> 
         send_by_level(desk, number, 2)
     desk = desk.kill()
     desk.advance(60 * SECOND)
-    assert desk.doors._services.delays._restart_scan.suspect_keys == set()
+    assert desk.doors._services.sending.scheduler._restart_scan.suspect_keys == set()
     assert sorted(bodies(desk)) == sorted(numbers(900))
 
 

@@ -206,7 +206,7 @@ def test_one_look_is_under_way_however_often_it_fails_and_none_after_the_stop(mo
     assert left == [90]
     desk.advance(1000)
     assert left == [89]
-    desk.doors._services.delays.stop()
+    desk.doors._services.sending.scheduler.stop()
     desk.advance(10_000)
     assert left == [89]
 
@@ -256,14 +256,14 @@ def test_a_recalled_message_that_cannot_be_read_when_it_is_due_does_not_come_lat
         desk = desk.kill()
     desk.advance(5000)
     assert found(desk) == [b"again"]
-    assert desk.doors._services.delays.count_waiting() == 0
+    assert desk.doors._services.sending.scheduler.count_waiting() == 0
 
 
 def test_words_that_took_messages_back_are_forgotten_when_nothing_is_tried_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     desk = Desk()
-    recalled = desk.doors._services.delays._recalled
+    recalled = desk.doors._services.sending.scheduler._recalled
 
     def recall(name: str) -> None:
         handle = delayed(desk, f"TIMER_DELAY_SEC\x0110\x02UNIQ_KEY\x01{name}\x02").fields["recallHandle"]

@@ -92,7 +92,7 @@ class GrpcFrontEnd:
 
     def call_batches(self) -> Mapping[str, CallBatch]:
         return {
-            "SendMessage": GrpcSendBatcher(self._call, self._services.is_synced),
+            "SendMessage": GrpcSendBatcher(self._call, self._services.sending.is_synced),
             "AckMessage": AckBatcher(self._call),
         }
 

@@ -68,7 +68,7 @@ _QUEUES = {
 
 def _timers(context: Context) -> dict[str, object]:
     """Counts delayed messages. Each is delivered at its millisecond, so the timers are never behind."""
-    waiting = context.services.delays.count_waiting()
+    waiting = context.services.sending.scheduler.count_waiting()
     return {"timerCongestNum": waiting, "timerOffsetBehind": 0, "timerReadBehind": 0}
 
 

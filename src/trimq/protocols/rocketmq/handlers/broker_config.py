@@ -56,7 +56,7 @@ def _config(context: Context) -> dict[str, str]:
         "brokerRole": "ASYNC_MASTER",
         "defaultTopicQueueNums": str(settings.default_queues),
         "enablePropertyFilter": "true",
-        "flushDiskType": "SYNC_FLUSH" if context.services.is_synced else "ASYNC_FLUSH",
+        "flushDiskType": "SYNC_FLUSH" if context.services.sending.is_synced else "ASYNC_FLUSH",
         "listenPort": identity.address.rpartition(":")[2],
         "longPollingEnable": "true",
         "mappedFileSizeCommitLog": str(settings.commit_file_bytes),
@@ -120,5 +120,5 @@ def _apply(context: Context, changes: dict[str, Any]) -> None:
     settings = services.settings = msgspec.structs.replace(services.settings, **changes)
     context.commit_log_api.message_bytes = settings.message_bytes
     context.commit_log_api.set_retention(context.caller, settings.retention_ms, settings.delete_when)
-    services.transactions.update_check_settings(check_back_settings(settings))
+    services.sending.transactions.update_check_settings(check_back_settings(settings))
     services.config_changes = (services.config_changes[0] + 1, now_ms)

@@ -34,32 +34,53 @@ from trimq.protocols.rocketmq.wire.remoting import Command
 
 
 @dataclass(slots=True)
+class SendServices:
+    """Used by handlers that store messages: sends, transactions, delayed messages, send-backs."""
+
+    scheduler: DelayScheduler
+    transactions: Transactions
+    sent_ids: SentIds
+    flush_timeouts: FlushTimeouts
+    property_templates: PropertyTemplates
+    delayed_templates: DelayedPropertyTemplates
+    is_synced: bool
+
+
+@dataclass(slots=True)
+class ConsumeServices:
+    """Used by handlers of consumers: pull, POP, queue locks, offset resets, queries."""
+
+    locks: QueueLocks
+    offset_resets: OffsetResets
+    pop: PopServices
+    searches: IncrementalSearches
+
+
+@dataclass(slots=True)
+class NamingServices:
+    """Used by handlers of the name server."""
+
+    registry: BrokerRegistry
+    own_routes: OwnRoutes
+
+
+@dataclass(slots=True)
 class RocketMQServices:
-    """Services shared by all connections."""
+    """Services shared by all connections: those that every handler may use, and those of one family of handlers."""
 
     commit_log_api: CommitLogApi
     clock: Clock
     counts: Counts
     settings: RocketMQSettings
     identity: Identity
-    clients: ClientRegistry
-    locks: QueueLocks
-    delays: DelayScheduler
-    transactions: Transactions
     rng: random.Random
-    calls: ClientRequests
-    registry: BrokerRegistry
-    own_routes: OwnRoutes
-    started_ms: int
-    is_synced: bool
-    repeats: SentIds
-    flush_timeouts: FlushTimeouts
-    property_templates: PropertyTemplates
-    delayed_templates: DelayedPropertyTemplates
-    searches: IncrementalSearches
     traffic: Traffic
-    resets: OffsetResets
-    pop: PopServices
+    clients: ClientRegistry
+    client_requests: ClientRequests
+    sending: SendServices
+    consuming: ConsumeServices
+    naming: NamingServices
+    started_ms: int
     config_changes: tuple[int, int] = (0, 0)
     """Number of changes of settings at run time, and the time of the last one."""
 

@@ -115,7 +115,7 @@ def delete_group(context: Context, command: Command) -> Reply:
     name = fields.get("groupName", "")
     forgets = fields.get("cleanOffset", fields.get("removeOffset", "false")).lower() == "true"
     context.services.traffic.forget_group(name)
-    context.services.resets.forget_group(name)
+    context.services.consuming.offset_resets.forget_group(name)
     return done_when_durable(command, context.commit_log_api.delete_group(context.caller, name, forgets))
 
 

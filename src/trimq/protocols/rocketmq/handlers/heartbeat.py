@@ -124,7 +124,7 @@ def consumer_list(context: Context, command: Command) -> Reply:
 
 def lock_queues(context: Context, command: Command) -> Reply:
     group, client, queues = _lock_request(command)
-    locked = context.services.locks.lock(group, client, queues)
+    locked = context.services.consuming.locks.lock(group, client, queues)
     shown = [{"topic": queue.topic, "brokerName": queue.broker, "queueId": queue.queue_id} for queue in locked]
     return reply_json(command, {"lockOKMQSet": shown})
 
@@ -132,7 +132,7 @@ def lock_queues(context: Context, command: Command) -> Reply:
 def unlock_queues(context: Context, command: Command) -> Reply:
     group, client, queues = _lock_request(command)
     for queue in queues:
-        context.services.locks.unlock(group, client, queue)
+        context.services.consuming.locks.unlock(group, client, queue)
     return reply(command)
 
 

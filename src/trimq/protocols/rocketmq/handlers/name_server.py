@@ -48,20 +48,22 @@ def route(context: Context, command: Command) -> Reply:
 
 def _queues(context: Context, name: str) -> dict[str, QueueData]:
     """Returns the queues of a topic by broker name."""
-    own = context.services.own_routes.topic(context.caller, name)
+    own = context.services.naming.own_routes.topic(context.caller, name)
     ours = {} if own is None else {context.services.identity.broker_name: own}
-    return {**context.services.registry.topic(name), **ours}
+    return {**context.services.naming.registry.topic(name), **ours}
 
 
 def _broker(context: Context, name: str) -> BrokerData | None:
-    own = context.services.own_routes.broker
-    return own if own is not None and own.name == name else context.services.registry.broker(name)
+    own = context.services.naming.own_routes.broker
+    return own if own is not None and own.name == name else context.services.naming.registry.broker(name)
 
 
 def _brokers(context: Context) -> list[BrokerData]:
-    own = context.services.own_routes.broker
+    own = context.services.naming.own_routes.broker
     ours = [] if own is None else [own]
-    return ours + [broker for broker in context.services.registry.brokers() if own is None or broker.name != own.name]
+    return ours + [
+        broker for broker in context.services.naming.registry.brokers() if own is None or broker.name != own.name
+    ]
 
 
 def _queue_data(broker: str, queues: QueueData) -> dict[str, Any]:
@@ -98,8 +100,8 @@ def cluster_info(context: Context, command: Command) -> Reply:
 
 
 def _topics(context: Context) -> dict[str, dict[str, QueueData]]:
-    found = {name: dict(brokers) for name, brokers in context.services.registry.topics()}
-    for name, queues in context.services.own_routes.topics(context.caller):
+    found = {name: dict(brokers) for name, brokers in context.services.naming.registry.topics()}
+    for name, queues in context.services.naming.own_routes.topics(context.caller):
         found.setdefault(name, {})[context.services.identity.broker_name] = queues
     return found
 
@@ -156,10 +158,10 @@ def add_write_permission(context: Context, command: Command) -> Reply:
 def _set_writable(context: Context, command: Command, is_writable: bool) -> int:
     context.commit_log_api.require_administrator(context.caller)
     name = command.fields.get("brokerName", "")
-    own = context.services.own_routes.broker
+    own = context.services.naming.own_routes.broker
     if own is not None and own.name == name:
-        return context.services.own_routes.set_writable(context.caller, is_writable)
-    return context.services.registry.set_writable(name, is_writable)
+        return context.services.naming.own_routes.set_writable(context.caller, is_writable)
+    return context.services.naming.registry.set_writable(name, is_writable)
 
 
 def register_topic(context: Context, command: Command) -> Reply:
@@ -172,7 +174,7 @@ def register_topic(context: Context, command: Command) -> Reply:
         queue_data = {str(row["brokerName"]): read_queue_data(row) for row in rows}
     except (KeyError, msgspec.MsgspecError) as error:
         raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, f"invalid topic route: {error}") from None
-    context.services.registry.put_topic(
+    context.services.naming.registry.put_topic(
         name, {broker: queues for broker, queues in queue_data.items() if _broker(context, broker)}
     )
     return reply(command)
@@ -181,5 +183,7 @@ def register_topic(context: Context, command: Command) -> Reply:
 def delete_topic(context: Context, command: Command) -> Reply:
     """Deletes the routes of other brokers. A topic of the broker in this process keeps its route while it exists."""
     context.commit_log_api.require_administrator(context.caller)
-    context.services.registry.delete_topic(command.fields.get("topic", ""), command.fields.get("clusterName") or None)
+    context.services.naming.registry.delete_topic(
+        command.fields.get("topic", ""), command.fields.get("clusterName") or None
+    )
     return reply(command)

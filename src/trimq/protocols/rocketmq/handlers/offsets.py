@@ -49,7 +49,7 @@ def update_offset(context: Context, command: Command) -> Reply:
     topic = context.commit_log_api.find(context.caller, header.topic)
     if topic is None:
         raise RemotingRefusal(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic[:200]} not exist!")
-    if context.services.resets.is_pending(header.consumerGroup, topic.id, header.queueId):
+    if context.services.consuming.offset_resets.is_pending(header.consumerGroup, topic.id, header.queueId):
         return reply(command, remark="Offset has been previously reset")
     ticket = context.commit_log_api.commit(
         context.caller, header.consumerGroup, topic, header.queueId, header.commitOffset

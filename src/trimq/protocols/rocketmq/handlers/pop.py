@@ -108,7 +108,7 @@ def _pop_operation(context: Context, command: Command, header: _Pop) -> PopOpera
         return _answer(context, command, header, received)
 
     return PopOperation(
-        context.services.pop, context.caller, header.consumerGroup, topic, pop_request, header.queueId, build
+        context.services.consuming.pop, context.caller, header.consumerGroup, topic, pop_request, header.queueId, build
     )
 
 
@@ -249,7 +249,7 @@ def notify(context: Context, command: Command) -> Reply:
 
     key = header.topic, group, header.queueId
     request = _WaitingNotification(context, command, group, topic, numbers, key)
-    return context.services.pop.hold(request, key, header.pollTime)
+    return context.services.consuming.pop.hold(request, key, header.pollTime)
 
 
 class _WaitingNotification(WaitingRequest):
@@ -290,7 +290,7 @@ class _WaitingNotification(WaitingRequest):
         return Reply.now(_notification(self._command, False, is_full=True), UNORDERED)
 
     def ended(self) -> None:
-        self._context.services.pop.poll_counts.end(self._key)
+        self._context.services.consuming.pop.poll_counts.end(self._key)
 
 
 def _notification(command: Command, has_any: bool, is_full: bool = False) -> Parts:
@@ -300,5 +300,5 @@ def _notification(command: Command, has_any: bool, is_full: bool = False) -> Par
 
 def polling_info(context: Context, command: Command) -> Reply:
     header = command.read(_PollingInfo)
-    count = context.services.pop.poll_counts.count((header.topic, header.consumerGroup, header.queueId))
+    count = context.services.consuming.pop.poll_counts.count((header.topic, header.consumerGroup, header.queueId))
     return reply(command, fields={"pollingNum": str(count)})

@@ -44,7 +44,7 @@ def _pull(
     that has waited for cold data."""
     topic, stream = _find_stream(context, header)
     message_filter = _find_filter(context, header)
-    moved = context.services.resets.take(header.consumerGroup, topic.id, header.queueId)
+    moved = context.services.consuming.offset_resets.take(header.consumerGroup, topic.id, header.queueId)
     if moved is not None and moved != header.queueOffset:
         found = QueueReadResult([], 0, moved)
         parts = _answer(context, command, header, stream, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", found)

@@ -53,7 +53,7 @@ def query_message(context: Context, command: Command) -> Reply:
     """Returns the newest matches, oldest first. The search may take several turns of the loop: many messages may have
     the key and be too new."""
     found = _find(context, command.opaque, command.read(_Query))
-    return context.services.searches.begin(found, partial(refused_parts, command))
+    return context.services.consuming.searches.begin(found, partial(refused_parts, command))
 
 
 def _find(context: Context, opaque: int, header: _Query) -> Iterator[Parts | None]:

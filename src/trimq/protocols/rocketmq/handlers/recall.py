@@ -17,7 +17,7 @@ def recall(context: Context, command: Command) -> Reply:
     fields = command.fields
     try:
         topic = context.commit_log_api.topic(context.caller, fields.get("topic", ""))
-        unique, placed = context.services.delays.recall(topic, fields.get("recallHandle", ""))
+        unique, placed = context.services.sending.scheduler.recall(topic, fields.get("recallHandle", ""))
     except UnknownTopic as refusal:
         return reply_refused(command, RemotingRefusal(ResponseCode.TOPIC_NOT_EXIST, str(refusal)), _FIELDS)
     except Refusal as refusal:

@@ -43,7 +43,7 @@ def register(context: Context, command: Command) -> Reply:
     header = command.read(_Register)
     if header.bodyCrc32 and zlib.crc32(command.body) & 0x7FFFFFFF != header.bodyCrc32:
         raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, "crc32 not match")
-    own = context.services.own_routes.broker
+    own = context.services.naming.own_routes.broker
     if own is not None and header.brokerName == own.name:
         reason = f"{own.name} is the broker in this process: take another brokerName, or set rocketmq.broker_name here"
         raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, reason)
@@ -52,7 +52,7 @@ def register(context: Context, command: Command) -> Reply:
     except BadRegistration as error:
         raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, str(error)) from None
     registrant = RegisteredBroker(header.clusterName, header.brokerName, header.brokerAddr, header.brokerId)
-    registry = context.services.registry
+    registry = context.services.naming.registry
     registry.register(
         registrant,
         context.outlet,
@@ -76,7 +76,7 @@ def _order_config(context: Context) -> bytes:
 def unregister(context: Context, command: Command) -> Reply:
     context.commit_log_api.require_administrator(context.caller)
     header = command.read(_Broker)
-    context.services.registry.unregister(header.clusterName, header.brokerAddr)
+    context.services.naming.registry.unregister(header.clusterName, header.brokerAddr)
     return reply(command)
 
 
@@ -87,26 +87,26 @@ def query_version(context: Context, command: Command) -> Reply:
         registration = read_version(command.body)
     except BadRegistration as error:
         raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, str(error)) from None
-    known = context.services.registry.version(header.clusterName, header.brokerAddr)
+    known = context.services.naming.registry.version(header.clusterName, header.brokerAddr)
     if known is None:
         return reply(command, fields={"changed": "true"})
     if known == registration:
-        context.services.registry.record_heartbeat(header.clusterName, header.brokerAddr)
+        context.services.naming.registry.record_heartbeat(header.clusterName, header.brokerAddr)
     fields = {"changed": "false" if known == registration else "true"}
     return reply(command, fields=fields, body=msgspec.json.encode(known))
 
 
 def heartbeat(context: Context, command: Command) -> Reply:
     header = command.read(_Broker)
-    context.services.registry.record_heartbeat(header.clusterName, header.brokerAddr)
+    context.services.naming.registry.record_heartbeat(header.clusterName, header.brokerAddr)
     return reply(command)
 
 
 def member_group(context: Context, command: Command) -> Reply:
     fields = command.fields
     cluster, name = fields.get("clusterName", ""), fields.get("brokerName", "")
-    own = context.services.own_routes.broker
-    found = own if own is not None and own.name == name else context.services.registry.broker(name)
+    own = context.services.naming.own_routes.broker
+    found = own if own is not None and own.name == name else context.services.naming.registry.broker(name)
     members: dict[str, Any] = {"brokerAddrs": {}, "brokerName": name, "cluster": cluster}
     if found is not None and found.cluster == cluster:
         members["brokerAddrs"] = found.addresses

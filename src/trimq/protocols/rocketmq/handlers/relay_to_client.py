@@ -87,7 +87,7 @@ def _relay(
 
     waiting: OneShotCallback[Command | None] = OneShotCallback(lambda found: reply.resolve(build(found)))
     reply = DeferredReply(UNORDERED, on_abandon=waiting.end, on_resolve_now=lambda: waiting.invoke(None))
-    context.services.calls.send_request(client.outlet, code, fields, body, CLIENT_TIMEOUT_MS, waiting.invoke)
+    context.services.client_requests.send_request(client.outlet, code, fields, body, CLIENT_TIMEOUT_MS, waiting.invoke)
     return reply
 
 
@@ -115,7 +115,7 @@ def consumer_status(context: Context, command: Command) -> Reply:
     reply = DeferredReply(UNORDERED, on_abandon=found.end, on_resolve_now=found.finish)
     fields = {"topic": header.topic, "group": header.group}
     for member in chosen:
-        context.services.calls.send_request(
+        context.services.client_requests.send_request(
             member.outlet,
             RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
             fields,

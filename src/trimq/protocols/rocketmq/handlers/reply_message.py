@@ -84,7 +84,7 @@ def _push(
 
     fields = _fields(context, header, properties, queue_id)
     code = RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
-    context.services.calls.send_request(client.outlet, code, fields, body, CLIENT_TIMEOUT_MS, taken)
+    context.services.client_requests.send_request(client.outlet, code, fields, body, CLIENT_TIMEOUT_MS, taken)
 
 
 def _fields(context: Context, header: SendHeader, properties: dict[str, str], queue_id: int) -> dict[str, str]:

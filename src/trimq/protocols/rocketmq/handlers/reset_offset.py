@@ -49,7 +49,7 @@ def reset(context: Context, command: Command) -> Reply:
     ticket: PendingWrite | None = None
     for number, offset in moved.items():
         ticket = context.commit_log_api.commit(context.caller, header.group, topic, number, offset)
-        context.services.resets.move(header.group, topic.id, number, offset)
+        context.services.consuming.offset_resets.move(header.group, topic.id, number, offset)
     rows = [(queue_key(context, header.topic, number), offset) for number, offset in moved.items()]
     body = b'{"offsetTable":%b}' % write_object_keyed(rows)
     if ticket is None:

@@ -72,7 +72,10 @@ def send(context: Context, command: Command) -> Reply:
             return later
         if header.batch:
             return _send_batch(context, command, header, topic, stream)
-        if context.services.repeats.is_on and (known := reply_to_duplicate(context, command, header)) is not None:
+        if (
+            context.services.sending.sent_ids.is_on
+            and (known := reply_to_duplicate(context, command, header)) is not None
+        ):
             return known
         if is_dead:
             header.properties += f"\x02{DELAY}\x01-1\x02"
@@ -118,8 +121,10 @@ def _send_one(
     ticket, offset = placed.ticket, placed.queue_offset
     id = offset_message_id(store_host, placed.position)
     unique = properties[UNIQUE_KEY]
-    if context.services.repeats.is_on and given_id(header) is not None:
-        context.services.repeats.remember(header.topic, unique, SendResult(id, queue_id, offset, handle, ticket))
+    if context.services.sending.sent_ids.is_on and given_id(header) is not None:
+        context.services.sending.sent_ids.remember(
+            header.topic, unique, SendResult(id, queue_id, offset, handle, ticket)
+        )
 
     def build() -> Parts:
         if ticket.refusal is not None:
@@ -131,7 +136,9 @@ def _send_one(
             command.opaque, id, queue_id, offset, unique, handle, ResponseCode.FLUSH_DISK_TIMEOUT
         )
 
-    return context.services.flush_timeouts.watch(ticket, Reply.when_durable(ticket.number, build, UNORDERED), late)
+    return context.services.sending.flush_timeouts.watch(
+        ticket, Reply.when_durable(ticket.number, build, UNORDERED), late
+    )
 
 
 def _find_target(
@@ -146,10 +153,10 @@ def _find_target(
     which it may be recalled; else where it was sent to."""
     queue_id = stream.id.number
     if properties.get(TRANSACTIONAL, "").lower() == "true" and not header.topic.startswith(RETRY_PREFIX):
-        half_topic, halves = context.services.transactions.prepare(topic, queue_id, properties)
+        half_topic, halves = context.services.sending.transactions.prepare(topic, queue_id, properties)
         header.sysFlag &= ~TRANSACTION_BITS
         return half_topic, halves, code, ""
-    return context.services.delays.postpone(topic, queue_id, properties) or (topic, stream, code, "")
+    return context.services.sending.scheduler.postpone(topic, queue_id, properties) or (topic, stream, code, "")
 
 
 def _send_batch(
@@ -178,7 +185,7 @@ def _send_batch(
         return Reply.now(build(), UNORDERED)
     latest = max(pending, key=lambda each: each.number)
     reply = Reply.when_durable(latest.number, build, UNORDERED)
-    return context.services.flush_timeouts.join(latest, reply, partial(build, ResponseCode.FLUSH_DISK_TIMEOUT))
+    return context.services.sending.flush_timeouts.join(latest, reply, partial(build, ResponseCode.FLUSH_DISK_TIMEOUT))
 
 
 class BatchEntry(NamedTuple):
@@ -202,12 +209,12 @@ def store_batch(context: Context, name: str, batched: Sequence[BatchEntry]) -> l
         id = offset_message_id(store_host, new.position)
         fresh.append(SendResult(id, went.stream.id.number, new.queue_offset, "", new.ticket))
     if placed:
-        services.flush_timeouts.begin(placed[-1].ticket)
+        services.sending.flush_timeouts.begin(placed[-1].ticket)
     sent = [place if isinstance(place, SendResult) else fresh[place] for place in places]
-    if services.repeats.is_on:
+    if services.sending.sent_ids.is_on:
         for each, answered in zip(batched, sent, strict=True):
             if each.id is not None:
-                services.repeats.remember(name, each.id, answered)
+                services.sending.sent_ids.remember(name, each.id, answered)
     return sent
 
 

@@ -72,7 +72,7 @@ def send_back(context: Context, command: Command) -> Reply:
             return later
         if EXPIRES_MS in properties:
             context.commit_log_api.enable_ttl(retries)
-        waiting = context.services.delays.postpone(retries, _draw(context, retries), properties)
+        waiting = context.services.sending.scheduler.postpone(retries, _draw(context, retries), properties)
         assert waiting is not None, "its level is above 0"
         topic, stream, code = waiting.topic, waiting.stream, waiting.code
     written = copied_properties(properties, OPTIONAL_IN_DEAD_LETTER if is_dead else _OPTIONAL)
@@ -108,7 +108,7 @@ def must_dead_letter(context: Context, command: Command, header: SendHeader) -> 
     order because its group locks queues."""
     name = header.topic.removeprefix(RETRY_PREFIX)
     group = context.commit_log_api.group(context.caller, name) or CommitLogGroup(name)
-    if context.services.locks.has_any(name) and header.reconsumeTimes > 0:
+    if context.services.consuming.locks.has_any(name) and header.reconsumeTimes > 0:
         return True
     return header.reconsumeTimes > max_reconsume_times(command, header.maxReconsumeTimes, group)
 

@@ -60,7 +60,7 @@ class SendBatcher:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._commit_log_api = context.commit_log_api
-        self._read_properties = context.services.property_templates.read
+        self._read_properties = context.services.sending.property_templates.read
         self._longest = 0
         self._targets: TargetCache[tuple[str, int], _Target] = TargetCache(_MOST_TARGETS)
         self._begin()
@@ -116,7 +116,7 @@ class SendBatcher:
         target = self._targets.get(place) or self._find_target(topic, number)
         if target is None:
             return False
-        found = self._context.services.delayed_templates.read(target[0], number, header.properties)
+        found = self._context.services.sending.delayed_templates.read(target[0], number, header.properties)
         if found is None or len(found.written) > LONGEST_SENT_PROPERTIES:
             return False
         waiting, unique, written, more_keys = found
@@ -173,7 +173,7 @@ class SendBatcher:
             return [encode_send_responses(asked, places, store_host, ResponseCode.FLUSH_DISK_TIMEOUT), *refused]
 
         reply = _counted(Reply(UNORDERED, None, build, ticket.number), asked)
-        return services.flush_timeouts.watch(ticket, reply, late)
+        return services.sending.flush_timeouts.watch(ticket, reply, late)
 
     def _refuse(self, asked: Sequence[PendingSend], refusal: Refusal) -> Parts:
         for _ in asked:

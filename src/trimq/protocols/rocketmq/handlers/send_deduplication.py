@@ -52,7 +52,9 @@ def reply_to_duplicate(context: Context, command: Command, header: SendHeader) -
     if known.pending is None:
         return Reply.when_durable(0, build, UNORDERED)
     reply = Reply.when_durable(known.pending.number, build, UNORDERED)
-    return context.services.flush_timeouts.join(known.pending, reply, partial(build, ResponseCode.FLUSH_DISK_TIMEOUT))
+    return context.services.sending.flush_timeouts.join(
+        known.pending, reply, partial(build, ResponseCode.FLUSH_DISK_TIMEOUT)
+    )
 
 
 def find_earlier_send(
@@ -60,7 +62,7 @@ def find_earlier_send(
 ) -> SendResult | None:
     """Searches the remembered ids, then the key index for sends before a restart. `properties` show whether the message
     is delayed or a half message; its response then named the place in the system topic."""
-    known = context.services.repeats.find(topic, unique)
+    known = context.services.sending.sent_ids.find(topic, unique)
     if known is not None:
         return known
     found = context.commit_log_api.find(context.caller, topic)
@@ -93,7 +95,7 @@ def _waiting_places(properties: Mapping[str, str]) -> list[str]:
 def _sent_to_wait(context: Context, topic: str, unit: Unit, properties: Mapping[str, str]) -> SendResult:
     handle, due_ms = "", parse_time_ms(properties.get(TIMER_OUT_MS))
     if due_ms:
-        handle = context.services.delays.handle(topic, due_ms, properties[UNIQUE_KEY])
+        handle = context.services.sending.scheduler.handle(topic, due_ms, properties[UNIQUE_KEY])
     id = offset_message_id(unit.store_host, unit.position)
     return SendResult(id, parse_time_ms(properties.get(REAL_QUEUE)), unit.queue_offset, handle, None)
 
@@ -101,7 +103,7 @@ def _sent_to_wait(context: Context, topic: str, unit: Unit, properties: Mapping[
 def find_duplicates(context: Context, topic: str, ids: Sequence[str | None]) -> list[SendResult | int]:
     """Returns for each message of a batch its earlier result, or else the index among the new messages of the first one
     with its id."""
-    if not context.services.repeats.is_on:
+    if not context.services.sending.sent_ids.is_on:
         return list(range(len(ids)))
     found: list[SendResult | int] = []
     fresh: dict[str, int] = {}

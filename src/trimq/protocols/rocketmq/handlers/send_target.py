@@ -55,7 +55,7 @@ class SendTarget:
         """The target of plain messages, which are stored without another look at their topic: until
         `CommitLogApi.revision` changes. None: something has to be created, awaited, filled in or refused first."""
         services = sender.services
-        if not len(sender.host) == len(services.identity.store_host) == _V4_BYTES or services.repeats.is_on:
+        if not len(sender.host) == len(services.identity.store_host) == _V4_BYTES or services.sending.sent_ids.is_on:
             return None
         target = None if name.startswith(RETRY_PREFIX) else cls.resolve(sender, name)
         if target is None or target.obstacle is not None:

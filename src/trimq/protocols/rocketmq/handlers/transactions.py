@@ -38,7 +38,7 @@ def end_transaction(context: Context, command: Command) -> Reply | None:
         return None
     if header.commitOrRollback not in (_COMMIT, _ROLLBACK):
         raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, f"{header.commitOrRollback} is neither commit nor rollback")
-    placed = context.services.transactions.decide(
+    placed = context.services.sending.transactions.decide(
         header.producerGroup,
         header.tranStateTableOffset,
         header.commitLogOffset,
@@ -54,4 +54,4 @@ def resume_check(context: Context, command: Command) -> Reply:
         unit = context.commit_log_api.unit_at(context.caller, read_message_id(command.read(_Resume).msgId).position)
     except (BadMessageId, OffsetOutOfRange):
         raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, "no message has this id") from None
-    return done_when_durable(command, context.services.transactions.resume(unit).ticket)
+    return done_when_durable(command, context.services.sending.transactions.resume(unit).ticket)

@@ -86,7 +86,7 @@ def _pop_operation(call: Call, request: Any) -> PopOperation:
                 call.renewals.add(call.client_id, group, topic, popped.receipt)
         return _encode_messages(call, topic, pop_request, received)
 
-    return PopOperation(call.services.pop, call.caller, group, topic, pop_request, _ALL_QUEUES, build)
+    return PopOperation(call.services.consuming.pop, call.caller, group, topic, pop_request, _ALL_QUEUES, build)
 
 
 def check_invisible(call: Call, invisible_ms: int, least_ms: int = 0) -> None:

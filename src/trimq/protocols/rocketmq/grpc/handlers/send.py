@@ -88,7 +88,7 @@ def send(call: Call, request: Any) -> Reply:
     if not pending:
         return reply(build(None))
     latest = pending[0] if len(pending) == 1 else max(pending, key=lambda each: each.number)
-    return call.services.flush_timeouts.join(
+    return call.services.sending.flush_timeouts.join(
         latest, reply_when_durable(pending, build), lambda: flush_timeout_response(len(sent))
     )
 
@@ -129,7 +129,7 @@ def _check(call: Call, messages: Any) -> tuple[CommitLogTopic, list[_Checked]]:
 
 def _store_once(call: Call, topic: CommitLogTopic, checked: _Checked) -> SendResult:
     """One that was sent before under its id is not stored again, where that was asked for."""
-    repeats, name, id = call.services.repeats, topic.name.name, checked.properties[UNIQUE_KEY]
+    repeats, name, id = call.services.sending.sent_ids, topic.name.name, checked.properties[UNIQUE_KEY]
     known = find_earlier_send(call, name, id, checked.properties) if repeats.is_on else None
     if known is not None:
         return known
@@ -148,13 +148,16 @@ def _store(call: Call, topic: CommitLogTopic, checked: _Checked) -> SendResult:
     apply_ttl(call, topic, properties)
     code, handle, target = tags_code(properties.get(TAGS, "")), "", topic
     if TRANSACTIONAL in properties:
-        target, stream = services.transactions.prepare(topic, queue_id, properties)
-    elif DELIVER_MS in properties and (waiting := services.delays.postpone(topic, queue_id, properties)) is not None:
+        target, stream = services.sending.transactions.prepare(topic, queue_id, properties)
+    elif (
+        DELIVER_MS in properties
+        and (waiting := services.sending.scheduler.postpone(topic, queue_id, properties)) is not None
+    ):
         target, stream, code, handle = waiting
     draft = _draft(call, target, stream, message, properties)
     placed = call.commit_log_api.append(call.caller, topic, stream, draft, code, services.identity.store_host)
     services.traffic.count_sent(topic.name.name, placed.store_ms, len(message.body))
-    services.flush_timeouts.begin(placed.ticket)
+    services.sending.flush_timeouts.begin(placed.ticket)
     id = offset_message_id(services.identity.store_host, placed.position)
     return SendResult(id, queue_id, placed.queue_offset, handle, placed.ticket)
 

@@ -203,7 +203,9 @@ class GrpcSendBatcher:
         def build_late() -> Parts:
             return [*flush_timeout_response(1)] * len(offsets) + [*rest]
 
-        return services.flush_timeouts.watch(ticket, Reply.when_durable(ticket.number, build, UNORDERED), build_late)
+        return services.sending.flush_timeouts.watch(
+            ticket, Reply.when_durable(ticket.number, build, UNORDERED), build_late
+        )
 
 
 def _is_plain(id: str) -> bool:

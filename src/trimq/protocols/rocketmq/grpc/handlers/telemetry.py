@@ -64,7 +64,7 @@ class Telemetry:
             settings = producer_settings(asked, call.services.settings.message_bytes)
         else:
             group = _known_group(call, asked)
-            settings = consumer_settings(asked, group, call.services.delays.levels_ms)
+            settings = consumer_settings(asked, group, call.services.sending.scheduler.levels_ms)
         self._known = known = _register(call, settings, self._sink)
         _join_groups(call, known)
         return settings

@@ -28,7 +28,7 @@ def end_transaction(call: Call, request: Any) -> Reply:
     half, group = _find_half(call, request)
     if request.resolution == TransactionResolution.TRANSACTION_RESOLUTION_UNSPECIFIED:
         return reply(wire.EndTransactionResponse(status=status()))  # the next check-back asks again
-    placed = call.services.transactions.decide(
+    placed = call.services.sending.transactions.decide(
         group,
         half.queue_offset,
         half.position,
