@@ -1,4 +1,4 @@
-"""What the arguments of a queue mean: checked, compared, and turned into settings. Pure: tables in, settings out."""
+"""Queue arguments (`x-…`): validation, comparison and conversion to settings. Pure: tables in, settings out."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _OVERFLOWS = (DROP_HEAD, REJECT_PUBLISH, REJECT_PUBLISH_DLX)
 
 AT_MOST_ONCE, AT_LEAST_ONCE = _STRATEGIES = ("at-most-once", "at-least-once")
 
-# Ten years, as RabbitMQ has it.
+# Ten years, RabbitMQ's limit.
 MAX_MILLISECONDS = 315_360_000_000
 DEFAULT_DELIVERY_LIMIT = 20
 MAX_PRIORITY = 255
 QUORUM_PRIORITIES = 32
-QUORUM_DEFAULT_PRIORITY = 4  # of a message that names none
+QUORUM_DEFAULT_PRIORITY = 4  # of a message without a priority
 
 RETRY_ALL, RETRY_FAILED, RETRY_RETURNED, RETRY_DISABLED = _RETRIES = ("all", "failed", "returned", "disabled")
 
-_LOCATORS = ("client-local", "balanced", "random", "least-leaders", "min-masters")  # there is one node to choose from
+_LOCATORS = ("client-local", "balanced", "random", "least-leaders", "min-masters")  # without effect: there is one node
 _MAX_STREAM_SEGMENT_BYTES = 3_000_000_000
 
-# Arguments of consumers that only one kind of queue takes. All others are for all, or for nobody.
+# Consumer arguments that only one kind of queue accepts. All other arguments are accepted or ignored by every kind.
 CONSUMER_ARGUMENTS = {
     "x-consumer-timeout": QUORUM,
     "x-stream-offset": STREAM,
@@ -47,7 +47,7 @@ _AGE_UNITS_MS = {
 
 
 class QueueSettings(NamedTuple):
-    """None: no such limit."""
+    """Settings of one queue. None: no such limit."""
 
     kind: str = CLASSIC
     ttl_ms: int | None = None
@@ -71,13 +71,14 @@ class QueueSettings(NamedTuple):
 
     @property
     def is_dead_letter_at_least_once(self) -> bool:
-        """A queue that drops what is too much cannot, and goes on as if it had not been asked to."""
+        """Whether dead letters are published at least once. RabbitMQ requires `reject-publish` for that; with any other
+        overflow behaviour the strategy is ignored."""
         is_asked = self.dead_letter_strategy == AT_LEAST_ONCE and self.kind == QUORUM
         return is_asked and self.overflow == REJECT_PUBLISH and self.dead_letter_exchange is not None
 
 
 class QueueArguments:
-    """The arguments of one queue, each asked for by its type."""
+    """Typed access to the arguments of one queue. Raises InvalidArgument for values of a wrong type or range."""
 
     def __init__(self, name: str, namespace: str, table: Mapping[str, Value]) -> None:
         self._name = name
@@ -134,7 +135,7 @@ class QueueArguments:
         return int(number) * _AGE_UNITS_MS[unit]
 
 
-# Which arguments RabbitMQ knows for which kinds. Others are kept and have no effect, as there.
+# The kinds of queue for which RabbitMQ knows each argument. As in RabbitMQ, other arguments are stored without effect.
 _ALL, _NOT_STREAM = KINDS, (CLASSIC, QUORUM)
 _KNOWN: dict[str, tuple[str, ...]] = {
     "x-queue-type": _ALL,
@@ -158,18 +159,18 @@ _KNOWN: dict[str, tuple[str, ...]] = {
     "x-initial-cluster-size": (STREAM,),
     "x-quorum-initial-group-size": (QUORUM,),
     "x-queue-leader-locator": _ALL,
-    "x-max-in-memory-length": (QUORUM,),  # without effect in RabbitMQ too, as is the next
+    "x-max-in-memory-length": (QUORUM,),  # without effect, as in RabbitMQ; so is the next
     "x-max-in-memory-bytes": (QUORUM,),
-    "x-consumer-disconnected-timeout": (QUORUM,),  # about other nodes
+    "x-consumer-disconnected-timeout": (QUORUM,),  # without effect: about other nodes
     "x-delayed-retry-type": (QUORUM,),
     "x-delayed-retry-min": (QUORUM,),
     "x-delayed-retry-max": (QUORUM,),
-    "x-message-deduplication": _NOT_STREAM,  # of a plugin, whose name and header we keep
+    "x-message-deduplication": _NOT_STREAM,  # argument and header of RabbitMQ's deduplication plugin
 }
 
 
 def has_argument(kind: str, argument: str) -> bool:
-    """Whether it means something there."""
+    """Whether queues of this kind have the argument."""
     return kind in _KNOWN.get(argument, ())
 
 
@@ -178,7 +179,7 @@ def kind_of(name: str, namespace: str, table: Mapping[str, Value]) -> str:
 
 
 def read_settings(name: str, namespace: str, table: Mapping[str, Value]) -> QueueSettings:
-    """Refuses what RabbitMQ refuses, and what could not be kept to."""
+    """Raises InvalidArgument or ArgumentNotForKind for arguments that RabbitMQ rejects or that cannot be enforced."""
     arguments = QueueArguments(name, namespace, table)
     kind = kind_of(name, namespace, table)
     for argument in table:
@@ -190,7 +191,7 @@ def read_settings(name: str, namespace: str, table: Mapping[str, Value]) -> Queu
         raise arguments.refuse("x-dead-letter-routing-key", "no exchange")
     overflow = arguments.choice("x-overflow", _OVERFLOWS, DROP_HEAD)
     if overflow == REJECT_PUBLISH_DLX and kind == QUORUM:
-        overflow = DROP_HEAD  # so it is there
+        overflow = DROP_HEAD  # as in RabbitMQ
     arguments.number("x-stream-filter-size-bytes", least=16, most=255)
     arguments.choice("x-queue-leader-locator", _LOCATORS, _LOCATORS[0])
     if table.get("x-queue-version", 2) != 2:
@@ -219,7 +220,7 @@ def read_settings(name: str, namespace: str, table: Mapping[str, Value]) -> Queu
 
 
 def _delivery_limit(arguments: QueueArguments, kind: str, table: Mapping[str, Value]) -> int | None:
-    """-1: there is none."""
+    """Returns None if there is no limit, which -1 requests."""
     if table.get("x-delivery-limit") == -1:
         return None
     limit = arguments.number("x-delivery-limit")
@@ -229,7 +230,7 @@ def _delivery_limit(arguments: QueueArguments, kind: str, table: Mapping[str, Va
 def check_properties(
     name: str, namespace: str, kind: str, is_durable: bool, is_exclusive: bool, is_auto_delete: bool
 ) -> None:
-    """Quorum queues and streams are always durable and everybody's."""
+    """Raises InvalidProperty for a quorum queue or stream that is non-durable, exclusive or auto-delete."""
     if kind == CLASSIC:
         return
     for property, is_wrong in (
@@ -242,7 +243,7 @@ def check_properties(
 
 
 def require_equivalent(name: str, namespace: str, now: Mapping[str, Value], wanted: Mapping[str, Value]) -> None:
-    """Arguments that mean something are compared by value; the width of a number does not matter."""
+    """Raises Inequivalent if a known argument differs. Compares by value: the integer width on the wire is ignored."""
     for argument in _KNOWN:
         received, current = wanted.get(argument), now.get(argument)
         if argument == "x-queue-type":
@@ -252,12 +253,12 @@ def require_equivalent(name: str, namespace: str, now: Mapping[str, Value], want
 
 
 def level_of_priority(priority: int, settings: QueueSettings) -> int:
-    """Which log of a queue with priorities has the messages of this one: in a quorum queue, those without a priority
-    are in the first."""
+    """Returns the number of the log for messages of this priority. In a quorum queue, log 0 is the one for messages
+    without a priority."""
     wanted = min(priority, settings.max_priority)
     return (wanted - QUORUM_DEFAULT_PRIORITY) % QUORUM_PRIORITIES if settings.kind == QUORUM else wanted
 
 
 def priority_of_level(level: int, settings: QueueSettings) -> int:
-    """The priority of what is in the log of this level."""
+    """Returns the priority of the messages in the log of this level."""
     return (level + QUORUM_DEFAULT_PRIORITY) % QUORUM_PRIORITIES if settings.kind == QUORUM else level

@@ -1,5 +1,6 @@
-"""Dead letters that may not be lost: each stays in its queue, out of everybody's reach, until every queue that it is
-for has taken it. Knows which are waiting, and when to try again; where they go is told to it."""
+"""At-least-once dead-lettering: a message stays in its queue, unavailable to consumers, until all target queues of its
+dead letter have stored it. Owns the pending dead letters and their retries; does not know exchanges or target
+queues."""
 
 from __future__ import annotations
 
@@ -17,22 +18,23 @@ from trimq.storage.group_commit.passes import Passes, Ticket
 
 log = logging.getLogger(__name__)
 
-# How long those wait that found no place: longer each time, while nothing moves.
+# Back-off if no target queue has room. Doubles until a dead letter is stored.
 _MIN_BACKOFF_MS = 100
 _MAX_BACKOFF_MS = 1000
 
-# Those behind so many that find no place are not looked at, and so many are sent in one turn of the loop.
+# A turn of the loop ends after so many dead letters without a target that has room, or after so many that were sent.
 _MOST_STUCK = 256
 _MOST_SENT = 1000
 
-# Those that are alike go together, as far as that.
+# Limits of a batch of equal dead letters.
 _MAX_BATCH_MESSAGES = 256
 _MAX_BATCH_BYTES = 1 << 20
 
-# So many are kept in memory; of others only where they are.
+# So many messages are kept in memory; of the others only their offsets.
 _MOST_HELD = 1000
 
-# A restart finds these again by a number that no message's attempts come to. What expired expires again.
+# Reason in the high bits of a message's stored attempts, above any real count: a restart recovers pending dead letters
+# from it. Expired messages need no mark: they expire again.
 _MARKS = {Reason.REJECTED: 1, Reason.DELIVERY_LIMIT: 2}
 _REASONS = {mark: reason for reason, mark in _MARKS.items()}
 _MARK_BITS = 24
@@ -40,8 +42,8 @@ _ATTEMPTS_MASK = (1 << _MARK_BITS) - 1
 
 
 class DeadLetterSendResult(NamedTuple):
-    """To whom a letter went now, which counts when the ticket's pass is durable. `is_complete`: nobody else has to have
-    it."""
+    """Target queues that a dead letter was sent to, effective when the ticket's pass is durable. `is_complete`: no
+    other target is left."""
 
     to: Collection[str]
     ticket: Ticket | None
@@ -52,7 +54,7 @@ NOTHING_SENT = DeadLetterSendResult((), None, False)
 
 
 class AtLeastOnceQueue(Protocol):
-    """The queue that dead letters wait in."""
+    """The queue in which messages wait to be dead-lettered."""
 
     def send_dead_letters(
         self, batch: Sequence[StoredContent], reason: Reason, attempts: int, died_ms: int, taken: Collection[str]
@@ -78,7 +80,7 @@ class _PendingDeadLetter:
         self.taken: Collection[str] = ()
 
     def is_alike(self, other: _PendingDeadLetter) -> bool:
-        """So that the same is said of both, to the same."""
+        """Whether both may be in one batch: same death, and sent to no target queue yet."""
         return (
             self.backlog is other.backlog
             and (self.reason, self.attempts, self.died_ms) == (other.reason, other.attempts, other.died_ms)
@@ -106,13 +108,13 @@ class AtLeastOnceDeadLetters:
         return len(self._all)
 
     def bytes_in(self, backlog: Backlog) -> int:
-        """As `body_bytes`, of those in one backlog."""
+        """Returns `body_bytes` of the pending dead letters of one backlog."""
         return sum(letter.body_bytes for letter in self._all.values() if letter.backlog is backlog)
 
-    # -- coming
+    # -- enqueueing and recovery
 
     def enqueue(self, backlog: Backlog, stored: StoredContent, reason: Reason, delivery_counts: DeliveryCounts) -> None:
-        """It is out of its backlog, and goes when `resume` is called next."""
+        """Adds a message that was taken from its backlog. The next `resume` sends it."""
         letter = _PendingDeadLetter(backlog, stored.offset, reason, delivery_counts.taken, self._now_ms())
         letter.body_bytes = len(stored.content.body)
         if self._held < _MOST_HELD:
@@ -125,7 +127,7 @@ class AtLeastOnceDeadLetters:
         self._queue.send_dead_letters_at(max(self._now_ms(), self._backoff_until_ms))
 
     def recover(self, backlog: Backlog) -> None:
-        """After a start: those of a backlog that were rejected, or delivered too often."""
+        """Recovers the pending dead letters of a backlog at start: messages rejected or over the delivery limit."""
         for offset, number in list(_marked(backlog)):
             letter = _PendingDeadLetter(
                 backlog, offset, _REASONS[number >> _MARK_BITS], number & _ATTEMPTS_MASK, self._now_ms()
@@ -144,10 +146,11 @@ class AtLeastOnceDeadLetters:
         self.body_bytes += letter.body_bytes
         self.waiting.append(letter)
 
-    # -- going
+    # -- sending
 
     def resume(self, may_wait: bool) -> None:
-        """Send what finds a place, if it is time. ColdRead: there is more to do, after a wait."""
+        """Sends pending dead letters to target queues with room, unless backing off. ColdRead: the next one is cold
+        data and `may_wait` is False."""
         if not self.waiting or self._now_ms() < self._backoff_until_ms:
             return
         stuck: list[_PendingDeadLetter] = []
@@ -181,7 +184,7 @@ class AtLeastOnceDeadLetters:
             self._queue.send_dead_letters_at(max(self._now_ms(), self._backoff_until_ms))
 
     def _next_batch(self, may_wait: bool) -> _Batch:
-        """The first that waits, and those behind it that are alike."""
+        """Returns the first pending dead letter and those behind it that are alike."""
         batch: _Batch = []
         size = 0
         for letter in islice(self.waiting, _MAX_BATCH_MESSAGES):
@@ -200,13 +203,14 @@ class AtLeastOnceDeadLetters:
         return batch
 
     def _leave_out(self, damage: DamagedSegment) -> None:
-        """It is not settled: whoever mends the file has it again after a restart."""
+        """Skips the first pending dead letter. It stays unacknowledged: a restart with a repaired file recovers it."""
         letter = self.waiting.popleft()
-        log.error("a dead letter of %s is left out: %s", letter.backlog.log.folder, damage)
+        log.error("%s: dead letter skipped (its message cannot be read): %s", letter.backlog.log.folder, damage)
         self._forget(letter)
 
     def _try(self, batch: _Batch) -> bool | None:
-        """False: nobody has taken them, and they go on waiting. None: it has to be done one by one."""
+        """Sends a batch. Returns False if no target queue took it: it stays pending. Returns None if the dead letters
+        must be sent one by one."""
         letters = [letter for letter, _ in batch]
         first = letters[0]
         try:
@@ -214,7 +218,7 @@ class AtLeastOnceDeadLetters:
                 [stored for _, stored in batch], first.reason, first.attempts, first.died_ms, first.taken
             )
         except Refusal as refusal:
-            log.warning("a dead letter is tried again: %s", refusal)
+            log.warning("dead letter could not be published, will retry: %s", refusal)
             return False
         if sent is None:
             return None
@@ -227,7 +231,7 @@ class AtLeastOnceDeadLetters:
     def _sent(self, letters: list[_PendingDeadLetter], sent: DeadLetterSendResult, refusal: Refusal | None) -> None:
         first = letters[0]
         if self._all.get((first.backlog.level, first.offset)) is not first:
-            return  # the queue is gone
+            return  # the queue was deleted
         if refusal is None and sent.is_complete:
             self._settle(letters)
             return
@@ -238,7 +242,7 @@ class AtLeastOnceDeadLetters:
         self._queue.send_dead_letters_at(self._backoff_until_ms)
 
     def _settle(self, letters: list[_PendingDeadLetter]) -> None:
-        """Of one backlog, at least one."""
+        """Acknowledges the messages of one or more dead letters of one backlog."""
         backlog, offsets = letters[0].backlog, [letter.offset for letter in letters]
         for letter in letters:
             self._forget(letter)
@@ -252,7 +256,7 @@ class AtLeastOnceDeadLetters:
             self._held -= 1
 
     def end(self) -> None:
-        """The queue is gone, and whatever was in it."""
+        """Forgets all dead letters: the queue is deleted."""
         self.waiting.clear()
         self._all.clear()
 

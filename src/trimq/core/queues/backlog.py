@@ -1,5 +1,5 @@
-"""What waits in one queue, or in one priority of it: a cursor over its log, and what came back in the order of its
-offsets. Knows the log; not who gets the messages."""
+"""Ready messages of one queue, or of one priority of it: a read position in the queue log, and a heap of requeued
+messages. Knows the log, not the consumers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class DeliveryCounts(NamedTuple):
-    """How often a message that came back was taken, and how often that counted as a failure."""
+    """Number of earlier deliveries of a requeued message, and of those that count as failed."""
 
     taken: int = 0
     failed: int = 0
@@ -27,8 +27,9 @@ NEVER_DELIVERED = DeliveryCounts()
 
 
 class Backlog:
-    """A message is ready, out, or settled. `ready` counts what was appended too and is not readable yet.
-    `requeue_numbers` numbers what comes back, which then stands in that order; None: in that of the offsets."""
+    """Each message is ready, in flight, or acknowledged. `ready` includes messages that were appended and are not
+    readable yet. `requeue_numbers`: requeued messages are delivered in the order of these numbers; None: of their
+    offsets."""
 
     def __init__(self, log: QueueLog, level: int, requeue_numbers: Iterator[int] | None = None) -> None:
         self._requeue_numbers = requeue_numbers
@@ -39,9 +40,9 @@ class Backlog:
         self.in_flight = 0
         self.ready_bytes = 0
         self.counts_bytes = False
-        self.withheld: set[int] = set()  # out, and settled when their next place has them
-        self.last_dispatched_end = 0  # what lies behind it has become readable since consumers were last served
-        self._requeued: list[tuple[int, int]] = []  # a heap of places and offsets, of what is before the cursor
+        self.withheld: set[int] = set()  # in flight without a consumer: being dead-lettered or requeued later
+        self.last_dispatched_end = 0  # `readable_end` when consumers were last served
+        self._requeued: list[tuple[int, int]] = []  # heap of (position in the order, offset), before the cursor
         self._delivery_counts: dict[int, DeliveryCounts] = {}
 
     def append(self, sealed: EncodedContent, expires_ms: int, flags: int) -> Ticket:
@@ -52,50 +53,54 @@ class Backlog:
         return ticket
 
     def append_all(self, contents: Sequence[Content], expires_ms: int, flags: int) -> Ticket:
-        """As `append` of each, at least one."""
+        """Fast path of `append` for one or more contents with equal properties."""
         first = self.log.end
         try:
             return self.log.append_all(contents, expires_ms, flags)
         finally:
-            count = self.log.end - first  # fewer, if a file for the rest could not be made
+            count = self.log.end - first  # fewer if the next segment file could not be created
             self.ready += count
             if self.counts_bytes:
                 self.ready_bytes += sum(len(content.body) for content in contents[:count])
 
     def recount(self, in_flight_bytes: int) -> None:
-        """A pass was undone: what it appended is not there. All that was out before still is."""
+        """Recounts after a pass failed: the messages that it appended are not stored. Those in flight stay in
+        flight."""
         self.ready = self.log.live - self.in_flight
         if self.counts_bytes:
             self.count_bytes(in_flight_bytes)
 
     def count_bytes(self, in_flight_bytes: int) -> None:
-        """From now on, know how many bytes of bodies are ready; those that are out have so many. May read the log."""
+        """Starts to keep `ready_bytes`; `in_flight_bytes` are the body bytes of messages in flight. May read the
+        log."""
         self.counts_bytes = True
         self.ready_bytes = self.log.segments.live_bytes() - in_flight_bytes
 
-    # -- out and back
+    # -- taking and requeueing
 
     @property
     def readable(self) -> int:
-        """How many can be taken, at most."""
+        """The most messages that can be taken now."""
         return len(self._requeued) + max(self.log.readable_end - self.cursor, 0)
 
     def _next(self) -> int | None:
         if self._requeued:
             return self._requeued[0][1]
         offset = self.log.next_live(self.cursor)
-        while offset is not None and offset in self.withheld:  # since before the broker was started
+        while offset is not None and offset in self.withheld:  # recovered dead letters are ahead of the cursor
             offset = self.log.next_live(offset + 1)
         return offset
 
     @property
     def first_requeued(self) -> int | None:
-        """The place of the first that came back."""
+        """Position in the order of the first requeued message."""
         return self._requeued[0][0] if self._requeued else None
 
     def _skip(self, offset: int, damage: DamagedSegment) -> None:
-        """It is never served, and not settled either: whoever mends the file has it again after a restart."""
-        log.warning("a message of %s is left out until its file is mended: %s", self.log.folder, damage)
+        """Skips a damaged message. It stays unacknowledged: a restart with a repaired file delivers it."""
+        log.warning(
+            "%s: message skipped until its file is repaired and the broker restarted: %s", self.log.folder, damage
+        )
         self._go_past(offset)
         self.ready -= 1
         self.in_flight += 1
@@ -107,8 +112,8 @@ class Backlog:
             self.cursor = offset + 1
 
     def take(self, may_wait: bool) -> StoredContent | None:
-        """The next one, which is out until it is settled or given back. ColdRead: it is on disk only, stays, and the
-        caller may not wait for it."""
+        """Takes the next message, which is in flight until `settle` or `requeue`. ColdRead: it is cold data and
+        `may_wait` is False; it stays ready."""
         while (offset := self._next()) is not None:
             try:
                 stored = self.log.take(offset, may_wait)
@@ -124,14 +129,14 @@ class Backlog:
         return None
 
     def take_batch(self, most: int, most_bytes: int, now_ms: int) -> list[StoredContent]:
-        """As `take`, of several that are at hand: up to so many, and about so many bytes. Empty: the next one is a
-        special case, or there is none."""
+        """Fast path of `take` for messages in memory that were never delivered, up to `most` and about `most_bytes`;
+        falls back (empty) when the next message is requeued, cold or expired."""
         batch = [] if self._requeued else self.log.take_batch(self.cursor, most, most_bytes, now_ms)
         self._mark_in_flight(batch)
         return batch
 
     def take_expired(self, most: int, most_bytes: int, now_ms: int) -> list[StoredContent]:
-        """As `take_batch`, of those at the head that have expired."""
+        """Does the same as `take_batch` for expired messages at the head."""
         batch = [] if self._requeued else self.log.take_expired(self.cursor, most, most_bytes, now_ms)
         self._mark_in_flight(batch)
         return batch
@@ -145,7 +150,7 @@ class Backlog:
                 self.ready_bytes -= sum([len(stored[3].body) for stored in batch])
 
     def cold_head(self) -> ColdRead | None:
-        """None: there is no next one, or it can be had at once."""
+        """Returns the cold read that `take` would need; None if the next message is in memory or there is none."""
         offset = self._next()
         try:
             if offset is not None:
@@ -153,26 +158,26 @@ class Backlog:
         except ColdRead as cold:
             return cold
         except DamagedSegment:
-            pass  # it is left out when it is taken
+            pass  # `take` skips it
         return None
 
     def delivery_counts(self, offset: int) -> DeliveryCounts:
         return self._delivery_counts.get(offset, NEVER_DELIVERED)
 
     def recovered_delivery_counts(self, offset: int) -> DeliveryCounts:
-        """As `delivery_counts`, and what was kept over a restart."""
+        """Returns `delivery_counts`, or the counts stored before a restart."""
         if self._delivery_counts and (delivery_counts := self._delivery_counts.get(offset)) is not None:
             return delivery_counts
         failed = self.log.segments.attempts(offset)
         return DeliveryCounts(failed, failed) if failed else NEVER_DELIVERED
 
     def requeue(self, stored: StoredContent, delivery_counts: DeliveryCounts) -> None:
-        """It goes to where it was."""
+        """Makes a message in flight ready again, at its old position unless `requeue_numbers` sets the order."""
         self._delivery_counts[stored.offset] = delivery_counts
         if self._requeue_numbers is None and delivery_counts.taken and not self.log.is_volatile:
             self.log.acks.note_attempts(
                 stored.offset, delivery_counts.taken
-            )  # it is marked as redelivered after a restart, too
+            )  # a restart delivers it with the redelivered flag, too
         place = stored.offset if self._requeue_numbers is None else next(self._requeue_numbers)
         heapq.heappush(self._requeued, (place, stored.offset))
         self.ready += 1
@@ -181,14 +186,15 @@ class Backlog:
             self.ready_bytes += len(stored.content.body)
 
     def settle(self, offsets: Sequence[int]) -> None:
-        """Those that are out are done with, at least one."""
+        """Acknowledges one or more messages in flight."""
         self.log.acks.ack_each(offsets)
         self.in_flight -= len(offsets)
         for offset in offsets if self._delivery_counts else ():
             self._delivery_counts.pop(offset, None)
 
     def purge(self, in_flight: set[int]) -> int:
-        """All that are ready and readable are done with; `in_flight` are those that are not ready."""
+        """Acknowledges all ready and readable messages; `in_flight` are offsets of messages that are not ready. Returns
+        their number."""
         purged = self.log.acks.ack_range(0, self.log.readable_end, in_flight)
         self._requeued = []
         self._delivery_counts = {
@@ -199,7 +205,8 @@ class Backlog:
         return purged
 
     def head_expiry_ms(self, may_wait: bool) -> int:
-        """When the next one that is ready and readable expires; NEVER: it does not, or there is none."""
+        """Returns the time of expiry of the next ready and readable message; NEVER if it has none or there is no
+        message."""
         while (offset := self._next()) is not None:
             try:
                 return self.log.expiry_ms(offset, may_wait)
@@ -209,6 +216,6 @@ class Backlog:
 
 
 def requeued_first(backlogs: list[Backlog]) -> list[Backlog]:
-    """Those to which something came back, in that order; then all."""
+    """Returns the backlogs with requeued messages in the order of requeueing, followed by all backlogs."""
     returned = [(place, backlog) for backlog in backlogs if (place := backlog.first_requeued) is not None]
     return [*(backlog for _, backlog in sorted(returned, key=lambda pair: pair[0])), *backlogs]

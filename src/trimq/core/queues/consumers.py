@@ -1,4 +1,4 @@
-"""Those who take messages from one queue, and whose turn it is: by priority, then in turn, as far as each has room.
+"""Consumers of one queue, and the order in which they are served: by priority, then round-robin, limited by prefetch.
 Knows neither messages nor the wire."""
 
 from __future__ import annotations
@@ -16,25 +16,23 @@ if TYPE_CHECKING:
 
 
 class Receiver(Protocol):
-    """Who is given the messages of one or more consumers: a channel of a front-end."""
+    """Receives the messages of one or more consumers: a channel of a front-end."""
 
     can_take: bool
-    """False while its peer reads too slowly. Whoever sets it to True again calls `wake`."""
+    """False while its peer reads too slowly. After setting it to True again, the receiver calls `Queue.wake`."""
 
     def deliver(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
-        """Never called inside a verb."""
+        """Delivers messages. Never called from inside a call of the receiver into the queue."""
 
     def cancelled(self, consumer: Consumer) -> None:
-        """The queue is gone, and the consumer with it."""
+        """Called when the queue was deleted and the consumer removed with it."""
 
     def timed_out(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
-        """Messages were out for too long. They are back in their queue, and the consumer is gone, if it was not before
-        already."""
+        """Called when deliveries exceeded the delivery timeout. They are requeued, and the consumer is removed."""
 
 
 class SharedPrefetch:
-    """How many messages several consumers may have unsettled together, whichever queues they take from. `most` 0: any
-    number."""
+    """Prefetch limit that several consumers share, across queues: basic.qos with `global`. `most` 0: no limit."""
 
     __slots__ = ("consumers", "in_flight", "most")
 
@@ -48,14 +46,13 @@ class SharedPrefetch:
         return self.most - self.in_flight if self.most else _NO_LIMIT
 
     def settle(self, count: int) -> Iterable[Consumer]:
-        """One of them is done with so many messages. Those who may be given more now."""
+        """Frees prefetch for `count` acknowledged messages. Returns the consumers that have room again."""
         self.in_flight -= count
         return self.consumers if self.in_flight < self.most <= self.in_flight + count else ()
 
 
 class Subscription(NamedTuple):
-    """`prefetch` 0: no limit. Who does not acknowledge has no limit at all. `shared_prefetch`: a limit that it
-    shares."""
+    """`prefetch` 0: no limit. With `no_ack` neither `prefetch` nor `shared_prefetch` applies."""
 
     tag: str
     receiver: Receiver
@@ -94,12 +91,12 @@ class Consumer:
         self.arguments = subscription.arguments
         self.shared_prefetch = None if subscription.no_ack else subscription.shared_prefetch
         self.in_flight = 0
-        self.timeout_ms: int | None = None  # None: the queue's
-        self.position = 0  # of those who read without taking: the next offset
+        self.timeout_ms: int | None = None  # None: the queue's timeout applies
+        self.position = 0  # of stream consumers: the next offset
 
     @property
     def room(self) -> int:
-        """How many more it takes now."""
+        """Number of messages that the consumer can receive now."""
         if not self.receiver.can_take:
             return 0
         room = _NO_LIMIT if self.no_ack or not self.prefetch else self.prefetch - self.in_flight
@@ -112,16 +109,17 @@ _NO_LIMIT = 1 << 30
 
 
 class Consumers:
-    """Who was found to have no room is not asked again before `resume`, so that thousands of busy ones cost nothing.
+    """A consumer without room is skipped until `resume`, so that thousands of busy consumers cost nothing.
 
-    Of those of whom one is active at a time, the next is the first of the highest priority. `takes_over`: it need not
-    wait until the active one leaves, if its priority is higher, but only until that has settled what it has."""
+    With `is_single_active`, the next active consumer is the first one of the highest priority. `takes_over`: a consumer
+    of a higher priority replaces the active one as soon as that has no messages in flight, instead of when it is
+    removed."""
 
     def __init__(self, is_single_active: bool, takes_over: bool) -> None:
         self.is_single_active = is_single_active
         self._takes_over = takes_over
         self._active: Consumer | None = None
-        self._all: OrderedDict[Consumer, None] = OrderedDict()  # in the order in which they came
+        self._all: OrderedDict[Consumer, None] = OrderedDict()  # in the order of subscription
         self._round_robin: dict[int, OrderedDict[Consumer, None]] = {}  # by priority, highest first; each is rotated
         self._full: set[Consumer] = set()
         self._exclusive = 0
@@ -178,7 +176,7 @@ class Consumers:
             del self._round_robin[consumer.priority]
 
     def resume(self, consumer: Consumer) -> None:
-        """It may have room again."""
+        """Considers a consumer again that may have room."""
         if consumer in self._full:
             self._full.discard(consumer)
             self._join_round_robin(consumer)
@@ -187,7 +185,7 @@ class Consumers:
         return not self.is_single_active or self._choose_active()[0] is consumer
 
     def _choose_active(self) -> tuple[Consumer | None, bool]:
-        """The one, and whether it may be given more: another may wait until it is done."""
+        """Returns the active consumer, and whether it may receive more: False while another waits to take over."""
         active = self._active
         best = next((next(iter(round_robin)) for round_robin in self._round_robin.values()), None)
         if active is None or best is None:
@@ -199,7 +197,8 @@ class Consumers:
         return self._active, True
 
     def next(self, most: int) -> tuple[list[Consumer], int]:
-        """Whose turns they are, for `most` messages, and how many each of them takes. Nobody: there is no room."""
+        """Returns the next consumers for `most` messages, and how many messages each may receive. Empty: none has
+        room."""
         if self.is_single_active:
             active, may_take = self._choose_active()
             return ([], 0) if active is None or not may_take or active.room <= 0 else ([active], active.room)
@@ -212,18 +211,19 @@ class Consumers:
                 if room <= 0:
                     self._full.add(consumer)
                     self._leave_round_robin(consumer)
-                elif consumer.shared_prefetch is not None:  # what the next one takes is less by what this one is given
+                elif consumer.shared_prefetch is not None:  # its deliveries reduce the room of the next
                     return (found, 1) if found else ([consumer], room if len(round_robin) == 1 else 1)
                 else:
                     found.append(consumer)
                     least = min(least, room)
             if found:
-                # Those of one rank take one at a time. Whoever is not asked has its turn before their second.
+                # Round-robin within one priority: consumers that were not considered come before the second message of
+                # these.
                 return found, least if len(found) == len(round_robin) else 1
         return [], 0
 
     def served(self, consumers: Sequence[Consumer], count: int) -> None:
-        """They have been given so many messages in turns; others of their rank are next."""
+        """Moves consumers that received `count` messages in turns behind the others of their priority."""
         round_robin = self._round_robin.get(consumers[0].priority)
         if round_robin is None or self.is_single_active:
             return

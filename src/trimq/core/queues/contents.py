@@ -110,7 +110,7 @@ class QueueContents:
         return sum(backlog.readable for backlog in self.backlogs)
 
     def _unready_offsets(self, backlog: Backlog) -> set[int]:
-        """Messages that are in flight to a consumer, or on their way to the dead-letter exchange."""
+        """Offsets of messages that are in flight, being dead-lettered, or waiting for a delayed requeue."""
         return self._unacked.offsets_in(backlog) | backlog.withheld
 
     def _in_flight_bytes(self, backlog: Backlog) -> int:
@@ -144,7 +144,7 @@ class QueueContents:
         flags |= own
         if self.queued_ids is not None:
             known = self.queued_ids.find(content)
-            if known is not None:  # stored already, or with the pass of the first one
+            if known is not None:  # a duplicate: stored already, or with the pass of the first message
                 return known.backlog.log.latest_ticket(), not known.backlog.log.is_volatile
         ticket = backlog.append(encoded, expires_ms, flags)
         if self.queued_ids is not None:
@@ -196,14 +196,14 @@ class QueueContents:
         return self.backlogs
 
     def take(self, backlog: Backlog, may_wait: bool) -> StoredContent | None:
-        """Takes the head of a backlog, which is in flight then. ColdRead: see `Backlog.take`."""
+        """Takes the head of a backlog and puts it in flight. ColdRead: see `Backlog.take`."""
         stored = backlog.take(may_wait)
         if stored is not None and self.queued_ids is not None:
             self.queued_ids.forget(stored.content, stored.offset)
         return stored
 
     def requeue(self, backlog: Backlog, stored: StoredContent, delivery_counts: DeliveryCounts) -> None:
-        """Makes a message that is in flight ready again, at its old place."""
+        """Makes a message in flight ready again, as `Backlog.requeue` does."""
         backlog.requeue(stored, delivery_counts)
         if self.queued_ids is not None:
             self.queued_ids.add(stored.content, backlog, stored.offset)

@@ -1,5 +1,5 @@
-"""Messages that are given up: each is written into the ledger of failures, and goes to the exchange that its queue
-names for dead letters. Knows queues and routes, never why a message died beyond the word for it."""
+"""Dead-letters messages of AMQP queues: records each in the failure ledger and publishes it to the dead-letter exchange
+of its queue. Knows queues and routes; the reason of a death is only a label here."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _new_tuple = tuple.__new__  # half the time of a NamedTuple's own constructor, f
 
 
 class _DeadLetterRoute:
-    """Where the dead letters of one queue go that died alike."""
+    """Target queues and delayed exchanges of dead letters with equal properties, from one queue and for one reason."""
 
     __slots__ = ("delayed_exchanges", "letter", "names", "options")
 
@@ -63,7 +63,8 @@ class DeadLetterPublisher:
         self._failures = failures
 
     def give_up(self, queue: Queue, batch: Sequence[StoredContent], reason: Reason, attempts: int) -> Ticket | None:
-        """Messages that end together. None: nothing is kept of them, and they may be settled at once."""
+        """Dead-letters messages of one queue. Returns None if nothing was stored: the caller may acknowledge them at
+        once."""
         now_ms = self._timeline.now_ms()
         tickets: list[Ticket] = []
         exchange = self._dead_letter_exchange(queue)
@@ -84,10 +85,10 @@ class DeadLetterPublisher:
         died_ms: int,
         taken: Collection[str],
     ) -> DeadLetterSendResult | None:
-        """As `give_up`, of messages that are alike but for their bodies and whose dead letters must not be lost: to
-        those that have not taken them yet, as far as they have room. They are in the ledger when all have them. None:
-        it has to be done one by one."""
-        if not queue.settings.is_dead_letter_at_least_once:  # any more
+        """At-least-once variant of `give_up`, for messages that are equal except for their bodies. Sends to the target
+        queues that have room and are not in `taken`; records the messages in the ledger once all targets have them.
+        Returns None if the caller must send them one by one."""
+        if not queue.settings.is_dead_letter_at_least_once:  # the policy has changed since
             return DeadLetterSendResult((), self.give_up(queue, batch, reason, attempts), True)
         exchange = self._dead_letter_exchange(queue)
         if exchange is None:
@@ -111,14 +112,14 @@ class DeadLetterPublisher:
     def _note(
         self, queue: Queue, batch: Sequence[StoredContent], reason: Reason, attempts: int, now_ms: int
     ) -> list[Ticket]:
-        """What the dead-letter exchange does not take has to be given up even where the ledger cannot be written, or a
-        full disk would never get emptier: so only the tickets of dead letters may carry a refusal."""
+        """Records messages in the ledger. The returned ticket carries no refusal: messages without a dead-letter
+        exchange must be dropped even if the ledger cannot be written, or a full disk would never get emptier."""
         failed_batch = FailedBatch(reason.value, queue.namespace, queue.name, queue.id.bytes, attempts, now_ms)
         noted = self._ledger.append_batch(encode_failed_batch(failed_batch, batch))
         self._failures.count(reason, len(batch))
         return [] if noted is None else [Ticket(noted.number)]
 
-    # -- to the queues that the dead-letter exchange leads to
+    # -- routing and publishing
 
     def _dead_letter_exchange(self, queue: Queue) -> Exchange | None:
         name = queue.settings.dead_letter_exchange
@@ -140,7 +141,8 @@ class DeadLetterPublisher:
         )
 
     def _letter(self, stored: StoredContent, death: Death) -> DeadLetter:
-        """As `make_dead_letter`, but for the body: many in a row say the same, and die in the same second."""
+        """Returns the dead letter of a message, but its body may be that of an earlier message. Caches the last result
+        of `make_dead_letter`: consecutive messages often have equal properties and die in the same second."""
         said, shown = _envelope_of(stored), death._replace(time_ms=death.time_ms // 1000)
         if self._last is None or self._last[0] != said or self._last[1] != shown:
             self._last = said, shown, make_dead_letter(stored.content, death)
@@ -177,16 +179,17 @@ class DeadLetterPublisher:
     # -- a source of the ledger
 
     def owns(self, entry: FailureEntry) -> bool:
-        """Every entry that no other layout owns: the failed messages of queues carry no mark."""
+        """Returns True: asked last, for entries that no other layout owns. Entries of queues carry no mark."""
         return True
 
     def find(self, entry: FailureEntry) -> FailureEntry:
         return entry
 
     def send_again(self, entry: FailureEntry) -> Ticket:
-        """Send the message to the queue that it failed in. UnknownQueue: the queue was deleted."""
+        """Publishes the message to the queue in which it failed. UnknownQueue: the queue was deleted."""
         namespace, name = entry.origin.topic
-        content = from_record(entry.record)._replace(published_ms=self._timeline.now_ms())  # or it might expire at once
+        # With the old time of publishing it might expire at once.
+        content = from_record(entry.record)._replace(published_ms=self._timeline.now_ms())
         published = self._deliver(namespace, (name,), content, self._publisher.options_of(content.header))
         if not published.is_routed:
             raise UnknownQueue(name, namespace)
@@ -198,5 +201,5 @@ def _envelope_of(stored: StoredContent) -> tuple[bytes, ...]:
 
 
 def _delayed_by(exchange: Exchange) -> str:
-    """Stands among the names of queues, of which none has such a one."""
+    """Returns the name of a delayed exchange in a set of queue names; no queue name contains a NUL."""
     return f"\0{exchange.name}"

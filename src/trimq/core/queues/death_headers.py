@@ -1,5 +1,5 @@
-"""What becomes of a message's properties when it is dead-lettered: its history of deaths, and whether it goes in a
-circle. Pure: a content in, a content out."""
+"""Properties of a dead-lettered message: the `x-death` history, and detection of dead-letter cycles. Pure: a content
+in, a content out."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _REASON_NAMES = {
 
 
 class Death(NamedTuple):
-    """Where and why a message died; `dead_letter_key` takes the place of its key, if there is one."""
+    """Queue, reason and time of a death. `dead_letter_key` replaces the routing key of the message; None: it keeps
+    it."""
 
     queue: str
     reason: Reason
@@ -30,7 +31,7 @@ class Death(NamedTuple):
 
 
 class DeadLetter(NamedTuple):
-    """`keys` are those to route by: the message's own and its copies', or the queue's own for dead letters."""
+    """`keys` are the routing keys: that of the message and those in CC, or the `x-dead-letter-routing-key` alone."""
 
     content: Content
     keys: list[str]
@@ -38,7 +39,7 @@ class DeadLetter(NamedTuple):
 
 
 def make_dead_letter(content: Content, death: Death) -> DeadLetter:
-    """The message as it goes to the dead-letter exchange."""
+    """Returns the message as it is published to the dead-letter exchange."""
     headers = _headers_of(content)
     key = content.key.decode("utf-8", "surrogateescape")
     copies = _texts(headers.get("CC"))
@@ -76,7 +77,7 @@ def make_dead_letter(content: Content, death: Death) -> DeadLetter:
 
 
 def _add_death(known: Value, entry: FieldTable) -> list[Value]:
-    """Newest first, one entry for each queue and reason."""
+    """Returns the `x-death` entries with this death added: newest first, one entry for each queue and reason."""
     deaths = _deaths(known)
     for at, death in enumerate(deaths):
         if death.get("queue") == entry["queue"] and death.get("reason") == entry["reason"]:
@@ -87,8 +88,8 @@ def _add_death(known: Value, entry: FieldTable) -> list[Value]:
 
 
 def is_dead_letter_cycle(headers: FieldTable, queue: str) -> bool:
-    """Whether the message has been in this queue before, and nobody has rejected it since: then it would go round for
-    ever. `headers` are those of the buried message, which died last on the way to `queue`."""
+    """Whether the message was in this queue before and no consumer has rejected it since: it would cycle for ever.
+    `headers` are those of the dead letter that is about to be routed to `queue`."""
     deaths = _deaths(headers.get("x-death"))
     for at, death in enumerate(deaths):
         if death.get("queue") == queue:
@@ -106,7 +107,7 @@ def _headers_of(content: Content) -> FieldTable:
     try:
         return read_headers_leniently(content.header)
     except BadField:
-        return {}  # nobody could tell where one ends, and put the history beside it
+        return {}  # unreadable headers: the history cannot be added to them, and replaces them
 
 
 def _expiration_of(content: Content) -> str | None:

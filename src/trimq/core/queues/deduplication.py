@@ -1,5 +1,5 @@
-"""The ids of messages that wait in one queue, for queues that take a repeated one only once. Knows ids and places; not
-who publishes or reads."""
+"""Deduplication: ids of the messages that are ready in one queue, and the positions of these messages. Knows neither
+publishers nor consumers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class QueuedPosition(NamedTuple):
 
 
 class QueuedMessageIds:
-    """About a hundred bytes of memory for each message that has an id."""
+    """Takes about a hundred bytes of memory for each message that has an id."""
 
     def __init__(self) -> None:
         self._places: dict[bytes, QueuedPosition] = {}
@@ -32,7 +32,7 @@ class QueuedMessageIds:
         return len(self._places)
 
     def find(self, content: Content) -> QueuedPosition | None:
-        """Where one with the same id waits."""
+        """Returns the position of a ready message with the same id."""
         id = deduplication_id(content)
         return None if id is None else self._places.get(id)
 
@@ -42,7 +42,7 @@ class QueuedMessageIds:
             self._places.setdefault(id, QueuedPosition(backlog, offset))
 
     def forget(self, content: Content, offset: int) -> None:
-        """It waits no longer. Another that has taken its id meanwhile does."""
+        """Forgets a message that is not ready any more, unless another message has its id now."""
         id = deduplication_id(content)
         if id is not None and (place := self._places.get(id)) is not None and place.offset == offset:
             del self._places[id]
@@ -51,7 +51,8 @@ class QueuedMessageIds:
         self._places = {id: place for id, place in self._places.items() if is_waiting(place)}
 
     def add_backlog(self, backlog: Backlog, out: set[int]) -> None:
-        """What waits already, after a start or a change of policy, readable or not yet. Reads all of it."""
+        """Adds the messages of a backlog, readable or not, after a start or a change of policy; `out` are offsets to
+        skip. Reads the whole backlog."""
         for segment in backlog.log.segments:
             offset = segment.next_live(segment.base)
             while offset < segment.end:
@@ -59,12 +60,12 @@ class QueuedMessageIds:
                     if offset not in out:
                         self.add(backlog.log.peek(offset).content, backlog, offset)
                 except DamagedSegment:
-                    pass  # it is never served either
+                    pass  # it is never delivered either
                 offset = segment.next_live(offset + 1)
 
 
 def deduplication_id(content: Content) -> bytes | None:
-    """A digest of the id that a message carries: in the header of RabbitMQ's plugin, or in its property."""
+    """Returns a digest of the id of a message: the `x-deduplication-header` of RabbitMQ's plugin, or `message-id`."""
     header = content.header
     flags = flags_of(header)
     id: object = None

@@ -1,5 +1,5 @@
-"""Messages of delayed exchanges: kept in a log of their own until their time has come, then published. The log is the
-durable truth; the timers are an index of it that is built again after a start."""
+"""Delayed messages of `x-delayed-message` exchanges: stored in a queue log until they are due, then published. The log
+is authoritative; the timers are an index in memory that a start rebuilds."""
 
 from __future__ import annotations
 
@@ -24,12 +24,11 @@ from trimq.storage.queue_log.log import QueueLog
 log = logging.getLogger(__name__)
 
 _SCHEDULED_PER_TURN = 5000
-_RETRY_MS = 1000  # after which what could not be written is tried again
+_RETRY_MS = 1000  # after a failed write
 
 
 class DelayedMessageStore:
-    """`make_log` gives the log of delayed messages of this broker, `id` is its name. It is made when it is first
-    needed."""
+    """`make_log` creates the log of this broker's delayed messages when it is first needed; `id` identifies it."""
 
     def __init__(
         self,
@@ -61,7 +60,7 @@ class DelayedMessageStore:
         return 0 if self._log is None else self._log.live
 
     def open(self, found: QueueLog | None) -> None:
-        """After a start: what waits is timed again when it is readable."""
+        """Takes over the log found at start. Its messages are scheduled once they are readable."""
         if found is not None:
             self._use_log(found)
 
@@ -72,8 +71,8 @@ class DelayedMessageStore:
         self._schedule_new()
 
     def delay_message(self, exchange: Exchange, content: Content, delay_ms: int, is_transient: bool) -> Ticket:
-        """Keep back a message that has come to `exchange`, by whatever way: its content names the exchange that it was
-        published to."""
+        """Stores a message that was routed to `exchange`. `content.exchange` is the exchange that the client published
+        to, which may be another."""
         if self._log is None:
             self._use_log(self._make_log())
         assert self._log is not None
@@ -82,12 +81,14 @@ class DelayedMessageStore:
         if content.exchange != exchange.encoded_name:
             name += b"\0" + content.exchange
         if len(name) > 255:
-            raise WriteFailed("the names of the namespace and the exchanges are too long for a delayed message")
+            raise WriteFailed(
+                "namespace and exchange names of a delayed message are longer than 255 bytes together; shorten them"
+            )
         held = content._replace(exchange=name, published_ms=now_ms)
         return self._log.append(encode_content(held), now_ms + delay_ms, TRANSIENT if is_transient else 0)
 
     def _schedule_new(self) -> None:
-        """What has become readable gets its timers; of much, some in each turn of the loop: others have theirs too."""
+        """Sets timers for messages that became readable, a bounded number in each turn of the loop."""
         if self._log is None or self._is_scheduling:
             return
         stream = StreamId(self._id, 0)
@@ -106,7 +107,8 @@ class DelayedMessageStore:
         self._schedule_new()
 
     def _fire(self, pending: PendingTimer, may_wait: bool = False) -> None:
-        """Publish, and settle when that is durable. A crash between the two publishes it again."""
+        """Publishes a due message, and acknowledges it in the log once that is durable. A crash in between publishes it
+        again."""
         held, offset = self._log, pending.entry.position
         if held is None or not held.segments.is_live(offset):
             return
@@ -115,7 +117,7 @@ class DelayedMessageStore:
         except ColdRead as cold:
             self._offload(cold.warm, lambda _, error: self._fire_warm(pending))
         except DamagedSegment as damage:
-            log.error("a delayed message is left out: %s", damage)
+            log.error("delayed message skipped: %s", damage)
         else:
             self._publish(held, content, pending)
 
@@ -123,7 +125,7 @@ class DelayedMessageStore:
         try:
             self._fire(pending, may_wait=True)
         except Refusal as refusal:
-            log.warning("a delayed message is tried again: %s", refusal)
+            log.warning("delayed message could not be published, will retry: %s", refusal)
             self._retry_later(pending)
 
     def _retry_later(self, pending: PendingTimer) -> None:
@@ -134,7 +136,7 @@ class DelayedMessageStore:
         namespace, name, *origin = content.exchange.split(b"\0", 2)
         exchange = self._exchanges.find(_text(namespace), _text(name))
         if exchange is None:
-            held.acks.ack(offset)  # its exchange is gone: it is routed nowhere
+            held.acks.ack(offset)  # the exchange was deleted: the message is unroutable
             return
         header = _after_delay(content.header)
         said = origin[0] if origin else None
@@ -157,7 +159,7 @@ def _text(raw: bytes) -> str:
 
 
 def _after_delay(header: bytes) -> bytes:
-    """As the plugin has it, the header is negative from now on: it has been waited for."""
+    """Returns the header with `x-delay` negated, as RabbitMQ's plugin does: the message is not delayed again."""
     headers = read_headers_leniently(header)
     delay = headers[DELAY]
     waited: Value = f"-{delay}" if isinstance(delay, str) else delay

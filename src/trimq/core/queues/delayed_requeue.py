@@ -1,4 +1,5 @@
-"""Delayed requeue: messages of one queue that wait before they are delivered again. Does not know consumers."""
+"""Delayed requeue: messages of one queue that are requeued after a delay (`x-delayed-retry-…`). Does not know
+consumers."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ class DelayedMessage(NamedTuple):
 
 
 def requeue_delay_ms(settings: QueueSettings, delivery_counts: DeliveryCounts, has_failed: bool) -> int:
-    """Returns the delay of a requeued message, which grows with each failed attempt up to a maximum. 0: none."""
+    """Returns the delay of a requeued message, which grows with each failed attempt up to a maximum; 0 for none."""
     wanted = (RETRY_ALL, RETRY_FAILED if has_failed else RETRY_RETURNED)
     if settings.retry_type not in wanted or settings.retry_min_ms is None:
         return 0
@@ -30,7 +31,7 @@ def requeue_delay_ms(settings: QueueSettings, delivery_counts: DeliveryCounts, h
 
 
 class DelayedRequeue:
-    """`wake_at(ms)` has `resume` called at that time. After a restart all delayed messages are ready."""
+    """`wake_at(ms)` makes the owner call `resume` at that time. After a restart all delayed messages are ready."""
 
     def __init__(
         self, contents: QueueContents, now_ms: Callable[[], int], wake_at: Callable[[int | None], None]

@@ -1,5 +1,5 @@
-"""Lets queues serve their consumers once in each turn of the loop, whatever happened to them in it. Knows which queues
-are due, never why."""
+"""Dispatches each queue at most once in each turn of the loop, however many events ask for it. Knows the due queues,
+never the reason."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Dispatcher:
         self._due: dict[Dispatchable, None] = {}
 
     def due(self, queue: Dispatchable) -> None:
-        """It is served at the end of this turn, or in the next if it is just being served."""
+        """Dispatches the queue at the end of this turn, or in the next turn if it is being dispatched now."""
         if not self._due:
             self._call_soon(self._run)
         self._due[queue] = None
@@ -31,4 +31,4 @@ class Dispatcher:
             try:
                 queue.dispatch()
             except Exception:
-                log.exception("a queue could not be served")  # the others must be all the same
+                log.exception("queue dispatch failed; continuing with the other queues")

@@ -32,7 +32,7 @@ class _HeldMessage(NamedTuple):
 
 
 class HandoffQueue(Protocol):
-    """The queue that messages leave."""
+    """The queue whose messages are dead-lettered."""
 
     @property
     def is_dead_letter_at_least_once(self) -> bool: ...

@@ -1,5 +1,5 @@
-"""What a broker does for its queues on its own: compacts segments that a few messages pin, and lets go what streams
-have kept long enough. One segment at a time, on the clock."""
+"""Periodic maintenance of queues: retention of streams and of the failure ledger, and compaction of segments with few
+live messages, one at a time."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ class QueueMaintenance:
             self._compact_one()
 
     def _compact_one(self) -> None:
-        """Of those that were nearly dead already when this last looked: most others die by themselves."""
+        """Starts the compaction of one segment that was worth it at the last look already: most others lose their last
+        live messages soon, and are removed without it."""
         pinned: set[tuple[str, int]] = set()
         chosen: tuple[QueueLog, int] | None = None
         for log in [*self._queues.logs(), *self._others()]:

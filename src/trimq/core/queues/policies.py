@@ -150,12 +150,12 @@ class Policies:
         except re.error as error:
             raise InvalidSetting("pattern", str(error)) from None
         if policy.apply_to not in APPLY_TO:
-            raise InvalidSetting("apply-to", f"one of {', '.join(APPLY_TO)}, not {policy.apply_to!r}")
+            raise InvalidSetting("apply-to", f"must be one of {', '.join(APPLY_TO)}, not {policy.apply_to!r}")
         if not policy.definition:
-            raise InvalidSetting("definition", "a policy says nothing")
+            raise InvalidSetting("definition", "must not be empty")
         alternate = policy.definition.get(_ALTERNATE, "")
         if not isinstance(alternate, str):
-            raise InvalidSetting(_ALTERNATE, f"{alternate!r} is not what it can be")
+            raise InvalidSetting(_ALTERNATE, f"{alternate!r} is not a string")
         check_policy_definition(policy.name, policy.namespace, _of_queues(policy))
 
     # -- applying policies
@@ -177,7 +177,7 @@ class Policies:
         exchange.policy_alternate = alternate if isinstance(alternate, str) else None
 
     def _find(self, namespace: str, name: str, applied_to: tuple[str, ...], kind: str | None) -> Policy | None:
-        """`kind`: the kind of the queue; None for an exchange."""
+        """Returns the policy that applies. `kind`: the kind of the queue; None for an exchange."""
         found = [
             policy
             for policy, pattern in self._policies.values()
@@ -212,13 +212,13 @@ def check_policy_definition(name: str, namespace: str, definition: Mapping[str, 
     """Raises InvalidSetting for terms that no kind of queue enforces, and for values that RabbitMQ rejects."""
     for term, value in definition.items():
         if term not in _TERMS and term not in _CHOICES and term not in _LEAST:
-            raise InvalidSetting(term, "this broker cannot enforce it in a policy")
+            raise InvalidSetting(term, "not supported in a policy")
         if isinstance(value, bool) != (term == _BOOLEAN) or not isinstance(value, str | int):
-            raise InvalidSetting(term, f"{value!r} is not what it can be")
+            raise InvalidSetting(term, f"{value!r} has the wrong type")
         if term in _CHOICES and value not in _CHOICES[term]:
-            raise InvalidSetting(term, f"one of {', '.join(map(str, _CHOICES[term]))}, not {value!r}")
+            raise InvalidSetting(term, f"must be one of {', '.join(map(str, _CHOICES[term]))}, not {value!r}")
         if term in _LEAST and (isinstance(value, str) or value < _LEAST[term]):
-            raise InvalidSetting(term, f"a number from {_LEAST[term]} on, not {value!r}")
+            raise InvalidSetting(term, f"must be a number of at least {_LEAST[term]}, not {value!r}")
         if term in _TERMS:
             _check_argument(name, namespace, term, value)
     _check_retries(definition)
@@ -235,7 +235,7 @@ def _check_argument(name: str, namespace: str, term: str, value: Value) -> None:
 def _check_retries(definition: Mapping[str, Any]) -> None:
     least, most = definition.get("delayed-retry-min"), definition.get("delayed-retry-max")
     if least is None and definition.get("delayed-retry-type", RETRY_DISABLED) != RETRY_DISABLED:
-        raise InvalidSetting("delayed-retry-type", "it needs a delayed-retry-min")
+        raise InvalidSetting("delayed-retry-type", "requires delayed-retry-min")
     if least is not None and most is not None and most < least:
         raise InvalidSetting("delayed-retry-max", f"{most} is less than delayed-retry-min, {least}")
 

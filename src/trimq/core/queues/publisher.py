@@ -1,5 +1,5 @@
-"""The way of a message from its publisher into queues: what its properties ask for, its routes, its place in each
-queue. Knows neither who publishes nor who reads."""
+"""Publishes messages: evaluates their properties, routes them, and appends them to queues. Knows neither connections
+nor consumers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _CACHED_HEADER_BYTES = 256
 
 
 class PublishOptions(NamedTuple):
-    """What the properties of a message ask of the broker."""
+    """Properties of a message that the broker evaluates."""
 
     is_transient: bool
     expiration_ms: int | None
@@ -53,8 +53,8 @@ class PublishOptions(NamedTuple):
 
 
 class PublishResult:
-    """`is_routed` False: no queue took it. `is_refused`: one that is full did not. It counts when pass `number` is
-    durable, or written only where `needs_sync` is False; 0: at once."""
+    """`is_routed` False: no queue matched. `is_refused`: a full queue rejected the message. The result is final when
+    pass `number` is durable, or written if `needs_sync` is False; 0: at once."""
 
     __slots__ = ("is_refused", "is_routed", "needs_sync", "number", "tickets")
 
@@ -66,7 +66,7 @@ class PublishResult:
         self.tickets: list[Ticket] = []
 
     def refusal(self) -> Refusal | None:
-        """Returns why the message was not stored after all, once its pass is over."""
+        """Returns the refusal if the message could not be written; valid once its pass is over."""
         for ticket in self.tickets:
             if ticket.refusal is not None:
                 return ticket.refusal
@@ -81,7 +81,7 @@ class PublishResult:
 
 
 class SharedBodies(Protocol):
-    """Where a body is kept once for several queues."""
+    """Stores a body once for several queues."""
 
     def put(self, body: bytes, is_volatile: bool, now_ms: int) -> int: ...
 
@@ -94,7 +94,7 @@ DelayMessage = Callable[[Exchange, Content, int, bool], Ticket]
 
 
 class Publisher:
-    """Bodies of `shared_bytes` and more that reach several queues are kept once, in `bodies`; 0: none is."""
+    """Stores a body of at least `shared_bytes` that is routed to several queues once, in `bodies`; 0: never."""
 
     def __init__(
         self,
@@ -112,12 +112,12 @@ class Publisher:
         self._options_cache: dict[bytes, PublishOptions] = {}
         self.on_overflow: OnOverflow = lambda queue, batch, reason, attempts: None
         self.delay_message: DelayMessage
-        """`delay_message(exchange, content, delay_ms, is_transient)`: the exchange keeps a message back."""
+        """`delay_message(exchange, content, delay_ms, is_transient)` stores a message of a delayed exchange."""
 
     def publish(
         self, exchange: Exchange, key: str, header: bytes, body: bytes, origin: bytes | None = None
     ) -> PublishResult:
-        """`origin`: the exchange that it was published to, if that was another."""
+        """Publishes a message. `origin`: the exchange that the client published to, if it is not `exchange`."""
         options = self._options_cache.get(header) or self._learn(header)
         names: Route | None = None
         if not options.has_copies:
@@ -152,15 +152,15 @@ class Publisher:
             published.add(ticket, not options.is_transient)
 
     def check(self, header: bytes) -> None:
-        """Refuse what `publish` would refuse of these properties."""
+        """Raises the refusal that `publish` would raise for these properties."""
         if self.options_of(header).has_copies:
             copied_keys(_headers_of(header))
 
     def publish_all(
         self, exchange: Exchange, key: str, contents: Sequence[tuple[bytes, bytes]]
     ) -> Iterator[tuple[PublishResult, int]]:
-        """Messages with one key, given as their headers and bodies, in this order: what became of them, and of how many
-        each time. A refusal concerns the one after those."""
+        """Fast path of `publish` for messages with one key, given as pairs of header and body. Yields each result with
+        the number of messages that it is for, in order. A raised refusal is for the message after these."""
         for options, batch in self._group_by_options(contents):
             published = self._publish_batch(exchange, key, options, batch)
             if published is not None:
@@ -172,7 +172,7 @@ class Publisher:
     def _group_by_options(
         self, contents: Sequence[tuple[bytes, bytes]]
     ) -> Iterator[tuple[PublishOptions, Sequence[tuple[bytes, bytes]]]]:
-        """Those in a row that ask for the same."""
+        """Yields consecutive messages with equal options."""
         start = 0
         known = contents[0][0]
         options = self.options_of(known)
@@ -193,7 +193,7 @@ class Publisher:
     def _publish_batch(
         self, exchange: Exchange, key: str, options: PublishOptions, batch: Sequence[tuple[bytes, bytes]]
     ) -> PublishResult | None:
-        """None: one by one."""
+        """Returns None if the messages must be published one by one."""
         names = None if options.has_copies else self._router.known(exchange.namespace, exchange.name, key)
         if names is None:
             return None
@@ -204,8 +204,8 @@ class Publisher:
     def deliver_all(
         self, namespace: str, names: Sequence[str], contents: Sequence[Content], options: PublishOptions
     ) -> PublishResult | None:
-        """To the queues of these names that there are, contents that ask for the same. None: one by one, as one of the
-        queues wants it."""
+        """Fast path of `deliver` for contents with equal options. Returns None, and appends nothing, if they must be
+        delivered one by one: a queue does not accept batches, or a body is to be shared."""
         if len(names) > 1 and any(len(content[3]) >= self._shared_bytes for content in contents):
             return None
         queues = [queue for name in names if (queue := self._find_queue(namespace, name)) is not None]
@@ -217,12 +217,12 @@ class Publisher:
         return published
 
     def accepts_batches(self, namespace: str, names: Sequence[str]) -> bool:
-        """Whether the queues of these names take any number of messages at a time."""
+        """Whether all named queues accept batches."""
         found = [self._find_queue(namespace, name) for name in names]
         return all(queue.accepts_batches for queue in found if queue is not None)
 
     def ready_and_full_queues(self, namespace: str, names: Sequence[str]) -> tuple[list[str], list[str]]:
-        """Of the queues of these names that there are: those that have room, and those that are full."""
+        """Returns the names of the existing queues, those with room and those that are full."""
         found = [queue for name in names if (queue := self._find_queue(namespace, name)) is not None]
         return [queue.name for queue in found if not queue.is_full], [queue.name for queue in found if queue.is_full]
 
@@ -300,7 +300,7 @@ def read_publish_options(header: bytes) -> PublishOptions:
 
 
 def _delay_ms(header: bytes) -> int:
-    """0: none that can be kept to."""
+    """Returns the `x-delay` of a message; 0 if there is none or it is invalid."""
     try:
         delay = read_headers_leniently(header).get(DELAY)
     except BadField:

@@ -1,5 +1,5 @@
-"""Common part of work queues and streams: the definition, the exclusive owner, consumers, policies, expiry and deletion
-of one queue. Holds no messages."""
+"""Base class of work queues and streams: definition, exclusive owner, consumers, policies, expiry and deletion of one
+queue. Holds no messages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 Owner = Hashable
 
-# If the page cache drops cold data this often before it is used (little memory), the event loop reads it itself.
+# After so many attempts the event loop itself reads cold data: with little memory, the page cache drops warmed data
+# before it is used.
 _MAX_WARM_ATTEMPTS = 3
 
 
@@ -211,7 +212,7 @@ class Queue(ABC):
         self._services.queue_timers.forget(self.id)
 
     def change_settings(self, settings: QueueSettings) -> None:
-        """Applies settings after a change of policies. What a declaration fixes (the kind) stays."""
+        """Applies settings after a change of policies, which cannot change the kind of the queue."""
         self.settings = settings
         self.touch()
         self._services.dispatch.due(self)
@@ -264,11 +265,12 @@ class Queue(ABC):
         """Dead-letters a delivery."""
 
     def cold_head(self) -> ColdRead | None:
-        """The cold read that taking the next message would need; None: it is in memory, or the queue is empty."""
+        """Returns the cold read that taking the next message would need; None if it is in memory or the queue is
+        empty."""
         return None
 
     def pending_pass(self) -> PendingPass | None:
-        """The pass of messages that were published and are not readable yet."""
+        """Returns the pass of messages that were published and are not readable yet; None if there are none."""
         logs = [log for log in self.logs if log.readable_end < log.end]
         if not logs:
             return None

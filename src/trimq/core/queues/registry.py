@@ -1,5 +1,5 @@
-"""Which queues there are: declared, deleted, found again after a restart. Durable ones live in the catalogue, the
-others in memory; their messages are the store's."""
+"""Registry of all queues: declares, deletes and recovers them. Definitions of durable queues are in the catalogue, all
+others in memory. Does not know messages: `QueueStore` owns their logs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _KIND = "queue"
 
 
 class DeclareResult(NamedTuple):
-    """`ticket` None: it was there already and is durable, or need not outlive a restart."""
+    """`ticket` None: the queue existed and is durable, or it is not durable at all."""
 
     queue: Queue
     ticket: Ticket | None
@@ -60,8 +60,8 @@ ApplyPolicy = Callable[[str, str, FieldTable], FieldTable]
 
 
 class QueueRegistry:
-    """`apply_policy(namespace, name, arguments)` says what becomes of a queue's own arguments. `on_deleted(queue)` is
-    called when a queue was deleted: it gives the ticket of what went with it."""
+    """`apply_policy(namespace, name, arguments)` returns the arguments of a queue with those of its policy.
+    `on_deleted(queue)` removes the bindings of a deleted queue and returns their ticket."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class QueueRegistry:
         self._by_name: dict[tuple[str, str], Queue] = {}
         self._by_id: dict[UUID, Queue] = {}
         self._owned: dict[Owner, dict[Queue, None]] = {}
-        self._deleting: dict[UUID, Queue] = {}  # deleted, which is not on disk yet
+        self._deleting: dict[UUID, Queue] = {}  # the deletion is not on disk yet
         self.services: QueueServices
         self.apply_policy: ApplyPolicy = lambda namespace, name, arguments: arguments
         self.on_deleted: Callable[[Queue], Ticket | None] = lambda queue: None
@@ -87,7 +87,7 @@ class QueueRegistry:
         catalogue.watch(_KIND, self._definition_changed)
 
     def open(self, others: Collection[str] = ()) -> None:
-        """Find everything again that was on disk. `others`: logs that are somebody else's."""
+        """Recovers all durable queues at start. `others`: names of logs in the store that belong to no queue."""
         found = {
             UUID(key): msgspec.convert(stored.value, QueueDefinition) for key, stored in self._catalogue.all(_KIND)
         }
@@ -102,12 +102,12 @@ class QueueRegistry:
             logs = {int(folder.rpartition("-")[2]): self._store.recover(folder) for folder in folders}
             queue = self._make(id, definition, None, logs)
             self._remember(queue)
-            queue.touch()  # nobody could use it meanwhile
+            queue.touch()  # the time of the stop does not count as unused
 
     def make_log(self, id: UUID, level: int, is_volatile: bool) -> QueueLog:
         return self._store.make(_folder(id, level), is_volatile)
 
-    # -- looking
+    # -- lookup
 
     def __iter__(self) -> Iterator[Queue]:
         return iter(list(self._by_name.values()))
@@ -122,7 +122,7 @@ class QueueRegistry:
         return self._by_id.get(id)
 
     def get(self, namespace: str, name: str, owner: Owner | None) -> Queue:
-        """The queue, for one who may use it: an exclusive one is its owner's alone."""
+        """Returns the queue. Locked: it is exclusive to another owner."""
         found = self._by_name.get((namespace, name))
         if found is None:
             raise UnknownQueue(name, namespace)
@@ -134,7 +134,7 @@ class QueueRegistry:
         found = self._by_name.get((namespace, name))
         return None if found is None else not found.is_volatile
 
-    # -- declaring
+    # -- declaration
 
     def declare(self, declaration: Declaration, owner: Owner) -> DeclareResult:
         namespace, name, is_durable, is_exclusive, is_auto_delete, arguments, is_server_named = declaration
@@ -157,12 +157,12 @@ class QueueRegistry:
         return self._create(definition, owner if is_exclusive else None)
 
     def check_name(self, name: str) -> None:
-        """Refuse one that only the server gives."""
+        """Raises ReservedName for a name that starts with `amq.`."""
         if name.startswith(RESERVED_PREFIX):
             raise ReservedName("queue", name)
 
     def new_name(self, namespace: str, arguments: FieldTable) -> str:
-        """For a queue that its client gives none. ServerNamed: it must."""
+        """Returns a generated name, for a queue declared without one. ServerNamed: only classic queues may be."""
         kind = kind_of("", namespace, arguments)
         if kind != CLASSIC:
             raise ServerNamed(kind)
@@ -194,16 +194,17 @@ class QueueRegistry:
         return read_settings(name, namespace, self.apply_policy(namespace, name, arguments))
 
     def apply_policies(self) -> None:
-        """They have changed."""
+        """Applies changed policies to all queues."""
         for queue in self:
             settings = self._settings(queue.namespace, queue.name, queue.arguments)
             if settings != queue.settings:
                 queue.change_settings(settings)
 
-    # -- deleting
+    # -- deletion
 
     def delete(self, queue: Queue, if_unused: bool = False, if_empty: bool = False) -> tuple[int, Ticket | None]:
-        """How many messages were ready in it. Its files go when it is on disk that it is not there any more."""
+        """Deletes a queue. Returns the number of its ready messages, and the ticket of the deletion. Its files are
+        removed when the deletion is synced."""
         if if_unused and queue.consumer_count:
             raise QueueInUse(queue.name, queue.namespace)
         if if_empty and queue.ready_count:
@@ -231,12 +232,12 @@ class QueueRegistry:
             self._store.remove(queue.logs)
 
     def release(self, owner: Owner) -> None:
-        """The owner is gone, and its exclusive queues with it."""
+        """Deletes the exclusive queues of an owner whose connection has ended."""
         for queue in list(self._owned.get(owner, ())):
             self.delete(queue)
 
     def _take_back(self, queue: Queue) -> None:
-        """Its definition was refused."""
+        """Removes a new queue whose definition could not be written."""
         if self._by_id.get(queue.id) is queue:
             self._forget(queue)
             queue.end()
@@ -244,17 +245,20 @@ class QueueRegistry:
         self._store.remove(queue.logs)
 
     def _definition_changed(self, key: str, stored: StoredDefinition | None) -> None:
-        """A refused pass brings a deleted queue back, with all that is in its logs."""
+        """Restores a deleted queue with its messages if the deletion could not be written."""
         queue = self._deleting.pop(UUID(key), None)
         if stored is None or queue is None:
             return
         if (queue.namespace, queue.name) in self._by_name:
-            log.error("the queue %s could not be deleted, and there is another: a restart shows which", queue.name)
+            log.error(
+                "queue %s: deletion failed, and a new queue has this name (a restart decides which remains)",
+                queue.name,
+            )
             return
         logs = {int(log.folder.rpartition("-")[2]): log for log in queue.logs}
         self._remember(self._make(queue.id, queue.definition, None, logs))
 
-    # -- remembering
+    # -- indexes
 
     def _remember(self, queue: Queue) -> None:
         self._by_name[queue.namespace, queue.name] = queue

@@ -1,4 +1,5 @@
-"""Where a consumer of a stream begins, and which messages it wants. Pure but for looking into the log."""
+"""Start offset (`x-stream-offset`) and filter (`x-stream-filter`) of a stream consumer. Pure, except that it reads the
+log."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ _UNITS_MS = {"Y": 31_536_000_000, "M": 2_592_000_000, "D": 86_400_000, "h": 3_60
 
 
 def find_start_offset(log: QueueLog, requested: Value, now_ms: int) -> int | None:
-    """The first offset to read. None: nothing that can be asked."""
+    """Returns the first offset to read; None if the requested value is invalid."""
     if requested is None or requested == "next":
         return log.end
     if requested == "first":
@@ -34,8 +35,9 @@ def find_start_offset(log: QueueLog, requested: Value, now_ms: int) -> int | Non
 
 
 def find_time(log: QueueLog, time_ms: int) -> int:
-    """The first message that was published at this time or later: by segments, then by halves, since to look at each of
-    a million would stop everybody else. Where the machine's clock was set back, one that is near it."""
+    """Returns the offset of the first message published at this time or later. Searches the segments, then does a
+    binary search: reading a million messages would block the event loop. The result is approximate where the system
+    clock was set back."""
     segment = next((segment for segment in log.segments if segment.newest_ms >= time_ms), None)
     if segment is None:
         return log.end
@@ -57,14 +59,14 @@ def _next_readable(log: QueueLog, offset: int, end: int) -> int | None:
         try:
             log.peek(found)
         except DamagedSegment:
-            found = log.next_live(found + 1)  # it is not served anyway
+            found = log.next_live(found + 1)  # it is never delivered
         else:
             return found
     return None
 
 
 class StreamFilter:
-    """The values that a consumer asks for; without any it wants everything."""
+    """Filter values of a consumer; without any, all messages match."""
 
     def __init__(self, arguments: Mapping[str, Value]) -> None:
         requested = arguments.get("x-stream-filter")

@@ -1,5 +1,5 @@
-"""Stream queues: consumers read at their own offsets, and messages stay until retention deletes them. An ack only frees
-prefetch."""
+"""Stream queues: each consumer reads at its own offset, and messages stay until retention deletes them. An ack only
+frees prefetch."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class StreamQueue(Queue):
 
     @property
     def ready_count(self) -> int:
-        """All messages that are stored."""
+        """Number of stored messages."""
         return self._log.live
 
     def publish(self, publication: Publication) -> tuple[Ticket, bool]:
@@ -133,7 +133,7 @@ class StreamQueue(Queue):
     def _settle(self, delivery: Delivery) -> None:
         consumer = delivery.consumer
         if consumer is not None and delivery.header:
-            delivery.header = b""  # once
+            delivery.header = b""  # a delivery frees prefetch only once
             self._release_prefetch(consumer)
 
     # -- retention

@@ -1,6 +1,6 @@
-"""Messages of one queue that are out for delivery, with the same time to settle each. Leases of the plainest kind:
-since all last equally long they end in the order in which they were granted, so one timer watches the first of them.
-Those of the few consumers that asked for another time are looked at one by one."""
+"""Unacked deliveries of one queue and their delivery timeouts. All have the same timeout and end in the order of
+delivery, so one timer for the first is enough; those of the few consumers with `x-consumer-timeout` are checked one by
+one. Does not requeue messages."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ if TYPE_CHECKING:
     from trimq.core.queues.queue import Queue
 
 
-# Longer ones are not kept in memory for a client that has yet to acknowledge them.
+# Longer bodies are not kept in memory until the client acknowledges them.
 SHORT_BODY = 4096
 
 
 class Delivery:
-    """One message on its way to a consumer, or to somebody who asked for it (`consumer` None). `header` is what to send
-    as its properties."""
+    """One delivery to a consumer, or by basic.get (`consumer` None). `header` has the properties to send."""
 
     __slots__ = (
         "_dropped_body_bytes",
@@ -56,7 +55,8 @@ class Delivery:
         self._dropped_body_bytes = 0
 
     def drop_body(self) -> None:
-        """It was handed on. A body that is long stays in the log alone: whoever acknowledges nothing holds little."""
+        """Frees a long body once it is sent; the log still has it. So a client that never acknowledges uses little
+        memory."""
         stored = self.stored
         size = len(stored.content.body)
         if size > SHORT_BODY and self.backlog is not None:
@@ -64,7 +64,7 @@ class Delivery:
             self.stored = stored._replace(content=stored.content._replace(body=b""))
 
     def with_body(self) -> StoredContent:
-        """With its body, which may have to be read again."""
+        """Returns the message with its body, reading it from the log if it was dropped."""
         return (
             self.stored if not self._dropped_body_bytes or self.backlog is None else self.backlog.log.peek(self.offset)
         )
@@ -90,14 +90,14 @@ SetDeadlineTimer = Callable[[int | None], None]
 
 
 class UnackedDeliveries:
-    """`watch(due_ms)` is called when the earliest deadline has changed; None: there is none."""
+    """Calls `watch(due_ms)` when the earliest deadline changes. `timeout_ms` 0: no timeout."""
 
     def __init__(self, timeout_ms: int, watch: SetDeadlineTimer) -> None:
         self.timeout_ms = timeout_ms
         self._watch = watch
         self._watched_ms: int | None = None
         self._unacked: dict[Delivery, None] = {}
-        self._own_deadlines: dict[Delivery, int | None] = {}  # of consumers with a timeout of their own
+        self._own_deadlines: dict[Delivery, int | None] = {}  # of consumers with `x-consumer-timeout`
 
     def __len__(self) -> int:
         return len(self._unacked)
@@ -109,11 +109,11 @@ class UnackedDeliveries:
         return {delivery.offset for delivery in self._unacked if delivery.backlog is backlog}
 
     def bytes_in(self, backlog: Backlog) -> int:
-        """Bytes of the bodies of those in one backlog."""
+        """Returns the body bytes of unacked messages of one backlog."""
         return sum(delivery.body_bytes for delivery in self._unacked if delivery.backlog is backlog)
 
     def grant(self, deliveries: Sequence[Delivery]) -> None:
-        """Those of one consumer that go out at one time, at least one."""
+        """Adds one or more deliveries of one consumer that are made at the same time."""
         self._unacked.update(dict.fromkeys(deliveries))
         consumer, delivered_ms = deliveries[0].consumer, deliveries[0].delivered_ms
         if consumer is not None and consumer.timeout_ms is not None:
@@ -129,7 +129,7 @@ class UnackedDeliveries:
         self._watch(due_ms)
 
     def settle(self, delivery: Delivery) -> bool:
-        """It is no longer out. False: it was not, any more."""
+        """Removes a delivery. Returns False if it was not in flight any more."""
         out = self._unacked
         if delivery not in out:
             return False
@@ -139,7 +139,7 @@ class UnackedDeliveries:
         return True
 
     def settle_all(self, deliveries: Iterable[Delivery]) -> list[Delivery]:
-        """They are no longer out. Those that were."""
+        """Removes deliveries. Returns those that were in flight."""
         out = self._unacked
         found = [delivery for delivery in deliveries if out.pop(delivery, delivery) is None]
         for delivery in found if self._own_deadlines else ():
@@ -147,7 +147,7 @@ class UnackedDeliveries:
         return found
 
     def overdue(self, now_ms: int) -> list[Delivery]:
-        """Those whose time is over; they stay out. To be called when the watched time has come."""
+        """Returns deliveries that exceeded their timeout; they stay in flight. Must be called at the watched time."""
         found: list[Delivery] = []
         later_ms = [due_ms for due_ms in self._own_deadlines.values() if due_ms is not None and due_ms > now_ms]
         for delivery in self._unacked if self.timeout_ms else ():
@@ -168,7 +168,7 @@ class UnackedDeliveries:
 
 
 def with_delivery_counts(content: Content, delivery_counts: DeliveryCounts) -> bytes:
-    """Properties that tell how often a message was tried."""
+    """Returns the properties of a message with `x-acquired-count` and `x-delivery-count` added."""
     counts: FieldTable = {"x-acquired-count": delivery_counts.taken}
     if delivery_counts.failed:
         counts["x-delivery-count"] = delivery_counts.failed

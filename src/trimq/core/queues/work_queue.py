@@ -1,5 +1,5 @@
-"""Classic and quorum queues: delivery to consumers, ack, requeue and reject, overflow and expiry. Where messages are
-stored is known to `QueueContents`, where dead letters go to the broker's `DeadLetterDestination`."""
+"""Classic and quorum queues: delivery to consumers, ack, requeue and reject, overflow and expiry. `QueueContents`
+stores the messages; the broker's `DeadLetterDestination` routes dead letters."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ class WorkQueue(Queue):
     # -- delivery
 
     def _dispatch(self, may_wait: bool) -> None:
-        """Serves consumers; then drops what exceeds the limits of the queue, and what has expired."""
+        """Serves consumers; then drops messages over the limits of the queue and dead-letters expired ones."""
         if self._handoff.held:
             self._handoff.resume()
         if len(self.consumers):
@@ -198,7 +198,7 @@ class WorkQueue(Queue):
                 self._grant(own, consumer, consumer.no_ack)
                 batches.setdefault(consumer, []).extend(own)
             self.consumers.served(consumers, len(given))
-        if min(budget.messages, budget.bytes) <= 0:  # there are more messages, for the next turn
+        if min(budget.messages, budget.bytes) <= 0:  # the budget is used up: continue in the next turn
             self._services.dispatch.due(self)
 
     def _take_batch(self, most: int, budget: _TurnBudget, now_ms: int) -> list[Delivery]:
@@ -224,7 +224,8 @@ class WorkQueue(Queue):
         ]
 
     def _take(self, now_ms: int, may_wait: bool, budget: _TurnBudget) -> tuple[Backlog, StoredContent] | None:
-        """Takes the next message that has not expired. Expired ones on the way count for this turn too."""
+        """Takes the next message that has not expired, and dead-letters expired ones before it, which use the budget
+        too."""
         for backlog in [] if self._handoff.is_full else self.contents.in_order():
             while (stored := self.contents.take(backlog, may_wait)) is not None:
                 budget.messages -= 1
@@ -243,17 +244,17 @@ class WorkQueue(Queue):
         return stored.expires_ms == stored.content.published_ms and stored.offset >= backlog.last_dispatched_end
 
     def _make_delivery(self, backlog: Backlog, stored: StoredContent, now_ms: int) -> Delivery:
-        """A delivery with the counts of earlier ones."""
+        """Returns a delivery with the counts of earlier deliveries of the message."""
         delivery_counts = backlog.recovered_delivery_counts(stored.offset)
         header = stored.content.header
-        if not delivery_counts.taken:  # by this queue; another may have delivered it
+        if not delivery_counts.taken:  # by this queue; the message may be a dead letter that another queue delivered
             delivery_counts = _RETURNED_ONCE if stored.flags & REDELIVERED else NEVER_DELIVERED
         elif self.kind == QUORUM:
             header = with_delivery_counts(stored.content, delivery_counts)
         return Delivery(self, backlog, stored, None, header, delivery_counts, now_ms)
 
     def _grant(self, deliveries: list[Delivery], consumer: Consumer | None, no_ack: bool) -> None:
-        """Puts deliveries of one backlog, at least one, in flight."""
+        """Puts one or more deliveries of one backlog in flight."""
         backlog = deliveries[0].backlog
         for delivery in deliveries:
             delivery.consumer = consumer
@@ -326,8 +327,8 @@ class WorkQueue(Queue):
     # -- overflow, expiry, timeouts
 
     def _drop_excess(self, may_wait: bool) -> None:
-        """Drops the head. Per turn a bounded number more than arrived since the last: it catches up, and other queues
-        are served too."""
+        """Drops messages from the head. Each turn drops at most a fixed number more than arrived since the last: the
+        queue catches up, and other queues are served too."""
         contents = self.contents
         arrived = sum(backlog.log.readable_end - backlog.last_dispatched_end for backlog in contents.backlogs)
         left = arrived + _MESSAGES_PER_TURN
