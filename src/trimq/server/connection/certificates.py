@@ -39,7 +39,7 @@ class Certificates:
             raise StartupError('tls.mode = "required" needs tls.certificate and tls.key, or pip install "trimq[tls]"')
 
     def apply_to_listener(self, listener: str) -> bool:
-        """Whether the listener offers TLS. A self-signed certificate is offered to RocketMQ clients, which do not
+        """True if the listener offers TLS. A self-signed certificate is offered to RocketMQ clients, which do not
         verify it; to all others only if `tls.mode` is "required"."""
         if self._is_given or self.is_required:
             return True

@@ -195,7 +195,7 @@ def _listen(bound: socket.socket) -> None:
 
 
 async def is_free(host: str, port: int) -> bool:
-    """Whether the port is free on all addresses of the host. A port that is bound but not listening is not free."""
+    """True if the port is free on all addresses of the host. A port that is bound but not listening is not free."""
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
         for family, kind, protocol, _, address in found:

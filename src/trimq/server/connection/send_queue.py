@@ -45,7 +45,7 @@ class Writable(Protocol):
 
 
 def supports_gather_write(transport: object) -> bool:
-    """Whether the transport passes several buffers to the socket in one call. asyncio's own transports join them before
+    """True if the transport passes several buffers to the socket in one call. asyncio's own transports join them before
     Python 3.12, which copies all bytes."""
     return sys.version_info >= (3, 12) or type(transport).__module__.startswith("uvloop")
 
@@ -60,7 +60,7 @@ class SendQueue:
         self._parts: deque[Buffer] = deque()
         self.unsent_bytes = 0
         self.is_blocked = False
-        """Whether the transport has paused writing."""
+        """True if the transport has paused writing."""
 
     def __bool__(self) -> bool:
         return bool(self._parts)

@@ -235,7 +235,7 @@ class Session(asyncio.BufferedProtocol):
             self._close()
 
     def _must_wait(self) -> bool:
-        """Whether no request may be handled now (back-pressure). The event that ends this schedules a turn."""
+        """True if no request may be handled now (back-pressure). The event that ends this schedules a turn."""
         if self._read_holds or (self._state is not _OPEN and self._state is not _HALF_CLOSED):
             return True
         limits, replies = self._limits, self._pending_replies
@@ -416,6 +416,6 @@ class Session(asyncio.BufferedProtocol):
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing waits to be handled or sent. A reply that waits for a pass or an event does not count."""
+        """True if nothing waits to be handled or sent. A reply that waits for a pass or an event does not count."""
         is_sending = bool(self._send_queue.unsent_bytes) or self._send_queue.is_blocked or self._flush_scheduled
         return self._state is _LOST or not (is_sending or self._turn_scheduled)

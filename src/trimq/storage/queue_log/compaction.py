@@ -26,7 +26,7 @@ _LIVE_PERCENT = 25
 
 
 def is_worth_compacting(segment: QueueSegment) -> bool:
-    """Whether the segment is durably sealed and few of its messages are live."""
+    """True if the segment is durably sealed and few of its messages are live."""
     return segment.is_seal_durable and 0 < segment.live * 100 < segment.records * _LIVE_PERCENT
 
 
@@ -157,7 +157,8 @@ class SegmentCompaction:
         self._queue.mark_sealed_when_synced(self._segment)
 
     def _is_gone(self) -> bool:
-        """Whether to stop: all messages of the segment were acknowledged meanwhile, or its queue was deleted."""
+        """True if the compaction must stop: all messages of the segment were acknowledged meanwhile, or its queue was
+        deleted."""
         if not self.is_finished and (self._queue.is_removed or self._segment not in self._queue.segments):
             self._remove_copy()
         return self.is_finished

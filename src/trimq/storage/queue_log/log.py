@@ -62,7 +62,7 @@ class QueueLog:
         self.on_readable: Callable[[], None] | None = None
         """Called when `readable_end` grows."""
         self.caches_recent = True
-        """Whether appended contents are kept in memory for consumers that keep up."""
+        """True if appended contents are kept in memory for consumers that keep up."""
         self.undone: Callable[[], None] | None = None
         """Called when a pass failed and its messages were removed again."""
         self._written_end = 0
