@@ -671,4 +671,4 @@ def test_all_listeners_together_have_no_more_connections_than_there_is_room_for(
 
     with caplog.at_level(logging.WARNING):
         run(main, loop)
-    assert caplog.text.count("kafka: all listeners together have as many connections as the open files") == 1
+    assert caplog.text.count("kafka: limit of open files reached") == 1

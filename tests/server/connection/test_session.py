@@ -827,7 +827,7 @@ def test_a_front_end_that_cannot_begin_costs_only_that_connection(caplog: pytest
         assert peer.ended == [peer.session]
 
     run(main)
-    assert "could not begin" in caplog.text
+    assert "could not open it" in caplog.text
 
 
 def idle(peer: Peer) -> None:

@@ -205,7 +205,7 @@ def test_where_it_is_off_a_handshake_is_no_request(certificate: Path) -> None:
     ("settings", "said"),
     [
         (Tls(certificate="here.pem"), "set together"),
-        (Tls(certificate="nowhere.pem", key="nowhere.key"), "is not there"),
+        (Tls(certificate="nowhere.pem", key="nowhere.key"), "does not exist"),
         (Tls(certificate=__file__, key=__file__), "cannot be used"),
     ],
 )

@@ -332,7 +332,7 @@ def test_a_damaged_message_is_told_where_it_stands_and_what_to_do(place: int, ca
         with pytest.raises(DamagedSegment, match=f"{name} is damaged at byte {position}$"):
             log.peek(base + place)
     (told,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
-    assert told.startswith(f"{name} is damaged at byte {position}; reads of it fail. Stop the broker, then put the")
+    assert told.startswith(f"{name} is damaged at byte {position}; reads of it fail. Stop the broker, then restore")
 
 
 @pytest.mark.parametrize("harm", ["shorter", "gone", "footer"])

@@ -71,7 +71,7 @@ class QueueSettings(NamedTuple):
 
     @property
     def is_dead_letter_at_least_once(self) -> bool:
-        """Whether dead letters are published at least once. RabbitMQ requires `reject-publish` for that; with any other
+        """True if dead letters are published at least once. RabbitMQ requires `reject-publish` for that; with any other
         overflow behaviour the strategy is ignored."""
         is_asked = self.dead_letter_strategy == AT_LEAST_ONCE and self.kind == QUORUM
         return is_asked and self.overflow == REJECT_PUBLISH and self.dead_letter_exchange is not None
@@ -170,7 +170,7 @@ _KNOWN: dict[str, tuple[str, ...]] = {
 
 
 def has_argument(kind: str, argument: str) -> bool:
-    """Whether queues of this kind have the argument."""
+    """True if queues of this kind have the argument."""
     return kind in _KNOWN.get(argument, ())
 
 

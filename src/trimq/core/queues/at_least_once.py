@@ -80,7 +80,7 @@ class _PendingDeadLetter:
         self.taken: Collection[str] = ()
 
     def is_alike(self, other: _PendingDeadLetter) -> bool:
-        """Whether both may be in one batch: same death, and sent to no target queue yet."""
+        """True if both may be in one batch: same death, and sent to no target queue yet."""
         return (
             self.backlog is other.backlog
             and (self.reason, self.attempts, self.died_ms) == (other.reason, other.attempts, other.died_ms)

@@ -121,7 +121,7 @@ class QueueContents:
         return self._settings.overflow != DROP_HEAD and self.is_over_limit(1)
 
     def is_over_limit(self, with_more: int = 0) -> bool:
-        """Whether `max-length` or `max-length-bytes` is exceeded, or would be with so many more messages or bytes.
+        """True if `max-length` or `max-length-bytes` is exceeded, or would be with so many more messages or bytes.
         Dead letters that wait in this queue count too."""
         settings = self._settings
         if (

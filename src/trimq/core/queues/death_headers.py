@@ -88,7 +88,7 @@ def _add_death(known: Value, entry: FieldTable) -> list[Value]:
 
 
 def is_dead_letter_cycle(headers: FieldTable, queue: str) -> bool:
-    """Whether the message was in this queue before and no consumer has rejected it since: it would cycle for ever.
+    """True if the message was in this queue before and no consumer has rejected it since: it would cycle for ever.
     `headers` are those of the dead letter that is about to be routed to `queue`."""
     deaths = _deaths(headers.get("x-death"))
     for at, death in enumerate(deaths):

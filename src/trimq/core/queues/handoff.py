@@ -72,12 +72,12 @@ class DeadLetterHandoff:
 
     @property
     def is_backing_off(self) -> bool:
-        """Whether a write failed less than the back-off time ago."""
+        """True if a write failed less than the back-off time ago."""
         return self._now_ms() < self.backoff_until_ms
 
     @property
     def is_full(self) -> bool:
-        """Whether so many messages wait for a retry that the messages behind them must wait too."""
+        """True if so many messages wait for a retry that the messages behind them must wait too."""
         return len(self.held) >= _MOST_HELD and self.is_backing_off
 
     def postpone(

@@ -241,7 +241,7 @@ def _check_retries(definition: Mapping[str, Any]) -> None:
 
 
 def applies_to_kind(kind: str, definition: Mapping[str, Any]) -> bool:
-    """Whether a policy with this definition applies to queues of this kind."""
+    """True if a policy with this definition applies to queues of this kind."""
     return not any(kind in _NOT_FOR.get(term, ()) for term in definition)
 
 

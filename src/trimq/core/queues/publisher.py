@@ -217,7 +217,7 @@ class Publisher:
         return published
 
     def accepts_batches(self, namespace: str, names: Sequence[str]) -> bool:
-        """Whether all named queues accept batches."""
+        """True if all named queues accept batches."""
         found = [self._find_queue(namespace, name) for name in names]
         return all(queue.accepts_batches for queue in found if queue is not None)
 

@@ -128,7 +128,7 @@ class Queue(ABC):
 
     @property
     def is_volatile(self) -> bool:
-        """Whether a restart deletes the queue and its messages."""
+        """True if a restart deletes the queue and its messages."""
         return not self.definition.is_durable or self.owner is not None
 
     @property
@@ -234,16 +234,16 @@ class Queue(ABC):
 
     @property
     def is_full(self) -> bool:
-        """Whether the queue rejects messages. A queue that drops its head is never full."""
+        """True if the queue rejects messages. A queue that drops its head is never full."""
         return False
 
     def will_persist(self, is_transient: bool) -> bool:
-        """Whether a message survives a restart."""
+        """True if a message survives a restart."""
         return not self.is_volatile and not (is_transient and self.kind == CLASSIC)
 
     @property
     def accepts_batches(self) -> bool:
-        """Whether `publish_all` has the same result as `publish` of each message."""
+        """True if `publish_all` has the same result as `publish` of each message."""
         return False
 
     def publish_all(

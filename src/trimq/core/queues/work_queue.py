@@ -240,7 +240,7 @@ class WorkQueue(Queue):
         return None
 
     def _is_deliverable_on_arrival(self, backlog: Backlog, stored: StoredContent) -> bool:
-        """Whether a message with TTL 0 just became readable: it is delivered if a consumer is ready."""
+        """True if a message with TTL 0 just became readable: it is delivered if a consumer is ready."""
         return stored.expires_ms == stored.content.published_ms and stored.offset >= backlog.last_dispatched_end
 
     def _make_delivery(self, backlog: Backlog, stored: StoredContent, now_ms: int) -> Delivery:

@@ -1,5 +1,5 @@
-"""Connections that have received much, until they rest: then they give back the memory that they received into. One
-timer for all of them, which runs only while there are any."""
+"""Frees the receive buffers of connections that were idle for a second after a large transfer. One timer serves all of
+them, and runs only while there are any. Does not know sockets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 from trimq.clock import Timeline, Timer
 
-# A connection that did nothing from one look to the next is at rest.
+# A connection without activity between two checks is idle.
 LOOK_MS = 1000
 _NOT_SEEN = -1
 
@@ -15,10 +15,10 @@ _NOT_SEEN = -1
 class BufferOwner(Protocol):
     @property
     def activity_count(self) -> int:
-        """Another number whenever the connection has done something."""
+        """Changes whenever the connection has done something."""
 
-    def release_memory(self) -> bool:
-        """Free the receive buffer. False: it is still needed."""
+    def rest(self) -> bool:
+        """Frees the receive buffer. Returns False if it is still needed."""
 
 
 class BufferReleaser:
@@ -27,19 +27,19 @@ class BufferReleaser:
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
         self._timer: Timer | None = None
-        # A dict, not a set: looked at in the same order on every run.
+        # A dict, not a set: checked in the same order on every run.
         self._watched: dict[BufferOwner, int] = {}
 
     def __len__(self) -> int:
         return len(self._watched)
 
     def watch(self, busy: BufferOwner) -> None:
-        """It has received much: tell it when it is at rest."""
+        """Watches a connection after a large transfer, and calls its `rest` once it is idle."""
         self._watched.setdefault(busy, _NOT_SEEN)
         self._arm()
 
     def forget(self, busy: BufferOwner) -> None:
-        """It has ended."""
+        """Forgets a connection that has ended."""
         self._watched.pop(busy, None)
         if not self._watched and self._timer is not None:
             self._timer.cancel()

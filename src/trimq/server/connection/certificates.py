@@ -1,4 +1,4 @@
-"""Which certificate the broker shows: the one that it was given, or one of its own that nobody has signed."""
+"""TLS certificate of the broker: the configured one, or a self-signed one. Knows no connection."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from trimq.config import Tls
 from trimq.errors import StartupError
 from trimq.storage.io.memfd import memfd_path
 
-_ALPN = "h2"  # whoever asks speaks gRPC; clients of the other protocols do not ask
+_ALPN = "h2"  # only gRPC clients use ALPN
 _LASTS = timedelta(days=3650)
 _HOSTS = ("127.0.0.1", "::1")
 _UNASKING = "rocketmq"
 
 
 class Certificates:
-    """Gives each listener its context. One of our own is made when the first client wants it."""
+    """Provides the TLS context for all listeners. Creates the self-signed certificate when the first client needs
+    it."""
 
     def __init__(self, settings: Tls, now_ms: Callable[[], int]) -> None:
-        """StartupError: what was set cannot be used."""
+        """StartupError: the TLS settings cannot be used."""
         self._now_ms = now_ms
         self.is_required = settings.mode == "required"
         self._context: ssl.SSLContext | None = None
@@ -33,12 +34,13 @@ class Certificates:
         elif settings.certificate is not None and settings.key is not None:
             self._context = _load(settings.certificate, settings.key)
         elif settings.certificate is not None or settings.key is not None:
-            raise StartupError("tls.certificate and tls.key are set together, or neither of them")
+            raise StartupError("tls.certificate and tls.key must be set together")
         elif self.is_required and not self._can_make_one:
             raise StartupError('tls.mode = "required" needs tls.certificate and tls.key, or pip install "trimq[tls]"')
 
     def apply_to_listener(self, listener: str) -> bool:
-        """One that nobody vouches for is of use to RocketMQ's clients, which do not ask; others must have wanted it."""
+        """True if the listener offers TLS. A self-signed certificate is offered to RocketMQ clients, which do not
+        verify it; to all others only if `tls.mode` is "required"."""
         if self._is_given or self.is_required:
             return True
         return self._can_make_one and listener.startswith(_UNASKING)
@@ -57,14 +59,14 @@ def _load(certificate: str, key: str) -> ssl.SSLContext:
     try:
         context.load_cert_chain(certificate, key)
     except FileNotFoundError as error:
-        raise StartupError(f"tls: {certificate} or {key} is not there") from error
+        raise StartupError(f"tls: {certificate} or {key} does not exist") from error
     except (OSError, ValueError) as error:  # an SSLError is an OSError too
         raise StartupError(f"tls: {certificate} and {key} cannot be used: {error.args[-1]}") from error
     return context
 
 
 def _self_signed(now_ms: int) -> bytes:
-    """Certificate and key as PEM: encrypted, but nobody vouches for it."""
+    """Returns a self-signed certificate and its key as PEM."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec

@@ -1,5 +1,5 @@
-"""Limits of one connection: what it may hold, how much of a turn of the loop it may take, and how long it may be
-idle."""
+"""Limits of one connection: pending replies and unsent bytes, its budget of a turn of the loop, and the idle timeout.
+Knows no socket."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from trimq.clock import Timeline, Timer
 TURN_EVENTS = 64
 TURN_MS = 10
 
-# An event with so many requests ends a turn: their replies are sent while the next are handled, so that a client with
-# many requests in flight goes on meanwhile.
+# An event with so many requests ends a turn: their replies are sent before the next requests are handled, so that a
+# client with many requests in flight can continue meanwhile.
 MANY_REQUESTS = 32
 
-# An idle connection is looked at so many times per limit: it ends between one limit and a quarter more after its last
+# Number of checks within the idle limit: a connection is closed between 1 and 1.25 times the limit after its last
 # activity.
 _IDLE_CHECKS = 4
 
@@ -29,9 +29,9 @@ class SessionLimits:
 
 
 class TurnBudget:
-    """Share of one turn of the loop that a connection may take before the others have theirs, in events and in time.
-    Time counts from the second event on: most turns have one, and those do not read the clock. After a turn that took
-    its whole time it counts from the beginning of the next."""
+    """Events and time that a connection may use in one turn of the loop before it is the turn of the others. The clock
+    is read from the second event of a turn on, since most turns have one. After a turn that used up its time, the next
+    is timed from its start."""
 
     __slots__ = ("_is_over_budget", "_taken", "_timeline", "_until_ms")
 
@@ -47,7 +47,7 @@ class TurnBudget:
         self._is_over_budget = False
 
     def is_used_up(self, requests: int) -> bool:
-        """To be called once after each event, with the number of its requests."""
+        """Returns whether the turn must end. Must be called once after each event, with the number of its requests."""
         self._taken += 1
         if self._until_ms is None:
             if self._taken > 1:
@@ -58,9 +58,9 @@ class TurnBudget:
 
 
 class IdleTimeout:
-    """Calls `expired` when a connection was idle for too long. Its one timer compares counts instead of reading the
-    clock: the path of a message has nothing but an addition. `activity_count` is increased by the owner whenever the
-    connection does something."""
+    """Calls `expired` when a connection was idle for too long. The owner increases `activity_count` whenever the
+    connection does something; the timer compares counts, so that a message costs one addition and no reading of the
+    clock."""
 
     __slots__ = ("_expired", "_interval_ms", "_quiet_checks", "_seen", "_timeline", "_timer", "activity_count")
 

@@ -1,4 +1,5 @@
-"""Accepts connections for one front-end: binds, counts, limits, and closes them in order."""
+"""Accepts connections for one front-end: binds the address, counts and limits connections, and closes them at shutdown.
+Knows no protocol."""
 
 from __future__ import annotations
 
@@ -19,19 +20,19 @@ log = logging.getLogger(__name__)
 
 _BACKLOG = 1024
 
-# How often a free port is looked for that all addresses of a host name have.
+# Attempts to find a port that is free on all addresses of a host name.
 _ATTEMPTS = 10
 
 
 class _Refused(asyncio.Protocol):
-    """A connection over the limit: closed as soon as it is made."""
+    """Closes a connection over the limit as soon as it is made."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport.close()
 
 
 class AnyListener(Protocol):
-    """What a node asks of a listener, whoever carries its bytes."""
+    """Interface of a listener to the node, for any transport."""
 
     host: str
     port: int
@@ -57,7 +58,7 @@ class AnyListener(Protocol):
 
 
 class Listener:
-    """One bound address and the sessions that came through it."""
+    """One bound address and the sessions that it accepted."""
 
     def __init__(
         self,
@@ -68,15 +69,15 @@ class Listener:
         certificates: Certificates | None = None,
         has_room: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`certificates`: clients may encrypt. `has_room` says whether the process can take one more connection, by
-        whichever listener."""
+        """`certificates` None: no TLS. `has_room` returns whether the process can accept one more connection, counting
+        all listeners."""
         self.name = name
         self._has_room = has_room
         self._certificates = certificates
         self._make_session = make_session
         self._max_connections = max_connections
         self._refused = refused
-        # A dict, not a set: closing happens in the order of arrival, on every run.
+        # A dict, not a set: sessions are closed in the order of arrival, on every run.
         self._sessions: dict[Session, None] = {}
         self._empty = asyncio.Event()
         self._empty.set()
@@ -100,7 +101,7 @@ class Listener:
         return f"{host}:{self.port}"
 
     async def start(self, host: str, port: int) -> None:
-        """Take the address. Connections are accepted once `serve` has been called."""
+        """Binds the address. Connections are accepted once `serve` has been called."""
         try:
             self._server = await self._bind(host, port)
         except OSError as error:
@@ -114,7 +115,7 @@ class Listener:
             ports = {bound.getsockname()[1] for bound in server.sockets}
             if len(ports) == 1:
                 return server
-            # A name with several addresses, and a port of its own was picked for each: try the first for all of them.
+            # With port 0 and a name with several addresses, each got another port: try one of them for all.
             server.close()
             await server.wait_closed()
             try:
@@ -122,7 +123,7 @@ class Listener:
             except OSError as error:
                 if error.errno != errno.EADDRINUSE:
                     raise
-        raise OSError(errno.EADDRINUSE, "no port is free on all addresses of that name")
+        raise OSError(errno.EADDRINUSE, "no port is free on all addresses of this host name")
 
     async def _create(self, host: str, port: int) -> asyncio.Server:
         loop = asyncio.get_running_loop()
@@ -134,17 +135,17 @@ class Listener:
             for bound in self._server.sockets:
                 _listen(bound)
             await self._server.start_serving()
-        except OSError as error:  # two programs may take an address at once, but only one can listen on it
+        except OSError as error:  # two programs can bind the same address, but only one can listen on it
             raise StartupError(explain_taken(self.name, self.host, self.port, error)) from None
 
     def _accept(self) -> asyncio.BaseProtocol:
-        if not self._is_accepting:  # it came in the pass in which the listener was closed
+        if not self._is_accepting:  # accepted in the turn in which the listener was closed
             return _Refused()
         if len(self._sessions) >= self._max_connections:
-            self._refuse(f"the limit of {self._max_connections} connections is reached")
+            self._refuse(f"limit of {self._max_connections} connections reached")
             return _Refused()
         if not self._has_room():
-            self._refuse("all listeners together have as many connections as the open files of the process allow")
+            self._refuse("limit of open files reached by the connections of all listeners")
             return _Refused()
         self._is_full = False
         session = self._make_session(self._forget)
@@ -154,9 +155,9 @@ class Listener:
 
     def _refuse(self, reason: str) -> None:
         self._refused.value += 1
-        if not self._is_full:  # said once: those who are turned away may come again very often
+        if not self._is_full:  # logged once: rejected clients may reconnect very often
             self._is_full = True
-            log.warning("%s: %s; new ones are closed", self.name, reason)
+            log.warning("%s: %s; closing new connections", self.name, reason)
 
     def _forget(self, session: Session) -> None:
         self._sessions.pop(session, None)
@@ -166,18 +167,18 @@ class Listener:
     def stop_accepting(self) -> None:
         self._is_accepting = False
         if self._server is not None:
-            # asyncio forgets the socket of a connection whose server closes while it is accepted. A timer runs after
-            # this pass has accepted, and what it calls soon after those connections were made.
+            # asyncio leaks the socket of a connection that is being accepted while the server closes. The timer runs
+            # after the accepts of this turn, and its `call_soon` after their connections were made.
             loop = asyncio.get_running_loop()
             loop.call_later(0, loop.call_soon, self._server.close)
 
     def close_sessions(self) -> None:
-        """Each delivers the replies that it owes, then closes."""
+        """Closes all sessions, each after its pending replies are sent."""
         for session in list(self._sessions):
             session.close_for_shutdown()
 
     async def closed(self) -> None:
-        """Return when the last session is gone."""
+        """Returns when the last session has ended."""
         await self._empty.wait()
 
     def abort_sessions(self) -> None:
@@ -186,15 +187,15 @@ class Listener:
 
 
 def _listen(bound: socket.socket) -> None:
-    """OSError: somebody else does. uvloop, which listens once more, would not tell, and never close again."""
+    """Listens, to detect an address in use. OSError: another program listens on it. uvloop, which listens again later,
+    would not report that error, and its server would never close."""
     if bound.fileno() >= 0:
         with socket.fromfd(bound.fileno(), bound.family, bound.type) as twin:
             twin.listen(_BACKLOG)
 
 
 async def is_free(host: str, port: int) -> bool:
-    """Whether nobody has this port, on any address of the host; who has only taken it, and does not listen yet, has it
-    as well."""
+    """True if the port is free on all addresses of the host. A port that is bound but not listening is not free."""
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
         for family, kind, protocol, _, address in found:
@@ -208,7 +209,7 @@ async def is_free(host: str, port: int) -> bool:
 def explain_taken(name: str, host: str, port: int, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
         taken = f"{name}: port {port} on {host} is taken by another program"
-        if name == "rocketmq_vip":  # which has no flag: it is where it is because of the broker's
+        if name == "rocketmq_vip":  # it has no flag of its own: its port follows from the broker's
             return f"{taken}; choose another address with --rocketmq-broker-listen, or set --rocketmq-old-clients false"
         return f"{taken}; choose another address with --{name.replace('_', '-')}-listen"
     return f"{name}: cannot listen on {host}:{port}: {error.strerror or error}"

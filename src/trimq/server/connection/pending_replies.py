@@ -1,5 +1,5 @@
-"""Replies that a connection has not sent yet: waits for the passes that make them ready, and hands them on in the order
-of their lanes. Knows neither their content nor how they are sent."""
+"""Replies of a connection that are not sent yet: holds each until its pass is durable or written, and releases the
+replies of a lane in order. Knows neither their content nor the transport."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SendReady = Callable[[list[Reply], bool], None]
 
 class PassWaiter(Protocol):
     def pass_reached(self) -> None:
-        """A pass that it waits for is written, or durable if it asked for that."""
+        """Called when a pass that it waits for is durable, or written if it waits for that only."""
 
 
 # Dicts, not sets: the waiters of a pass are called in the order in which they began to wait, on every run.
@@ -71,10 +71,9 @@ def _take_reached(waits: dict[int, _Waiters], number: int) -> _Waiters:
 
 
 class PendingReplies:
-    """The pending replies of one connection. `send_ready` is given those that may be sent now, in the order in which
-    they must, and whether a pass made them ready: a pass calls each connection once, so nothing more will follow that
-    could be sent with them. `held_limit`: number of deferred replies that may be held for long; one more is
-    rejected."""
+    """The pending replies of one connection. Calls `send_ready` with the replies that may be sent now, in order, and
+    whether a pass made them ready: a pass calls each connection once, so no more replies will follow that could be sent
+    in the same write. `held_limit`: maximum number of held deferred replies; one more is rejected."""
 
     __slots__ = ("_awaited", "_held", "_held_limit", "_lanes", "_progress", "_send_ready", "_unordered", "count")
 
@@ -84,7 +83,7 @@ class PendingReplies:
         self._held_limit = held_limit
         self._lanes: dict[object, deque[Reply]] = {}
         self._unordered: list[Reply] = []
-        # Replies that wait for an event and that no other reply waits for: not looked at until they are resolved.
+        # Deferred replies without a lane, so that no other reply waits for them: not checked until they are resolved.
         self._held: dict[Reply, None] = {}
         self._awaited = 0
         self.count = 0
@@ -95,11 +94,11 @@ class PendingReplies:
 
     @property
     def pending(self) -> int:
-        """Number of requests that are being worked on: without those that are held until an event."""
+        """Number of requests that are not answered yet, without those that are held until an event."""
         return self.count - len(self._held)
 
     def add(self, reply: Reply) -> bool:
-        """Keeps the reply until it may be sent. False: nothing holds it back, and the caller sends it now."""
+        """Keeps the reply until it may be sent. Returns False if it is ready: the caller sends it now."""
         progress, number, lane = self._progress, reply.number, reply.lane
         is_ready = number <= (progress.durable if reply.needs_sync else progress.written)
         if is_ready and (lane is None or lane not in self._lanes):
@@ -133,7 +132,8 @@ class PendingReplies:
             _call(reject)
 
     def reply_resolved(self, reply: Reply) -> None:
-        """A deferred reply is ready or waits for a pass now, or one that waited for a pass is ready early."""
+        """Called when a deferred reply is ready or waits for a pass now, or a reply that waited for a pass is ready
+        early."""
         if reply in self._held:
             del self._held[reply]
             self._unordered.append(reply)
@@ -165,8 +165,8 @@ class PendingReplies:
             self._send_ready(ready, is_by_pass)
 
     def resolve_now(self) -> None:
-        """Nobody waits for events any more: deferred replies are asked to resolve; those that do not are abandoned,
-        and with them the replies that would be sent after them."""
+        """Ends all waits for events: asks deferred replies to resolve now, and abandons those that do not, together
+        with the replies behind them in their lanes."""
         for reply in [reply for reply in self._all() if reply.waits_for_event]:
             if isinstance(reply, DeferredReply) and reply.on_resolve_now is not None and reply.is_open:
                 _call(reply.on_resolve_now)
@@ -185,7 +185,7 @@ class PendingReplies:
         self._abandon(given_up)
 
     def abandon_all(self) -> None:
-        """None of the replies will be sent."""
+        """Abandons all replies: none of them will be sent."""
         given_up = list(self._all())
         self._lanes.clear()
         self._unordered = []
@@ -193,8 +193,8 @@ class PendingReplies:
         self._abandon(given_up)
 
     def end(self) -> None:
-        """The connection is gone. `PassProgress` may still refer to this object, and must not keep the connection
-        alive."""
+        """Abandons all replies of a closed connection. `PassProgress` may still refer to this object, and must not keep
+        the connection alive."""
         self.abandon_all()
         self._send_ready = _send_nothing
 
@@ -221,4 +221,4 @@ def _call(callback: Callable[[], None]) -> None:
     try:
         callback()
     except Exception:
-        log.exception("a reply could not be ended")  # the others must be ended all the same
+        log.exception("callback of a pending reply failed; continuing with the other replies")

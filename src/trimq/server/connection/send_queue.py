@@ -1,5 +1,5 @@
-"""What waits to be sent on one connection: gathered during a loop pass, then given to the transport in few, bounded
-writes. Knows bytes and a transport, never what the bytes say."""
+"""Unsent bytes of one connection: collected during a turn of the loop, then written to the transport in few, bounded
+writes. Knows bytes and a transport, never the meaning of the bytes."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from trimq.metrics import Counter
 from trimq.model import Buffer
 from trimq.protocols.contract import Parts
 
-# A transport that does not gather copies what the socket does not take at once, so it is given no more than this at a
-# time.
+# Maximum of one write to a transport without gather writes, since it copies all bytes that the socket does not take at
+# once.
 SLICE_BYTES = 256 * 1024
 
-# A connection's share of one loop pass: after so much the others have their turn.
+# A connection's budget of bytes in one turn of the loop: after it, the others have their turn.
 BYTES_PER_PASS = 4 * SLICE_BYTES
 
-# Parts up to this size are joined: to copy one is cheaper than a system call. Longer ones are written as they are.
+# Parts up to this size are joined: a copy is cheaper than a system call. Longer ones are written without a copy.
 _JOIN_BELOW = 32 * 1024
 
-# So many may be gathered as they are; of more the short ones are joined first.
+# Maximum number of parts in a gather write; if there are more, short ones are joined first.
 _MOST_PIECES = 64
 
 
@@ -31,13 +31,13 @@ class Endable(Protocol):
 
 
 def send_eof(transport: Endable) -> None:
-    """Nothing more will be sent. A peer that is gone already is told nothing: its end is on the way to us."""
+    """Closes the sending side. Ignores the error if the peer has disconnected: the transport will report that."""
     with suppress(OSError):
         transport.write_eof()
 
 
 class Writable(Protocol):
-    """The side of a transport that is used here."""
+    """The methods of a transport that are used here."""
 
     def write(self, data: Buffer) -> object: ...
 
@@ -45,8 +45,8 @@ class Writable(Protocol):
 
 
 def supports_gather_write(transport: object) -> bool:
-    """Whether the transport hands several buffers to the socket in one call. asyncio's own join them before Python
-    3.12, which would copy everything."""
+    """True if the transport passes several buffers to the socket in one call. asyncio's own transports join them before
+    Python 3.12, which copies all bytes."""
     return sys.version_info >= (3, 12) or type(transport).__module__.startswith("uvloop")
 
 
@@ -56,11 +56,11 @@ class SendQueue:
     def __init__(self, sent_bytes: Counter) -> None:
         self._sent_bytes = sent_bytes
         self.supports_gather_write = False
-        """Whether the transport does; set once it is there."""
+        """See the function of this name; set when the transport is known."""
         self._parts: deque[Buffer] = deque()
         self.unsent_bytes = 0
         self.is_blocked = False
-        """The transport has asked to be given nothing for now."""
+        """True if the transport has paused writing."""
 
     def __bool__(self) -> bool:
         return bool(self._parts)
@@ -72,8 +72,8 @@ class SendQueue:
                 self.unsent_bytes += size
 
     def write_to(self, transport: Writable) -> None:
-        """Write this pass's share. Ordinary answers, however many, go out in one write; long ones too if the transport
-        gathers, since each write of its own wakes the peer."""
+        """Writes up to the budget of this turn. Short replies, however many, are sent in one write; so are long ones if
+        the transport supports gather writes, since each separate write wakes the peer."""
         if self.is_blocked or not self._parts:
             return
         if self.unsent_bytes <= _JOIN_BELOW:
@@ -110,7 +110,7 @@ class SendQueue:
             transport.writelines(gathered)
 
     def _next_piece(self) -> Buffer:
-        """Up to a slice: of one long part, or short ones joined."""
+        """Returns up to one slice: of one long part, or of joined short ones."""
         parts = self._parts
         first = self._take(SLICE_BYTES)
         size = len(first)

@@ -1,5 +1,5 @@
-"""One accepted connection: bytes in, events to the front-end, replies out once their pass is durable. Owns the turns of
-the connection, back-pressure in both directions and its end. Knows no protocol."""
+"""One accepted connection: passes received bytes to the front-end, and sends replies once their pass is durable. Owns
+the turns of the connection, back-pressure in both directions, and closing. Knows no protocol."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from trimq.server.connection.session_state import (
 
 log = logging.getLogger(__name__)
 
-# A request that arrives in pieces counts as a sign of life only in pieces of this size: drops do not keep a
-# connection open.
+# An incomplete request counts as activity only after each so many received bytes: a peer that sends single bytes does
+# not keep its connection open.
 _LIVELY_BYTES = 64 * 1024
 
-# How long a connection is still listened to that its front-end ends. Closed with unread bytes, the machine would tell
-# the peer to throw away what it has not read of our answers.
+# How long the broker reads from a connection after closing its own side. If a socket is closed with unread bytes, the
+# kernel sends a reset, and the peer discards replies that it has not read yet.
 _LINGER_MS = 1000
 _DISCARDED = bytearray(64 * 1024)
 
-# Looked at for every event: cheaper than as attributes of the class.
+# Used for every event: module constants are cheaper than attributes of the enum.
 _OPEN, _HALF_CLOSED = TAKES_REQUESTS
 _LINGERING, _LOST = SessionState.LINGERING, SessionState.LOST
 
@@ -85,31 +85,31 @@ class Session(asyncio.BufferedProtocol):
         self._timer: Timer | None = None
         self._state = SessionState.ACCEPTED
         self._read_holds = 0
-        self._is_reading_paused = False  # there was a reason when it was last looked: what ends it schedules a turn
-        self._is_reading = True  # the transport does
+        self._is_reading_paused = False  # at the last check; the event that ends the reason schedules a turn
+        self._is_reading = True  # of the transport
         self._flush_scheduled = self._turn_scheduled = False
         self._ignores_idle_timeout = self._must_report_congestion_end = False
 
     def _move(self, event: SessionEvent) -> bool:
-        """Whether the event changes the state."""
+        """Applies an event. Returns whether it changed the state."""
         before = self._state
         self._state = next_state(before, event)
         return self._state is not before
 
-    # -- asyncio's side
+    # -- calls of asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.use(cast(asyncio.Transport, transport))  # uvloop's is one in all but name
+        self.use(cast(asyncio.Transport, transport))  # uvloop's transport has the methods without the base class
         peer = transport.get_extra_info("peername")
         self.address = f"{peer[0]}:{peer[1]}" if peer else ""
         self._move(SessionEvent.MADE)
-        if self._state is SessionState.ABORTED:  # ended before it was made
+        if self._state is SessionState.ABORTED:  # closed before it was made
             self._transport.abort()
             return
         try:
             self._conversation = self._front_end.open_conversation(self.address, self)
         except Exception:
-            log.exception("a connection from %s could not begin", self.address)
+            log.exception("connection of %s: the front-end could not open it; closing it", self.address)
             self._move(SessionEvent.OPENING_FAILED)
             self._transport.abort()
             return
@@ -118,7 +118,7 @@ class Session(asyncio.BufferedProtocol):
 
     def use(self, transport: asyncio.Transport) -> None:
         self._transport = transport
-        # Told at once when the socket is full: what is unsent stays here, uncopied.
+        # `pause_writing` is called as soon as the socket is full: unsent bytes stay in our queue, without a copy.
         transport.set_write_buffer_limits(high=0)
         self._send_queue.supports_gather_write = supports_gather_write(transport)
 
@@ -141,7 +141,7 @@ class Session(asyncio.BufferedProtocol):
             self._take_turn()
 
     def eof_received(self) -> bool:
-        """The peer sends no more, but may wait for replies: all its requests are answered, then the connection ends."""
+        """Called when the peer has closed its side. It may wait for replies: all its requests are answered first."""
         self._move(SessionEvent.END_OF_INPUT)
         if self._state not in HAS_ENDED_INPUT:
             return False
@@ -170,9 +170,9 @@ class Session(asyncio.BufferedProtocol):
             if had_conversation:
                 self._conversation.closed()
         except Exception:
-            log.exception("a connection from %s did not end as it should", self.address)
+            log.exception("connection of %s: clean-up in the front-end failed", self.address)
         finally:
-            if had_conversation:  # it refers to us: without this, its buffers would wait for the garbage collector
+            if had_conversation:  # breaks a reference cycle that would keep its buffers until a garbage collection
                 del self._conversation
             self._ended(self)
 
@@ -192,7 +192,7 @@ class Session(asyncio.BufferedProtocol):
             self._loop.call_soon(self._take_turn)
 
     def _take_turn(self) -> None:
-        """Handles received requests, up to this connection's budget, so that none starves another."""
+        """Handles received requests up to the budget of this connection, so that it does not starve others."""
         self._turn_scheduled = False
         budget = self._turn_budget
         budget.begin()
@@ -206,7 +206,8 @@ class Session(asyncio.BufferedProtocol):
             self._update_reading()
 
     def _take_event(self) -> int:
-        """Returns the number of requests in it. 0: there is none, or no more are taken."""
+        """Handles the next event. Returns the number of its requests; 0 if there is no event, or the session is
+        closing."""
         requests = 1
         try:
             if (event := self._conversation.next_event()) is None:
@@ -217,24 +218,24 @@ class Session(asyncio.BufferedProtocol):
                 if not self._pending_replies.add(reply):
                     self.send(reply.take())
         except ProtocolError as error:
-            log.info("closing the connection of %s: %s", self.address, error)
+            log.info("connection of %s: closing (%s)", self.address, error)
             self._end_with_error(self._make_closing_parts(error))
             return 0
         except Exception:
-            log.exception("a request of %s failed unexpectedly; its connection is closed", self.address)
+            log.exception("connection of %s: request failed unexpectedly; closing the connection", self.address)
             self._end_with_error(())
             return 0
         self._metrics.requests.value += requests
         return requests
 
     def _finish_input(self) -> None:
-        """The peer has closed its side: long polls are answered now, and after the last reply the connection ends."""
+        """Answers long polls of a peer that has closed its side, and closes the connection after the last reply."""
         self._pending_replies.resolve_now()
         if not self._pending_replies.count and not self._turn_scheduled and not self._must_wait():
             self._close()
 
     def _must_wait(self) -> bool:
-        """Whether no request may be taken. The event that ends this schedules a turn."""
+        """True if no request may be handled now (back-pressure). The event that ends this schedules a turn."""
         if self._read_holds or (self._state is not _OPEN and self._state is not _HALF_CLOSED):
             return True
         limits, replies = self._limits, self._pending_replies
@@ -243,7 +244,7 @@ class Session(asyncio.BufferedProtocol):
 
     def _update_reading(self) -> None:
         self._is_reading_paused = self._turn_scheduled or self._must_wait()
-        # After its end of file a transport does not read, and would report the end again if it were resumed.
+        # After end of file a transport does not read, and would report the end again if reading were resumed.
         if self._state in HAS_ENDED_INPUT or self._state is _LOST or self._transport.is_closing():
             return
         if self._is_reading_paused and self._is_reading:
@@ -261,23 +262,23 @@ class Session(asyncio.BufferedProtocol):
             try:
                 self._send_queue.put(reply.take())
             except Exception:
-                log.exception("an answer to %s could not be made; its connection is closed", self.address)
-                self._pending_replies.abandon_all()  # a peer that counts answers must not take a later one for this one
+                log.exception("connection of %s: reply could not be encoded; closing the connection", self.address)
+                self._pending_replies.abandon_all()  # a peer that counts replies must not take a later one for this
                 self._end_with_error(())
                 break
         if self._is_reading_paused or self._state is not _OPEN:
-            # More requests may be taken now; not from here, which may be inside another connection's turn.
+            # More requests may be handled now, but not in this call, which may be inside another connection's turn.
             self._schedule_turn()
         if not is_by_pass or self._flush_scheduled:
             self._schedule_flush()
             return
         try:
-            self._flush()  # to schedule it would add a turn of the loop to every reply that waits for a pass
+            self._flush()  # scheduling it would add a turn of the loop to each reply that waits for a pass
         except Exception:
-            log.exception("%s could not be answered; its connection is closed", self.address)
-            self._transport.abort()  # other connections must be answered all the same
+            log.exception("connection of %s: sending replies failed; closing the connection", self.address)
+            self._transport.abort()  # an error here must not affect other connections of this pass
 
-    # -- bytes out: collected during the pass, written once at its end
+    # -- sending: bytes are collected during the turn and written once at its end
 
     def send(self, parts: Parts) -> None:
         if self._state is not _LOST:
@@ -307,7 +308,7 @@ class Session(asyncio.BufferedProtocol):
             self._closing_parts = ()
         queue.write_to(self._transport)
         if queue.unsent_bytes and not queue.is_blocked:
-            self._schedule_flush()  # the rest of a long reply, when the others have had their turn
+            self._schedule_flush()  # the rest of a long reply, after other connections had their turn
         if is_draining:
             if not self._pending_replies.count and not queue.unsent_bytes and not queue.is_blocked:
                 self._end()
@@ -322,10 +323,10 @@ class Session(asyncio.BufferedProtocol):
         try:
             self._conversation.on_congestion_end()
         except Exception:
-            log.exception("deliveries to %s failed unexpectedly; its connection is closed", self.address)
+            log.exception("connection of %s: deliveries failed unexpectedly; closing the connection", self.address)
             self._end_with_error(())
 
-    # -- the end
+    # -- closing
 
     def close(self) -> None:
         """Answers the pending requests as far as possible now, then closes. The peer may still be sending."""
@@ -339,7 +340,7 @@ class Session(asyncio.BufferedProtocol):
             self._schedule_flush()
 
     def close_for_shutdown(self) -> None:
-        """As `close`, with the message by which the protocol announces that the broker stops."""
+        """Closes as `close` does, after the message by which the protocol announces a shutdown. Does not linger."""
         if self._state in TAKES_REQUESTS:
             self._closing_parts = self._make_closing_parts(Stopping())
         self._close()
@@ -348,7 +349,7 @@ class Session(asyncio.BufferedProtocol):
         try:
             return self._conversation.closing_parts(error)
         except Exception:
-            log.exception("no farewell could be made for %s", self.address)
+            log.exception("connection of %s: the protocol's closing message could not be encoded", self.address)
             return ()
 
     def _end_with_error(self, closing_parts: Parts) -> None:
@@ -358,7 +359,7 @@ class Session(asyncio.BufferedProtocol):
             self.close()
 
     def _end(self) -> None:
-        """Everything has been sent."""
+        """Closes the transport after everything was sent, or lingers first."""
         if self._state is not SessionState.DRAINING_TO_LINGER or not self._transport.can_write_eof():
             self._transport.close()
             return
@@ -371,10 +372,10 @@ class Session(asyncio.BufferedProtocol):
 
     def _idle_timed_out(self) -> None:
         if self._send_queue.unsent_bytes or self._send_queue.is_blocked:
-            log.info("closing the connection of %s: it does not read", self.address)
+            log.info("connection of %s: closing (idle timeout, the client does not read its replies)", self.address)
             self._transport.abort()
         elif not self._pending_replies.count and self._state in TAKES_REQUESTS and not self._ignores_idle_timeout:
-            log.info("closing the connection of %s: it was idle", self.address)
+            log.info("connection of %s: closing (idle timeout)", self.address)
             self._close()
 
     def throttle_reading(self, milliseconds: int) -> None:
@@ -402,19 +403,19 @@ class Session(asyncio.BufferedProtocol):
         self._ignores_idle_timeout = True
 
     def _set_timer(self, delay_ms: int, callback: Callable[[], None]) -> None:
-        """There is one timer, for throttling or for lingering: its last setting counts."""
+        """Sets the one timer of the session, for throttling or lingering, and cancels an earlier setting."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._liveness.call_at(self._liveness.now_ms() + delay_ms, callback)
 
     def abort(self) -> None:
-        """Drops the connection and whatever was not sent."""
+        """Drops the connection and all unsent bytes."""
         self._move(SessionEvent.ABORT)
         if self._state not in (SessionState.CANCELLED, _LOST):
             self._transport.abort()
 
     @property
     def is_quiet(self) -> bool:
-        """Nothing waits to be handled or sent. A reply that is held for a pass or an event does not count."""
+        """True if nothing waits to be handled or sent. A reply that waits for a pass or an event does not count."""
         is_sending = bool(self._send_queue.unsent_bytes) or self._send_queue.is_blocked or self._flush_scheduled
         return self._state is _LOST or not (is_sending or self._turn_scheduled)

@@ -1,5 +1,5 @@
-"""States of a connection and the events that lead from one to the next, as a table; and the reasons for which the
-broker stops reading from a peer. Knows neither a transport nor a front-end."""
+"""State machine of a connection as a table of states and events, and the reasons for which the broker stops reading
+from a peer. Knows neither a transport nor a front-end."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from enum import Enum, Flag, auto
 
 class SessionState(Enum):
     ACCEPTED = "accepted"
-    """By the listener; there is no transport yet."""
+    """Accepted by the listener; there is no transport yet."""
     OPENING = "opening"
-    """The front-end makes its conversation."""
+    """The front-end creates its conversation."""
     OPEN = "open"
     HALF_CLOSED = "half closed"
     """The peer sends no more; its requests are handled and answered."""
     DRAINING = "draining"
     """No more requests are taken. Pending replies are sent, then the transport is closed."""
     DRAINING_TO_LINGER = "draining to linger"
-    """As DRAINING; but the peer may be sending, and is waited for once everything is sent."""
+    """As DRAINING; but the peer may be sending, so LINGERING follows once everything is sent."""
     DRAINING_AFTER_EOF = "draining after eof"
     """As DRAINING; the peer sends no more."""
     LINGERING = "lingering"
-    """Everything is sent. What the peer still sends is discarded, for a second at most."""
+    """Everything is sent. Bytes that the peer still sends are discarded, for one second at most."""
     CANCELLED = "cancelled"
-    """Ended while ACCEPTED: aborted as soon as there is a transport."""
+    """Closed while ACCEPTED: aborted as soon as there is a transport."""
     ABORTED = "aborted"
-    """The transport is aborted, and there never was a conversation."""
+    """The transport is aborted; a conversation was never opened."""
     LOST = "lost"
-    """The transport is gone, and with it all that the connection held."""
+    """The transport is closed, and all resources of the connection are freed."""
 
 
 class SessionEvent(Enum):
@@ -38,11 +38,11 @@ class SessionEvent(Enum):
     END_OF_INPUT = auto()
     """The peer has closed its side."""
     CLOSE = auto()
-    """By the broker, of a peer that waits for nothing or has been told: idle, shutdown, all answered after its end."""
+    """The broker closes: idle timeout, shutdown, or all requests answered after END_OF_INPUT."""
     CLOSE_AND_LINGER = auto()
-    """By the front-end or after an error, of a peer that may be sending."""
+    """The front-end closes, or an error does: the peer may be sending."""
     LINGER = auto()
-    """All is sent, and the transport can close one side alone."""
+    """Everything is sent, and the transport can close its sending side alone."""
     ABORT = auto()
     LOST = auto()
 
@@ -93,7 +93,7 @@ TRANSITIONS: dict[SessionState, dict[SessionEvent, SessionState]] = {
     _S.ABORTED: {_E.LOST: _S.LOST},
     _S.LOST: {},
 }
-"""The state after each event that changes it; all others leave it as it is."""
+"""The state after each event. Events that are not listed leave the state unchanged."""
 
 
 def next_state(state: SessionState, event: SessionEvent) -> SessionState:
@@ -112,10 +112,11 @@ HAS_CONVERSATION = (
 
 
 class ReadHold(Flag):
-    """Reasons to read nothing from a peer until somebody ends them; they are independent of each other. Two more follow
-    from the limits of the connection, and are not kept: too many pending replies, too many unsent bytes."""
+    """Reasons to stop reading from a peer, independent of each other, each until it is explicitly ended. Two more
+    reasons follow from the limits of the connection and are not stored: too many pending replies, too many unsent
+    bytes."""
 
     OVER_QUOTA = auto()
     """Until the throttle time is over."""
     FRONT_END = auto()
-    """Until the front-end releases it: there is no room for a request, or the next depends on an answer."""
+    """Until the front-end releases it: there is no room for a request, or the next one depends on a reply."""

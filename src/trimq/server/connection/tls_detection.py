@@ -1,5 +1,5 @@
-"""The first bytes of a connection: they tell whether the peer encrypts. Then the session, or the layer of TLS in front
-of it, has the connection, and nothing is between them and the socket any more."""
+"""Detects TLS by the first byte of a connection. Then hands the connection to the session, or to a `TlsTransport` in
+front of it, and costs nothing for later bytes. Knows no protocol."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from trimq.server.connection.tls_transport import TlsTransport
 
 log = logging.getLogger(__name__)
 
-# TLS: the type of the record that a handshake begins with. No other first byte of what is served here: it would be a
-# frame of 369 MB and more, or no letter.
+# TLS record type of a handshake. No protocol served here begins with this byte: it would be a frame of 369 MB or more,
+# or not a letter.
 _HANDSHAKE = 0x16
 _FIRST_BYTES = 16 * 1024
 
@@ -39,7 +39,9 @@ class TlsDetector(asyncio.BufferedProtocol):
         if first[0] == _HANDSHAKE:
             self._encrypt(first)
         elif self._certificates.is_required:
-            log.info("closing the connection of %s: it does not encrypt", self._session.address)
+            log.info(
+                "connection of %s: closing (TLS is required, and the client does not use it)", self._session.address
+            )
             self._transport.abort()
         else:
             self._transport.set_protocol(self._session)

@@ -1,5 +1,5 @@
-"""TLS between a session and its socket: a transport to the one, a protocol to the other. The bytes go through OpenSSL
-in memory, so that it runs on any event loop, a simulated one too."""
+"""TLS between a session and its socket: acts as a transport for the session and as a protocol for the socket. Uses
+OpenSSL in memory, so that it runs on any event loop, including a simulated one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._has_sent_close_notify = False
         self._has_received_close_notify = False
 
-    # -- the socket's side
+    # -- calls of the socket
 
     def get_buffer(self, size_hint: int) -> bytearray:
         return self._encrypted
@@ -44,7 +44,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
 
     def receive(self, encrypted: Buffer) -> None:
         if self._has_sent_close_notify:
-            return  # what comes now was sent before the peer heard of the end
+            return  # sent before the peer received our close_notify
         self._incoming.write(encrypted)
         self._resume()
 
@@ -69,14 +69,14 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         except ssl.SSLWantReadError:
             self._send_encrypted()
         except ssl.SSLError as error:
-            log.info("closing the connection of %s: %s", self._session.address, error.reason or error)
-            self._send_encrypted()  # why, in TLS's own words
+            log.info("connection of %s: closing (TLS error: %s)", self._session.address, error.reason or error)
+            self._send_encrypted()  # the TLS alert
             self._socket.close()
         else:
             self._send_encrypted()
 
     def _hand_over(self) -> None:
-        """Give the session what has come, as long as it takes it. SSLWantReadError: that was all."""
+        """Passes decrypted bytes to the session while it reads. SSLWantReadError: there are no more."""
         session = self._session
         while not (self._is_paused or self._has_sent_close_notify or self._has_received_close_notify):
             buffer = session.get_buffer(_RECORD_BYTES)
@@ -95,11 +95,11 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         if (encrypted := self._outgoing.read()) and not self._socket.is_closing():
             self._socket.write(encrypted)
 
-    # -- the session's side
+    # -- calls of the session
 
     def write(self, data: Buffer) -> None:
         if not self._is_handshake_done or self._has_sent_close_notify:
-            return  # there is nobody yet, or no more, who could read it
+            return  # the peer cannot read it: before the handshake, or after close_notify
         view = memoryview(data)
         while view:
             view = view[self._tls.write(view) :]
@@ -117,7 +117,8 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         if self._is_paused:
             self._is_paused = False
             self._socket.resume_reading()
-            # Not from here, which is inside of a turn of the session: what OpenSSL holds comes with no further event.
+            # No further event announces bytes that OpenSSL has already; not in this call, which is inside the session's
+            # turn.
             self._loop.call_soon(self._look_again)
 
     def _look_again(self) -> None:
@@ -134,7 +135,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
     def _send_close_notify(self) -> None:
         if self._is_handshake_done and not self._has_sent_close_notify:
             self._has_sent_close_notify = True
-            with suppress(ssl.SSLError):  # the peer's own goodbye is not waited for
+            with suppress(ssl.SSLError):  # does not wait for the close_notify of the peer
                 self._tls.unwrap()
             self._send_encrypted()
 

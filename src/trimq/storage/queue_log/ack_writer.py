@@ -1,5 +1,5 @@
-"""Writes acknowledgements of all queue logs, once in each turn of the event loop and without a sync: a lost ack is a
-redelivery, so a failed write is only retried. Knows segments and their files of acks."""
+"""Writes acknowledgements of all queue logs, once in each turn of the event loop and without a sync: a lost ack only
+causes a redelivery, so a failed write is retried. Knows segments and their acks files, not queues."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trimq.storage.queue_log.segment import ACKS, QueueSegment
 
 log = logging.getLogger(__name__)
 
-# A file of acks that is longer than this, and than two bits for each message, is replaced by a bitmap.
+# An acks file that is longer than this, and than two bits for each message, is replaced by a bitmap.
 _BITMAP_ABOVE_BYTES = 4096
 
 
@@ -55,7 +55,7 @@ class AckWriter:
     def _write_log(self, queue: AckedLog) -> None:
         for segment in tuple(queue.segments):
             if segment.is_sealed and not segment.live and segment.is_seal_durable:
-                queue.remove_if_all_acked(segment)  # no need to write what goes
+                queue.remove_if_all_acked(segment)  # the file is removed: no need to write it
             elif segment.unwritten or segment.unwritten_attempts:
                 self._write_segment(queue.folder, segment)
 
@@ -69,7 +69,7 @@ class AckWriter:
                 segment.acks_file = self._files.open(name, create=True)
             segment.acks_file.write(segment.acks_bytes, [record])
         except OSError as error:
-            log.warning("%s could not be written, which is tried again: %s", name, error)
+            log.warning("%s: writing acknowledgements failed, will retry: %s", name, error)
             self._cut_back(segment)
             return
         segment.acks_bytes += len(record)
@@ -80,11 +80,12 @@ class AckWriter:
 
     def _cut_back(self, segment: QueueSegment) -> None:
         if segment.acks_file is not None:
-            with suppress(OSError):  # what is torn is not believed, and the next write covers it
+            with suppress(OSError):  # replay ignores a torn record, and the next write overwrites it
                 segment.acks_file.resize(segment.acks_bytes)
 
     def _replace(self, name: str, segment: QueueSegment) -> None:
-        """By a bitmap, which says the same in less. If a power cut loses it, that is a redelivery."""
+        """Replaces the acks file by an equivalent, shorter bitmap. If a power cut loses it, messages are
+        redelivered."""
         record = encode_bitmap(segment.flags or b"")
         if segment.attempts:
             record += encode_attempts(segment.attempts)
@@ -97,12 +98,12 @@ class AckWriter:
             file.close()
             self._files.rename(name + TEMPORARY, name)
         except OSError as error:
-            log.warning("%s could not be replaced by a shorter one: %s", name, error)
+            log.warning("%s: replacing the acks file by a shorter one failed: %s", name, error)
         else:
             segment.close_acks()
             segment.acks_bytes = len(record)
 
-    # -- an orderly end: what was settled is on disk
+    # -- clean shutdown: all acknowledgements are synced
 
     def close(self, queue: AckedLog) -> None:
         if not self._closing:
@@ -120,7 +121,7 @@ class AckWriter:
             dirty.folders.add(queue.folder)
 
     def undo_pass(self, refusal: Refusal, dirty: Dirty) -> None:
-        """What is not written is a redelivery."""
+        """Does nothing: acknowledgements that are not written cause redeliveries."""
 
     def mark_pass_durable(self, number: int) -> None:
-        """Nobody waits for it."""
+        """Does nothing: nothing waits for this pass."""

@@ -1,5 +1,5 @@
 """Acknowledgements of one queue log: marks messages as acknowledged, releases their shared bodies, and removes segments
-without live messages. `AckWriter` writes what was marked; `QueueLog` appends and reads."""
+without live messages. `AckWriter` writes the marks; `QueueLog` appends and reads."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from trimq.storage.queue_log.services import QueueLogServices
 
 
 class Acknowledgements:
-    """An acknowledgement takes effect at once and is written at the end of the turn, without a sync: a crash may undo
-    it, which is a redelivery."""
+    """An acknowledgement takes effect at once and is written at the end of the turn, without a sync: after a crash, the
+    message may be redelivered."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class Acknowledgements:
     # -- the end
 
     def close(self) -> None:
-        """Has all acknowledgements on disk with the pass that this begins."""
+        """Syncs all acknowledgements with the pass that this call joins."""
         self._services.ack_writer.close(self)
 
     def abandon(self) -> None:

@@ -1,11 +1,11 @@
-"""What was settled of one segment of a queue, and how often a message of it was tried: records in a file of their own,
-written without a sync, for a lost one is a redelivery. Pure: bytes in, bytes out.
+"""Format of an acks file: records of the acknowledged messages of one segment, and of failed deliveries. Written
+without a sync: a lost record causes a redelivery. Pure: bytes in, bytes out.
 
 | crc u32 | length u32 | version u8 | kind u8 | payload |
                        '- length and checksum -'
 
-Runs: pairs of u32, the first message (from the segment's base) and how many. Attempts: pairs of u32, message and how
-often. Bitmap: one bit for each message, the lowest first, set when it is settled.
+Ranges: pairs of u32, the first message (relative to the segment's base) and the number of messages. Attempts: pairs of
+u32, message and number of attempts. Bitmap: one bit for each message, lowest first, set when it is acknowledged.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _DIGITS = bytes.maketrans(b"\0\1", b"01")
 
 
 class ReplayedAcks(NamedTuple):
-    """`flags` has a byte for each message, 1 when it is settled; `size` is where the whole records end.
-    `has_unknown_messages`: something was said of messages that are not there."""
+    """`flags` has a byte for each message, 1 if it is acknowledged; `size` is the end of the last complete record.
+    `has_unknown_messages`: a record refers to messages beyond the end of the segment."""
 
     flags: bytearray
     attempts: dict[int, int]
@@ -40,11 +40,11 @@ class ReplayedAcks(NamedTuple):
 
 
 def encode_ranges(messages: Iterable[int]) -> bytes:
-    """A record that says that these are settled. Neighbours are told together."""
+    """Returns a record of acknowledged messages, with consecutive ones as one range."""
     pairs = array("I")
     first = previous = -2
     ordered = sorted(set(messages))
-    if ordered and ordered[-1] - ordered[0] == len(ordered) - 1:  # as a rule: then it is one run
+    if ordered and ordered[-1] - ordered[0] == len(ordered) - 1:  # the usual case: one range
         return _frame(RANGES, _to_wire(array("I", (ordered[0], len(ordered)))))
     for message in ordered:
         if message != previous + 1:
@@ -65,13 +65,13 @@ def encode_attempts(attempts: Mapping[int, int]) -> bytes:
 
 
 def encode_bitmap(flags: bytes | bytearray) -> bytes:
-    """For when the runs take more room than a bit for each message."""
+    """Returns a record of all acknowledged messages, for segments in which the ranges are longer than a bitmap."""
     bits = int(bytes(flags[::-1]).translate(_DIGITS) or b"0", 2)
     return _frame(BITMAP, bits.to_bytes((len(flags) + 7) // 8, "little"))
 
 
 def replay(data: Buffer, messages: int) -> ReplayedAcks:
-    """What the records of a file say of a segment of so many messages, up to the first that is torn."""
+    """Reads the acks file of a segment with so many messages, up to the first torn record."""
     flags = bytearray(messages)
     attempts: dict[int, int] = {}
     has_unknown_messages = False

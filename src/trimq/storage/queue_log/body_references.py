@@ -1,4 +1,5 @@
-"""Which messages of one segment have their bodies in blobs. Twelve bytes for each; knows numbers, never the bytes."""
+"""Messages of one segment that have shared bodies (blobs), with the numbers of the blobs. Takes twelve bytes for each;
+knows numbers, never the bodies."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from trimq.formats.amqp_content.content import NO_BLOB
 
 
 class BodyReferences:
-    """Messages are numbered from the beginning of their segment, and are added in that order."""
+    """Messages are numbered from the base of their segment, and must be added in that order."""
 
     __slots__ = ("_blobs", "_messages")
 
@@ -35,10 +36,10 @@ class BodyReferences:
         return NO_BLOB
 
     def between(self, low: int, high: int) -> list[tuple[int, int]]:
-        """Those of the messages from `low` up to `high`."""
+        """Returns message and blob for the messages from `low` up to `high`, exclusive."""
         first, end = bisect_left(self._messages, low), bisect_left(self._messages, high)
         return list(zip(self._messages[first:end], self._blobs[first:end], strict=True))
 
     def cut(self, length: int) -> None:
-        """Only the first so many stay."""
+        """Keeps only the first `length` references."""
         del self._messages[length:], self._blobs[length:]

@@ -1,6 +1,5 @@
-"""Compaction of a segment that a few live messages pin: they are copied, with their offsets, into a shorter file that
-takes its place. Knows segments and files; when it is worth it is decided by `is_worth_compacting`, when to look by
-others."""
+"""Compaction of a segment with few live messages: copies them, with their offsets, into a shorter file that replaces
+the segment's file. Knows segments and files; the caller chooses the segment and the time."""
 
 from __future__ import annotations
 
@@ -27,13 +26,13 @@ _LIVE_PERCENT = 25
 
 
 def is_worth_compacting(segment: QueueSegment) -> bool:
-    """It is sealed, that is on disk, and little of it is live."""
+    """True if the segment is durably sealed and few of its messages are live."""
     return segment.is_seal_durable and 0 < segment.live * 100 < segment.records * _LIVE_PERCENT
 
 
 class SegmentCompaction:
-    """Copies a window in each turn of the loop. The copy is on disk before it takes the place of the original, and no
-    restart expects the original's size by then."""
+    """Copies one window in each turn of the loop. Before the copy replaces the original, it is synced, and the
+    checkpoint with the original's size is removed, so that a restart accepts either file."""
 
     def __init__(
         self,
@@ -76,7 +75,7 @@ class SegmentCompaction:
         try:
             is_end = self._copy_window()
         except ColdRead as cold:
-            self._may_wait = True  # for what is read next
+            self._may_wait = True  # for the warmed window
             self._offload(cold.warm, lambda _, error: self._copy())
             return
         except (OSError, DamagedSegment) as error:
@@ -91,7 +90,7 @@ class SegmentCompaction:
             self._passes.call_soon(self._copy)
 
     def _copy_window(self) -> bool:
-        """Whether it was the last."""
+        """Copies one window. Returns whether it was the last."""
         assert self._file is not None
         data = read_window(self._segment, self._read, self._may_wait)
         parts: list[bytes] = []
@@ -125,7 +124,7 @@ class SegmentCompaction:
         references = encode_references(self._references, footer.last + 1) if shared else b""
         return references + encode_footer(footer)
 
-    # -- the copy takes the place of the original
+    # -- replacing the original by the copy
 
     def _copied(self, ticket: Ticket) -> None:
         if ticket.refusal is not None or self._is_gone():
@@ -153,25 +152,26 @@ class SegmentCompaction:
             before = self._segment.segment.size
             self._segment.references = self._references
             self._queue.swap_in_copy(self._segment, file, self._written, self._records, self._body_bytes)
-            log.info("%s was compacted from %d to %d bytes", self._name, before, self._written)
+            log.info("%s: compacted from %d to %d bytes", self._name, before, self._written)
             self.is_finished = True
         self._queue.mark_sealed_when_synced(self._segment)
 
     def _is_gone(self) -> bool:
-        """Everything in it was settled meanwhile, or its queue was deleted."""
+        """True if the compaction must stop: all messages of the segment were acknowledged meanwhile, or its queue was
+        deleted."""
         if not self.is_finished and (self._queue.is_removed or self._segment not in self._queue.segments):
             self._remove_copy()
         return self.is_finished
 
     def _give_up(self, reason: str) -> None:
-        log.warning("%s is not compacted: %s", self._name, reason)
+        log.warning("%s: compaction failed: %s", self._name, reason)
         self._remove_copy()
 
     def _remove_copy(self) -> None:
         self.is_finished = True
         if self._file is not None:
             self._file.close()
-        with suppress(OSError):  # a start removes it
+        with suppress(OSError):  # the next start removes it
             self._files.remove(self._name + TEMPORARY)
 
     # -- the pass that makes the copy durable
@@ -181,7 +181,7 @@ class SegmentCompaction:
             dirty.files.add(self._file)
 
     def undo_pass(self, refusal: Refusal, dirty: Dirty) -> None:
-        """Nothing was collected that could be refused."""
+        """Does nothing: the copy is not part of the pass's appends."""
 
     def mark_pass_durable(self, number: int) -> None:
-        """The ticket tells."""
+        """Does nothing: `_copied` is called with the ticket."""

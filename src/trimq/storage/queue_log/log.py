@@ -1,5 +1,5 @@
 """The queue log: appends and reads contents in segments, with an offset for each message. `Acknowledgements` marks
-messages and removes segments; which consumer gets a message is decided above."""
+messages and removes segments. Does not know consumers."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class QueueLog:
         self.on_readable: Callable[[], None] | None = None
         """Called when `readable_end` grows."""
         self.caches_recent = True
-        """Whether appended contents are kept in memory for consumers that keep up."""
+        """True if appended contents are kept in memory for consumers that keep up."""
         self.undone: Callable[[], None] | None = None
         """Called when a pass failed and its messages were removed again."""
         self._written_end = 0
@@ -145,8 +145,8 @@ class QueueLog:
         return self._ticket
 
     def append_all(self, contents: Sequence[Content], expires_ms: int, flags: int) -> Ticket:
-        """Fast path of `append` for contents of one time of publishing, at least one; falls back where the segment is
-        full."""
+        """Fast path of `append` for one or more contents published at the same time; falls back to `append` when the
+        segment is full."""
         records = encode_all(contents, self.end, expires_ms, flags)
         size = sum(map(len, records))
         segments = self.segments
@@ -172,7 +172,7 @@ class QueueLog:
         return self._ticket
 
     def _add_reference(self, tail: QueueSegment, offset: int, blob: int) -> None:
-        assert self._services.bodies is not None, "bodies are not shared once more"
+        assert self._services.bodies is not None, "the log of shared bodies does not refer to shared bodies"
         self._services.bodies.hold(blob)
         tail.add_reference(offset, blob)
         self._has_new_references = True
@@ -214,7 +214,7 @@ class QueueLog:
         self._parts, self._ticket = self.journal.collect(tail.segment)
 
     def mark_sealed_when_synced(self, sealed: QueueSegment) -> None:
-        """Has a restart expect the sealed segment, once it is on disk."""
+        """Saves a checkpoint for a sealed segment once it is synced: from then on, a restart requires the segment."""
 
         def sealed_on_disk(ticket: Ticket) -> None:
             if ticket.refusal is not None or self.is_removed:
@@ -238,7 +238,7 @@ class QueueLog:
                 raise OSError("the shared bodies of this pass could not be written")
             self._has_new_references = False
         self.segments.pass_tail = None
-        self._parts = []  # they are on disk, and need no memory
+        self._parts = []  # written: free the memory
         if self.is_removed or not self.segments:  # or it could not be opened
             return
         if self.is_volatile:
@@ -290,12 +290,12 @@ class QueueLog:
     # -- reading
 
     def next_live(self, offset: int) -> int | None:
-        """The first live message from `offset` on that is readable."""
+        """Returns the offset of the first live, readable message from `offset` on."""
         return self.segments.next_live(offset, self.readable_end)
 
     def peek(self, offset: int, may_wait: bool = True) -> StoredContent:
-        """Returns the content of a live message. DamagedSegment: its bytes are not what was written. ColdRead: it is
-        cold data and `may_wait` is False."""
+        """Returns the content of a live message. DamagedSegment: its stored bytes are corrupt. ColdRead: it is cold
+        data and `may_wait` is False."""
         return self._recent.get(offset) or self._read(offset, may_wait)
 
     def take(self, offset: int, may_wait: bool = True) -> StoredContent:
@@ -351,7 +351,7 @@ class QueueLog:
                     if segment.is_live(found):
                         yield found, expires_ms
             except DamagedSegment as damage:
-                log.error("messages of %s are left out: %s", self.folder, damage)
+                log.error("%s: messages skipped: %s", self.folder, damage)
             following = self.next_live(end)
 
     def _read(self, offset: int, may_wait: bool) -> StoredContent:
@@ -365,7 +365,9 @@ class QueueLog:
         try:
             return self._window.read(self.segments.segment_of(offset), offset, may_wait)
         except DamagedSegment as damage:
-            self._services.damages.found(damage, "put the file back from a copy: what it holds is delivered after that")
+            self._services.damages.found(
+                damage, "restore the file from a copy; its messages are delivered after the next start"
+            )
             raise
 
     # -- compaction
@@ -383,7 +385,7 @@ class QueueLog:
     # -- the end
 
     def close(self) -> None:
-        """Has all acknowledgements on disk with the pass that this begins."""
+        """Syncs all acknowledgements with the pass that this call joins, and frees preallocated space."""
         if not self.is_removed and not self.is_volatile:
             self.acks.close()
             self.journal.trim_preallocation()

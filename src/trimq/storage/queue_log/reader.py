@@ -1,5 +1,5 @@
-"""Reads contents of a queue's segments, a window of neighbours at a time. Knows where the bytes are, never who asks;
-what it keeps in memory is bounded, however long the queue is."""
+"""Reads contents of queue segments, a window of consecutive records at a time, and caches recent ones in bounded
+memory. Knows positions of bytes, not consumers."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _new_tuple = tuple.__new__  # half the time of a NamedTuple's own constructor, f
 
 _WINDOW_BYTES = 128 * 1024
 
-# What is read into memory off the loop at a time, when a reader comes to bytes that are on disk only.
+# Bytes of cold data that are warmed at a time, off the event loop.
 _WARM_BYTES = 1024 * 1024
 
 
 class MemoryBudget:
-    """How many bytes of contents may be kept in memory, over all queues, for readers that keep up."""
+    """Bytes of contents that may still be kept in memory, for all queues together, for consumers that keep up."""
 
     __slots__ = ("left",)
 
@@ -40,18 +40,19 @@ class MemoryBudget:
         self.left = bytes
 
 
-# What a content takes in memory besides its bytes.
+# Memory of a content in addition to its bytes.
 OBJECT_BYTES = 300
 
 
 class RecentContents(dict[int, StoredContent]):
-    """Contents of one log that are kept in memory, by their offsets. Whoever adds one takes it from the budget."""
+    """Recently appended contents of one log, by offset. Their memory is taken from the budget."""
 
     def __init__(self, budget: MemoryBudget) -> None:
         self._budget = budget
 
     def keep(self, offset: int, flags: int, expires_ms: int, contents: Sequence[Content], size: int) -> None:
-        """Contents that follow one another, if there is room for all of them: they are `size` bytes long."""
+        """Keeps contents with consecutive offsets if the budget has room for all of them; `size` is their total
+        length."""
         size += OBJECT_BYTES * len(contents)
         if self._budget.left > size:
             self._budget.left -= size
@@ -60,7 +61,7 @@ class RecentContents(dict[int, StoredContent]):
                 offset += 1
 
     def take(self, offset: int) -> StoredContent | None:
-        """It need not be kept any longer."""
+        """Removes a content and returns its memory to the budget."""
         stored = self.pop(offset, None)
         if stored is not None:
             exchange, key, header, body, _ = stored.content
@@ -93,8 +94,8 @@ class RecentContents(dict[int, StoredContent]):
 def _take_batch(
     source: dict[int, StoredContent], first: int, end: int, most_bytes: int, now_ms: int, unwanted_flags: int
 ) -> list[StoredContent]:
-    """Take out those that lie there one after the other: up to the first that is expired or has such flags, or until
-    they are so long together."""
+    """Removes and returns contents with consecutive offsets, up to the first that is missing, expired or has one of the
+    unwanted flags, or until their bodies have `most_bytes`."""
     batch: list[StoredContent] = []
     size = 0
     for offset in range(first, end):
@@ -113,7 +114,7 @@ def _take_batch(
 def _take_expired(
     source: dict[int, StoredContent], first: int, end: int, most_bytes: int, now_ms: int, unwanted_flags: int
 ) -> list[StoredContent]:
-    """As `_take_batch`, up to the first that is not expired."""
+    """Does the same as `_take_batch` for expired contents, up to the first that is not expired."""
     batch: list[StoredContent] = []
     size = 0
     for offset in range(first, end):
@@ -129,7 +130,7 @@ def _take_expired(
 
 
 class ReadWindow:
-    """Contents that lie beside the one that was asked for last: most readers go on from there."""
+    """Contents next to the one that was read last: most consumers read sequentially."""
 
     __slots__ = ("_next_offset", "_next_position", "_segment", "_stored")
 
@@ -140,13 +141,13 @@ class ReadWindow:
         self._next_position = 0
 
     def clear(self) -> None:
-        """What was read may no longer be there."""
+        """Drops all contents: the file was changed, or its log is removed."""
         self._stored = {}
         self._segment = None
 
     def read(self, segment: QueueSegment, offset: int, may_wait: bool = True) -> StoredContent:
-        """DamagedSegment: its bytes are not what was written. ColdRead: they are on disk only, and the caller may not
-        wait."""
+        """Returns the content with this offset. DamagedSegment: its stored bytes are corrupt. ColdRead: it is cold data
+        and `may_wait` is False."""
         stored = self._stored.get(offset)
         if stored is None:
             position = self._fill(segment, offset, may_wait)
@@ -156,18 +157,19 @@ class ReadWindow:
         return stored
 
     def take_batch(self, first: int, end: int, most_bytes: int, now_ms: int) -> list[StoredContent]:
-        """What was read already, but for contents whose bodies are elsewhere."""
+        """Takes contents that are in the window, up to the first with a shared body."""
         return _take_batch(self._stored, first, end, most_bytes, now_ms, SHARED)
 
     def take_expired(self, first: int, end: int, most_bytes: int, now_ms: int) -> list[StoredContent]:
         return _take_expired(self._stored, first, end, most_bytes, now_ms, SHARED)
 
     def forget(self, offset: int) -> None:
-        """It was taken: most are not read again, and a reader that stops half way leaves little behind."""
+        """Drops a content that was taken. Most are never read again, so a window holds little after a consumer
+        stops."""
         self._stored.pop(offset, None)
 
     def _fill(self, segment: QueueSegment, offset: int, may_wait: bool) -> int:
-        """Where the record of `offset` begins, or would."""
+        """Fills the window from the record of `offset` on. Returns its position, or where it would be."""
         if self._segment is segment and self._next_offset == offset:
             position = self._next_position
         else:
@@ -184,7 +186,7 @@ class ReadWindow:
 
 
 def read_window(segment: QueueSegment, position: int, may_wait: bool = True) -> bytes:
-    """A window's worth of bytes, and the whole of the record at `position` at least."""
+    """Returns the bytes of one window; more if the record at `position` is longer."""
     data = _read(segment, position, _WINDOW_BYTES, may_wait)
     needed = record_bytes(data, 0)
     if len(data) < needed <= segment.segment.size - position:
@@ -193,7 +195,7 @@ def read_window(segment: QueueSegment, position: int, may_wait: bool = True) -> 
 
 
 def _read(segment: QueueSegment, position: int, length: int, may_wait: bool) -> bytes:
-    """ColdRead: it would wait for the disk."""
+    """Reads bytes of a segment. ColdRead: they are cold data and `may_wait` is False."""
     file, left = segment.segment.file, segment.segment.size - position
     try:
         if not may_wait and left > 0 and (warm := file.begin_warm(position, min(length, left))) is not None:
@@ -204,7 +206,7 @@ def _read(segment: QueueSegment, position: int, length: int, may_wait: bool) -> 
 
 
 def _warm_more(warm: Callable[[], None], file: File, position: int, left: int) -> Callable[[], None]:
-    """Most readers go on from here."""
+    """Extends a warm-up by the bytes that follow: most consumers read sequentially."""
     more = file.begin_warm(position, min(_WARM_BYTES, left)) if left > 0 else None
 
     def warm_both() -> None:
@@ -218,7 +220,7 @@ def _warm_more(warm: Callable[[], None], file: File, position: int, left: int) -
 
 
 def find_position(segment: QueueSegment, offset: int, may_wait: bool = True) -> int:
-    """Where the record of `offset` begins, or would."""
+    """Returns the position of the record of `offset`, or where it would be."""
     known, position = segment.position_before(offset)
     while known < offset:
         data = read_window(segment, position, may_wait)
@@ -237,8 +239,8 @@ def find_position(segment: QueueSegment, offset: int, may_wait: bool = True) -> 
 
 
 def read_expiries(segment: QueueSegment, first: int, end: int) -> Iterator[tuple[int, int]]:
-    """The offsets from `first` up to `end` that are in the file, and when each expires: in long steps, and from the
-    heads alone, whose checksums are not looked at. DamagedSegment: the file cannot be followed further."""
+    """Yields the offsets from `first` up to `end` that are in the file, and their times of expiry. Reads large blocks,
+    and only record heads, without verifying checksums. DamagedSegment: the next record cannot be found."""
     position = find_position(segment, first)
     while first < end:
         data = _read(segment, position, _WARM_BYTES, may_wait=True)
@@ -258,7 +260,7 @@ def read_expiries(segment: QueueSegment, first: int, end: int) -> Iterator[tuple
 
 
 def scan(segment: QueueSegment) -> list[tuple[int, RecordHead]]:
-    """Positions and heads of all whole records: of the messages, not of the footer."""
+    """Returns positions and heads of all complete message records, without the footer."""
     data = segment.segment.view(0, segment.segment.size)
     return [(position, head) for position, head in iterate_heads(data) if not head.flags & FOOTER]
 
@@ -268,7 +270,7 @@ def count_live_bytes(segment: QueueSegment) -> int:
 
 
 def first_damage(segment: QueueSegment) -> int | None:
-    """Where the bytes of a sealed segment are not what was written. None: they are."""
+    """Returns the position of the first corrupt record of a sealed segment; None if there is none."""
     size = segment.segment.size
     data = segment.segment.view(0, size)
     position = 0

@@ -1,5 +1,5 @@
-"""Opens a queue log after a stop or a crash: reads footers and acks, scans the tail, cuts what is torn. What a crash
-does not explain is Damage."""
+"""Opens a queue log after a stop or a crash: reads footers and acks, scans the tail, and truncates torn records. Raises
+Damage for a state that a crash cannot cause."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 def open_queue_log(files: Files, opened: QueueLog, checkpoints: Checkpoints, names: list[str]) -> None:
-    """`names` are those of the files in its folder."""
+    """Recovers the log. `names` are the names of the files in its folder."""
     opened.journal.load(names)
     _require_marked(opened, checkpoints)
     if not opened.journal.segments:
@@ -42,7 +42,7 @@ def open_queue_log(files: Files, opened: QueueLog, checkpoints: Checkpoints, nam
     undurable = next((segment for segment in found if not segment.is_seal_durable), found[-1])
     opened.resume(found, undurable)
     opened.acks.recover_references()
-    if found[-1].is_sealed:  # a crash kept the footer, and lost the name of the segment after it
+    if found[-1].is_sealed:  # the footer was written, but a crash lost the next segment's file
         opened.begin_segment()
     for segment in found:
         if segment.is_seal_durable:
@@ -52,13 +52,13 @@ def open_queue_log(files: Files, opened: QueueLog, checkpoints: Checkpoints, nam
 
 
 def _require_marked(opened: QueueLog, checkpoints: Checkpoints) -> None:
-    """What was sealed and is not to be gone must be there."""
+    """Raises Damage if a segment with a checkpoint is missing."""
     there = {segment.base for segment in opened.journal.segments}
     for base in checkpoints.marked(opened.folder):
         if base not in there:
             raise Damage(
-                f"{opened.folder}/{segment_name(base, CONTENTS)} is missing: put it back from a copy, or remove the"
-                " folder to go on without the messages of this queue"
+                f"{opened.folder}/{segment_name(base, CONTENTS)} is missing: restore it from a copy, or remove the"
+                " folder to continue without the messages of this queue"
             )
 
 
@@ -70,22 +70,23 @@ def _find_segments(opened: QueueLog, checkpoints: Checkpoints) -> list[QueueSegm
         mark = checkpoints.sealed(opened.folder, segment.base)
         if mark is not None and mark.size != segment.size:
             raise Damage(f"{segment.file.name} has {segment.size} bytes instead of {mark.size}: {_REMEDY}")
-        # A footer may be on disk and not all that stands before it, unless its mark is there too.
+        # Without a checkpoint, the footer may be on disk while records before it are not.
         if (mark is not None or first_damage(entry) is None) and _take_footer(segment, entry):
             entry.is_seal_durable = mark is not None
         elif mark is not None or any(base > segment.base for base in checkpoints.marked(opened.folder)):
             raise Damage(f"{segment.file.name} is damaged at byte {segment.size - FOOTER_BYTES}: {_REMEDY}")
         else:
             _scan_tail(opened, entry)
-            break  # nothing behind it was acknowledged
+            break  # no publish after this point was confirmed
     return found
 
 
-_REMEDY = "put it back from a copy, or remove the folder to go on without the messages of this queue"
+_REMEDY = "restore it from a copy, or remove the folder to continue without the messages of this queue"
 
 
 def _take_footer(segment: Segment, entry: QueueSegment) -> bool:
-    """Whether it is sealed. Then only the transient messages of it, which are gone now, have to be looked for."""
+    """Reads the footer. Returns False if the segment is not sealed. Scans a sealed segment only if it has transient
+    messages, which a restart removes, or was compacted."""
     if segment.size < FOOTER_BYTES:
         return False
     footer = read_footer(segment.read(segment.size - FOOTER_BYTES, FOOTER_BYTES))
@@ -122,7 +123,11 @@ def _scan_tail(opened: QueueLog, entry: QueueSegment) -> None:
     is_last = segment is opened.journal.segments[-1]
     if size < segment.size or not is_last:
         if not is_last or not is_zero_filled(segment.view(size, segment.size - size)):
-            log.warning("%s: the last %d bytes are torn and cut off", segment.file.name, segment.size - size)
+            log.warning(
+                "%s: truncated the last %d bytes (incomplete write before a crash)",
+                segment.file.name,
+                segment.size - size,
+            )
         opened.journal.truncate(segment, size, (ACKS,))
 
 
@@ -134,14 +139,15 @@ def _read_acks(files: Files, opened: QueueLog, segment: QueueSegment, names: lis
     size = file.size()
     found = replay(file.read(0, size), segment.end - segment.base)
     if found.size < size:
-        file.resize(found.size)  # or what lies behind a hole would be read again once the hole is filled
+        file.resize(found.size)  # else records behind the torn one would count again once it is overwritten
     file.close()
-    segment.acks_file = file  # an orderly stop syncs it: a process that died may have left it to the page cache
+    segment.acks_file = file  # a clean stop syncs it: after a kill it may be in the page cache only
     segment.acks_bytes = found.size
     segment.attempts = found.attempts
     segment.take_flags(bytearray(found.flags))
     if found.has_unknown_messages:
-        # Messages that a crash took were settled. Those that get their offsets must not be taken for them.
+        # Messages that a crash lost had been acknowledged. New messages with their offsets must not count as
+        # acknowledged.
         record = encode_bitmap(found.flags) + (encode_attempts(found.attempts) if found.attempts else b"")
         segment.close_acks()
         replace_file(files, f"{opened.folder}/{short}", record)
@@ -149,10 +155,10 @@ def _read_acks(files: Files, opened: QueueLog, segment: QueueSegment, names: lis
 
 
 def _remove_stray_acks(files: Files, opened: QueueLog, names: list[str]) -> None:
-    """Contents go first: acks without them are what a crash left of a removal."""
+    """Removes acks files without a contents file, left by a crash while a segment was removed, and temporary files."""
     there = {segment.base for segment in opened.journal.segments}
     for name in names:
         base = base_of(name, ACKS)
         if (base is not None and base not in there) or name.endswith(TEMPORARY):
-            with suppress(FileNotFoundError):  # it went with its contents
+            with suppress(FileNotFoundError):  # it was removed together with its contents file
                 files.remove(f"{opened.folder}/{name}")

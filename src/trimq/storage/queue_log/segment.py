@@ -1,5 +1,5 @@
-"""One segment of a queue: which of its messages are live, and where to look for one. Knows its own file and that of its
-acks; when it is sealed, read or removed is decided by the log."""
+"""One segment of a queue log: its live messages, and a sparse index of their positions. Knows its contents file and its
+acks file; the log decides when to seal, read or remove it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from trimq.storage.queue_log.body_references import BodyReferences
 CONTENTS = ".contents"
 ACKS = ".acks"
 
-# Between two entries of the index at least so many bytes of contents are.
+# Minimum distance between two entries of the sparse index.
 _INDEX_EVERY_BYTES = 32 * 1024
 
 SegmentRollbackPoint = tuple[int, int, int, int, int, int, int, int, int, int]
 
 
 class QueueSegment:
-    """Its messages have the offsets from `base` to `end`, but for those that compaction took out."""
+    """Messages with offsets from `base` up to `end`, without those that compaction removed."""
 
     __slots__ = (
         "_entry_offsets",
@@ -57,15 +57,15 @@ class QueueSegment:
         self.transient = 0
         self.body_bytes = 0
         self.earliest_expiry_ms = self.oldest_ms = self.newest_ms = NEVER
-        self.flags: bytearray | None = None  # a byte for each message, as far as one was settled: 1 when it is
-        self.unwritten: list[int] = []  # settled, and not in the file of acks yet
+        self.flags: bytearray | None = None  # a byte for each message up to the last acknowledged, 1: acknowledged
+        self.unwritten: list[int] = []  # acknowledged, and not in the acks file yet
         self.attempts: dict[int, int] = {}
         self.unwritten_attempts: dict[int, int] = {}
         self.acks_bytes = 0
         self.acks_file: File | None = None
         self.is_sealed = False
-        self.is_seal_durable = False  # its sealing is on disk
-        self.references: BodyReferences | None = None  # most have none
+        self.is_seal_durable = False  # a checkpoint for it is on disk
+        self.references: BodyReferences | None = None  # None for most: no shared bodies
         self.indexed_to = 0
         self._entry_offsets = array("q")
         self._entry_positions = array("q")
@@ -74,12 +74,12 @@ class QueueSegment:
     def base(self) -> int:
         return self.segment.base
 
-    # -- growing
+    # -- appending
 
     def note(
         self, offset: int, position: int, body_bytes: int, expires_ms: int, published_ms: int, count: int = 1
     ) -> None:
-        """A message begins at `position`; or several, which have the rest in common."""
+        """Adds a message whose record begins at `position`, or `count` messages with equal times."""
         self.end = offset + count
         self.records += count
         self.live += count
@@ -99,7 +99,7 @@ class QueueSegment:
         self.indexed_to = position + _INDEX_EVERY_BYTES
 
     def note_found(self, head: RecordHead, position: int) -> None:
-        """A message that a restart found."""
+        """Adds a message that recovery found."""
         gap_from = self.end
         self.note(head.offset, position, head.body_bytes, head.expires_ms, head.published_ms)
         if head.blob != NO_BLOB:
@@ -108,12 +108,12 @@ class QueueSegment:
             self.mark_removed(gap_from, head.offset)
 
     def mark_removed(self, first: int, end: int) -> None:
-        """There are no messages from `first` on up to `end`: compaction took them out."""
+        """Marks the offsets from `first` up to `end` as removed by compaction, or as transient and lost."""
         flags = self._flags_up_to(end - self.base)
         flags[first - self.base : end - self.base] = b"\1" * (end - first)
 
     def mark(self) -> SegmentRollbackPoint:
-        """To go back to when a pass is undone."""
+        """Returns the state for `roll_back_to`, in case the pass is undone."""
         return (
             self.end,
             self.records,
@@ -128,7 +128,7 @@ class QueueSegment:
         )
 
     def roll_back_to(self, mark: SegmentRollbackPoint) -> None:
-        """Messages of a pass that is undone were never readable, so none of them was settled."""
+        """Removes the messages of a pass that is undone. They were never readable, so none of them is acknowledged."""
         acked = self.records - self.live
         self.end, self.records, _, self.transient, self.body_bytes = mark[:5]
         self.earliest_expiry_ms, self.oldest_ms, self.newest_ms, entries, references = mark[5:]
@@ -163,24 +163,24 @@ class QueueSegment:
 
     @property
     def shared(self) -> int:
-        """How many of its messages have their bodies elsewhere."""
+        """Number of messages with shared bodies."""
         return 0 if self.references is None else len(self.references)
 
     def add_reference(self, offset: int, blob: int) -> None:
-        """The body of a message is in a blob."""
+        """Records that the body of a message is in a blob."""
         if self.references is None:
             self.references = BodyReferences()
         self.references.add(offset - self.base, blob)
 
     def live_blobs(self) -> list[tuple[int, int]]:
-        """Offsets and blobs of the live messages that have one."""
+        """Returns offsets and blobs of live messages with shared bodies."""
         found = self.references or ()
         return [(self.base + message, blob) for message, blob in found if self.is_live(self.base + message)]
 
-    # -- settling
+    # -- acknowledging
 
     def ack(self, offset: int) -> bool:
-        """False: it was settled already."""
+        """Acknowledges a message. Returns False if it was acknowledged before."""
         message = offset - self.base
         flags = self.flags
         if flags is None or message >= len(flags):
@@ -195,7 +195,8 @@ class QueueSegment:
         return True
 
     def ack_each(self, offsets: Sequence[int], last: int) -> int:
-        """As `settle` of each, the highest of which is `last`. How many were not settled before."""
+        """Fast path of `ack` for several messages; `last` is the highest offset. Returns the number of messages that
+        were not acknowledged before."""
         base, unwritten = self.segment.base, self.unwritten
         flags = self._flags_up_to(last - base + 1)
         before = len(unwritten)
@@ -211,7 +212,8 @@ class QueueSegment:
         return acked
 
     def ack_range(self, first: int, end: int, but: AbstractSet[int]) -> int:
-        """As `settle` of each from `first` up to `end`, but for some. How many that were."""
+        """Acknowledges all messages from `first` up to `end`, except those in `but`. Returns the number of messages
+        that were not acknowledged before."""
         low, high = first - self.base, end - self.base
         flags = self._flags_up_to(high)
         kept = [offset - self.base for offset in but if first <= offset < end and not flags[offset - self.base]]
@@ -220,7 +222,7 @@ class QueueSegment:
         for message in kept:
             flags[message] = 0
         self.live -= acked
-        if self.live or not self.is_seal_durable:  # else it goes as a whole
+        if self.live or not self.is_seal_durable:  # else the whole segment is removed
             self.unwritten += [message for message in range(low, high) if flags[message]] if kept else range(low, high)
         return acked
 
@@ -230,7 +232,7 @@ class QueueSegment:
             self.acks_file = None
 
     def take_flags(self, flags: bytearray) -> None:
-        """What a restart found: messages that are settled or gone."""
+        """Takes over the flags that recovery found, of messages that are acknowledged or removed."""
         if self.flags is not None:
             for message, flag in enumerate(self.flags):
                 flags[message] |= flag
@@ -251,7 +253,7 @@ class QueueSegment:
         return flags is None or message >= len(flags) or not flags[message]
 
     def next_live(self, offset: int) -> int:
-        """The first live message from `offset` on; `end`, if there is none."""
+        """Returns the first live message from `offset` on; `end` or more if there is none."""
         flags, base = self.flags, self.segment.base
         if flags is None or offset - base >= len(flags):
             return offset
@@ -259,22 +261,22 @@ class QueueSegment:
         return base + (len(flags) if found < 0 else found)
 
     def next_acked(self, offset: int) -> int:
-        """The first from `offset` on that is settled; `end`, if there is none."""
+        """Returns the first acknowledged message from `offset` on; `end` if there is none."""
         flags, base = self.flags, self.segment.base
         found = -1 if flags is None else flags.find(1, offset - base)
         return self.end if found < 0 else base + found
 
     def compacted(self, records: int, body_bytes: int) -> None:
-        """Its file holds fewer records than before."""
+        """Takes over the counts of the compacted file, and clears the index."""
         self.records = records
         self.body_bytes = body_bytes
         self.indexed_to = 0
         del self._entry_offsets[:], self._entry_positions[:]
 
-    # -- looking
+    # -- lookup
 
     def position_before(self, offset: int) -> tuple[int, int]:
-        """An offset not after this one, and where its bytes begin."""
+        """Returns the last indexed offset that is not greater than this one, and its position."""
         entry = bisect_right(self._entry_offsets, offset) - 1
         if entry < 0:
             return self.base, 0

@@ -16,7 +16,7 @@ class SegmentList(list[QueueSegment]):
         self.live = 0
         """Messages that are not acknowledged."""
         self.tail: QueueSegment
-        """Messages are appended to it."""
+        """The segment to which messages are appended."""
         self.last_used: QueueSegment
         """The segment of the last lookup: the next one is likely to need it again."""
         self.pass_tail: QueueSegment | None = None
@@ -51,7 +51,7 @@ class SegmentList(list[QueueSegment]):
     # -- lookup
 
     def next_live(self, offset: int, end: int) -> int | None:
-        """The first live message from `offset` on, and before `end`; its segment is `last_used` then."""
+        """Returns the first live message from `offset` on and before `end`, and makes its segment `last_used`."""
         segment = self.last_used
         if not segment.segment.base <= offset < segment.end:
             if offset >= end:
@@ -68,7 +68,7 @@ class SegmentList(list[QueueSegment]):
             offset = segment.base
 
     def segment_from(self, offset: int) -> QueueSegment:
-        """The first segment that ends behind `offset`."""
+        """Returns the first segment with an end greater than `offset`; the last segment if there is none."""
         low, high = 0, len(self) - 1
         while low < high:
             middle = (low + high) // 2
@@ -79,7 +79,7 @@ class SegmentList(list[QueueSegment]):
         return self[low]
 
     def segment_of(self, offset: int) -> QueueSegment:
-        """OffsetOutOfRange: no segment contains this offset."""
+        """Returns the segment of a message. OffsetOutOfRange: no segment contains this offset."""
         segment = self.segment_from(offset)
         if not segment.base <= offset < segment.end:
             raise OffsetOutOfRange(offset, self[0].base, self.tail.end)
@@ -90,12 +90,12 @@ class SegmentList(list[QueueSegment]):
         return segment.base <= offset < segment.end and segment.is_live(offset)
 
     def attempts(self, offset: int) -> int:
-        """The failed deliveries of a message that were noted in the log."""
+        """Returns the stored number of failed deliveries of a message."""
         segment = self.segment_from(offset)
         return segment.attempts.get(offset - segment.base, 0)
 
     def live_bytes(self) -> int:
-        """Bytes of the bodies of all live messages. Reads segments of which some messages are acknowledged."""
+        """Returns the body bytes of all live messages. Reads the segments in which some messages are acknowledged."""
         return sum(
             segment.body_bytes if segment.live == segment.records else count_live_bytes(segment) for segment in self
         )

@@ -27,8 +27,8 @@ class BodyStore(Protocol):
 
 
 class QueueLogServices(NamedTuple):
-    """`budget`: memory for contents of consumers that keep up. `bodies` None: the log stores shared bodies itself, and
-    is written before the logs that refer to them."""
+    """`budget`: memory for recent contents, for consumers that keep up. `bodies` None: this is a log of shared bodies,
+    which is written before the logs that refer to them."""
 
     files: Files
     passes: Passes

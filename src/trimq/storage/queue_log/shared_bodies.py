@@ -1,10 +1,11 @@
-"""Bodies that several queues hold: each is kept once, in a log of its own, and goes when the last holder has let go of
-it. Counts live in memory and are taken from the queues again after a start; knows no queue and no message.
+"""Shared bodies (blobs): a body routed to several queues is stored once, in a log of its own, and removed when no
+message refers to it any more. Reference counts are in memory; a start counts them again from the queue logs. Knows
+neither queues nor messages.
 
-A blob is as durable as what refers to it: both are of one pass, and the blob is written first. A reference to a blob
-that is not there is one of a pass that was never acknowledged, or of a message that every queue had settled. Numbers
-are never given out twice, not even after a crash that lost some: each start goes on far behind the last number that it
-finds, and that it did is on disk before the first is used. Until then bodies are copied.
+A blob is as durable as the messages that refer to it: both are in one pass, and the blob is written first. If a message
+refers to a missing blob, its pass was never confirmed, or every queue had acknowledged the message. Blob numbers are
+never reused, not even after a crash that lost some: each start skips to a range far above the highest number that it
+finds, and uses the range only once that is on disk. Until then, bodies are copied into each queue.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from trimq.storage.queue_log.log import QueueLog
 
 log = logging.getLogger(__name__)
 
-VOLATILE = 1 << 63  # the highest bit of the number of a blob that a restart does not find
-_LIFE_BITS = 32  # of a number: those that one life of the broker counts with
+VOLATILE = 1 << 63  # highest bit of a blob's number: a restart deletes the blob
+_LIFE_BITS = 32  # low bits of a number, counted within one run of the broker
 
 _CHUNK = 256
 _CHUNK_BITS = 8
 
 
 class ReferenceCounts:
-    """How many hold each blob: four bytes for each, in chunks that go when nothing in them is held."""
+    """Number of references to each blob: four bytes each, in chunks that are freed when all their counts are 0."""
 
     def __init__(self) -> None:
         self._chunks: dict[int, array[int]] = {}
@@ -39,7 +40,7 @@ class ReferenceCounts:
         return 0 if chunk is None else chunk[blob % _CHUNK]
 
     def __len__(self) -> int:
-        """How many are held."""
+        """Number of blobs with references."""
         return sum(self._held.values())
 
     def add(self, blob: int) -> None:
@@ -53,7 +54,7 @@ class ReferenceCounts:
         chunk[blob % _CHUNK] += 1
 
     def take(self, blob: int) -> int:
-        """How many still hold it."""
+        """Removes one reference. Returns the number of those left."""
         key = blob >> _CHUNK_BITS
         chunk = self._chunks[key]
         chunk[blob % _CHUNK] -= 1
@@ -66,7 +67,7 @@ class ReferenceCounts:
 
 
 class _BodyLog:
-    """Blobs of one durability. `log` None: there are none yet."""
+    """Durable or volatile blobs. `log` None: there are none yet."""
 
     def __init__(self) -> None:
         self.log: QueueLog | None = None
@@ -79,7 +80,7 @@ class _BodyLog:
         taken.undone = undone
 
     def sweep(self) -> int:
-        """What nobody holds goes. How much that was."""
+        """Removes blobs without references. Returns their number."""
         swept = 0
         for segment in () if self.log is None else tuple(self.log.segments):
             blob = segment.next_live(segment.base)
@@ -92,7 +93,7 @@ class _BodyLog:
 
 
 class SharedBodyStore:
-    """`make_log(is_volatile)` gives the log of either kind, which is made when it is first needed."""
+    """`make_log(is_volatile)` creates the log of durable or of volatile blobs when it is first needed."""
 
     def __init__(self, passes: Passes, make_log: Callable[[bool], QueueLog]) -> None:
         self._passes = passes
@@ -100,23 +101,24 @@ class SharedBodyStore:
         self._lasting = _BodyLog()
         self._passing = _BodyLog()
         self.failed_pass = 0
-        """The last pass whose blobs could not be written: what refers to them must not be kept either."""
+        """The last pass that failed to write its blobs: messages that refer to them must fail, too."""
 
     @property
     def logs(self) -> list[QueueLog]:
         return [body_log.log for body_log in (self._lasting, self._passing) if body_log.log is not None]
 
     def __len__(self) -> int:
-        """How many are held."""
+        """Number of blobs with references."""
         return len(self._lasting.counts) + len(self._passing.counts)
 
-    # -- after a start
+    # -- recovery
 
     def open(self, found: QueueLog) -> None:
         self._lasting.take_log(found, self._undone)
 
     def recover(self, blob: int) -> bool:
-        """A queue was found to refer to it. False: it is not there, and the message is not to be either."""
+        """Adds a reference that a queue log has at start. Returns False if the blob is missing: the caller must drop
+        the message."""
         body_log = self._lasting
         if blob & VOLATILE or body_log.log is None or not body_log.log.segments.is_live(blob):
             return False
@@ -124,15 +126,16 @@ class SharedBodyStore:
         return True
 
     def sweep(self) -> None:
-        """All queues were opened: what none of them refers to is what a crash left behind."""
+        """Removes blobs that a crash left without references. Must be called after all queue logs were opened."""
         swept = self._lasting.sweep()
         if swept:
-            log.info("%d shared bodies that no queue has any more were removed", swept)
+            log.info("shared bodies: removed %d that no queue refers to", swept)
 
-    # -- coming
+    # -- storing
 
     def put(self, body: bytes, is_volatile: bool, now_ms: int) -> int:
-        """Keep a body, which somebody must `hold` in this pass. NO_BLOB: it cannot be shared now."""
+        """Stores a body and returns its blob. The caller must `hold` it in this pass. Returns NO_BLOB if the body
+        cannot be shared now."""
         body_log = self._passing if is_volatile else self._lasting
         try:
             if not body_log.is_ready:
@@ -142,7 +145,7 @@ class SharedBodyStore:
             blob = body_log.log.end
             body_log.log.append(encode_content(Content(b"", b"", b"", body, now_ms)))
         except WriteFailed as error:
-            log.warning("a body is copied into every queue instead of shared: %s", error)
+            log.warning("shared body could not be written, copying it into each queue: %s", error)
             return NO_BLOB
         return blob | VOLATILE if is_volatile else blob
 
@@ -167,20 +170,21 @@ class SharedBodyStore:
     def _undone(self) -> None:
         self.failed_pass = self._passes.current - 1
 
-    # -- holding
+    # -- references
 
     def hold(self, blob: int) -> None:
         self._shelf(blob).counts.add(blob & ~VOLATILE)
 
     def release(self, blob: int) -> None:
-        """One who held it does not any more."""
+        """Removes one reference, and the blob with the last one."""
         body_log = self._shelf(blob)
         number = blob & ~VOLATILE
         if not body_log.counts.take(number) and body_log.log is not None:
             body_log.log.acks.ack(number)
 
     def drop_unreferenced(self, blob: int) -> None:
-        """If nobody held it after all, it goes: once it is written, since another may get its number if it is not."""
+        """Removes a blob that has no references, once it is written: if the write fails, another blob gets its
+        number."""
         body_log = self._shelf(blob)
         number = blob & ~VOLATILE
         unheld = body_log.log
@@ -194,7 +198,8 @@ class SharedBodyStore:
         self._passes.on_durable(unheld.latest_ticket(), written)
 
     def read(self, blob: int, may_wait: bool = True) -> bytes:
-        """DamagedSegment: its bytes are not what was written. ColdRead: they are on disk only."""
+        """Returns a body. DamagedSegment: its stored bytes are corrupt or missing. ColdRead: it is cold data and
+        `may_wait` is False."""
         body_log = self._shelf(blob)
         number = blob & ~VOLATILE
         if body_log.log is None or not body_log.log.segments.is_live(number):

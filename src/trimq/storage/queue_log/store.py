@@ -1,5 +1,5 @@
-"""The folders of queue logs: which there are, and how they come and go. A folder is known by its queue's id; whether
-there is such a queue is decided above."""
+"""Folders of queue logs: creates, recovers and removes them. Knows a folder by its name; the queue registry decides
+which folders belong to a queue."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ ROOT = "queues"
 VOLATILE_ROOT = "volatile"
 BLOBS = "shared"
 
-# So many folders are removed in one turn of the loop: a client that ends may leave thousands of queues behind, and to
-# unlink their files takes the others' time.
+# Folders removed in one turn of the loop: a client that disconnects may leave thousands of queues, and removing all
+# their files at once would block the event loop.
 _MAX_REMOVALS_PER_TURN = 32
 
 
 class QueueStore:
-    """A log's name is unique for ever: a folder of no known name is what a crash left behind."""
+    """Names of logs are never reused: a folder with an unknown name was left by a crash."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class QueueStore:
         memory_bytes: int,
         damages: DamageReports | None = None,
     ) -> None:
-        """`damages`: where readers tell what they find damaged."""
+        """`damages` collects reports of damaged data that a read finds."""
         self._files = files
         self._passes = passes
         self._checkpoints = checkpoints
@@ -60,8 +60,8 @@ class QueueStore:
         self._is_removing = False
 
     def open(self, known: Collection[str], quarantines_unknown: bool = False) -> None:
-        """To be called once, at the start: what is left of logs that are not known goes, and all volatile ones.
-        `quarantines_unknown`: nobody is certain what is known, so that it is kept under another name."""
+        """Removes all volatile logs, and logs whose names are not in `known`. Called once, at start.
+        `quarantines_unknown`: renames unknown logs instead, because definitions may have been lost."""
         for name in self._files.names(VOLATILE_ROOT):
             self._remove_folder(f"{VOLATILE_ROOT}/{name}")
         for name in self.names():
@@ -79,7 +79,7 @@ class QueueStore:
             self.blobs.open(self._recover(self._blob_parts, BLOBS))
 
     def make(self, name: str, is_volatile: bool) -> QueueLog:
-        """A new log, durable with the pass that this takes part in."""
+        """Creates a log, durable with the pass that this call joins."""
         return self._make(self._parts, name, is_volatile)
 
     def _make(self, parts: QueueLogServices, name: str, is_volatile: bool) -> QueueLog:
@@ -96,14 +96,14 @@ class QueueStore:
         return made
 
     def recover(self, name: str) -> QueueLog:
-        """A log that should be there. Damage: it is not what a crash may have left."""
+        """Opens a log at start. Damage: its files are in a state that a crash cannot cause."""
         return self._recover(self._parts, name)
 
     def _recover(self, parts: QueueLogServices, name: str) -> QueueLog:
         folder = f"{ROOT}/{name}"
         names = self._files.names(folder)
         if not names and self._checkpoints.marked(folder):
-            raise Damage(f"{folder} is missing: put it back from a copy")
+            raise Damage(f"{folder} is missing: restore it from a copy")
         if not names:
             return self._make(parts, name, is_volatile=False)
         opened = QueueLog(parts, folder, is_volatile=False)
@@ -111,8 +111,8 @@ class QueueStore:
         return opened
 
     def sweep(self) -> None:
-        """To be called once, when every known log was recovered: shared bodies that none of them has go. They all stay
-        as long as a log is set aside, which may have them."""
+        """Removes shared bodies that no log refers to. Called once, after every known log was recovered. Keeps all of
+        them while a log is in quarantine: it may refer to them."""
         if not any_quarantined(self._files.names(ROOT)):
             self.blobs.sweep()
 
@@ -120,7 +120,8 @@ class QueueStore:
         return [name for name in self._files.names(ROOT) if name != BLOBS and not is_quarantined(name)]
 
     def remove(self, logs: Iterable[QueueLog]) -> None:
-        """Their folders go. It must be on disk that nobody knows them any more, or a restart misses them."""
+        """Removes the folders of logs. The deletion of their queues must be on disk already, or a restart would report
+        the folders as missing."""
         for removed in logs:
             removed.abandon()
             if not removed.is_volatile:
@@ -131,7 +132,7 @@ class QueueStore:
             self._remove_some()
 
     def _remove_some(self) -> None:
-        """What a stop leaves of them goes with the next start."""
+        """Removes a bounded number of folders. The next start removes those that a stop leaves."""
         for _ in range(min(_MAX_REMOVALS_PER_TURN, len(self._folders_to_remove))):
             self._remove_folder(self._folders_to_remove.popleft())
         self._sync_root()
@@ -154,9 +155,9 @@ class QueueStore:
             with suppress(FileNotFoundError):
                 self._files.remove(folder)
         except OSError as error:
-            log.warning("the folder %s could not be removed, the next start tries again: %s", folder, error)
+            log.warning("%s: folder could not be removed, the next start will retry: %s", folder, error)
 
-    # -- passes: names that go are synced like bytes that come
+    # -- passes: removals are synced as appends are
 
     def _sync_root(self) -> None:
         if self._ticket is None:
@@ -167,7 +168,7 @@ class QueueStore:
         dirty.folders.add(ROOT)
 
     def undo_pass(self, refusal: Refusal, dirty: Dirty) -> None:
-        """Nothing was collected that could be refused."""
+        """Does nothing: a removal is not undone."""
 
     def mark_pass_durable(self, number: int) -> None:
-        """Nobody waits for it."""
+        """Does nothing: nothing waits for this pass."""
