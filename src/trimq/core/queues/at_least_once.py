@@ -1,5 +1,5 @@
-"""Dead letters that may not be lost: each stays in its queue, out of everybody's reach, until every queue that it is
-for has taken it. Knows which are waiting, and when to try again; where they go is told to it."""
+"""At-least-once dead-lettering: a message stays in its queue, in flight, until every target queue has stored its dead
+letter. Keeps which messages wait and when to retry; `AtLeastOnceQueue` sends."""
 
 from __future__ import annotations
 
@@ -40,8 +40,7 @@ _ATTEMPTS_MASK = (1 << _MARK_BITS) - 1
 
 
 class DeadLetterSendResult(NamedTuple):
-    """To whom a letter went now, which counts when the ticket's pass is durable. `is_complete`: nobody else has to have
-    it."""
+    """Target queues that stored a dead letter, once the ticket's pass is durable. `is_complete`: there are no more."""
 
     to: Collection[str]
     ticket: Ticket | None
@@ -91,6 +90,8 @@ _Batch = list[tuple[_PendingDeadLetter, StoredContent]]
 
 
 class AtLeastOnceDeadLetters:
+    """Messages of one queue whose dead letters some target queue has not stored yet. They are in flight until then."""
+
     def __init__(self, queue: AtLeastOnceQueue, passes: Passes, now_ms: Callable[[], int]) -> None:
         self._queue = queue
         self._passes = passes

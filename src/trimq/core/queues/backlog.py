@@ -170,9 +170,8 @@ class Backlog:
         """It goes to where it was."""
         self._delivery_counts[stored.offset] = delivery_counts
         if self._requeue_numbers is None and delivery_counts.taken and not self.log.is_volatile:
-            self.log.acks.note_attempts(
-                stored.offset, delivery_counts.taken
-            )  # it is marked as redelivered after a restart, too
+            # After a restart, too, it is marked as redelivered.
+            self.log.acks.note_attempts(stored.offset, delivery_counts.taken)
         place = stored.offset if self._requeue_numbers is None else next(self._requeue_numbers)
         heapq.heappush(self._requeued, (place, stored.offset))
         self.ready += 1

@@ -1,6 +1,5 @@
-"""Messages of one queue that are out for delivery, with the same time to settle each. Leases of the plainest kind:
-since all last equally long they end in the order in which they were granted, so one timer watches the first of them.
-Those of the few consumers that asked for another time are looked at one by one."""
+"""Unacked deliveries of one queue and their timeouts. As a rule all have the same timeout and expire in the order of
+delivery, so one timer for the first is enough; those of consumers with `x-consumer-timeout` are checked one by one."""
 
 from __future__ import annotations
 
