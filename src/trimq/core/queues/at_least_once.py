@@ -93,6 +93,8 @@ _Batch = list[tuple[_PendingDeadLetter, StoredContent]]
 
 
 class AtLeastOnceDeadLetters:
+    """Messages of one queue whose dead letters some target queue has not stored yet. They are in flight until then."""
+
     def __init__(self, queue: AtLeastOnceQueue, passes: Passes, now_ms: Callable[[], int]) -> None:
         self._queue = queue
         self._passes = passes
