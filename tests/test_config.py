@@ -226,7 +226,10 @@ def test_a_bad_value_is_told_in_one_sentence(key: str, value: str, sentence: str
         ("kafka = 9092", "kafka in trimq.toml is a section: write [kafka] and its settings below"),
         ("node_id = '1'", "node_id in trimq.toml: expected a whole number, 0 to 2147483647, got '1'"),
         ("node_id = true", "node_id in trimq.toml: expected a whole number, 0 to 2147483647, got True"),
-        ("[kafka]\nlisten = 9092", "kafka.listen in trimq.toml: expected HOST:PORT or off, got 9092: the value must be a string"),
+        (
+            "[kafka]\nlisten = 9092",
+            "kafka.listen in trimq.toml: expected HOST:PORT or off, got 9092: the value must be a string",
+        ),
         ('data_dir = "a\\u0000b"', "data_dir in trimq.toml: expected a path, got 'a\\x00b'"),
         ("[node_id]\nx = 1", "node_id in trimq.toml: expected a whole number, 0 to 2147483647, got {'x': 1}"),
     ],

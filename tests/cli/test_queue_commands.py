@@ -58,7 +58,7 @@ def test_failures_are_listed_and_sent_again(trimq, broker_http) -> None:
     assert (sent.returncode, sent.stdout) == (0, "sent 7 again\n")
     missing = trimq("failures", "redrive", "8", "--http", broker_http.address)
     assert missing.returncode == 1
-    assert "there is nothing at" in missing.stderr
+    assert "no resource at" in missing.stderr
 
 
 def test_users_are_listed_with_what_they_may_do(trimq, broker_http) -> None:

@@ -1,5 +1,5 @@
-"""Streams of every home over HTTP: which there are, where they begin and end, and their messages in the home's own
-bytes. Asks `RecordsApi`; knows no socket."""
+"""Streams of every layout over HTTP: lists them with their offsets, and returns their messages in the stored format of
+the layout. Calls `RecordsApi`; knows no socket."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from trimq.server.http.responses import DeferredResponse, HttpResponse, error_re
 
 LOG_BYTES = "application/vnd.trimq.log"
 
-# What one answer holds, unless less is asked for, and the most that may be asked for. A single message may be larger.
+# Default and maximum size of one response. A single message may be larger.
 _DEFAULT_BYTES = 1 << 20
 _MOST_BYTES = 16 << 20
 
-# After so many looks at bytes that were read into memory and lost again, wait for the disk.
+# Attempts to read cold data off the loop, in case the page cache drops it again; after that, block on the disk.
 _MOST_WARMINGS = 3
 
 
 class BadQuery(Exception):
-    """A field of the query is not what it should be."""
+    """A field of the query is invalid."""
 
 
 class StreamsApi:
-    """`is_system_topic`: names of RocketMQ topics that the broker has for itself."""
+    """`is_system_topic`: tells whether a name is a RocketMQ system topic."""
 
     def __init__(self, records_api: RecordsApi, is_system_topic: Callable[[str], bool] = lambda _: False) -> None:
         self._records_api = records_api
@@ -38,7 +38,7 @@ class StreamsApi:
     def answer(
         self, caller: Caller, method: str, words: Sequence[str], query: Mapping[str, str], body: bytes
     ) -> HttpResponse | DeferredResponse | None:
-        """None: the path is not for us. Refusal: the broker's no."""
+        """Returns None if the path belongs to another API. Raises the broker's Refusal."""
         make: Callable[[], HttpResponse | DeferredResponse]
         match words:
             case ["api", "addresses"]:
@@ -85,7 +85,7 @@ class StreamsApi:
         max_bytes = _number(query, "max_bytes", _DEFAULT_BYTES)
         isolation = query.get("isolation", "read_uncommitted")
         if isolation not in ("read_committed", "read_uncommitted"):
-            raise BadQuery(f"isolation is read_committed or read_uncommitted, not {isolation!r}")
+            raise BadQuery(f"isolation must be read_committed or read_uncommitted, not {isolation!r}")
         assert offset is not None
         assert max_bytes is not None
         place = ReadPosition(int(number), offset, min(max_bytes, _MOST_BYTES), isolation == "read_committed")
@@ -93,7 +93,7 @@ class StreamsApi:
 
 
 class _RecordRead:
-    """One reading: again after what was on disk only was read into memory, off the loop."""
+    """One read request. Cold data is loaded off the event loop, then the read is repeated."""
 
     def __init__(self, records_api: RecordsApi, topic: ReadableTopic, place: ReadPosition) -> None:
         self._records_api = records_api
@@ -118,7 +118,7 @@ class _RecordRead:
         if error is None:
             DeferredResponse(self.begin).begin_guarded(f"GET /log/{self._topic.name}", done)
         else:
-            # What the disk does not give would end the whole process if it were read from the mapped file.
+            # Reading unreadable disk blocks through the mapped file would kill the process (SIGBUS).
             done(refusal_response(DamagedSegment(cold.file, cold.position)))
 
     def _respond(self, excerpt: ReadResult) -> HttpResponse:
@@ -127,7 +127,7 @@ class _RecordRead:
 
 
 def _out_of_range(refusal: OffsetOutOfRange, topic: ReadableTopic, place: ReadPosition) -> HttpResponse:
-    """With where the stream begins and ends: who reads on may want to begin anew."""
+    """Returns the refusal with start and end of the stream, so that a reader can restart there."""
     span = topic.span(place.number)
     told = {"error": type(refusal).__name__, "message": str(refusal), "start": span.start, "end": span.end}
     return HttpResponse.json(416, told)
@@ -146,5 +146,5 @@ def _number(query: Mapping[str, str], name: str, default: int | None) -> int | N
     if text is None:
         return default
     if not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise BadQuery(f"{name} is a number, not {text!r}")
+        raise BadQuery(f"{name} must be a number, not {text!r}")
     return int(text)
