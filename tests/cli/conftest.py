@@ -68,7 +68,7 @@ def broker_http() -> Iterator[HttpDouble]:
             body = json.loads(self.rfile.read(length)) if length else None
             double.asked.append((self.command, self.path, body))
             double.logins += self.headers.get_all("Authorization", [])
-            missing = (404, {"error": "NotFound", "message": f"there is nothing at {self.path}"})
+            missing = (404, {"error": "NotFound", "message": f"no resource at {self.path}"})
             status, answer = double.answers.get((self.command, self.path), missing)
             content = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
             self.send_response(status)

@@ -41,7 +41,7 @@ def test_a_broker_that_is_not_there_is_one_sentence(trimq) -> None:
     for words in (["topics", "list"], ["groups", "list"]):
         done = trimq(*words, "--http", address)
         assert done.returncode == 1
-        assert done.stderr == f"trimq: no broker can be reached at {address}: Connection refused\n"
+        assert done.stderr == f"trimq: no broker answers at {address}: Connection refused\n"
 
 
 @pytest.mark.parametrize(

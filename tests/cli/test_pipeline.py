@@ -66,8 +66,8 @@ def test_without_spark_it_says_what_to_install(tmp_path: Path) -> None:
     [
         ("nonsense://x", r"Spark does not start on the master nonsense://x: Master must .*"),
         ("sc://127.0.0.1:1", r"no Spark Connect server answers at 127\.0\.0\.1:1: .*refused"),
-        ("sc://:15002", r"--master sc://:15002 is no address of a Spark Connect server: it names no host"),
-        ("sc://host:many", r"--master sc://host:many is no address of a Spark Connect server: .*many.*"),
+        ("sc://:15002", r"--master sc://:15002 is not an address of a Spark Connect server: the host is missing"),
+        ("sc://host:many", r"--master sc://host:many is not an address of a Spark Connect server: .*many.*"),
     ],
 )
 def test_a_master_that_is_none_is_told_in_a_sentence(master: str, sentence: str) -> None:

@@ -103,7 +103,7 @@ def test_unknown_flags_are_told_together_with_all_other_mistakes(trimq, tmp_path
     assert done.stdout == ""
     assert done.stderr.splitlines()[0] == "trimq: 3 mistakes in the settings:"
     assert "  - --kafka-listn is not a flag of trimq serve (did you mean --kafka-listen?)\n" in done.stderr
-    assert "  - trimq serve does not understand the word 'word'\n" in done.stderr
+    assert "  - trimq serve does not accept the argument 'word'\n" in done.stderr
     assert "Traceback" not in done.stderr
 
 

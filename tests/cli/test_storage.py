@@ -63,7 +63,7 @@ def test_figures_are_a_table_or_json(capsys) -> None:
 
 def test_an_empty_folder_is_told_in_words(capsys) -> None:
     print_stats([], as_json=False)
-    assert capsys.readouterr().out == "the folder holds no streams\n"
+    assert capsys.readouterr().out == "the data folder has no streams\n"
 
 
 def test_each_action_takes_the_data_folder(trimq) -> None:

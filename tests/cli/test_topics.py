@@ -106,10 +106,10 @@ def test_a_topic_is_deleted(trimq, broker_http) -> None:
     [
         (404, {"error": "UnknownTopic", "message": "there is no topic orders"}, "there is no topic orders"),
         (503, {"error": "NotRunning", "message": "the broker is not running"}, "the broker is not running"),
-        (500, b"<html>", "what answers at {address} is no TriMQ HTTP port: status 500"),
-        (302, b"", "what answers at {address} is no TriMQ HTTP port: status 302"),
-        (200, b"not json", "the answer from {address} is not understood: JSON is malformed"),
-        (200, {"name": "orders"}, "the answer from {address} is not understood: Object missing required field"),
+        (500, b"<html>", "the server at {address} is not a TriMQ HTTP port: status 500"),
+        (302, b"", "the server at {address} is not a TriMQ HTTP port: status 302"),
+        (200, b"not json", "the response from {address} cannot be decoded: JSON is malformed"),
+        (200, {"name": "orders"}, "the response from {address} cannot be decoded: Object missing required field"),
     ],
 )
 def test_a_refusal_or_a_strange_answer_is_one_sentence(trimq, broker_http, status, answer, sentence) -> None:

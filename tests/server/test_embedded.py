@@ -92,7 +92,7 @@ def test_a_folder_is_locked_while_a_run_lasts_and_free_after_a_crash(tmp_path: P
             begin(FolderStore(str(tmp_path)))
         append(run, b"one")
         await run.wait_until_quiet(PATIENCE_S)
-        assert "page cache outlives a process" in await run.crash()
+        assert "page cache of the machine outlives a process" in await run.crash()
         again = begin(FolderStore(str(tmp_path)))
         await again.start()
         assert bodies(again) == [b"one"]

@@ -416,7 +416,7 @@ def test_a_failed_sync_ends_the_process_with_1_and_a_message(tmp_path: Path) -> 
             process.kill()
             process.communicate()
     assert process.returncode == 1
-    assert "the data folder can no longer be made durable, the broker stops: [Errno 5] Input/output error" in said
+    assert "data folder: writes can no longer be made durable, the broker stops ([Errno 5] Input/output error" in said
     assert "Traceback" not in said
 
 

@@ -644,7 +644,7 @@ def test_a_torn_tail_after_a_crash_is_cut_and_the_broker_starts(caplog: pytest.L
                 assert len(node.core.topics) == 1
 
     run(main)
-    assert "tables/catalogue.0.log: 10 bytes from byte" in caplog.text
+    assert "tables/catalogue.0.log: cutting 10 bytes from byte" in caplog.text
 
 
 @both_loops

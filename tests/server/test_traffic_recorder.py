@@ -47,7 +47,7 @@ def metadata_response(code: int) -> MetadataResponse:
 )
 def test_a_kafka_request_is_told_with_its_error_codes(request_: Request, response: ResponseMessage, text: str) -> None:
     recorded = RecordedRequest("kafka 127.0.0.1:1", _describe(request_))
-    assert str(recorded).endswith("-> not answered")
+    assert str(recorded).endswith("-> no response")
     recorded.record_response(encode_response(request_, response))
     assert str(recorded) == f"kafka 127.0.0.1:1: {text}"
 
@@ -78,13 +78,13 @@ def test_an_answer_in_another_version_is_told_by_its_size() -> None:
     request = Request(18, 99, 7, None)
     recorded = RecordedRequest("kafka", _describe(request))
     recorded.record_response(encode_response(request, ApiVersionsResponse(error_code=35), version=0))
-    assert str(recorded) == "kafka: ApiVersions v99 -> answered with 14 bytes"
+    assert str(recorded) == "kafka: ApiVersions v99 -> response of 14 bytes"
 
 
 def test_a_long_answer_is_only_counted() -> None:
     recorded = RecordedRequest("kafka", _describe(Request(1, 12, 7, None)))
     recorded.record_response([b"x" * 5000])
-    assert str(recorded) == "kafka: Fetch v12 -> answered with 5000 bytes"
+    assert str(recorded) == "kafka: Fetch v12 -> response of 5000 bytes"
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_an_http_request_is_told_with_its_status(answer: bytes, outcome: str) ->
 def test_what_has_no_words_of_its_own_is_told_by_its_type() -> None:
     recorded = RecordedRequest("amqp", _describe(3.5))
     recorded.record_response([b"abc"])
-    assert str(recorded) == "amqp: float -> answered with 3 bytes"
+    assert str(recorded) == "amqp: float -> response of 3 bytes"
 
 
 # --- the conversation goes on as it would -----------------------------------------------------------------------------
@@ -153,7 +153,7 @@ def test_an_exception_passes_through_and_is_told() -> None:
 def test_a_request_that_wants_no_answer_gets_none() -> None:
     _, conversation, seen = watched(None)
     assert conversation.handle("event") is None
-    assert [str(event) for event in seen] == ["test: str -> no answer is wanted", "handled"]
+    assert [str(event) for event in seen] == ["test: str -> no response expected", "handled"]
 
 
 def test_the_end_and_the_last_words_are_the_conversations_own() -> None:

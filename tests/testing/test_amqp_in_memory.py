@@ -47,7 +47,7 @@ def test_a_message_expires_when_the_test_says_that_it_is_time(trimq_broker: Brok
         trimq_broker.advance("2m")
         assert channel.basic_get("expired", auto_ack=True)[2] == b"one espresso"
         assert channel.basic_get("orders")[0] is None
-    assert "QueueDeclare -> answered with" in trimq_broker.sightings()
+    assert "QueueDeclare -> response of" in trimq_broker.sightings()
 
 
 def test_a_listener_that_is_off_has_no_address() -> None:

@@ -41,10 +41,10 @@ def test_every_setting_has_a_keyword_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("name", "complaint"),
     [
-        ("kafka_num_partition", r"is no setting of the broker \(did you mean kafka_num_partitions\?\)"),
-        ("colour", "is no setting of the broker; docs/settings.md lists them"),
-        ("data_dir", "give the folder as folder="),
-        ("ready_file", "its addresses are in `addresses`"),
+        ("kafka_num_partition", r"is not a setting of the broker \(did you mean kafka_num_partitions\?\)"),
+        ("colour", "is not a setting of the broker; docs/settings.md lists all settings"),
+        ("data_dir", "use folder= instead"),
+        ("ready_file", "use its property `addresses`"),
     ],
 )
 def test_what_is_no_setting_is_refused(name: str, complaint: str) -> None:

@@ -83,7 +83,7 @@ def test_a_call_from_the_loop_itself_is_refused(thread: LoopThread) -> None:
     async def nested() -> None:
         thread.call(current_thread)
 
-    with pytest.raises(RuntimeError, match="cannot be called on it"):
+    with pytest.raises(RuntimeError, match="call it from another thread"):
         thread.call(nested)
 
 

@@ -75,7 +75,7 @@ def test_a_failing_test_prints_what_the_broker_saw(run: pytest.Pytester) -> None
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         [
-            "*what the broker at kafka 127.0.0.1:*, http 127.0.0.1:* saw*",
+            "*events of the broker at kafka 127.0.0.1:*, http 127.0.0.1:*, oldest first*",
             "*started: kafka 127.0.0.1:*",
             "*topic orders was created with 2 streams",
             "*http 127.0.0.1:*: connected",

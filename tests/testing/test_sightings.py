@@ -53,7 +53,7 @@ def test_only_the_last_events_are_kept(sightings: EventRecorder) -> None:
     for number in range(MAX_EVENTS + 7):
         sightings.add_event(f"event {number}")
     first, *rest = sightings.text().splitlines()
-    assert first == "(7 earlier events are not kept)"
+    assert first == "(7 earlier events were dropped)"
     assert len(rest) == MAX_EVENTS
     assert rest[-1].endswith(f"event {MAX_EVENTS + 6}")
 
@@ -103,8 +103,8 @@ def test_reports_are_of_the_brokers_that_run_or_just_ended(sightings: EventRecor
     ended.title, sightings.title = "the broker that ended", "the broker that runs"
     ended.end()
     assert [title for title, _ in module.reports()][-2:] == [
-        "what the broker that ended saw",
-        "what the broker that runs saw",
+        "events of the broker that ended, oldest first",
+        "events of the broker that runs, oldest first",
     ]
     module.forget_ended()
-    assert "what the broker that ended saw" not in [title for title, _ in module.reports()]
+    assert "events of the broker that ended, oldest first" not in [title for title, _ in module.reports()]

@@ -1,0 +1,1 @@
+"""The command `trimq`: starts the broker, administers a running one and inspects the folder of a stopped one."""

@@ -1,4 +1,4 @@
-"""`python -m trimq.cli`: the command without its installed script."""
+"""`python -m trimq.cli`: runs the command without its installed script."""
 
 import sys
 

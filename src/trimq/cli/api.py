@@ -1,4 +1,4 @@
-"""The administration of a running broker, over its HTTP port. Knows the paths and the shapes of the answers."""
+"""Client of the HTTP administration API of a running broker. Knows the paths and the JSON of the responses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trimq.config import Address, Settings, parse_address
 from trimq.errors import StartupError
 
 TIMEOUT_SECONDS = 30
-MAX_RESPONSE_BYTES = 256 * 1024 * 1024  # more is no answer of ours
+MAX_RESPONSE_BYTES = 256 * 1024 * 1024  # a longer response is not from TriMQ
 CHUNK_BYTES = 1024 * 1024
 
 
@@ -65,7 +65,7 @@ class CursorPosition(msgspec.Struct):
 
 
 class Subscription(msgspec.Struct):
-    """Of a group of RocketMQ."""
+    """Subscription of a RocketMQ group."""
 
     topic: str
     expression: str
@@ -89,7 +89,8 @@ Answer = TypeVar("Answer")
 
 
 def _headers(has_body: bool) -> dict[str, str]:
-    """Who asks is said by the environment, which no other user of the machine sees."""
+    """Returns the HTTP headers. User and password come from the environment: other users of the machine can see flags,
+    but not variables."""
     headers = {"Content-Type": "application/json"} if has_body else {}
     user = os.environ.get("TRIMQ_USER")
     if user:
@@ -103,12 +104,12 @@ def add_address_flag(parser: argparse.ArgumentParser) -> None:
         "--http",
         metavar="HOST:PORT",
         default=os.environ.get("TRIMQ_HTTP") or str(Settings().http.listen),
-        help="the HTTP port of the broker (or TRIMQ_HTTP; default: %(default)s)",
+        help="HTTP address of the broker (or TRIMQ_HTTP; default: %(default)s)",
     )
 
 
 def connect(address: str) -> Api:
-    """The broker at `address`. Nothing is sent yet."""
+    """Returns the API of the broker at `address`. Does not connect yet."""
     try:
         return Api(parse_address(address))
     except ValueError as error:
@@ -120,7 +121,7 @@ def topic_path(name: str, namespace: str) -> str:
 
 
 def api_path(*words: str, **query: str) -> str:
-    """With every word quoted, and the fields of the query that are not empty."""
+    """Returns `/api/…` with every path segment quoted and the non-empty fields of the query."""
     asked = {name: value for name, value in query.items() if value}
     return "/".join(["/api", *(quote(word, safe="") for word in words)]) + (f"?{urlencode(asked)}" if asked else "")
 
@@ -130,7 +131,7 @@ def group_path(name: str, protocol: str = "") -> str:
 
 
 class Api:
-    """One broker's HTTP port. Every failure is a CommandFailure with a sentence."""
+    """HTTP API of one broker. Every failure raises CommandFailure with one sentence."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
@@ -148,7 +149,7 @@ class Api:
         self._exchange("PUT", path, msgspec.json.encode(body))
 
     def send(self, path: str, body: bytes | None = None) -> None:
-        """As `post`, for what is answered without a word."""
+        """Sends a POST whose response has no body."""
         self._exchange("POST", path, body)
 
     def delete(self, path: str) -> bytes:
@@ -161,7 +162,7 @@ class Api:
         try:
             connection.request(method, path, body, _headers(body is not None))
             response = connection.getresponse()
-            # In pieces: the length in the header is the peer's word, and nothing is allocated by it.
+            # In chunks: the content length is set by the peer, so it must not decide how much is allocated.
             received = bytearray()
             while len(received) <= MAX_RESPONSE_BYTES and (piece := response.read(CHUNK_BYTES)):
                 received += piece
@@ -169,9 +170,9 @@ class Api:
             raise CommandFailure(f"the broker at {self._address} did not answer in {TIMEOUT_SECONDS} s") from None
         except OSError as error:
             reason = error.strerror or str(error)
-            raise CommandFailure(f"no broker can be reached at {self._address}: {reason}") from None
+            raise CommandFailure(f"no broker answers at {self._address}: {reason}") from None
         except HTTPException as error:
-            raise CommandFailure(f"what answers at {self._address} is no TriMQ HTTP port: {error!r}") from None
+            raise CommandFailure(f"the server at {self._address} is not a TriMQ HTTP port: {error!r}") from None
         finally:
             connection.close()
         if response.status >= 300:
@@ -182,10 +183,10 @@ class Api:
         try:
             return msgspec.json.decode(body, type=_Problem).message
         except msgspec.MsgspecError:
-            return f"what answers at {self._address} is no TriMQ HTTP port: status {status}"
+            return f"the server at {self._address} is not a TriMQ HTTP port: status {status}"
 
     def _decode(self, body: bytes, answer: type[Answer]) -> Answer:
         try:
             return msgspec.json.decode(body, type=answer)
         except msgspec.MsgspecError as error:
-            raise CommandFailure(f"the answer from {self._address} is not understood: {error}") from None
+            raise CommandFailure(f"the response from {self._address} cannot be decoded: {error}") from None

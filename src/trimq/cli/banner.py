@@ -1,4 +1,4 @@
-"""What a person reads when the broker is ready: where it listens and how to connect."""
+"""Text that `trimq serve` prints when the broker is ready: its addresses and how to connect."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from collections.abc import Mapping
 from trimq.cli.version import version
 from trimq.config import Settings
 
-# By the names of the ready file. A listener that is not here is shown with its address alone.
+# Keys are the names in the ready file. A listener that is not listed is shown with its address only.
 HOW_TO_CONNECT = {
     "kafka": ("Kafka", "bootstrap.servers={address}"),
     "rocketmq": ("RocketMQ", "namesrvAddr={address}"),
-    "rocketmq_broker": ("", "{address}  the broker that the name server tells of"),
-    "rocketmq_vip": ("", "{address}  the same, where old clients send"),
-    "rocketmq_grpc": ("", "{address}  for clients that speak gRPC"),
+    "rocketmq_broker": ("", "{address}  broker, found by the name server"),
+    "rocketmq_vip": ("", "{address}  broker, VIP channel of old clients"),
+    "rocketmq_grpc": ("", "{address}  gRPC clients"),
     "amqp": ("RabbitMQ", "amqp://guest:guest@{address}/"),
     "http": ("HTTP", "http://{address}  /readyz  /metrics  /api/topics"),
 }
 
 
 def compose_banner(settings: Settings, addresses: Mapping[str, str], opened_seconds: float) -> str:
-    """Plain text: the broker's start has no time for more."""
+    """Returns the banner as plain text, since a library for terminals would slow down the start."""
     flush = "sync" if settings.flush == "sync" else f"async, every {settings.flush_interval_ms} ms"
     lines = [
         f"TriMQ {version()} is ready after {opened_seconds:.2f} s, process {addresses.get('pid', os.getpid())}.",

@@ -1,4 +1,4 @@
-"""`trimq definitions`: all users, virtual hosts, exchanges, queues, bindings and policies of a running broker."""
+"""`trimq definitions`: exports and imports users, virtual hosts, exchanges, queues, bindings and policies."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from trimq.cli.output import print_json
 
 def declare(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(metavar="ACTION", required=True)
-    exporting = actions.add_parser("export", help="print them as one JSON document, with hashes of the passwords")
+    exporting = actions.add_parser("export", help="print all definitions as one JSON document, with password hashes")
     exporting.set_defaults(run=export_definitions)
-    importing = actions.add_parser("import", help="bring those of such a document into the broker")
+    importing = actions.add_parser("import", help="import the definitions of such a document into the broker")
     importing.set_defaults(run=import_definitions)
-    importing.add_argument("file", metavar="FILE", help="the document; -: standard input")
+    importing.add_argument("file", metavar="FILE", help="the JSON document, or - for standard input")
     for action in (exporting, importing):
         add_address_flag(action)
 
@@ -30,5 +30,5 @@ def export_definitions(arguments: argparse.Namespace) -> int:
 def import_definitions(arguments: argparse.Namespace) -> int:
     document = sys.stdin.buffer.read() if arguments.file == "-" else Path(arguments.file).read_bytes()
     connect(arguments.http).send("/api/definitions", document)
-    print("the definitions are there")
+    print("imported the definitions")
     return 0

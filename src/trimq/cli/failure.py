@@ -1,7 +1,7 @@
-"""How a command says that it was understood but could not be done."""
+"""Exception of a valid command that failed."""
 
 from __future__ import annotations
 
 
 class CommandFailure(Exception):
-    """A command failed. Its text is one clear sentence for the person at the keyboard."""
+    """A command failed. The text is one clear sentence for the user."""

@@ -1,4 +1,4 @@
-"""`trimq failures`: messages that queues and groups of a running broker gave up."""
+"""`trimq failures`: the ledger of failed messages of queues and groups of a running broker."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ class Failures(msgspec.Struct):
 
 def declare(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(metavar="ACTION", required=True)
-    listing = actions.add_parser("list", help="the failures of a virtual host, the oldest first")
+    listing = actions.add_parser("list", help="list the failed messages of a virtual host, oldest first")
     listing.set_defaults(run=list_failures)
-    listing.add_argument("--from", dest="first", type=int, default=0, metavar="ID", help="begin with this one")
-    listing.add_argument("--limit", type=int, default=100, metavar="N", help="at most so many (default: 100)")
+    listing.add_argument("--from", dest="first", type=int, default=0, metavar="ID", help="start with this id")
+    listing.add_argument(
+        "--limit", type=int, default=100, metavar="N", help="maximum number of failures (default: 100)"
+    )
     listing.add_argument("--json", action="store_true", help="print JSON")
-    redriving = actions.add_parser("redrive", help="send messages again to where they were given up")
+    redriving = actions.add_parser("redrive", help="send failed messages to their queue or group again")
     redriving.set_defaults(run=redrive)
     redriving.add_argument("ids", metavar="ID", type=int, nargs="+")
     for action in (listing, redriving):

@@ -15,18 +15,21 @@ def declare(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     listing = actions.add_parser("list", help="all groups")
     listing.set_defaults(run=list_groups)
-    describing = actions.add_parser("describe", help="one group, its members and how far it has read")
+    describing = actions.add_parser("describe", help="one group with its members and committed offsets")
     describing.set_defaults(run=describe_group)
     describing.add_argument("name", metavar="NAME")
     describing.add_argument(
-        "--protocol", metavar="PROTOCOL", default="", help="rocketmq: its group, where Kafka has one of this name too"
+        "--protocol",
+        metavar="PROTOCOL",
+        default="",
+        help="rocketmq: the RocketMQ group, if a Kafka group has the same name",
     )
-    creating = actions.add_parser("create", help="make a group of RocketMQ, which gRPC clients need before they come")
+    creating = actions.add_parser("create", help="create a RocketMQ group; gRPC clients need it before they connect")
     creating.set_defaults(run=create_group)
     creating.add_argument("name", metavar="NAME")
-    creating.add_argument("--orderly", action="store_true", help="its members consume in order")
+    creating.add_argument("--orderly", action="store_true", help="members consume in order")
     creating.add_argument(
-        "--retries", type=int, default=16, metavar="N", help="how often a message may come back (default: 16)"
+        "--retries", type=int, default=16, metavar="N", help="maximum number of retries of a message (default: 16)"
     )
     for action in (listing, describing):
         action.add_argument("--json", action="store_true", help="print JSON")

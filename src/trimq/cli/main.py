@@ -1,5 +1,5 @@
-"""The command `trimq`: which word starts what, and how a mistake reaches the person at the keyboard. Each command is
-imported only when it is asked for, so that none pays for another's libraries."""
+"""The command `trimq`: runs a subcommand and turns its errors into one sentence and an exit code. A subcommand is
+imported only when used, so that no command loads another's libraries."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ COMMANDS = {
     "topics": "list, describe, create and delete topics of a running broker",
     "groups": "list and describe consumer groups of a running broker",
     "queues": "list, describe, purge and delete AMQP queues of a running broker",
-    "failures": "list messages that queues and groups gave up, and send them again",
-    "users": "list, set and delete users of a running broker, and what each may do",
+    "failures": "list failed messages of queues and groups, and send them again",
+    "users": "list, set and delete users of a running broker and their permissions",
     "vhosts": "list, create and delete virtual hosts of a running broker",
     "policies": "list, set and delete policies for AMQP queues of a running broker",
-    "definitions": "write all definitions of AMQP's side to a file, or read them from one",
+    "definitions": "export and import users, vhosts, queues, exchanges, bindings and policies",
     "pipeline": "archive, restore, audit and more, on Spark",
     "storage": "verify, dump and measure the data folder of a stopped broker",
     "settings": "print every setting with its names, default and meaning",
@@ -34,7 +34,7 @@ EXIT_INTERRUPTED = 130
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one sentence, without the usage in front of it."""
+    """Parser that reports an error as one sentence, without printing the usage."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options, allow_abbrev=False)
@@ -44,7 +44,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code: 0 done, 1 it failed, 2 it was asked wrongly."""
+    """Runs the command and returns its exit code: 0 success, 1 failure, 2 wrong usage."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     try:
         return _run(words)
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (CommandFailure, Damage) as failure:
         return _fail(str(failure), EXIT_FAILED)
     except BrokenPipeError:
-        # The reader of our output has gone (`trimq topics list | head`); the interpreter must not flush into it.
+        # The reader of our output has ended (`trimq topics list | head`); the interpreter must not flush into the pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
     except OSError as error:
@@ -69,14 +69,14 @@ def _run(words: list[str]) -> int:
         return EXIT_USAGE
     chosen, unknown = parser.parse_known_args(words)
     if unknown and not chosen.reports_unknown:
-        parser.error(f"{unknown[0]} is not understood here")
+        parser.error(f"{unknown[0]} is not a known argument")
     exit_code: int = chosen.run(chosen, unknown) if chosen.reports_unknown else chosen.run(chosen)
     sys.stdout.flush()  # here, where a closed pipe is still caught
     return exit_code
 
 
 def _parser(command: str) -> Parser:
-    """Every command by name, but only the chosen one with its flags."""
+    """Returns a parser with all commands, but only the chosen one with its flags."""
     parser = Parser(prog="trimq", description="One message broker for Kafka, RocketMQ and RabbitMQ clients.")
     parser.add_argument("--version", action=_ShowVersion, nargs=0, help="print the version and exit")
     parser.set_defaults(reports_unknown=False)

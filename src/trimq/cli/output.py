@@ -1,5 +1,5 @@
-"""What commands print: tables for a person at a terminal, aligned columns for a pipe, JSON for a program. The library
-for terminals is imported only when there is one."""
+"""Output of commands: rich tables on a terminal, aligned columns in a pipe, JSON for programs. The library for
+terminals is imported only on a terminal."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ Row = Sequence[object]
 
 
 def print_json(value: Any) -> None:
-    """One indented JSON document."""
+    """Prints one indented JSON document."""
     print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
 def print_json_line(value: Any) -> None:
-    """One JSON document in one line, for output that has no end in sight."""
+    """Prints one JSON document in one line, for output of unknown length."""
     print(msgspec.json.encode(value).decode())
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Row]) -> None:
-    """Whole numbers to the right, texts to the left."""
+    """Prints a table with whole numbers aligned right and texts aligned left."""
     if sys.stdout.isatty():
         _print_rich_table(columns, rows)
     else:
@@ -33,7 +33,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Row]) -> None:
 
 
 def align(columns: Sequence[str], rows: Sequence[Row]) -> Iterator[str]:
-    """The lines of a table in plain text."""
+    """Yields the lines of a table in plain text."""
     cells = [[escape_unprintable(str(cell)) for cell in row] for row in [columns, *rows]]
     widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
     numeric = [_is_numeric(rows, i) for i in range(len(columns))]
@@ -46,7 +46,7 @@ def align(columns: Sequence[str], rows: Sequence[Row]) -> Iterator[str]:
 
 
 def escape_unprintable(text: str) -> str:
-    """Names come from clients: what would move the cursor or colour the terminal is shown as an escape."""
+    """Escapes control characters: names are set by clients and could otherwise control the terminal."""
     return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
@@ -66,13 +66,14 @@ def _print_rich_table(columns: Sequence[str], rows: Sequence[Row]) -> None:
     for row in rows:
         table.add_row(
             *(Text(escape_unprintable(str(cell))) for cell in row)
-        )  # as text: a name with brackets is no markup
+        )  # as Text: brackets in a name are not markup
     Console().print(table)
 
 
 @contextmanager
 def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
-    """What to call with (done, total) bytes. Shown on a terminal only, on stderr: stdout is for the findings."""
+    """Yields a function to call with (done, total) bytes. The bar is shown on stderr if it is a terminal; stdout is for
+    the findings."""
     if not sys.stderr.isatty():
         yield lambda done, total: None
         return

@@ -1,4 +1,4 @@
-"""`trimq pipeline`: the pipelines on Spark. Declares what each can be told; Spark is loaded when one runs."""
+"""`trimq pipeline`: runs the Spark pipelines with the options of the command line. Spark is loaded only for a run."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from trimq.errors import StartupError
 
 EXIT_INTERRUPTED = 130
 CONNECT, CONNECT_PORT, CONNECT_WAIT_S = "sc://", 15002, 10
-LAUNCHER_BYTES = 1 << 20  # more than Spark's launcher says
+LAUNCHER_BYTES = 1 << 20  # more than Spark's launcher writes
 NEEDED = ("pyspark", "pyarrow", "pandas", "matplotlib")
 
-Run = Callable[[Any, argparse.Namespace, Any], Any]  # the pipelines, what was asked, how to run
+Run = Callable[[Any, argparse.Namespace, Any], Any]  # (package of pipelines, arguments, run options)
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
@@ -40,7 +40,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 
 def run_pipeline(name: str, run: Run, arguments: argparse.Namespace) -> int:
-    """Run it, tell the figures, and write the report and the JSON that were asked for."""
+    """Runs the pipeline, prints its figures and writes the requested report and JSON file."""
     missing = [module for module in NEEDED if find_spec(module) is None]
     if missing:
         raise CommandFailure(f"pipelines need {missing[0]}, which is not installed: pip install 'trimq[spark]'")
@@ -55,8 +55,12 @@ def run_pipeline(name: str, run: Run, arguments: argparse.Namespace) -> int:
                 outcome = run(pipelines, arguments, how)
             was_cut_short = how.stop.is_set() and not arguments.continuous and name != "lag"
             if was_cut_short:
-                ended = "It was interrupted" if arguments.stop_after is None else "It ended before all was read"
-                outcome.notes.append(f"{ended}: the next run goes on from here.")
+                ended = (
+                    "The run was interrupted"
+                    if arguments.stop_after is None
+                    else "The run ended before all messages were read"
+                )
+                outcome.notes.append(f"{ended}: the next run continues from here.")
             if arguments.report:
                 pipelines.write_report(outcome, Path(arguments.report))
             if arguments.json:
@@ -72,7 +76,7 @@ def run_pipeline(name: str, run: Run, arguments: argparse.Namespace) -> int:
 
 
 def _check_writable(path: Path) -> None:
-    """StartupError: nothing can be written there, which is better known before hours of work."""
+    """Raises StartupError if the file cannot be written, before hours of work."""
     is_new = not path.exists()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -85,18 +89,20 @@ def _check_writable(path: Path) -> None:
 
 
 def _reject_unused_flags(name: str, arguments: argparse.Namespace) -> None:
-    """StartupError: what was asked for looks once at what is there, and has nowhere to go on from."""
+    """Raises StartupError for --continuous and --checkpoint if the pipeline reads its input only once."""
     if not (arguments.continuous or arguments.checkpoint):
         return
     if name == "dead-letters" and (arguments.ledger or not arguments.redrive):
-        raise StartupError("letters are looked at once: --continuous and --checkpoint are for --redrive from topics")
+        raise StartupError(
+            "without --redrive, or with --ledger, dead letters are read once: leave out --continuous and --checkpoint"
+        )
     if name == "audit" and arguments.lake:
-        raise StartupError("a lake is looked at once: --continuous and --checkpoint are for the audit of topics")
+        raise StartupError("an archive is audited once: use --continuous and --checkpoint only to audit topics")
 
 
 class _StopOnSignal:
-    """The first SIGINT or SIGTERM asks a run to end in order; a second one ends it at once, as Spark or Python would:
-    Spark's own way is to cancel the batch under way, which fails the query."""
+    """Stops a run in order at the first SIGINT or SIGTERM; a second signal has its usual effect. Spark's own handler
+    would cancel the current batch, which fails the query."""
 
     def __init__(self, stop: threading.Event) -> None:
         self._stop = stop
@@ -117,7 +123,7 @@ class _StopOnSignal:
 
 
 class _PipelineSession:
-    """The session, ended with the command."""
+    """Spark session that is stopped at the end of the command."""
 
     def __init__(self, name: str, arguments: argparse.Namespace) -> None:
         self._name = f"trimq-{name}"
@@ -127,7 +133,7 @@ class _PipelineSession:
     def __enter__(self) -> Any:
         _check_connect_server(self._master or "")
         failure = import_module("pyspark_trimq.pipelines.runner.failure")
-        # Spark and the JVM speak to stderr while they start: warnings that nobody can act on.
+        # Spark and the JVM write warnings to stderr at start that a user cannot act on.
         captured = _CapturedStderr()
         try:
             with captured, failure.plain_errors():
@@ -141,22 +147,23 @@ class _PipelineSession:
         try:
             self._spark.stop()
         except Exception as error:
-            # Told already, by whatever failed.
+            # If the JVM is gone, the failure that ended it was reported already.
             if not import_module("pyspark_trimq.pipelines.runner.failure").is_java_gone(error):
                 raise
 
 
 def _check_connect_server(master: str) -> None:
-    """CommandFailure: nobody listens where a Spark Connect server was said to be. Its client would wait for minutes."""
+    """Raises CommandFailure if no server listens at the Spark Connect address, since its client would wait for
+    minutes."""
     if not master.startswith(CONNECT):
         return
     try:
         parts = urlsplit(f"//{master.removeprefix(CONNECT).partition('/')[0]}")
         host, port = parts.hostname or "", parts.port or CONNECT_PORT
         if not host:
-            raise ValueError("it names no host")
+            raise ValueError("the host is missing")
     except ValueError as error:
-        raise CommandFailure(f"--master {master} is no address of a Spark Connect server: {error}") from None
+        raise CommandFailure(f"--master {master} is not an address of a Spark Connect server: {error}") from None
     try:
         socket.create_connection((host, port), CONNECT_WAIT_S).close()
     except OSError as error:
@@ -164,7 +171,7 @@ def _check_connect_server(master: str) -> None:
 
 
 class _CapturedStderr:
-    """What a child process writes to stderr is shown nowhere. Spark's launcher says only there why it ends."""
+    """Captures stderr, including that of child processes. Spark's launcher reports its failure only there."""
 
     def __enter__(self) -> None:
         sys.stderr.flush()
@@ -184,7 +191,7 @@ class _CapturedStderr:
             self._reason = "" if found is None else found[1].decode(errors="replace").strip().removesuffix(".")
 
     def reason(self) -> str:
-        """ "": it said nothing of the kind."""
+        """Returns the reason that Spark's launcher reported, or an empty text."""
         return self._reason
 
 
@@ -301,13 +308,17 @@ def _snapshot(pipelines: Any, arguments: argparse.Namespace, how: Any) -> Any:
 
 
 PIPELINES: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None], Run]] = {
-    "archive": ("topics into a lake, every message once", pipeline_flags.archive_flags, _archive),
-    "restore": ("an archive back into topics", pipeline_flags.restore_flags, _restore),
-    "audit": ("what was lost, repeated or reordered; ends with 1 if anything was", pipeline_flags.audit_flags, _audit),
-    "dedupe": ("topics into another, without repetitions", pipeline_flags.dedupe_flags, _dedupe),
-    "dead-letters": ("dead letters, grouped, and sent again", pipeline_flags.dead_letter_flags, _dead_letters),
-    "lag": ("how far groups are behind, and what a peak needs", pipeline_flags.lag_flags, _lag),
-    "aggregate": ("windows over a topic, as a file says", pipeline_flags.recipe_flags, _aggregate),
-    "join": ("two topics joined, as a file says", pipeline_flags.recipe_flags, _join),
-    "snapshot": ("the latest value of each key, into a lake", pipeline_flags.lake_flags, _snapshot),
+    "archive": ("archive topics in a lake, every message exactly once", pipeline_flags.archive_flags, _archive),
+    "restore": ("restore topics from an archive", pipeline_flags.restore_flags, _restore),
+    "audit": (
+        "find lost, repeated and reordered messages; exit 1 if there are any",
+        pipeline_flags.audit_flags,
+        _audit,
+    ),
+    "dedupe": ("copy topics into another without duplicates", pipeline_flags.dedupe_flags, _dedupe),
+    "dead-letters": ("group dead letters and send them again", pipeline_flags.dead_letter_flags, _dead_letters),
+    "lag": ("measure the lag of groups and the capacity for a peak", pipeline_flags.lag_flags, _lag),
+    "aggregate": ("aggregate a topic in windows, as a recipe file describes", pipeline_flags.recipe_flags, _aggregate),
+    "join": ("join two topics, as a recipe file describes", pipeline_flags.recipe_flags, _join),
+    "snapshot": ("write the latest value of each key to a lake", pipeline_flags.lake_flags, _snapshot),
 }

@@ -1,4 +1,4 @@
-"""`trimq policies`: what holds for all AMQP queues and exchanges of a running broker whose names match a pattern."""
+"""`trimq policies`: policies for the AMQP queues and exchanges of a running broker whose names match a pattern."""
 
 from __future__ import annotations
 
@@ -17,14 +17,19 @@ def declare(parser: argparse.ArgumentParser) -> None:
     listing = actions.add_parser("list", help="all policies of a virtual host")
     listing.set_defaults(run=list_policies)
     listing.add_argument("--json", action="store_true", help="print JSON")
-    setting = actions.add_parser("set", help="make a policy, or change one")
+    setting = actions.add_parser("set", help="create or change a policy")
     setting.set_defaults(run=set_policy)
     setting.add_argument("name", metavar="NAME")
-    setting.add_argument("pattern", metavar="PATTERN", help="a regular expression that is sought in names")
+    setting.add_argument("pattern", metavar="PATTERN", help="regular expression that is searched in names")
     setting.add_argument("definition", metavar="JSON", help="such as '{\"max-length\": 1000}'")
-    setting.add_argument("--priority", type=int, default=0, help="of several that match, the highest holds")
+    setting.add_argument(
+        "--priority",
+        type=int,
+        default=0,
+        help="of several matching policies, the one with the highest priority applies",
+    )
     setting.add_argument("--apply-to", default="all", metavar="KIND", help="queues, exchanges, streams and so on")
-    deleting = actions.add_parser("delete", help="remove a policy")
+    deleting = actions.add_parser("delete", help="delete a policy")
     deleting.set_defaults(run=delete_policy)
     deleting.add_argument("name", metavar="NAME")
     for action in (listing, setting, deleting):
@@ -50,7 +55,7 @@ def set_policy(arguments: argparse.Namespace) -> int:
     try:
         definition = msgspec.json.decode(arguments.definition, type=dict[str, str | int | bool])
     except msgspec.DecodeError as error:
-        raise StartupError(f"the definition is no JSON object of texts and numbers: {error}") from None
+        raise StartupError(f"the definition is not a JSON object of strings, numbers and booleans: {error}") from None
     body = {
         "pattern": arguments.pattern,
         "definition": definition,

@@ -19,9 +19,9 @@ def declare(parser: argparse.ArgumentParser) -> None:
     listing.set_defaults(run=list_queues)
     describing = actions.add_parser("describe", help="one queue, its arguments and its consumers")
     describing.set_defaults(run=describe_queue)
-    purging = actions.add_parser("purge", help="remove all messages that are ready")
+    purging = actions.add_parser("purge", help="delete all ready messages")
     purging.set_defaults(run=purge_queue)
-    deleting = actions.add_parser("delete", help="remove a queue and all that it holds")
+    deleting = actions.add_parser("delete", help="delete a queue with all its messages")
     deleting.set_defaults(run=delete_queue)
     for shown in (listing, describing):
         shown.add_argument("--json", action="store_true", help="print JSON")

@@ -1,5 +1,5 @@
-"""`trimq serve`: settings from flags, environment and file, then the broker. Its flags are the declarations of
-`config`; nothing is listed twice. Must stay quick to import: the whole start has half a second."""
+"""`trimq serve`: reads the settings from flags, environment and file, then runs the broker. Its flags are derived from
+`config`. Must stay quick to import: the whole start has half a second."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from trimq.server.optional_packages import missing_listeners
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
-    """Add a flag for every setting."""
+    """Adds a flag for every setting."""
     parser.set_defaults(run=run, reports_unknown=True)
     groups = {"": parser.add_argument_group("general")}
-    groups[""].add_argument("--config", metavar="FILE", help="A TOML file of settings; environment and flags beat it.")
+    groups[""].add_argument(
+        "--config", metavar="FILE", help="TOML file of settings; environment and flags override it."
+    )
     for declaration in declarations():
         section = declaration.section
         if section not in groups:
@@ -34,16 +36,16 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, unknown: Sequence[str]) -> int:
-    """Serve until told to stop. The exit code is the broker's."""
+    """Serves until SIGTERM or SIGINT. Returns the exit code of the broker."""
     started_seconds = monotonic_seconds()
     settings = read_settings(arguments, unknown, os.environ)
-    gc.disable()  # what the start creates is there to stay; the broker collects again when it has started
+    gc.disable()  # objects created at start are permanent; the broker enables collection again once started
 
-    from trimq.server.lifecycle import serve  # after the settings: a mistake in them need not wait for the broker
+    from trimq.server.lifecycle import serve  # late import: errors in the settings are reported sooner
 
     def announce(addresses: Mapping[str, str]) -> None:
         opened_seconds = monotonic_seconds() - started_seconds
-        with contextlib.suppress(OSError):  # that nobody reads our output is no reason to stop serving
+        with contextlib.suppress(OSError):  # a closed stdout is no reason to stop
             print(compose_banner(settings, addresses, opened_seconds), flush=True)
 
     try:
@@ -53,7 +55,7 @@ def run(arguments: argparse.Namespace, unknown: Sequence[str]) -> int:
 
 
 def read_settings(arguments: argparse.Namespace, unknown: Sequence[str], environment: Mapping[str, str]) -> Settings:
-    """All settings, or one StartupError with everything that is wrong with them."""
+    """Returns all settings, or raises one StartupError with all mistakes."""
     mistakes = list(_explain_unknown(unknown))
     keys = {declaration.key for declaration in declarations()}
     flags = {name: value for name, value in vars(arguments).items() if name in keys}
@@ -75,12 +77,12 @@ def _read_text(file_name: str) -> str:
 
 
 def _explain_unknown(words: Sequence[str]) -> Iterator[str]:
-    """A word after an unknown flag is its value, and needs no sentence of its own."""
+    """Yields an error for each unknown flag or word, except a word after an unknown flag, which is its value."""
     follows_flag = False
     for word in words:
         if word.startswith("-"):
             flag = word.partition("=")[0]
             yield f"{flag} is not a flag of trimq serve{suggest_flag(flag)}"
         elif not follows_flag:
-            yield f"trimq serve does not understand the word {word!r}"
+            yield f"trimq serve does not accept the argument {word!r}"
         follows_flag = word.startswith("-") and "=" not in word

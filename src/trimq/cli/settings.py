@@ -1,4 +1,5 @@
-"""`trimq settings`: every setting with its names, default and meaning. `docs/settings.md` is its markdown output."""
+"""`trimq settings`: prints every setting with its names, default and meaning. `docs/settings.md` is its markdown
+output."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def markdown_lines(settings: Iterable[Declaration]) -> Iterator[str]:
-    """The documentation page."""
+    """Yields the lines of the documentation page."""
     yield from INTRODUCTION.splitlines()
     section = None
     for setting in settings:
@@ -62,7 +63,7 @@ def markdown_lines(settings: Iterable[Declaration]) -> Iterator[str]:
 
 
 def toml_lines(settings: Iterable[Declaration]) -> Iterator[str]:
-    """A file with every default; what has none stands in a comment."""
+    """Yields the lines of a TOML file with every default; settings without a default are comments."""
     section = ""
     for setting in settings:
         if setting.section != section:

@@ -1,4 +1,4 @@
-"""`trimq storage`: look at the data folder of a stopped broker. Changes nothing in it."""
+"""`trimq storage`: inspects the data folder of a stopped broker. Changes nothing in it."""
 
 from __future__ import annotations
 
@@ -24,13 +24,15 @@ def declare(parser: argparse.ArgumentParser) -> None:
     dumping.set_defaults(run=dump)
     asked = dumping.add_mutually_exclusive_group(required=True)
     asked.add_argument("--topic", metavar="NAME")
-    asked.add_argument("--queue", metavar="NAME", help="a durable queue of AMQP")
-    dumping.add_argument("--vhost", default="/", metavar="NAME", help="of the queue (default: /)")
-    dumping.add_argument("--stream", type=int, default=0, metavar="N", help="which stream (default: 0)")
+    asked.add_argument("--queue", metavar="NAME", help="durable AMQP queue")
+    dumping.add_argument("--vhost", default="/", metavar="NAME", help="virtual host of the queue (default: /)")
+    dumping.add_argument("--stream", type=int, default=0, metavar="N", help="number of the stream (default: 0)")
     dumping.add_argument("--from-offset", type=int, default=0, metavar="N", help="first offset (default: 0)")
-    dumping.add_argument("--limit", type=int, default=None, metavar="N", help="how many at most (default: all)")
+    dumping.add_argument(
+        "--limit", type=int, default=None, metavar="N", help="maximum number of messages (default: all)"
+    )
 
-    measuring = actions.add_parser("stats", help="what each stream and each queue holds")
+    measuring = actions.add_parser("stats", help="sizes and offsets of each stream and queue")
     measuring.set_defaults(run=stats)
 
     data_dir = next(declaration for declaration in declarations() if declaration.key == "data_dir")
@@ -78,7 +80,8 @@ def stats(arguments: argparse.Namespace) -> int:
 
 
 def print_findings(findings: Iterable[Finding], as_json: bool) -> int:
-    """Each as it is found, for a large folder takes a while. Returns the exit code: 1 if there was any."""
+    """Prints each finding at once, since a large folder takes a while. Returns the exit code: 1 if there are
+    findings."""
     count = 0
     for finding in findings:
         count += 1
@@ -93,7 +96,7 @@ def print_findings(findings: Iterable[Finding], as_json: bool) -> int:
 
 
 def print_records(records: Iterable[Mapping[str, Any]], as_json: bool) -> None:
-    """One line each: JSON (bytes as base64), or `name=value` for people."""
+    """Prints one line per record: JSON (bytes as base64), or `name=value` pairs."""
     for record in records:
         if as_json:
             print_json_line(record)
@@ -106,11 +109,11 @@ def _show(value: object) -> str:
 
 
 def print_stats(rows: Sequence[Mapping[str, Any]], as_json: bool) -> None:
-    """One row for each stream."""
+    """Prints one row for each stream or queue."""
     if as_json:
         print_json(rows)
     elif rows:
         columns = list(rows[0])
         print_table(columns, [[row[column] for column in columns] for row in rows])
     else:
-        print("the folder holds no streams")
+        print("the data folder has no streams")

@@ -15,26 +15,26 @@ def declare(parser: argparse.ArgumentParser) -> None:
     listing = actions.add_parser("list", help="all topics")
     listing.set_defaults(run=list_topics)
 
-    describing = actions.add_parser("describe", help="one topic, its settings and where its streams begin and end")
+    describing = actions.add_parser("describe", help="one topic with its settings and the offsets of its streams")
     describing.set_defaults(run=describe_topic)
     for shown in (listing, describing):
         shown.add_argument("--json", action="store_true", help="print JSON")
 
-    creating = actions.add_parser("create", help="make a topic")
+    creating = actions.add_parser("create", help="create a topic")
     creating.set_defaults(run=create_topic)
-    creating.add_argument("--streams", type=int, default=1, metavar="N", help="how many streams (default: 1)")
+    creating.add_argument("--streams", type=int, default=1, metavar="N", help="number of streams (default: 1)")
     creating.add_argument(
         "--home",
         choices=("partition-log", "commit-log"),
         default="partition-log",
-        help="whose topic it is: Kafka's (the default), or RocketMQ's, whose kind is told by --setting "
-        "message.type=NORMAL, FIFO, DELAY or TRANSACTION",
+        help="layout of the topic: partition-log for Kafka (default), commit-log for RocketMQ; the type of a RocketMQ "
+        "topic is set by --setting message.type=NORMAL, FIFO, DELAY or TRANSACTION",
     )
 
-    altering = actions.add_parser("alter", help="change settings of a topic; the others stay")
+    altering = actions.add_parser("alter", help="change settings of a topic; other settings stay as they are")
     altering.set_defaults(run=alter_topic)
     altering.add_argument(
-        "--reset", action="append", default=[], metavar="NAME", help="a setting to be the broker's again"
+        "--reset", action="append", default=[], metavar="NAME", help="reset a setting to the default of the broker"
     )
     for given in (creating, altering):
         given.add_argument(
@@ -45,11 +45,11 @@ def declare(parser: argparse.ArgumentParser) -> None:
             help="a setting of the topic; may be repeated",
         )
 
-    deleting = actions.add_parser("delete", help="remove a topic and all that it holds")
+    deleting = actions.add_parser("delete", help="delete a topic with all its messages")
     deleting.set_defaults(run=delete_topic)
     for named in (describing, creating, altering, deleting):
         named.add_argument("name", metavar="NAME")
-        named.add_argument("--namespace", default="", help="the namespace of the topic (default: the empty one)")
+        named.add_argument("--namespace", default="", help="namespace of the topic (default: empty)")
     for action in (listing, describing, creating, altering, deleting):
         add_address_flag(action)
 

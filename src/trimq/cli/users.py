@@ -1,4 +1,4 @@
-"""`trimq users`: who may use a running broker, and for what."""
+"""`trimq users`: users of a running broker and their permissions."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ NEW_PASSWORD = "TRIMQ_NEW_PASSWORD"
 
 def declare(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "From the first user on, everybody has to log in; this command does with TRIMQ_USER and TRIMQ_PASSWORD."
+        "Once a user exists, every client must log in; this command logs in with TRIMQ_USER and TRIMQ_PASSWORD."
     )
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     listing = actions.add_parser("list", help="all users and their permissions")
     listing.set_defaults(run=list_users)
     listing.add_argument("--json", action="store_true", help="print JSON")
-    setting = actions.add_parser("set", help=f"make a user or change one; the password is read from {NEW_PASSWORD}")
+    setting = actions.add_parser("set", help=f"create or change a user; the password is read from {NEW_PASSWORD}")
     setting.set_defaults(run=set_user)
-    setting.add_argument("--administrator", choices=("yes", "no"), help="whether the user may do everything")
-    deleting = actions.add_parser("delete", help="remove a user with all permissions, and close the connections")
+    setting.add_argument("--administrator", choices=("yes", "no"), help="whether the user has all rights")
+    deleting = actions.add_parser("delete", help="delete a user with all permissions and close its connections")
     deleting.set_defaults(run=delete_user)
-    granting = actions.add_parser("grant", help="say what a user may do in a virtual host, by patterns of names")
+    granting = actions.add_parser("grant", help="set the permissions of a user in a virtual host, by patterns of names")
     granting.set_defaults(run=grant)
     for kind in ("configure", "write", "read"):
-        granting.add_argument(f"--{kind}", default="", metavar="PATTERN", help="a regular expression; empty: nothing")
-    revoking = actions.add_parser("revoke", help="a user may do nothing in a virtual host any more")
+        granting.add_argument(f"--{kind}", default="", metavar="PATTERN", help="regular expression; empty: no access")
+    revoking = actions.add_parser("revoke", help="remove the permissions of a user in a virtual host")
     revoking.set_defaults(run=revoke)
     for placed in (granting, revoking):
         placed.add_argument("--vhost", default="/", help="the virtual host (default: /)")
@@ -68,7 +68,7 @@ def set_user(arguments: argparse.Namespace) -> int:
     connect(arguments.http).put(api_path("users", arguments.name), body)
     print(f"set {arguments.name}")
     if "TRIMQ_USER" not in os.environ:
-        print("from now on everybody has to log in: set TRIMQ_USER and TRIMQ_PASSWORD", file=sys.stderr)
+        print("from now on every client must log in: set TRIMQ_USER and TRIMQ_PASSWORD", file=sys.stderr)
     return 0
 
 

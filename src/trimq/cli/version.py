@@ -1,10 +1,10 @@
-"""Which release this is."""
+"""Version of the installed package."""
 
 from __future__ import annotations
 
 
 def version() -> str:
-    """The installed version; a source tree that nobody installed has none."""
+    """Returns the installed version, or `(not installed)` for a plain source tree."""
     from importlib.metadata import PackageNotFoundError
     from importlib.metadata import version as installed_version
 

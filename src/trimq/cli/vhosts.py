@@ -14,9 +14,9 @@ def declare(parser: argparse.ArgumentParser) -> None:
     listing = actions.add_parser("list", help="all virtual hosts")
     listing.set_defaults(run=list_vhosts)
     listing.add_argument("--json", action="store_true", help="print JSON")
-    creating = actions.add_parser("create", help="make a virtual host")
+    creating = actions.add_parser("create", help="create a virtual host")
     creating.set_defaults(run=create_vhost)
-    deleting = actions.add_parser("delete", help="remove a virtual host with all that is in it")
+    deleting = actions.add_parser("delete", help="delete a virtual host with all its queues and exchanges")
     deleting.set_defaults(run=delete_vhost)
     for named in (creating, deleting):
         named.add_argument("name", metavar="NAME")

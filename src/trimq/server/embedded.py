@@ -1,5 +1,5 @@
-"""A broker inside another program: what is stored outlives any number of runs of a node, each of which may end as a
-crash does. Runs on the caller's event loop with the caller's clock."""
+"""Broker embedded in another program: one store with any number of runs of a node, each of which ends by a stop or a
+simulated crash. Runs on the caller's event loop with the caller's clock."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from trimq.storage.io.memory_files import MemoryFiles
 
 T = TypeVar("T")
 
-# After these a connection that came while its listener closed has been accepted, refused and closed.
+# Iterations of the loop in which a connection that arrived while its listener closed is accepted, refused and closed.
 _LAST_PASSES = 10
 
-# Loop passes in a row in which nothing may be left to do: what one pass sets off is seen in the next.
+# Consecutive idle iterations of the loop that count as quiet: effects of one iteration show in the next.
 _QUIET_PASSES = 3
 _SPINS = 20
 _POLL_S = 0.001
 
 
 class Store(Protocol):
-    """What outlives a run."""
+    """Stored data that outlives a run."""
 
     def open(self, settings: Settings) -> Files:
-        """The files of the next run. StartupError: they are in use."""
+        """Returns the files for the next run. Raises StartupError if they are in use."""
 
     def close(self) -> None:
-        """The run has ended as it should."""
+        """Releases the files after a regular end of the run."""
 
     def crash(self) -> str:
-        """The run has crashed. One sentence on what that did to what was not synced."""
+        """Applies the effect of a crash to unsynced data and returns one sentence that describes it."""
 
 
 class MemoryStore:
@@ -51,11 +51,11 @@ class MemoryStore:
         return self._files
 
     def close(self) -> None:
-        """The contents stay for the next run."""
+        """Keeps the contents for the next run."""
 
     def crash(self) -> str:
         self._files.crash()
-        return "crashed: whatever was not synced is lost, as in a power cut"
+        return "crashed: unsynced data is lost, as in a power cut"
 
 
 class FolderStore:
@@ -79,13 +79,13 @@ class FolderStore:
     def crash(self) -> str:
         self.close()
         return (
-            f"crashed, as by kill -9: {self._folder} keeps what was written but not synced, since the machine's page "
-            "cache outlives a process; only a broker in memory shows a power cut"
+            f"crashed, as by kill -9: {self._folder} keeps data that was written but not synced, since the page cache "
+            "of the machine outlives a process; use a broker in memory to simulate a power cut"
         )
 
 
 class _CountedOffload:
-    """A thread whose work is counted. Once cut, it begins none, and nobody hears of what was under way."""
+    """Thread that counts its pending work. After `shut_down` it starts no work and reports no results."""
 
     def __init__(self, name: str, loop: asyncio.AbstractEventLoop) -> None:
         self._thread = ThreadOffload(name, loop)
@@ -109,17 +109,17 @@ class _CountedOffload:
             done(result, error)
 
     def shut_down(self) -> None:
-        """Finish what is under way, forget the rest, end the thread."""
+        """Finishes the current work item, drops the others and ends the thread."""
         self._is_shut_down = True
         self._thread.stop()
 
 
 class NotQuiet(Exception):
-    """The broker still has work, and none of it goes on."""
+    """The broker has pending work and makes no progress, or ended meanwhile."""
 
 
 class BrokerRun:
-    """One life of a node, from `start` to `stop` or `crash`. It cannot be started again."""
+    """One run of a node, from `start` to `stop` or `crash`. It cannot be started again."""
 
     def __init__(self, settings: Settings, store: Store, clock: Clock, on_event: OnEvent) -> None:
         self._store = store
@@ -133,7 +133,7 @@ class BrokerRun:
         self.node = Node(settings, platform, self._recorded_front_ends)
 
     async def start(self) -> dict[str, str]:
-        """The bound addresses by listener. When it fails, everything that was opened is closed again."""
+        """Returns the bound addresses by listener. If it fails, everything that was opened is closed again."""
         try:
             addresses = await self.node.start()
             if self.node.failure is not None:
@@ -147,7 +147,7 @@ class BrokerRun:
             raise
 
     async def stop(self) -> None:
-        """Answer what was asked, make it durable, close."""
+        """Responds to pending requests, makes all writes durable and closes the node."""
         try:
             if self.node.failure is None:
                 await self.node.stop()
@@ -158,7 +158,7 @@ class BrokerRun:
             self._release(self._store.close)
 
     async def crash(self) -> str:
-        """End at once. What was not synced is the store's to lose; it says what became of it."""
+        """Ends the node at once. Returns the sentence of the store about the fate of unsynced data."""
         self.node.abort()
         note = self._release(self._store.crash)
         await self._abort()
@@ -178,7 +178,7 @@ class BrokerRun:
 
     @property
     def is_quiet(self) -> bool:
-        """Nothing is unhandled, unwritten, unsynced or unsent. A request that waits for an event has been handled."""
+        """True if nothing is unhandled, unwritten, unsynced or unsent. A pending long poll counts as handled."""
         return (
             self.node.passes.is_idle
             and self._syncs.is_idle
@@ -187,12 +187,12 @@ class BrokerRun:
         )
 
     async def wait_until_quiet(self, timeout_s: float) -> None:
-        """Return when the broker is quiet, and hurry it there. Unsettled: it was not for so long."""
+        """Flushes and waits until the broker is quiet. Raises NotQuiet on time-out."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._wait_quiet()
         except TimeoutError:
-            raise NotQuiet(f"the broker was not quiet for {timeout_s:g} s; {self._busy()}") from None
+            raise NotQuiet(f"the broker has pending work after {timeout_s:g} s; {self._busy()}") from None
 
     async def _wait_quiet(self) -> None:
         quiet = spins = 0
@@ -207,8 +207,8 @@ class BrokerRun:
     def _busy(self) -> str:
         unsent = [name for name, listener in self.node.listeners.items() if not listener.is_quiet]
         if unsent:
-            return f"a client of {', '.join(unsent)} does not read what is sent to it, or never stops asking"
-        return "something is not written or not synced"
+            return f"a client of {', '.join(unsent)} does not read its responses, or keeps sending requests"
+        return "some data is not written or not synced"
 
 
 async def _pass(count: int) -> None:

@@ -1,4 +1,4 @@
-"""Which front-end listens where. The one place that names them all."""
+"""Plan of the listeners: address and front-end of each. The only module that knows all front-ends."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FrontEndParts:
-    """What a front-end is built from."""
+    """Dependencies of a front-end."""
 
     settings: Settings
     core: Core
@@ -44,18 +44,18 @@ class PlannedListener(NamedTuple):
     address: Address
     make: MakeFrontEnd
     below: str = ""
-    """The listener whose port is known only when it is bound: the second below that is taken, where it is free."""
+    """Name of another listener with port 0: this one listens two ports below its bound port, if that port is free."""
 
 
 ListenerPlan = Callable[[Settings], Mapping[str, PlannedListener]]
 
 
-# Those that tell whether the broker is ready do so until everything else has stopped.
+# HTTP serves `/readyz`, so it must stay available until everything else has stopped.
 LAST_TO_STOP = ("http",)
 
 
 def configured_front_ends(settings: Settings) -> dict[str, PlannedListener]:
-    """By the names that the ready file uses; those that are off are left out."""
+    """Returns the planned listeners by their names in the ready file, without those that are off."""
     rocketmq = _RocketMQ()
     wanted: dict[str, tuple[Address | None, MakeFrontEnd]] = {
         "kafka": (settings.kafka.listen, _kafka),
@@ -78,7 +78,7 @@ def _kafka(parts: FrontEndParts) -> FrontEnd:
 
 
 def _amqp(parts: FrontEndParts) -> FrontEnd:
-    # Loaded where it is wanted: a start without it need not wait for it.
+    # Imported here, so that a start without this listener does not load it.
     from trimq.protocols.amqp.front_end import AmqpFrontEnd
 
     core = parts.core
@@ -87,7 +87,7 @@ def _amqp(parts: FrontEndParts) -> FrontEnd:
 
 
 class _RocketMQ:
-    """The front-ends of RocketMQ, which share what they know."""
+    """Front-ends of RocketMQ, which share their state."""
 
     def __init__(self) -> None:
         self._doors: RocketMQFrontEnds | None = None
@@ -97,7 +97,7 @@ class _RocketMQ:
 
         if self._doors is None:
             commit_log_service = parts.core.commit_log_service
-            assert commit_log_service is not None, "it is opened where one of these listens"
+            assert commit_log_service is not None, "the commit log is open if a RocketMQ listener is on"
             counts = parts.counts.of("rocketmq")
             self._doors = RocketMQFrontEnds(
                 parts.settings, commit_log_service.commit_log_api, parts.core.cluster, parts.clock, counts
@@ -124,7 +124,8 @@ class _RocketMQ:
 
 
 def _vip_address(settings: RocketMQ) -> Address | None:
-    """Old clients send to the second port below the broker's. 0: which that is turns out when it is bound."""
+    """Returns the address two ports below the broker's, to which old clients send (VIP channel). Port 0 if the port of
+    the broker is not known before it is bound."""
     broker = settings.broker_listen if settings.old_clients else None
     if broker is None or broker.port in (1, 2):
         return None
@@ -164,12 +165,12 @@ def commit_log_groups_of(core: Core) -> CommitLogGroupAdmin | None:
 
 
 def advertised_addresses(settings: Settings, bound: Mapping[str, Address]) -> dict[str, Address]:
-    """What clients of each protocol are told to connect to."""
+    """Returns the addresses that the broker announces to clients, by listener."""
     rocketmq = settings.rocketmq.advertise
     advertised = {
         "kafka": settings.kafka.advertise,
         "rocketmq_broker": rocketmq,
-        # Its port is that of the broker: here it is the one that was bound.
+        # The configured port is that of the remoting broker; gRPC announces its own bound port.
         "rocketmq_grpc": None if rocketmq is None else Advertised(rocketmq.host),
     }
     return {name: advertised_address(advertised.get(name), address) for name, address in bound.items()}

@@ -1,4 +1,4 @@
-"""What operators see of a running broker beyond the counters of its parts: read when somebody asks, kept by nobody."""
+"""Gauges of a running broker: connections, passes, topics, lag and disk space, computed at each scrape."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def expose_listeners(metrics: Metrics, listeners: Mapping[str, AnyListener]) -> 
 
 
 def expose_passes(metrics: Metrics, passes: Passes) -> None:
-    metrics.gauge_from("passes_written", "The last loop pass that was written.", lambda: passes.written)
-    metrics.gauge_from("passes_durable", "The last loop pass that is durable.", lambda: passes.durable)
+    metrics.gauge_from("passes_written", "Number of the last pass that was written.", lambda: passes.written)
+    metrics.gauge_from("passes_durable", "Number of the last pass that is durable.", lambda: passes.durable)
 
 
 def expose_topics(metrics: Metrics, topics: Topics) -> None:
@@ -36,7 +36,7 @@ def expose_topics(metrics: Metrics, topics: Topics) -> None:
 
     metrics.gauge_from("topics", "Topics.", lambda: len(topics))
     metrics.gauge_from("streams", "Streams (Kafka: partitions) of all topics.", streams)
-    metrics.gauge_from("stored_bytes", "Bytes of messages that are kept.", stored_bytes)
+    metrics.gauge_from("stored_bytes", "Bytes of stored messages.", stored_bytes)
 
 
 def expose_lag(
@@ -52,7 +52,7 @@ def expose_lag(
         shared = {} if group_admin is None else _commit_log_lag(group_admin)
         return list((found | shared).items())
 
-    metrics.gauges_from("group_lag", "Messages that a group has not read yet.", ("group", "topic"), lag)
+    metrics.gauges_from("group_lag", "Messages that a group has not consumed yet.", ("group", "topic"), lag)
 
 
 def _commit_log_lag(group_admin: CommitLogGroupAdmin) -> dict[LabelValues, float]:
@@ -70,4 +70,4 @@ def expose_disk(metrics: Metrics, files: Files) -> None:
         except OSError:
             return []  # unknown is not zero
 
-    metrics.gauges_from("disk_free_bytes", "Room on the disk that holds the data folder.", (), free_bytes)
+    metrics.gauges_from("disk_free_bytes", "Free space on the disk of the data folder.", (), free_bytes)

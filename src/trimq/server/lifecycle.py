@@ -1,4 +1,4 @@
-"""A broker as a process: event loop, data folder, signals, ready file, exit code."""
+"""Life of the broker process: event loop, data folder, signals, ready file and exit code."""
 
 from __future__ import annotations
 
@@ -30,15 +30,16 @@ Announce = Callable[[Mapping[str, str]], None]
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
-# Where the system sets no bound.
+# Limit used if the system sets none.
 _MANY_DESCRIPTORS = 100_000
 
-# Listeners, the event loop, syncs under way, connections that are just refused, folders that are looked through.
+# Listeners, the event loop, running syncs, connections about to be refused, and folders being scanned.
 _OTHER_DESCRIPTORS = 96
 
 
 def serve(settings: Settings, announce: Announce) -> int:
-    """Serve until SIGTERM or Ctrl-C, then drain. 0: stopped as asked; 1: the disk failed. StartupError: no start."""
+    """Serves until SIGTERM or Ctrl-C, then drains. Returns 0 after a regular stop, 1 if the disk failed. Raises
+    StartupError if the broker cannot start."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
@@ -46,12 +47,12 @@ def serve(settings: Settings, announce: Announce) -> int:
     except Damage as damage:
         raise StartupError(str(damage)) from None
     finally:
-        for number in _SIGNALS:  # the loop has given them back; one more must not disturb the end
+        for number in _SIGNALS:  # the loop has removed its handlers; a further signal must not disturb the end
             signal.signal(number, signal.SIG_IGN)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop where the `speed` extra has installed it."""
+    """Returns the factory of uvloop if the extra `speed` is installed."""
     try:
         import uvloop
     except ImportError:
@@ -87,26 +88,28 @@ async def _serve(settings: Settings, announce: Announce) -> int:
     finally:
         for thread in (syncs, work):
             if not thread.stop():
-                log.warning("the disk did not finish what it was asked to do; the process ends without it")
+                log.warning(
+                    "shutdown: a disk operation did not finish in time; the process ends without waiting for it"
+                )
         files.close()
         lock.release()
 
 
 def _raise_descriptor_limit() -> int:
-    """Files and connections need more descriptors than the 1,024 that a process usually begins with; more are there for
-    the asking. Gives back how many may be open, of which files get a quarter: a map of one takes another."""
+    """Raises the limit of open descriptors to the maximum, since the usual 1,024 are too few for files and connections.
+    Returns the limit. Files get a quarter of it, since each needs a second descriptor for its memory map."""
     now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most == resource.RLIM_INFINITY:
         most = max(now, _MANY_DESCRIPTORS)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    except (OSError, ValueError):  # the system is not as generous as it says
+    except (OSError, ValueError):  # the system does not grant its own maximum
         return now
     return most
 
 
 def _connection_share(descriptors: int, open_files: int) -> int:
-    """What files, their maps and everything else leave over: a client that only connects must not stop the broker."""
+    """Returns the number of descriptors left for connections, so that clients cannot use up those of files."""
     return max(descriptors - 2 * open_files - _OTHER_DESCRIPTORS, 1)
 
 
@@ -123,14 +126,15 @@ async def _run(node: Node, stop: asyncio.Event) -> int:
 
 
 def _tune_garbage_collection() -> None:
-    """What exists now lives as long as the broker; full collections of it would only cause pauses."""
+    """Excludes all present objects from garbage collection: they live as long as the broker, and scanning them causes
+    pauses."""
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
-    gc.enable()  # a start from the command line has put it off
+    gc.enable()  # `trimq serve` disables it during the start
 
 
 def _forget_ready_file(settings: Settings) -> None:
-    """What an earlier run wrote would be taken for ours."""
+    """Removes the ready file of an earlier run, so that it is not mistaken for that of this run."""
     try:
         if settings.ready_file is not None:
             remove_external_file(settings.ready_file)

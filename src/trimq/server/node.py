@@ -1,5 +1,5 @@
-"""One running broker: storage, core, front-ends and listeners wired together; start, drain, stop. Runs on whatever
-event loop, files, clock and threads it is given."""
+"""One running broker: connects storage, core, front-ends and listeners; start, drain, stop. Runs on the event loop,
+files, clock and threads that it is given."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ from trimq.storage.io.folder_format import require_format
 
 log = logging.getLogger(__name__)
 
-# How long a stop waits for connections to take their last answers, and for the disk.
+# How long a stop waits for clients to read their last responses, and for the disk.
 _DRAIN_MS = 5_000
 _DISK_TIMEOUT_MS = 30_000
 
-# So many connections over what there is room for are kept free for those who look after the broker.
+# Connections above the limit that are reserved for administration (HTTP).
 _KEPT_FREE = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """The outside world: the only ways to files, time, threads and chance. Syncs have a lane of their own, so that
-    slow work never delays an acknowledgement."""
+    """Access to files, time, threads and the random source. Syncs have their own thread, so that slow work never delays
+    an acknowledgement."""
 
     files: Files
     clock: Clock
@@ -72,7 +72,7 @@ class Node:
         plan: ListenerPlan = configured_front_ends,
         max_connections: int | None = None,
     ) -> None:
-        """`max_connections`: what all listeners together may have, so that files keep their share of descriptors."""
+        """`max_connections`: limit for all listeners together, so that enough descriptors remain for files."""
         self._max_connections = max_connections
         self._settings = settings
         self._platform = platform
@@ -91,10 +91,10 @@ class Node:
         self._session_counters = [
             self.metrics.counters("received_bytes", "Bytes received from clients.", ("listener",)),
             self.metrics.counters("sent_bytes", "Bytes sent to clients.", ("listener",)),
-            self.metrics.counters("requests", "Requests taken from clients.", ("listener",)),
+            self.metrics.counters("requests", "Requests received from clients.", ("listener",)),
         ]
         self._refused_connections = self.metrics.counters(
-            "refused_connections", "Connections that were closed because there were too many.", ("listener",)
+            "refused_connections", "Connections that were closed because of the connection limit.", ("listener",)
         )
         self._counts = CountsOfAll(self.metrics)
         self._certificates = Certificates(settings.tls, platform.clock.message.now_ms)
@@ -108,7 +108,7 @@ class Node:
 
     def _make_flusher(self) -> SyncFlusher | AsyncFlusher:
         files = self._platform.files
-        rounds = self.metrics.histogram("sync_seconds", "How long the disk took to make a round of passes durable.")
+        rounds = self.metrics.histogram("sync_seconds", "Duration of a sync that makes one or more passes durable.")
         offload = TimedOffload(self._platform.sync_offload, rounds.observe)
         threshold, timeline = self._settings.storage.syncfs_threshold, self._platform.clock.liveness
         if self._settings.flush == "sync":
@@ -124,13 +124,13 @@ class Node:
             return
         try:
             callback()
-        except Exception as error:  # a bug, after which nobody knows what was written: no more answers
+        except Exception as error:  # a bug: it is unknown which data was written, so nothing more is acknowledged
             self._fail(error)
 
     def _mark_durable(self, number: int) -> None:
         try:
             self.passes.mark_durable(number)
-        except Exception as error:  # likewise
+        except Exception as error:  # as above
             self._fail(error)
 
     def _passes_advanced(self) -> None:
@@ -138,11 +138,11 @@ class Node:
         self._changed.set()
 
     def _fail(self, error: BaseException) -> None:
-        """The disk broke its promise: nothing more is acknowledged, and whoever runs the node ends it."""
+        """Records a failure of the disk: nothing more is acknowledged, and the owner of the node ends it."""
         if self.failure is None:
             is_ours = not isinstance(error, OSError)
             log.critical(
-                "the data folder can no longer be made durable, the broker stops: %s",
+                "data folder: writes can no longer be made durable, the broker stops (%s)",
                 error or type(error).__name__,
                 exc_info=error if is_ours else None,
             )
@@ -154,8 +154,8 @@ class Node:
     # -- start
 
     async def start(self) -> dict[str, str]:
-        """Open what is stored, then accept connections. Gives back the bound address of every listener by its name.
-        StartupError: it cannot, and nothing is left open."""
+        """Opens the stored data, then accepts connections. Returns the bound addresses by listener. If it fails, raises
+        StartupError and leaves nothing open."""
         try:
             await self._open()
             return await self._listen()
@@ -204,7 +204,7 @@ class Node:
         return {name: listener.address for name, listener in self.listeners.items()}
 
     async def _address_below(self, planned: PlannedListener) -> Address | None:
-        """None: somebody else has it, who was there first."""
+        """Returns None if the port is in use."""
         address = Address(planned.address.host, self.listeners[planned.below].port - 2)
         return address if await is_free(*address) else None
 
@@ -243,8 +243,8 @@ class Node:
     # -- stop
 
     async def stop(self) -> None:
-        """Refuse what is new, answer what was asked, checkpoint, close. Bounded in time: `failure` tells whether the
-        disk did not do its part."""
+        """Refuses new connections and writes, responds to pending requests, saves a checkpoint and closes. Bounded in
+        time: `failure` is set if the disk failed or was too slow."""
         self.is_ready = False
         liveness = self._platform.clock.liveness
         timer = liveness.call_at(liveness.now_ms() + _DISK_TIMEOUT_MS, self._disk_timed_out)
@@ -255,7 +255,7 @@ class Node:
         self.core.stop_writes()
         await self.wait_until_durable()
         await self._drain(first)
-        if self.failure is None:  # else a checkpoint would vouch for what may be lost
+        if self.failure is None:  # after a failure, a checkpoint would confirm data that may be lost
             self.core.close()
             await self.wait_until_durable()
             await self._mark_tables()
@@ -265,7 +265,7 @@ class Node:
         await self._drain(last)
 
     async def _mark_tables(self) -> None:
-        """A log that was just begun is marked in two steps."""
+        """Marks the tables as synced; a log that was just created needs two rounds."""
         for _ in range(2):
             if self.failure is None and self.core.tables.mark_synced():
                 await self.wait_until_durable()
@@ -274,14 +274,14 @@ class Node:
         self._fail(TimeoutError(f"the disk was still busy {_DISK_TIMEOUT_MS // 1000} s after the stop"))
 
     async def wait_until_durable(self) -> None:
-        """Return when nothing is unwritten or unsynced, or the disk has failed. Hurries what would wait."""
+        """Flushes and waits until all data is written and synced, or the disk has failed."""
         while not self.passes.is_idle and self.failure is None:
             self._changed.clear()
             self.flush_now()
             await self._changed.wait()
 
     def flush_now(self) -> None:
-        """Sync now what flush = async would let wait."""
+        """Syncs at once, also with flush = async."""
         self._flusher.flush_now()
 
     async def _drain(self, listeners: Sequence[AnyListener]) -> None:
@@ -298,7 +298,7 @@ class Node:
             listener.abort_sessions()
 
     def abort(self) -> None:
-        """End at once, as a crash would: nothing is answered, written or synced any more."""
+        """Ends at once, like a crash: no more responses, writes or syncs."""
         self._is_aborted = True
         self.is_ready = False
         self.core.stop_writes()
@@ -308,7 +308,7 @@ class Node:
 
 
 def describe_error(error: BaseException) -> str:
-    """What the system said, without its numbers."""
+    """Returns the text of a system error without its number."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror} ({error.filename})" if error.filename else error.strerror
     return str(error) or type(error).__name__

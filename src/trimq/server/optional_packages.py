@@ -1,4 +1,4 @@
-"""Which listeners need packages that are not installed. Loads none of them."""
+"""Listeners that need optional packages. Checks whether these are installed, without importing them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _NEEDED = {"rocketmq.grpc_listen": ("grpc", ("google.protobuf",))}
 
 
 def missing_listeners() -> list[str]:
-    """The keys of those that cannot be opened: they are off unless somebody asks for them."""
+    """Returns the keys of listeners whose packages are missing; these are off unless set explicitly."""
     return [key for key, (_, packages) in _NEEDED.items() if not all(map(_is_there, packages))]
 
 
 def require_installed(key: str) -> None:
-    """StartupError: the listener was asked for, and its packages are not there."""
+    """Raises StartupError if the packages of this listener are not installed."""
     if key in missing_listeners():
         extra, packages = _NEEDED[key]
         names = " and ".join(packages)
@@ -25,5 +25,5 @@ def require_installed(key: str) -> None:
 def _is_there(package: str) -> bool:
     try:
         return find_spec(package) is not None
-    except ModuleNotFoundError:  # not even the package around it
+    except ModuleNotFoundError:  # the parent package is missing, too
         return False

@@ -1,4 +1,4 @@
-"""Work that is done elsewhere, and how long each piece of it took."""
+"""Offload that measures the duration of each work item."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from trimq.offload import Done, Offload, Work
 
 
 class TimedOffload:
-    """Tells `took` on the event loop how many seconds a piece of work needed, whether it went well or not."""
+    """Calls `took` on the event loop with the duration of each work item in seconds, also if the work failed."""
 
     def __init__(self, inner: Offload, took: Callable[[float], object]) -> None:
         self._inner = inner

@@ -1,5 +1,5 @@
-"""Front-ends that show somebody what they see: connections, requests with what became of them, new topics. Changes
-nothing of it; texts are made only when they are read."""
+"""Front-ends that record connections, requests with their outcome, and new topics. Does not change the traffic; events
+are formatted only when read."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from trimq.server.http.front_end import HttpRequest
 
 OnEvent = Callable[[object], None]
 
-# A longer answer is only counted: it is full of records.
+# Of a longer response only the size is recorded: it consists mostly of records.
 _KEPT_BYTES = 4096
 
 
 class RecordedFrontEnds:
-    """The front-ends of a plan, each telling `on_event` what happens. Called as the plan that they take the place
-    of."""
+    """Wraps the front-ends of a plan, so that each reports its events to `on_event`. Called like the plan that it
+    replaces."""
 
     def __init__(self, plan: ListenerPlan, on_event: OnEvent) -> None:
         self._plan = plan
@@ -47,7 +47,8 @@ class RecordedFrontEnds:
         return _RecordedFrontEnd(name, make(parts), self._on_event, self.report_new_topics)
 
     def report_new_topics(self) -> None:
-        """Tell of topics that came. Told by their number whether there are any: cheap enough for every request."""
+        """Reports topics created since the last call. Compares the number of topics first: cheap enough for every
+        request."""
         if self._topics is None or len(self._topics) == len(self._known):
             return
         for topic in self._topics:
@@ -94,7 +95,7 @@ class _RecordedConversation:
             raise
         self._handled()
         if reply is None:
-            recorded.end = "no answer is wanted"
+            recorded.end = "no response expected"
             return None
         self._unanswered[recorded] = None
         reply.wrap(partial(self._record, recorded))
@@ -118,14 +119,14 @@ class _RecordedConversation:
 
 
 class RequestDescription(Protocol):
-    """A request as a report shows it."""
+    """Request as shown in a report."""
 
     def outcome(self, answer: bytes) -> str:
-        """What the bytes of its answer say."""
+        """Returns the outcome that the bytes of the response express."""
 
 
 class RecordedRequest:
-    """One request and what became of it."""
+    """One request and its outcome."""
 
     __slots__ = ("_answer", "_request", "_where", "end")
 
@@ -133,11 +134,11 @@ class RecordedRequest:
         self._where = where
         self._request = asked
         self._answer: bytes | None = None
-        self.end = "not answered"
+        self.end = "no response"
 
     def record_response(self, parts: Parts) -> None:
         size = sum(map(len, parts))
-        self.end = f"answered with {size} bytes"
+        self.end = f"response of {size} bytes"
         if size <= _KEPT_BYTES:
             self._answer = b"".join(parts)
 
@@ -153,7 +154,9 @@ def _describe(event: object) -> RequestDescription:
         return _HttpRequest(event.method, event.path)
     if isinstance(event, CallEvent):
         return _OtherRequest(event.title)
-    return _OtherRequest(type(getattr(event, "method", event)).__name__)  # of what carries a method, that is its name
+    return _OtherRequest(
+        type(getattr(event, "method", event)).__name__
+    )  # an event with a method is shown by the name of that method
 
 
 class _OtherRequest(NamedTuple):
@@ -163,7 +166,7 @@ class _OtherRequest(NamedTuple):
         return self.name
 
     def outcome(self, answer: bytes) -> str:
-        return f"answered with {len(answer)} bytes"
+        return f"response of {len(answer)} bytes"
 
 
 class _HttpRequest(NamedTuple):
@@ -191,13 +194,13 @@ class _KafkaRequest(NamedTuple):
         is_newer = self.version >= api.flexible_from and self.api_key != API_VERSIONS
         try:
             response = codec.decode(response_class(self.api_key), self.version, answer, 9 if is_newer else 8)
-        except ProtocolError:  # a version that is not served is answered in another
-            return f"answered with {len(answer)} bytes"
+        except ProtocolError:  # the response to an unsupported version is encoded in another version
+            return f"response of {len(answer)} bytes"
         return ", ".join(dict.fromkeys(_errors(response, ""))) or "ok"
 
 
 def _errors(found: object, subject: str) -> Iterator[str]:
-    """Every error of a response, each after the name of the topic or group that it is about."""
+    """Yields every error of a response, each preceded by the name of its topic or group."""
     if isinstance(found, list):
         for each in found:
             yield from _errors(each, subject)

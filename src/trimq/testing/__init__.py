@@ -1,5 +1,5 @@
-"""A broker inside a test: `from trimq.testing import Broker`. Loaded when it is first used, so that the pytest plugin,
-which lives here too, costs nothing where no test asks for a broker."""
+"""Embedded broker for tests: `from trimq.testing import Broker`. The broker is imported at first use, so that the
+pytest plugin of this package costs nothing if no test uses a broker."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A whole broker in this process, for tests: on a thread and an event loop of its own, on free ports, in memory unless
-told otherwise, with a clock that the test moves."""
+"""Embedded broker for tests: runs in this process on its own thread and event loop, on free ports, in memory by
+default, with a clock that the test controls."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from trimq.testing.timelines import MessageTime, ShiftedTime, advance
 T = TypeVar("T")
 Headers = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
 
-# How long the broker may take to write, sync and send what one step of time set off.
+# How long the broker may take to write, sync and send the effects of one step of time.
 _PATIENCE_S = 20.0
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_LAST_MS = 253_402_300_799_999  # the end of the year 9999, after which `datetime` has no dates
+_LAST_MS = 253_402_300_799_999  # end of the year 9999, the last date of `datetime`
 
 
 class BrokerFailed(Exception):
-    """Something went wrong inside the broker, by no fault of the test. The cause is the first failure."""
+    """The broker failed internally, by no fault of the test. `__cause__` is the first failure."""
 
 
 class _BrokerRun:
@@ -50,7 +50,7 @@ class _BrokerRun:
         self.watcher: asyncio.Task[None] | None = None
 
     async def watch(self, failed: Callable[[BaseException], None]) -> None:
-        """When the disk fails nothing is acknowledged any more, so nobody may wait for it."""
+        """Fails all pending calls when the disk fails, since nothing is acknowledged after that."""
         await self.run.node.failed.wait()
         assert self.run.node.failure is not None
         failed(self.run.node.failure)
@@ -59,10 +59,10 @@ class _BrokerRun:
     def fail_unanswered(self) -> None:
         for future in tuple(self.unanswered):
             if not future.done():
-                future.set_exception(RuntimeError("the broker ended before it answered"))
+                future.set_exception(RuntimeError("the broker ended before it responded"))
 
     def end(self) -> None:
-        """Its clocks stand still, and nobody waits for it any more."""
+        """Stops the clocks and fails all pending calls."""
         self.message.close()
         self.liveness.close()
         self.fail_unanswered()
@@ -71,18 +71,18 @@ class _BrokerRun:
 
 
 class Broker:
-    """`with Broker() as broker:` runs a broker that keeps everything in memory.
+    """Embedded broker: `with Broker() as broker:` runs a broker that stores everything in memory.
 
-    `folder`: keep it there instead. `on_disk`: in a folder that is removed at the end. Other keywords are settings of
+    `folder`: stores the data in this folder instead. `on_disk`: in a temporary folder. Other keywords are settings of
     the broker, named `section_field`: `kafka_num_partitions=3`, `flush="async"`. Methods may be called from any thread
-    but the broker's own.
+    except the broker's own.
     """
 
     def __init__(
         self, *, folder: str | os.PathLike[str] | None = None, on_disk: bool = False, **settings: Value
     ) -> None:
         if folder is not None and on_disk:
-            raise TypeError("give either folder= or on_disk=True: with a folder the broker is on disk already")
+            raise TypeError("give either folder= or on_disk=True: a broker with a folder is always on disk")
         is_in_memory = folder is None and not on_disk
         self._settings = settings_from({**IN_MEMORY_SETTINGS, **settings} if is_in_memory else settings)
         self._given_folder = None if folder is None else Path(folder)
@@ -97,7 +97,7 @@ class Broker:
         self._now_ms = 0
         self._reported_failures = 0
 
-    # -- from start to end
+    # -- start and stop
 
     def __enter__(self) -> Broker:
         return self.start()
@@ -110,10 +110,10 @@ class Broker:
         except BrokerFailed as failed:
             if error is None:
                 raise
-            error.add_note(str(failed))  # the test's own failure comes first
+            error.add_note(str(failed))  # the failure of the test itself has priority
 
     def start(self) -> Broker:
-        """For those who cannot use `with`; `close` is then theirs to call."""
+        """Starts the broker without `with`; the caller must call `close`."""
         if self._thread is not None:
             raise RuntimeError("this broker has been started already")
         try:
@@ -142,7 +142,8 @@ class Broker:
         self._now_ms = WallTime().now_ms()
 
     def close(self) -> None:
-        """Stop, and give back every thread, socket and file. BrokerFailed: something went wrong inside the broker."""
+        """Stops the broker and releases all threads, sockets and files. Raises BrokerFailed if the broker failed
+        internally."""
         if self._thread is None:
             return
         try:
@@ -173,7 +174,7 @@ class Broker:
             raise
 
     def _end(self, note: str) -> str:
-        """End this life, by a crash if `note` is empty. What became of it, in a sentence."""
+        """Ends this run, by a crash if `note` is empty. Returns a sentence about how it ended."""
         broker_run = self._require_run()
         self._now_ms = broker_run.message.now_ms()
         self._broker_run = None
@@ -188,56 +189,57 @@ class Broker:
         return note
 
     def stop(self) -> None:
-        """Answer what was asked, make it durable, close all connections. `restart` goes on from there."""
+        """Responds to pending requests, makes all writes durable and closes all connections. `restart` starts it
+        again."""
         self._end("stopped")
         self._check()
 
     def crash(self) -> str:
-        """End at once, and lose what was not synced: nobody who got an answer may miss anything afterwards.
+        """Ends the broker at once and drops unsynced writes: no acknowledged message may be missing afterwards.
 
-        In memory, which is the default, that is a power cut. On a real folder it is a `kill -9`: the machine's page
-        cache outlives it, so that what was written is still there. Gives back a sentence that says which it was."""
+        In memory, the default, this simulates a power cut. On a real folder it equals `kill -9`: the page cache of the
+        machine keeps data that was written but not synced. Returns a sentence that says which of the two it was."""
         return self._end("")
 
     def restart(self) -> None:
-        """Recover what is stored and serve it at the same addresses. A broker that runs is stopped first."""
+        """Recovers the stored data and listens at the same addresses. Stops the broker first if it is running."""
         if self._thread is None:
             raise RuntimeError("this broker is not started; use `with Broker() as broker:`")
         if self._broker_run is not None:
             self.stop()
         self._start_broker()
 
-    # -- where it is
+    # -- addresses
 
     @property
     def addresses(self) -> dict[str, str]:
-        """`host:port` by listener. The same for all of the broker's life, also while it is down."""
+        """`host:port` by listener. Stays the same across `stop`, `crash` and `restart`."""
         return dict(self._addresses)
 
     @property
     def kafka(self) -> str:
-        """For `bootstrap.servers`."""
+        """Address for `bootstrap.servers`."""
         return self._address("kafka")
 
     @property
     def amqp(self) -> str:
-        """The URL for RabbitMQ's clients, with the user that is let in while none is defined."""
+        """URL for RabbitMQ's clients, with the user that is accepted while no user is defined."""
         return f"amqp://guest:guest@{self._address('amqp')}/"
 
     @property
     def rocketmq(self) -> str:
-        """The name server, for `namesrvAddr`."""
+        """Address of the name server, for `namesrvAddr`."""
         return self._address("rocketmq")
 
     @property
     def rocketmq_grpc(self) -> str:
-        """For `endpoints` of clients that speak gRPC. Only with `rocketmq_grpc_listen="127.0.0.1:0"`: it needs
-        the extra `grpc`."""
+        """Address for `endpoints` of gRPC clients. Only with `rocketmq_grpc_listen="127.0.0.1:0"`, which needs the
+        extra `grpc`."""
         return self._address("rocketmq_grpc")
 
     @property
     def http(self) -> str:
-        """The URL under which health, metrics and administration are."""
+        """Base URL of health, metrics and administration."""
         return f"http://{self._address('http')}"
 
     def _address(self, name: str) -> str:
@@ -247,27 +249,28 @@ class Broker:
 
     @property
     def folder(self) -> Path | None:
-        """Where the broker keeps its data. None: in memory."""
+        """Data folder of the broker; None if it is in memory."""
         return self._folder
 
     # -- time
 
     def now(self) -> datetime:
-        """Message time, in UTC: that of the start, and what it was advanced by."""
+        """Returns the message time in UTC: the time of the start plus all advances."""
         return _EPOCH + timedelta(milliseconds=self.now_ms())
 
     def now_ms(self) -> int:
-        """Message time, in milliseconds since 1970."""
+        """Returns the message time in milliseconds since 1970."""
         return self._now_ms if self._broker_run is None else self._broker_run.message.now_ms()
 
     def advance(self, duration: Duration, *, liveness: bool = False) -> None:
-        """Move message time ahead: "250ms", "10s", "5m", "2h", "7d", "1h30m", a timedelta, or seconds.
+        """Advances message time: "250ms", "10s", "5m", "2h", "7d", "1h30m", a timedelta, or seconds.
 
-        Whatever becomes due happens, one after the other at its own time, and each has been written, synced and sent
-        before the next. `liveness`: heartbeats, sessions and long polls, which follow real time, move ahead as well."""
+        Due timers run one after the other, each at its own time, and the effects of each are written, synced and sent
+        before the next. `liveness`: also advances heartbeats, sessions and long polls, which otherwise follow real
+        time."""
         broker_run, by_ms = self._require_run(), parse_duration(duration)
         if broker_run.message.now_ms() + by_ms > _LAST_MS:
-            raise ValueError(f"{duration!r} leads beyond the year 9999")
+            raise ValueError(f"{duration!r} ends after the year 9999")
         self._sightings.add_event(f"time: advancing by {by_ms} ms{' with liveness' if liveness else ''}")
         moved = broker_run.liveness if liveness else None
         self._call(
@@ -278,7 +281,7 @@ class Broker:
     # -- messages, without a client
 
     def create_topic(self, name: str, partitions: int = 1, **settings: Value) -> None:
-        """Create a topic and wait until it is durable. Settings are the broker's own: `retention_ms=60_000`."""
+        """Creates a topic and waits until it is durable. Settings have the broker's names: `retention_ms=60_000`."""
         given = {key: str(value) for key, value in settings.items()}
         self._write(lambda node: node.core.broker.topics.create(SYSTEM, name, Layout.PARTITION_LOG, partitions, given))
         self._call(lambda: _run(self._require_run().run.report_new_topics))
@@ -293,8 +296,8 @@ class Broker:
         partition: int = 0,
         timestamp_ms: int | None = None,
     ) -> int:
-        """Append one record and wait until it is acknowledged. Its offset. TypeError: an argument is neither text nor
-        bytes."""
+        """Appends one record, waits until it is acknowledged and returns its offset. Raises TypeError if an argument is
+        neither text nor bytes."""
         _require(topic=(topic, (str,)), body=(body, _TEXT), key=(key, _TEXT))
         pairs = tuple(headers.items() if isinstance(headers, Mapping) else headers)
         stamp_ms = self.now_ms() if timestamp_ms is None else timestamp_ms
@@ -308,7 +311,7 @@ class Broker:
         return self._write(append)
 
     def records(self, topic: str, partition: int = 0) -> list[Record]:
-        """Every record that a consumer could read, from the first on."""
+        """Returns every record that a consumer could read, from the first offset on."""
         _require(topic=(topic, (str,)))
 
         def read(node: Node) -> list[Record]:
@@ -318,17 +321,18 @@ class Broker:
         return self.on_loop(read)
 
     def on_loop(self, call: Callable[[Node], T]) -> T:
-        """Call a function with the node itself, on its event loop: for tests of the broker, not of its users."""
+        """Calls a function with the node on its event loop: for tests of the broker itself, not of applications."""
         node = self._require_run().run.node
         return self._call(lambda: _run(lambda: call(node)))
 
     def _write(self, write: Callable[[Node], tuple[T, Any]]) -> T:
-        """`write` gives a result and a ticket: the result, once the ticket's pass is durable, else its refusal."""
+        """Calls `write`, which returns a result and a ticket. Returns the result once the ticket's pass is durable, or
+        raises the refusal of that pass."""
         broker_run = self._require_run()
 
         async def write_and_wait() -> T:
             if broker_run.run.node.failure is not None:
-                raise BrokerFailed("the broker takes nothing more") from broker_run.run.node.failure
+                raise BrokerFailed("the broker has failed and accepts no more writes") from broker_run.run.node.failure
             result, ticket = write(broker_run.run.node)
             settled = asyncio.get_running_loop().create_future()
             broker_run.unanswered.add(settled)
@@ -341,10 +345,10 @@ class Broker:
 
         return self._call(write_and_wait)
 
-    # -- what it saw
+    # -- recorded events
 
     def sightings(self) -> str:
-        """The last connections, requests, new topics and log messages, a line each."""
+        """Returns the last connections, requests, new topics and log messages, one per line."""
         return self._sightings.text()
 
     def _require_run(self) -> _BrokerRun:
@@ -358,7 +362,7 @@ class Broker:
         return self._thread.call(make)
 
     def _check(self) -> None:
-        """Raise what went wrong inside the broker since the last look, once."""
+        """Raises BrokerFailed for failures inside the broker since the last check, each once."""
         failures = self._sightings.failures[self._reported_failures :]
         self._reported_failures += len(failures)
         if failures:

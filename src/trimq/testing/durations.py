@@ -1,4 +1,4 @@
-"""Durations as a test writes them. Reads no clock."""
+"""Parser of durations as tests write them. Reads no clock."""
 
 from __future__ import annotations
 
@@ -15,25 +15,26 @@ _FORM = 'write it as "250ms", "10s", "5m", "2h", "7d" or "1h30m", largest unit f
 
 
 def parse_duration(duration: Duration) -> int:
-    """Whole milliseconds. A number is in seconds. ValueError says what is wrong."""
+    """Returns whole milliseconds. A number is in seconds. Raises ValueError with the reason if the duration is
+    invalid."""
     if isinstance(duration, str):
         return _parse_text(duration)
     if isinstance(duration, timedelta):
         seconds = duration.total_seconds()
     elif isinstance(duration, bool) or not isinstance(duration, int | float):
-        raise ValueError(f"{duration!r} is no duration: {_FORM}")
+        raise ValueError(f"{duration!r} is not a duration: {_FORM}")
     else:
         seconds = duration
     if not math.isfinite(seconds):
-        raise ValueError(f"{duration!r} is no duration: it never ends")
+        raise ValueError(f"{duration!r} is not a duration: it must be finite")
     if seconds < 0:
-        raise ValueError(f"{duration!r} is no duration: time goes forward only")
+        raise ValueError(f"{duration!r} is not a duration: it must not be negative")
     return round(seconds * 1000)
 
 
 def _parse_text(text: str) -> int:
     match = _TEXT.fullmatch(text.strip())
     if match is None or not any(match.groups()):
-        raise ValueError(f"{text!r} is no duration: {_FORM}")
+        raise ValueError(f"{text!r} is not a duration: {_FORM}")
     parts = zip(match.groups(), _UNITS_MS.values(), strict=True)
     return round(sum(float(number) * unit_ms for number, unit_ms in parts if number))

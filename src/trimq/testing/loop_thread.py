@@ -1,5 +1,5 @@
-"""An event loop in a thread of its own, and calls onto it from other threads. What goes wrong on the loop is kept for
-whoever asks. Knows nothing of brokers."""
+"""Event loop in its own thread, with calls onto it from other threads. Reports errors on the loop to a callback. Knows
+nothing of brokers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class LoopThread:
         try:
             with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
                 runner.run(self._live())
-        except BaseException as error:  # whatever ends the loop, the test must hear of it
+        except BaseException as error:  # every error that ends the loop must fail the test
             self._failed(error)
         finally:
             self._ready.set()
@@ -51,9 +51,11 @@ class LoopThread:
         self._failed(error if error is not None else RuntimeError(context["message"]))
 
     def call(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run a coroutine on the loop: its result, or what it raised."""
+        """Runs a coroutine on the loop and returns its result or raises its exception."""
         if threading.get_ident() == self._thread.ident:
-            raise RuntimeError("this waits for the broker's event loop, and cannot be called on it")
+            raise RuntimeError(
+                "this call waits for the broker's event loop and would deadlock on it: call it from another thread"
+            )
         if not self._thread.is_alive():
             raise RuntimeError(_ENDED)
         future = asyncio.run_coroutine_threadsafe(make(), self._loop)
@@ -67,12 +69,12 @@ class LoopThread:
 
     def _check(self, future: Future[T]) -> None:
         if future.done():
-            future.result()  # the time-out was the coroutine's own
+            future.result()  # the coroutine itself raised TimeoutError
         elif not self._thread.is_alive():
             raise RuntimeError(_ENDED)
 
     def close(self) -> None:
-        """End the loop and the thread. Harmless when they have ended."""
+        """Ends the loop and the thread. No effect if they have ended."""
         with suppress(RuntimeError):  # the loop is closed already
             self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()

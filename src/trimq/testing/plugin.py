@@ -1,5 +1,5 @@
-"""The pytest plugin: fixtures that give a broker, and what brokers saw in the report of a failing test. Imports nothing
-of the broker until a test asks for one, so that it costs nothing where it is installed and not used."""
+"""Pytest plugin: fixtures for an embedded broker, and its recorded events in the report of a failing test. Imports
+nothing of the broker until a test uses a fixture, so that it costs nothing if it is installed but unused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SIGHTINGS = "trimq.testing.sightings"
 
 @pytest.fixture
 def trimq_broker() -> Iterator[Broker]:
-    """A broker in this process, in memory, with its default settings."""
+    """Embedded broker in memory with default settings."""
     from trimq.testing.broker import Broker
 
     with Broker() as broker:
@@ -27,7 +27,7 @@ def trimq_broker() -> Iterator[Broker]:
 
 @pytest.fixture
 def trimq_broker_factory() -> Iterator[Callable[..., Broker]]:
-    """Starts a broker with the settings that it is called with, as often as wanted; all are closed at the end."""
+    """Function that starts a broker with the given settings; may be called several times. All are closed at the end."""
     from trimq.testing.broker import Broker
 
     with ExitStack() as stack:

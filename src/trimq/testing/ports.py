@@ -1,4 +1,4 @@
-"""Ports that stay ours while a broker is down, so that it comes back where its clients look for it."""
+"""Reserves ports while a broker is down, so that it restarts at the addresses that its clients know."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from trimq.testing.keywords import address_of, listeners, with_address
 
 
 class ReservedPorts:
-    """Each is held by a socket that is bound and never listens: it does not keep the broker from listening there, and
-    the kernel gives the port to nobody else."""
+    """Reserves each port by a socket that is bound but never listens: the broker can still listen on the port, and the
+    kernel gives it to no other process."""
 
     def __init__(self) -> None:
         self._held = ExitStack()
 
     def choose(self, settings: Settings) -> Settings:
-        """The settings with a port of its own for every listener that wants a free one."""
+        """Returns the settings with a reserved port for every listener with port 0."""
         for listener in listeners():
             address = address_of(settings, listener)
             if address is not None and address.port == 0:

@@ -1,5 +1,5 @@
-"""What a broker saw, kept for the report of a failing test: the last events and log messages, as they are, turned into
-text only when somebody asks. And what went wrong, which is a failure of the test."""
+"""Recorded events of a broker for the report of a failing test: the last events and log messages, formatted only for a
+report, and internal failures, which fail the test."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LOGGER = logging.getLogger("trimq")
 
 
 class EventRecorder(logging.Handler):
-    """The last events of one broker. Log messages are told apart from those of other brokers by their thread."""
+    """Records the last events of one broker. Log messages are assigned to a broker by their thread."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
@@ -28,24 +28,24 @@ class EventRecorder(logging.Handler):
         self._count = 0
 
     def open(self) -> None:
-        """Listen to the log, and be part of reports."""
+        """Starts recording log messages and adds this recorder to the reports."""
         _registry.add(self)
 
     def follow(self, thread: int | None) -> None:
-        """The log messages of this thread are the broker's."""
+        """Records the log messages of this thread."""
         self._thread = thread
 
     def end(self) -> None:
-        """The broker is gone; what it saw is kept for the report of this test."""
+        """Stops recording; the events are kept for the report of this test."""
         _registry.end(self)
 
     def add_event(self, event: object) -> None:
-        """Keep `event`, whose text is made only for a report."""
+        """Records an event; it is converted to text only for a report."""
         self._events.append((monotonic_seconds() - self._began, event))
         self._count += 1
 
     def fail(self, error: BaseException) -> None:
-        """A test may not pass over this."""
+        """Records a failure, which fails the test."""
         self.add_event(f"FAILED: {error!r}")
         self.failures.append(error)
 
@@ -58,7 +58,7 @@ class EventRecorder(logging.Handler):
 
     def text(self) -> str:
         events = list(self._events)
-        lines = [f"({self._count - len(events)} earlier events are not kept)"] if self._count > len(events) else []
+        lines = [f"({self._count - len(events)} earlier events were dropped)"] if self._count > len(events) else []
         for text, same in itertools.groupby(((at, str(event)) for at, event in events), key=lambda row: row[1]):
             times = [at for at, _ in same]
             repeated = f"  ({len(times)} times)" if len(times) > 1 else ""
@@ -67,7 +67,7 @@ class EventRecorder(logging.Handler):
 
 
 class _Registry:
-    """All brokers of this process that a report may have to speak of."""
+    """Recorders of all brokers of this process that appear in a report."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -79,7 +79,7 @@ class _Registry:
         with self._lock:
             self._open.append(sightings)
             _LOGGER.addHandler(sightings)
-            if _LOGGER.level == logging.NOTSET:  # nobody has chosen one, and INFO would not come through
+            if _LOGGER.level == logging.NOTSET:  # no level was configured, and the default drops INFO
                 _LOGGER.setLevel(logging.INFO)
                 self._has_set_level = True
 
@@ -105,10 +105,10 @@ _registry = _Registry()
 
 
 def reports() -> list[tuple[str, str]]:
-    """A title and a text for each broker that runs, or has ended since `forget_ended`."""
-    return [(f"what {sightings.title} saw", sightings.text()) for sightings in _registry.all()]
+    """Returns a title and a text for each broker that is running, or has ended since `forget_ended`."""
+    return [(f"events of {sightings.title}, oldest first", sightings.text()) for sightings in _registry.all()]
 
 
 def forget_ended() -> None:
-    """The reports of the next test are not about the brokers of the last."""
+    """Removes ended brokers, so that the reports of the next test do not include those of this one."""
     _registry.forget_ended()

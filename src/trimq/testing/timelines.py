@@ -1,5 +1,5 @@
-"""The two timelines of an embedded broker: message time, which stands still until the test moves it, and liveness,
-which follows the event loop and can be moved ahead. Knows timers, nothing of what they are for."""
+"""Timelines of an embedded broker: message time, which advances only by the test, and liveness, which follows the event
+loop and can be shifted ahead. Knows timers, but not their purpose."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from trimq.clock import Callback, ManualTime, Timer
 
 
 class MessageTime(ManualTime):
-    """Stands still. A timer that is due already when it is made runs in the next loop pass, as everywhere; while
-    somebody drives, each waits for its turn."""
+    """Timeline that stands still. A timer that is already due when created runs in the next iteration of the loop, as
+    on every timeline; during `stepping` it waits for `step`."""
 
     def __init__(self, now_ms: int) -> None:
         super().__init__(now_ms)
@@ -49,7 +49,7 @@ class MessageTime(ManualTime):
 
     @contextmanager
     def stepping(self) -> Iterator[None]:
-        """While this lasts, no timer runs but by `step`."""
+        """Context in which timers run only by `step`."""
         self._is_stepping = True
         try:
             yield
@@ -58,7 +58,7 @@ class MessageTime(ManualTime):
             self._arm()
 
     def close(self) -> None:
-        """Nothing fires any more."""
+        """Stops all timers."""
         self._is_closed = True
 
 
@@ -73,7 +73,7 @@ class _ShiftedTimer:
 
 
 class ShiftedTime:
-    """The event loop's time plus what it was shifted by."""
+    """Time of the event loop plus a shift."""
 
     def __init__(self, shift_ms: int = 0) -> None:
         self._loop = asyncio.get_running_loop()
@@ -98,13 +98,14 @@ class ShiftedTime:
         return timer
 
     def next_due_ms(self) -> int | None:
-        """When the earliest pending timer is due, which may be in the past. None: there is none."""
+        """Returns the due time of the earliest pending timer, which may be in the past, or None if no timer is
+        pending."""
         while self._timers and self._timers[0][2].callback is None:
             heapq.heappop(self._timers)
         return self._timers[0][0] if self._timers else None
 
     def shift(self, by_ms: int) -> None:
-        """Move ahead, and run what is due then, in order."""
+        """Shifts the time ahead and runs the timers that are due then, in order."""
         self._shift_ms += by_ms
         self._run_due()
 
@@ -122,7 +123,7 @@ class ShiftedTime:
         while (due_ms := self.next_due_ms()) is not None and due_ms <= now_ms:
             due.append(heapq.heappop(self._timers)[2])
         for timer in due:
-            # Each in a call of its own: one that fails must not keep the others from running.
+            # Each in its own call, so that a failing timer does not prevent the others from running.
             self._loop.call_soon(self._run, timer)
         self._arm()
 
@@ -132,7 +133,7 @@ class ShiftedTime:
             callback()
 
     def close(self) -> None:
-        """Nothing fires any more."""
+        """Stops all timers."""
         self._is_closed = True
         self._arm()
 
@@ -140,8 +141,8 @@ class ShiftedTime:
 async def advance(
     message: MessageTime, liveness: ShiftedTime | None, by_ms: int, wait_until_idle: Callable[[], Awaitable[None]]
 ) -> None:
-    """Step `message`, and `liveness` in lockstep if it is given, from one due timer to the next. What a timer set off
-    has settled before the next one runs."""
+    """Steps `message`, and in lockstep `liveness` if given, from one due timer to the next. Waits until the broker is
+    idle before each next timer."""
     with message.stepping():
         await wait_until_idle()
         until_ms = message.now_ms() + by_ms

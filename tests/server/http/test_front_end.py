@@ -383,7 +383,7 @@ def test_what_is_sent_ahead_of_an_answer_is_bounded(broker: Broker) -> None:
         assert event is not None
         reply = conversation.handle(event)
         assert not reply.is_ready(0, 0)
-        with pytest.raises(BadHttpRequest, match="too much was sent") as caught:
+        with pytest.raises(BadHttpRequest, match="too many bytes were sent") as caught:
             send_ahead(conversation)
         assert conversation.closing_parts(caught.value) == ()
 

@@ -1,0 +1,1 @@
+"""HTTP front-end of the broker: health, metrics and administration in JSON."""

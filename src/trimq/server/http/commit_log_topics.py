@@ -1,5 +1,5 @@
-"""Topics that share one log (RocketMQ's) and their groups, for the administration in JSON. Asks the broker's verbs;
-what is served of them under which path is `api`'s and `groups_api`'s."""
+"""Administration of commit log topics (RocketMQ) and their groups in JSON. Calls the commit log API; `topics` and
+`groups` define the paths."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ MESSAGE_TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED")
 
 
 class CommitLogTopicsApi:
-    """`is_system_topic`: names of topics that the broker has for itself, which are not listed and not to be deleted
-    here."""
+    """Commit log topics. `is_system_topic`: tells whether a name is a system topic, which is neither listed nor
+    deleted here."""
 
     def __init__(self, commit_log_api: CommitLogApi, is_system_topic: Callable[[str], bool]) -> None:
         self._commit_log_api = commit_log_api
@@ -40,7 +40,7 @@ class CommitLogTopicsApi:
         self, caller: Caller, name: str, streams: int, settings: Mapping[str, str]
     ) -> tuple[CommitLogTopic, Ticket]:
         if streams < 1:
-            raise InvalidCount(f"a topic has at least one stream, not {streams}")
+            raise InvalidCount(f"a topic needs at least one stream, not {streams}")
         self._commit_log_api.check_name(name)
         definition = CommitLogTopicDefinition(
             caller.namespace, name, streams, streams, attributes=_attributes(settings)
@@ -63,7 +63,7 @@ class CommitLogTopicsApi:
 def _attributes(settings: Mapping[str, str]) -> dict[str, str]:
     for name, value in settings.items():
         if name != MESSAGE_TYPE:
-            raise InvalidSetting(name, f"the only setting of such a topic is {MESSAGE_TYPE}")
+            raise InvalidSetting(name, f"the only setting of a RocketMQ topic is {MESSAGE_TYPE}")
         if value not in MESSAGE_TYPES:
             raise InvalidSetting(name, f"expected one of {', '.join(MESSAGE_TYPES)}, got {value!r}")
     return dict(settings)
@@ -82,7 +82,7 @@ def topic_summary(topic: CommitLogTopic) -> dict[str, Any]:
 
 
 def topic_details(topic: CommitLogTopic) -> dict[str, Any]:
-    """Of its bytes nobody knows: they lie among those of all other topics."""
+    """Returns the topic with its offsets. The size in bytes is unknown, since all topics share the commit log."""
     offsets = [
         {
             "stream": stream.id.number,

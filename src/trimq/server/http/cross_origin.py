@@ -1,5 +1,5 @@
-"""Whether a request that changes something was sent by a web page of somebody else. Browsers say which page they act
-for (the header Origin); programs do not, and are let through."""
+"""Detects requests that a web page of another origin sends through a browser. Browsers send the header Origin; other
+programs do not and are accepted."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _READING = (b"GET", b"HEAD", b"OPTIONS")
 
 
 def is_cross_origin(method: bytes, headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """A page is at home under an address that is also where the request went, and that is no name: a name may have been
-    made to lead to this machine by whoever owns it."""
+    """Returns whether a changing request has another origin than the host it is sent to. A host name other than
+    `localhost` counts as cross-origin, too: its owner may have pointed it at this machine (DNS rebinding)."""
     if method in _READING:
         return False
     named = dict(headers)

@@ -1,5 +1,5 @@
-"""All definitions of AMQP's side in one JSON document, to be kept and to be brought into another broker. Asks the
-broker's verbs; knows no socket."""
+"""Export and import of all AMQP definitions, users and permissions as one JSON document. Calls the broker's API; knows
+no socket."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ExportedPolicy(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ExportedExchange(msgspec.Struct, forbid_unknown_fields=True):
-    """`arguments` is a table as AMQP writes it, in base64: JSON has fewer types. Empty: none."""
+    """`arguments`: an AMQP field table in base64, since JSON has fewer types; empty if there are none."""
 
     name: str
     type: str
@@ -91,7 +91,7 @@ class DefinitionsApi:
     def answer(
         self, caller: Caller, method: str, words: Sequence[str], query: Mapping[str, str], body: bytes
     ) -> HttpResponse | None:
-        """None: the path is not for us. Refusal: the broker's no."""
+        """Returns None if the path belongs to another API. Raises the broker's Refusal."""
         if words != ["api", "definitions"]:
             return None
         if method == "GET":
@@ -108,10 +108,10 @@ class DefinitionsApi:
             return bad_request("document", error)
         return HttpResponse(204, b"", JSON, self._import(caller, found, iter(tables)))
 
-    # -- out
+    # -- export
 
     def _export(self, caller: Caller) -> Definitions:
-        """What is durable: the rest goes with the broker."""
+        """Returns the durable definitions; transient ones do not outlive the broker."""
         found = Definitions(
             vhosts=[vhost_of(name) for name in self._broker.namespaces.all(caller)],
             users=[
@@ -147,11 +147,11 @@ class DefinitionsApi:
                 if not binding.to_queue or binding.destination in durable:
                     found.bindings.append(ExportedBinding(*binding[:4], vhost, _text(binding.arguments)))
 
-    # -- in
+    # -- import
 
     def _import(self, caller: Caller, found: Definitions, tables: Iterator[FieldTable]) -> Ticket | None:
-        """What is there already stays, if it is the same. A refusal in the middle leaves what came before it. Users
-        come last: as soon as there is one, an anonymous caller may do nothing more."""
+        """Creates the definitions; equal ones that exist stay as they are. A refusal keeps the definitions imported
+        before it. Users are imported last: once a user exists, an anonymous caller has no rights."""
         tickets: list[Ticket | None] = []
         for vhost in found.vhosts:
             tickets.append(self._broker.namespaces.define(caller, namespace_of(vhost)))

@@ -1,4 +1,5 @@
-"""HTTP/1.1 on the session loop: health, metrics and administration. The protocol is h11's; the routes are `api`'s."""
+"""HTTP/1.1 front-end: health, metrics and administration. `h11` implements the protocol; `topics` and its siblings the
+routes."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ log = logging.getLogger(__name__)
 _BUFFER_BYTES = 64 * 1024
 _MAX_BODY_BYTES = 1024 * 1024
 
-# What a peer may send before it has its answer: a body with the framing of its chunks, or requests in advance.
+# Limit of bytes received before the response: a body with chunk framing, or pipelined requests.
 _MAX_UNANSWERED_BYTES = 4 * _MAX_BODY_BYTES
 _MAX_QUERY_FIELDS = 100
 
@@ -50,7 +51,7 @@ _ERRORS = {413: "TooLarge", 431: "TooLarge", 501: "NotImplemented", 505: "NotImp
 
 
 class HttpRequest(NamedTuple):
-    """`path` is as it was sent, not yet decoded; `login` is what the header Authorization says, empty if nothing."""
+    """`path`: as sent, still percent-encoded. `login`: value of the header Authorization, or empty."""
 
     method: str
     path: str
@@ -58,7 +59,7 @@ class HttpRequest(NamedTuple):
     body: bytes
     login: bytes = b""
     is_cross_origin: bool = False
-    """A web page of somebody else sent it."""
+    """True if a web page of another origin sent the request."""
 
     @property
     def asked(self) -> str:
@@ -66,7 +67,7 @@ class HttpRequest(NamedTuple):
 
 
 class BadHttpRequest(ProtocolError):
-    """What came is no request that could be answered otherwise than with this status."""
+    """The received bytes are not a valid request; the response has this status."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -74,7 +75,8 @@ class BadHttpRequest(ProtocolError):
 
 
 class HttpConversation:
-    """One connection. Requests are answered in their order; one that cannot be read is answered and closes it."""
+    """One connection. Responses are sent in the order of the requests. An invalid request gets an error response and
+    closes the connection."""
 
     def __init__(
         self,
@@ -86,7 +88,7 @@ class HttpConversation:
         outlet: SessionControl,
         write_refusal_reason: Callable[[], str] = lambda: "",
     ) -> None:
-        """`write_refusal_reason` says why nothing can be written now, if it cannot."""
+        """`write_refusal_reason`: returns the reason why writes are refused at present, or an empty text."""
         self._write_refusal_reason = write_refusal_reason
         self._api = api
         self._authenticator = authenticator
@@ -112,11 +114,11 @@ class HttpConversation:
 
     def next_event(self) -> HttpRequest | None:
         if self._unanswered_bytes > _MAX_UNANSWERED_BYTES:
-            raise BadHttpRequest(413, "too much was sent before the answer")
+            raise BadHttpRequest(413, "too many bytes were sent before the response")
         try:
             return self._next_request()
         except h11.RemoteProtocolError as error:
-            raise BadHttpRequest(error.error_status_hint, f"this is not HTTP/1.1: {error}") from None
+            raise BadHttpRequest(error.error_status_hint, f"invalid HTTP/1.1 request: {error}") from None
 
     def _next_request(self) -> HttpRequest | None:
         while True:
@@ -133,14 +135,14 @@ class HttpConversation:
                 return self._request()
             else:  # NEED_DATA or PAUSED
                 if event is h11.PAUSED and self._is_answering:
-                    self._outlet.hold_reading()  # more was asked already: its turn comes with the answer
+                    self._outlet.hold_reading()  # a pipelined request waits until the current response is sent
                 return None
 
     def _begin(self, head: h11.Request) -> None:
         self._head = head
         self._body = bytearray()
         if not head.http_version.startswith(b"1."):
-            raise BadHttpRequest(505, f"HTTP/{head.http_version.decode()} is not served, only HTTP/1.1")
+            raise BadHttpRequest(505, f"HTTP/{head.http_version.decode()} is not supported, use HTTP/1.1")
         for name, value in head.headers:
             if name == b"content-length":
                 self._check_length(int(value))
@@ -149,7 +151,7 @@ class HttpConversation:
 
     def _check_length(self, length: int) -> None:
         if length > _MAX_BODY_BYTES:
-            raise BadHttpRequest(413, f"a request body is longer than {_MAX_BODY_BYTES} bytes")
+            raise BadHttpRequest(413, f"the request body is longer than {_MAX_BODY_BYTES} bytes")
 
     def _request(self) -> HttpRequest:
         assert self._head is not None
@@ -157,13 +159,13 @@ class HttpConversation:
         try:
             fields = parse_qs(query, max_num_fields=_MAX_QUERY_FIELDS)
         except ValueError as error:
-            raise BadHttpRequest(400, f"the query cannot be read: {error}") from None
+            raise BadHttpRequest(400, f"invalid query: {error}") from None
         last = {name: values[-1] for name, values in fields.items()}
         login = next((value for name, value in self._head.headers if name == b"authorization"), b"")
         foreign = is_cross_origin(self._head.method, self._head.headers)
         return HttpRequest(self._head.method.decode("ascii"), path, last, bytes(self._body), login, foreign)
 
-    # -- answers
+    # -- responses
 
     def handle(self, event: object) -> Reply:
         assert isinstance(event, HttpRequest)
@@ -189,9 +191,9 @@ class HttpConversation:
         def answered(answer: HttpResponse) -> None:
             nonlocal is_over
             if is_over:
-                return  # nobody waits, or something failed after the answer
+                return  # the client is gone, or a failure followed the response
             is_over = True
-            # Encoded when it leaves, not now: that may close the connection, which gives up what is not ready yet.
+            # Encoded when sent, not now: encoding may close the connection, which abandons replies that are not ready.
             number = 0 if answer.ticket is None else answer.ticket.number
             reply.resolve_when_durable(number, partial(self._encode_durable, request, answer))
 
@@ -213,12 +215,12 @@ class HttpConversation:
         if request.path == "/metrics":
             return HttpResponse(200, self._metrics.render(), content_type())
         if request.is_cross_origin:
-            return error_response(403, "ForeignPage", "a web page of another address may not change anything here")
+            return error_response(403, "ForeignPage", "cross-origin requests may not change anything")
         if not self._authenticator.is_login_required:
             return self._api.answer(self._caller, method, request.path, request.query, request.body)
         login = read_basic(request.login)
         if login is None:
-            return error_response(401, "LoginNeeded", "say who you are: a name and a password by Basic authentication")
+            return error_response(401, "LoginNeeded", "authentication required (HTTP Basic)")
         return DeferredResponse(partial(self._log_in, request, method, login))
 
     def _log_in(
@@ -228,7 +230,7 @@ class HttpConversation:
 
         def checked(is_right: bool) -> None:
             if not is_right:
-                done(error_response(401, "WrongLogin", "there is no such user, or the password is another"))
+                done(error_response(401, "WrongLogin", "invalid user name or password"))
                 return
             caller = dataclasses.replace(self._caller, principal=name)
             answer = guarded(
@@ -242,7 +244,7 @@ class HttpConversation:
         self._authenticator.check(name, password, self._caller.address, checked)
 
     def _readiness(self) -> HttpResponse:
-        """A broker that refuses writes is ready all the same: who cuts off its readers keeps it from getting room."""
+        """Reports ready also while writes are refused: consumers must stay connected to free space."""
         if not self._is_ready():
             return HttpResponse.text(503, "not ready\n")
         refused = self._write_refusal_reason()
@@ -260,7 +262,7 @@ class HttpConversation:
 
     def _write(self, answer: HttpResponse, has_body: bool = True, closes: bool = False) -> Parts:
         headers = []
-        if answer.status != 204:  # which has no body, and so no length of it
+        if answer.status != 204:  # 204 has no body and no content length
             headers = [("content-type", answer.content_type), ("content-length", str(answer.length))]
         if answer.allow:
             headers.append(("allow", answer.allow))
@@ -272,7 +274,7 @@ class HttpConversation:
         for piece in (answer.body, *answer.parts) if has_body else ():
             parts += (
                 self._http.send_with_data_passthrough(h11.Data(data=cast(bytes, piece))) or ()
-            )  # large ones are never copied
+            )  # large parts are not copied
         parts.append(self._http.send(h11.EndOfMessage()))
         return [part for part in parts if part]
 
@@ -281,24 +283,24 @@ class HttpConversation:
         return True
 
     def on_congestion_end(self) -> None:
-        """Nothing is delivered that was not asked for."""
+        """No effect: HTTP sends nothing without a request."""
 
     def closing_parts(self, error: ProtocolError) -> Parts:
         if isinstance(error, Stopping):
-            return ()  # nobody asked
+            return ()  # no request is pending
         if self._is_answering or self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
-            return ()  # it would come before the answer that is due
+            return ()  # an error would be sent before the pending response
         status = error.status if isinstance(error, BadHttpRequest) else 400
         has_body = self._head is None or self._head.method != b"HEAD"
         answer = error_response(status, _ERRORS.get(status, "BadRequest"), str(error))
         return self._write(answer, has_body=has_body, closes=True)
 
     def closed(self) -> None:
-        """A connection holds nothing beyond its replies."""
+        """No effect: a connection has no state besides its replies."""
 
 
 def read_basic(header: bytes) -> tuple[str, str] | None:
-    """The name and the password that a header Authorization holds. None: it holds none."""
+    """Returns user name and password of an Authorization header (Basic), or None if it has none."""
     scheme, _, encoded = header.partition(b" ")
     try:
         name, colon, password = base64.b64decode(encoded, validate=True).decode("utf-8").partition(":")
@@ -308,7 +310,7 @@ def read_basic(header: bytes) -> tuple[str, str] | None:
 
 
 def _split(target: str) -> tuple[str, str]:
-    """The path and the query of a request's target. Clients of proxies put scheme and host before it."""
+    """Returns path and query of a request target. Clients of proxies send it with scheme and host."""
     for scheme in ("http://", "https://"):
         if target.lower().startswith(scheme):
             target = "/" + target[len(scheme) :].partition("/")[2]

@@ -1,5 +1,5 @@
-"""Consumer groups in JSON under /api/groups: those of Kafka and those of RocketMQ side by side. A name may be that of
-one of each: the query `protocol=rocketmq` asks for the latter."""
+"""Consumer groups of Kafka and RocketMQ in JSON under /api/groups. If both have a group of the same name, the query
+`protocol=rocketmq` selects that of RocketMQ."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class MovedCursor(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class MovedCursors(msgspec.Struct, forbid_unknown_fields=True):
-    """How far a group has read, told by somebody who is no member of it; the note is shown beside each."""
+    """Committed offsets set by a client that is not a member of the group. `note`: metadata of each offset."""
 
     cursors: list[MovedCursor]
     note: Annotated[str, msgspec.Meta(max_length=4096)] = ""
 
 
 class NewGroup(msgspec.Struct, forbid_unknown_fields=True):
-    """`retries`: how often a message may come back before it is given up."""
+    """`retries`: maximum number of retries of a message before it is dead-lettered."""
 
     name: str
     orderly: bool = False
@@ -44,7 +44,7 @@ class NewGroup(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class GroupsApi:
-    """`group_admin`: the groups of RocketMQ, `shared` who makes them; None where it is not served."""
+    """`group_admin`: RocketMQ groups; `shared`: creates them. Both are None if RocketMQ is off."""
 
     def __init__(
         self,
@@ -90,13 +90,13 @@ class GroupsApi:
         return None
 
     def _create(self, caller: Caller, body: bytes) -> HttpResponse:
-        """A group of RocketMQ: those of Kafka are there as soon as somebody joins them."""
+        """Creates a RocketMQ group. Kafka groups need no creation: the first member creates them."""
         try:
             asked = msgspec.json.decode(body, type=NewGroup)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            return error_response(400, "BadRequest", f"the group is not described as it should be: {error}")
+            return error_response(400, "BadRequest", f"invalid description of the group: {error}")
         if self._shared is None:
-            return error_response(409, "NotServed", "no listener of RocketMQ is on")
+            return error_response(409, "NotServed", "RocketMQ is off: set the address of one of its listeners")
         ticket = self._shared.define_group(caller, asked.name, asked.orderly, asked.retries)
         return HttpResponse.json(201, msgspec.to_builtins(asked), ticket)
 
@@ -105,7 +105,8 @@ class GroupsApi:
         return [*map(_group, self._group_api.groups(caller)), *map(_commit_log_group, rolled)]
 
     def _commit_log_groups_with(self, name: str, query: Mapping[str, str]) -> CommitLogGroupAdmin | None:
-        """Whom to ask about a group, if not Kafka's. UnknownGroup: it cannot be of the protocol that is asked for."""
+        """Returns the RocketMQ groups if they have this group, or None if it is a Kafka group. Raises UnknownGroup if
+        RocketMQ is requested but off."""
         wanted = query.get("protocol")
         if wanted == ROCKETMQ:
             if self._group_admin is None:
@@ -125,7 +126,7 @@ class GroupsApi:
         return HttpResponse.json(200, _group(group) | {"members": members, "cursors": rows}, ticket)
 
     def _cursor(self, caller: Caller, at: StreamId, cursor: Cursor) -> dict[str, Any] | None:
-        """None: the topic is being deleted, and the cursor goes with it."""
+        """Returns None if the topic is being deleted."""
         found = self._records_api.find_stream(caller, at)
         if found is None:
             return None
@@ -138,7 +139,7 @@ class GroupsApi:
         try:
             asked = msgspec.json.decode(body, type=MovedCursors)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            return error_response(400, "BadRequest", f"the cursors are not described as they should be: {error}")
+            return error_response(400, "BadRequest", f"invalid description of the cursors: {error}")
         changes = []
         for at in asked.cursors:
             topic = self._records_api.topic(caller, at.topic)
@@ -161,7 +162,7 @@ def _group(group: GroupDescription) -> dict[str, Any]:
     }
 
 
-# -- RocketMQ's
+# -- RocketMQ groups
 
 
 def _commit_log_group(group: GroupSummary) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Queues, policies and messages that were given up, in JSON under /api/. Asks the broker's verbs; knows no socket."""
+"""Queues, policies and failed messages in JSON under /api/. Calls the broker's API; knows no socket."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class QueuesApi:
     def answer(
         self, caller: Caller, method: str, words: Sequence[str], query: Mapping[str, str], body: bytes
     ) -> HttpResponse | DeferredResponse | None:
-        """None: the path is not for us. Refusal: the broker's no."""
+        """Returns None if the path belongs to another API. Raises the broker's Refusal."""
         namespace = namespace_of(query.get("vhost", DEFAULT_VHOST))
         caller = dataclasses.replace(caller, namespace=namespace)
         match words:
@@ -102,19 +102,19 @@ class QueuesApi:
             return HttpResponse(204, b"", JSON, self._broker.policies.delete(caller, name))
         return not_allowed(method, "PUT, DELETE")
 
-    # -- messages that were given up
+    # -- failed messages
 
     def _failures(self, caller: Caller, query: Mapping[str, str]) -> HttpResponse | DeferredResponse:
         numbers = {}
         for name, value in {"from": query.get("from", "0"), "limit": query.get("limit", str(_FAILURES))}.items():
             if not (value.isascii() and value.isdigit()):
-                return error_response(400, "BadRequest", f"{name} is not a number: {value!r}")
+                return error_response(400, "BadRequest", f"{name} must be a number: {value!r}")
             numbers[name] = int(value)
         begin = partial(self._list_failures, caller, numbers["from"], min(numbers["limit"], _MOST_FAILURES))
         return DeferredResponse(begin)
 
     def _list_failures(self, caller: Caller, from_id: int, limit: int, done: Callable[[HttpResponse], None]) -> None:
-        """With those that were noted before it was asked, also if the disk has not answered yet."""
+        """Lists the failures once those recorded before the request are readable."""
 
         def make() -> HttpResponse:
             found = list(islice(self._broker.failures.all(caller, from_id), limit))
@@ -125,7 +125,7 @@ class QueuesApi:
 
     def _redrive(self, caller: Caller, number: str) -> HttpResponse:
         if not (number.isascii() and number.isdigit()):
-            return error_response(400, "BadRequest", f"{number!r} is not the number of a failure")
+            return error_response(400, "BadRequest", f"{number!r} is not the id of a failure")
         return HttpResponse(204, b"", JSON, self._broker.failures.redrive(caller, int(number)))
 
 
@@ -195,7 +195,7 @@ def _failure(failure: Failure) -> dict[str, Any]:
 
 
 def _plain(value: Value) -> Any:
-    """As JSON can say it."""
+    """Returns the value of an AMQP field as a JSON value."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     if isinstance(value, bool | str) or value is None:

@@ -1,5 +1,5 @@
-"""Streams of every home over HTTP: which there are, where they begin and end, and their messages in the home's own
-bytes. Asks `RecordsApi`; knows no socket."""
+"""Streams of every layout over HTTP: lists them with their offsets, and returns their messages in the stored format of
+the layout. Calls `RecordsApi`; knows no socket."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from trimq.server.http.responses import DeferredResponse, HttpResponse, error_re
 
 LOG_BYTES = "application/vnd.trimq.log"
 
-# What one answer holds, unless less is asked for, and the most that may be asked for. A single message may be larger.
+# Default and maximum size of one response. A single message may be larger.
 _DEFAULT_BYTES = 1 << 20
 _MOST_BYTES = 16 << 20
 
 
 class BadQuery(Exception):
-    """A field of the query is not what it should be."""
+    """A field of the query is invalid."""
 
 
 class StreamsApi:
-    """`is_system_topic`: names of RocketMQ topics that the broker has for itself."""
+    """`is_system_topic`: tells whether a name is a RocketMQ system topic."""
 
     def __init__(self, records_api: RecordsApi, is_system_topic: Callable[[str], bool] = lambda _: False) -> None:
         self._records_api = records_api
@@ -36,7 +36,7 @@ class StreamsApi:
     def answer(
         self, caller: Caller, method: str, words: Sequence[str], query: Mapping[str, str], body: bytes
     ) -> HttpResponse | DeferredResponse | None:
-        """None: the path is not for us. Refusal: the broker's no."""
+        """Returns None if the path belongs to another API. Raises the broker's Refusal."""
         make: Callable[[], HttpResponse | DeferredResponse]
         match words:
             case ["api", "addresses"]:
@@ -83,7 +83,7 @@ class StreamsApi:
         max_bytes = _number(query, "max_bytes", _DEFAULT_BYTES)
         isolation = query.get("isolation", "read_uncommitted")
         if isolation not in ("read_committed", "read_uncommitted"):
-            raise BadQuery(f"isolation is read_committed or read_uncommitted, not {isolation!r}")
+            raise BadQuery(f"isolation must be read_committed or read_uncommitted, not {isolation!r}")
         assert offset is not None
         assert max_bytes is not None
         place = ReadPosition(int(number), offset, min(max_bytes, _MOST_BYTES), isolation == "read_committed")
@@ -122,7 +122,7 @@ class _RecordRead:
 
 
 def _out_of_range(refusal: OffsetOutOfRange, topic: ReadableTopic, place: ReadPosition) -> HttpResponse:
-    """With where the stream begins and ends: who reads on may want to begin anew."""
+    """Returns the refusal with start and end of the stream, so that a reader can restart there."""
     span = topic.span(place.number)
     told = {"error": type(refusal).__name__, "message": str(refusal), "start": span.start, "end": span.end}
     return HttpResponse.json(416, told)
@@ -141,5 +141,5 @@ def _number(query: Mapping[str, str], name: str, default: int | None) -> int | N
     if text is None:
         return default
     if not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise BadQuery(f"{name} is a number, not {text!r}")
+        raise BadQuery(f"{name} must be a number, not {text!r}")
     return int(text)

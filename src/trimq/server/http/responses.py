@@ -1,4 +1,4 @@
-"""What the HTTP port answers, before it is put into bytes: a status with a body, now or later. Knows no route."""
+"""HTTP responses before encoding: status and body, immediate or deferred. Knows no route."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ T = TypeVar("T")
 
 
 class HttpResponse(NamedTuple):
-    """With a ticket, it is true only once the ticket's pass is durable. `allow`: the methods that would have been
-    served, when the one that was used is not. `parts` follow the body, uncopied."""
+    """Response with status and body. `ticket`: send the response only once its pass is durable. `allow`: allowed
+    methods of a 405 response. `parts`: follow the body, not copied."""
 
     status: int
     body: bytes
@@ -49,43 +49,43 @@ def refusal_response(refusal: Refusal) -> HttpResponse:
 
 
 def error_response(status: int, error: str, message: str) -> HttpResponse:
-    """As a refusal, for what never reached the broker."""
+    """Returns a response in the format of a refusal, for requests that did not reach the broker."""
     return HttpResponse.json(status, {"error": error, "message": message})
 
 
 def guarded(asked: str, make: Callable[[], T]) -> T | HttpResponse:
-    """What is made, or an answer that says why there is nothing else."""
+    """Returns the result of `make`, or an error response if it fails."""
     try:
         return make()
     except Refusal as refusal:
         return refusal_response(refusal)
     except Exception:
-        log.exception("%s failed unexpectedly", asked)
-        return error_response(500, "InternalError", "the broker failed; its log says more")
+        log.exception("%s: unexpected error", asked)
+        return error_response(500, "InternalError", "internal error, see the log of the broker")
 
 
 def bad_request(what: str, error: Exception) -> HttpResponse:
-    return error_response(400, "BadRequest", f"the {what} is not described as it should be: {error}")
+    return error_response(400, "BadRequest", f"invalid description of the {what}: {error}")
 
 
 def not_allowed(method: str, allow: str) -> HttpResponse:
-    return error_response(405, "MethodNotAllowed", f"{method} is not served here, only {allow}")._replace(allow=allow)
+    return error_response(405, "MethodNotAllowed", f"{method} is not allowed here, use {allow}")._replace(allow=allow)
 
 
 def not_found(path: str) -> HttpResponse:
-    return error_response(404, "NotFound", f"there is nothing at {path}")
+    return error_response(404, "NotFound", f"no resource at {path}")
 
 
 Done = Callable[[HttpResponse], None]
 
 
 class DeferredResponse(NamedTuple):
-    """An answer that is not there yet: `begin` calls what it is given with it, once."""
+    """Response that is not ready yet. `begin` is given a callback and calls it once with the response."""
 
     begin: Callable[[Done], None]
 
     def begin_guarded(self, asked: str, done: Done) -> None:
-        """If it fails, that is the answer. Whoever goes on in a call of somebody else begins like this: an exception
-        there would leave the client without one for ever."""
+        """As `begin`, but an exception becomes an error response. Use it in callbacks, where an exception would leave
+        the client without a response."""
         if (failure := guarded(asked, lambda: self.begin(done))) is not None:
             done(failure)

@@ -1,4 +1,4 @@
-"""HTTP's status codes, and which of them a refusal is."""
+"""HTTP status code of each refusal."""
 
 from __future__ import annotations
 

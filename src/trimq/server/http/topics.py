@@ -1,4 +1,4 @@
-"""Administration in JSON under /api/: topics. Asks the broker's verbs; knows no socket."""
+"""Topics in JSON under /api/topics, and the dispatch to the other APIs. Calls the broker's API; knows no socket."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from trimq.server.http.responses import (
     not_found,
 )
 
-# A topic with more is made over several turns of the loop.
+# A topic with more streams is created over several turns of the loop.
 _MANY_STREAMS = 25
 
 
@@ -36,7 +36,7 @@ class NewTopic(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ChangedTopic(msgspec.Struct, forbid_unknown_fields=True):
-    """What is named is set; null gives back the broker's value; the rest stays."""
+    """Sets the named settings; null resets one to the default of the broker; all others stay."""
 
     settings: dict[str, str | None]
 
@@ -45,11 +45,11 @@ class OtherApi(Protocol):
     def answer(
         self, caller: Caller, method: str, words: Sequence[str], query: Mapping[str, str], body: bytes
     ) -> HttpResponse | DeferredResponse | None:
-        """None: the path is not for this one."""
+        """Returns None if the path belongs to another API."""
 
 
 class TopicsApi:
-    """`others` answer for what is not topics; `shared` for topics of RocketMQ, None where it is not served."""
+    """`others`: APIs of all other paths. `shared`: commit log topics, None if RocketMQ is off."""
 
     def __init__(
         self, broker: Broker, others: Sequence[OtherApi] = (), shared: CommitLogTopicsApi | None = None
@@ -61,7 +61,7 @@ class TopicsApi:
     def answer(
         self, caller: Caller, method: str, path: str, query: Mapping[str, str], body: bytes
     ) -> HttpResponse | DeferredResponse:
-        """`path` as it was sent: a name in it may hold any character, percent-encoded. Refusal: the broker's no."""
+        """`path`: as sent; names in it may have any character, percent-encoded. Raises the broker's Refusal."""
         words = [unquote(word) for word in path.split("/")[1:]]
         caller = dataclasses.replace(caller, namespace=query.get("namespace", ""))
         for other in self._others:
@@ -100,7 +100,7 @@ class TopicsApi:
         try:
             asked = msgspec.json.decode(body, type=NewTopic)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            return error_response(400, "BadRequest", f"the topic is not described as it should be: {error}")
+            return error_response(400, "BadRequest", f"invalid description of the topic: {error}")
         caller = dataclasses.replace(caller, namespace=asked.namespace)
         if asked.home == Layout.COMMIT_LOG.value:
             return self._create_shared(caller, asked)
@@ -115,7 +115,7 @@ class TopicsApi:
         return HttpResponse.json(201, _topic(topic), ticket)
 
     def _prepare(self, caller: Caller, asked: NewTopic, done: Callable[[HttpResponse], None]) -> None:
-        """A large one takes several turns of the loop."""
+        """Creates a large topic over several turns of the loop."""
 
         def prepared() -> None:
             done(guarded("POST /api/topics", lambda: self._create(caller, asked)))
@@ -124,7 +124,7 @@ class TopicsApi:
 
     def _create_shared(self, caller: Caller, asked: NewTopic) -> HttpResponse:
         if self._shared is None:
-            return error_response(409, "NotServed", "no listener of RocketMQ is on")
+            return error_response(409, "NotServed", "RocketMQ is off: set the address of one of its listeners")
         made, ticket = self._shared.create(caller, asked.name, asked.streams, asked.settings)
         return HttpResponse.json(201, topic_summary(made), ticket)
 
@@ -132,7 +132,7 @@ class TopicsApi:
         try:
             asked = msgspec.json.decode(body, type=ChangedTopic)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            return error_response(400, "BadRequest", f"the change is not described as it should be: {error}")
+            return error_response(400, "BadRequest", f"invalid description of the change: {error}")
         changed = {**topic.settings, **asked.settings}
         settings = {name: value for name, value in changed.items() if value is not None}
         ticket = self._broker.topics.change(caller, topic, settings)

@@ -1,4 +1,4 @@
-"""Users, virtual hosts and permissions in JSON under /api/. Asks the broker's verbs; knows no socket."""
+"""Users, virtual hosts and permissions in JSON under /api/. Calls the broker's API; knows no socket."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from trimq.storage.group_commit.passes import Ticket
 
 
 class UserBody(msgspec.Struct, forbid_unknown_fields=True):
-    """What is not named stays as it is; a new user needs a password."""
+    """Fields that are left out stay as they are; a new user needs a password."""
 
     password: str | None = None
     administrator: bool | None = None
 
 
 class Permission(msgspec.Struct, forbid_unknown_fields=True):
-    """Patterns that are sought in names; an empty one allows nothing."""
+    """Regular expressions that are searched in names; an empty one allows nothing."""
 
     configure: str = ""
     write: str = ""
@@ -39,7 +39,7 @@ class UsersApi:
     def answer(
         self, caller: Caller, method: str, words: Sequence[str], query: Mapping[str, str], body: bytes
     ) -> HttpResponse | DeferredResponse | None:
-        """None: the path is not for us. Refusal: the broker's no."""
+        """Returns None if the path belongs to another API. Raises the broker's Refusal."""
         match words:
             case ["api", "users"]:
                 return self._list(caller) if method == "GET" else not_allowed(method, "GET, HEAD")

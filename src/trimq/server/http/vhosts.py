@@ -1,4 +1,4 @@
-"""Virtual hosts by the names that AMQP's clients and their administrators use: `/` is the namespace without a name."""
+"""Names of virtual hosts as AMQP clients use them: `/` is the default namespace, whose name is empty."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Read-only inspection of the data folder of a stopped broker."""

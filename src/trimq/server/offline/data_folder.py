@@ -1,4 +1,4 @@
-"""What can be asked of a stopped broker's folder. Keeps brokers out while it looks, and changes nothing."""
+"""Verifies, dumps and measures the data folder of a stopped broker. Locks out brokers meanwhile and changes nothing."""
 
 from __future__ import annotations
 
@@ -42,14 +42,16 @@ def _opened(data_dir: str) -> Iterator[DiskFiles]:
             raise StartupError(f"{data_dir} is not the data folder of a broker: it has no file named {FORMAT}")
         yield files
     except PermissionError as error:
-        raise StartupError(f"the data folder {data_dir} cannot be read: {error.filename} is not ours") from None
+        raise StartupError(
+            f"the data folder {data_dir} cannot be read: {error.filename} is not readable for this user"
+        ) from None
     finally:
         files.close()
         glance.release()
 
 
 def verify(data_dir: str, progress: ReportProgress) -> Iterator[Finding]:
-    """Every damage that is found, as it is found."""
+    """Yields each damage when it is found."""
     with _opened(data_dir) as files:
         yield from partitions.verify(files, progress, _owners(files))
         yield from commit_log.verify(files, progress)
@@ -57,7 +59,7 @@ def verify(data_dir: str, progress: ReportProgress) -> Iterator[Finding]:
 
 
 def _owners(files: DiskFiles) -> dict[str, UUID]:
-    """The folder of every partition that is defined, and the id of its topic."""
+    """Returns the topic id of every defined partition, by the folder of the partition."""
     owners: dict[str, UUID] = {}
     for key, definition in read_definitions(files, "topic").items():
         topic = msgspec.convert(definition.value, TopicDefinition)
@@ -67,20 +69,20 @@ def _owners(files: DiskFiles) -> dict[str, UUID]:
 
 
 def stats(data_dir: str) -> list[dict[str, Any]]:
-    """One row for each stream."""
+    """Returns one row for each stream."""
     with _opened(data_dir) as files:
         rows = [_row(files, topic, number) for topic, number in partitions.partitions(files)]
         return rows + _commit_log_rows(files)
 
 
 def queue_stats(data_dir: str) -> list[dict[str, Any]]:
-    """One row for each log of AMQP's queues."""
+    """Returns one row for each log of an AMQP queue."""
     with _opened(data_dir) as files:
         return offline_queues.stats(files)
 
 
 def dump_queue(data_dir: str, vhost: str, queue: str, from_offset: int, limit: int | None) -> Iterator[dict[str, Any]]:
-    """The messages of a durable queue, settled ones too as long as their segment is there."""
+    """Yields the messages of a durable queue, including acknowledged ones whose segment still exists."""
     with _opened(data_dir) as files:
         yield from offline_queues.dump(files, vhost, queue, from_offset, limit)
 
@@ -96,7 +98,7 @@ def _row(files: DiskFiles, topic: str, number: int) -> dict[str, Any]:
                 records += header.record_count
                 end = header.next_offset
         except BadBatch:
-            break  # `verify` tells where and why
+            break  # `verify` reports position and reason
     return {
         "topic": topic,
         "stream": number,
@@ -110,7 +112,7 @@ def _row(files: DiskFiles, topic: str, number: int) -> dict[str, Any]:
 
 
 def _commit_log_rows(files: DiskFiles) -> list[dict[str, Any]]:
-    """Of the streams that share one log. Its files are nobody's alone: none is counted."""
+    """Returns the rows of commit log topics. Segments are not counted, since all topics share the files of the log."""
     rows: dict[tuple[bytes, int], dict[str, Any]] = {}
     for unit in commit_log.units(files):
         row = rows.get((unit.topic, unit.queue_id))
@@ -126,7 +128,7 @@ def _commit_log_rows(files: DiskFiles) -> list[dict[str, Any]]:
 
 
 def dump(data_dir: str, topic: str, stream: int, from_offset: int, limit: int | None) -> Iterator[dict[str, Any]]:
-    """The stored records, one after the other; those of markers and aborted transactions too."""
+    """Yields the stored records in order, including transaction markers and records of aborted transactions."""
     with _opened(data_dir) as files:
         is_partition = (topic, stream) in partitions.partitions(files)
         records = (
@@ -142,7 +144,7 @@ def dump(data_dir: str, topic: str, stream: int, from_offset: int, limit: int | 
             left = None if left is None else left - 1
             yield record
         if is_empty:
-            raise StartupError(f"the folder holds no stream {stream} of topic {topic}")
+            raise StartupError(f"the data folder has no stream {stream} of topic {topic}")
 
 
 def _partition_records(files: DiskFiles, topic: str, stream: int) -> Iterator[dict[str, Any]]:
@@ -160,7 +162,7 @@ def _partition_records(files: DiskFiles, topic: str, stream: int) -> Iterator[di
 
 
 def _commit_log_records(files: DiskFiles, topic: str, stream: int) -> Iterator[dict[str, Any]]:
-    """Its properties are shown as headers."""
+    """Yields the records of a commit log topic; properties are shown as headers."""
     for unit in commit_log.units(files):
         if unit.topic == topic.encode() and unit.queue_id == stream:
             properties = read_properties(unit.properties)

@@ -1,4 +1,4 @@
-"""What can be asked of AMQP's queues in a stopped broker's folder: by the names that its clients know."""
+"""Dumps and measures AMQP queues in the data folder of a stopped broker, by virtual host and queue name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DEFAULT_VHOST = "/"
 
 
 class _Found(NamedTuple):
-    """A log, and whose it is. A queue with priorities has one for each of them that was used."""
+    """Log of a queue. A queue with priorities has one log for each priority that was used."""
 
     folder: str
     namespace: str
@@ -29,7 +29,7 @@ class _Found(NamedTuple):
 
 
 def read_definitions(files: Files, kind: str) -> dict[str, Definition]:
-    """Those of one kind, by their keys. None where the catalogue cannot be read, of which `verify` tells."""
+    """Returns the definitions of one kind by key. Empty if the catalogue is damaged, which `verify` reports."""
     try:
         table = read_table(files, "catalogue", Definition)
     except (Damage, StartupError):
@@ -38,7 +38,7 @@ def read_definitions(files: Files, kind: str) -> dict[str, Definition]:
 
 
 def folders(files: Files) -> list[str]:
-    """Of all queues that are defined."""
+    """Returns the folders of all defined queues."""
     return [f"{ROOT}/{UUID(key).hex}-0" for key in read_definitions(files, _KIND)]
 
 
@@ -56,7 +56,7 @@ def _logs(files: Files) -> list[_Found]:
 
 
 def stats(files: Files) -> list[dict[str, Any]]:
-    """One row for each log, that of the shared bodies last."""
+    """Returns one row for each log; the log of shared bodies is last."""
     rows = [_row(files, found) for found in _logs(files)]
     if BLOBS in files.names(ROOT):
         rows.append(_row(files, _Found(BLOBS, "", "(shared bodies)", 0)))
@@ -85,10 +85,10 @@ def _row(files: Files, found: _Found) -> dict[str, Any]:
 
 
 def dump(files: Files, vhost: str, queue: str, from_offset: int, limit: int | None) -> Iterator[dict[str, Any]]:
-    """What stands in the queue's logs, settled or not, one after the other."""
+    """Yields the messages in the logs of a queue in order, acknowledged or not."""
     logs = [found for found in _logs(files) if (found.namespace, found.name) == (vhost, queue)]
     if not logs:
-        raise StartupError(f"the folder holds no durable queue {queue} in the virtual host {vhost}")
+        raise StartupError(f"the data folder has no durable queue {queue} in the virtual host {vhost}")
     left = limit
     for found in logs:
         for stored, body, is_acked in queues.messages(files, found.folder):
