@@ -111,4 +111,5 @@ class LongPoll:
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None
+        self.reply.reject_over_limit = None  # it knows us: without this, both would wait for the collector
         self._request.ended()

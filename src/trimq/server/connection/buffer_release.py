@@ -17,7 +17,7 @@ class BufferOwner(Protocol):
     def activity_count(self) -> int:
         """Changes whenever the connection has done something."""
 
-    def rest(self) -> bool:
+    def release_memory(self) -> bool:
         """Frees the receive buffer. Returns False if it is still needed."""
 
 
@@ -34,7 +34,7 @@ class BufferReleaser:
         return len(self._watched)
 
     def watch(self, busy: BufferOwner) -> None:
-        """Watches a connection after a large transfer, and calls its `rest` once it is idle."""
+        """Watches a connection after a large transfer, and calls its `release_memory` once it is idle."""
         self._watched.setdefault(busy, _NOT_SEEN)
         self._arm()
 

@@ -13,7 +13,13 @@ from trimq.errors import Refusal
 from trimq.model import DEFAULT_NAMESPACE
 from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.handlers.message_ttl import ATTRIBUTE
-from trimq.protocols.rocketmq.handlers.send_target import Obstacle, SendTarget, TargetCache
+from trimq.protocols.rocketmq.handlers.send_target import (
+    Obstacle,
+    TargetCache,
+    find_obstacle,
+    queue_count,
+    resolve_plain,
+)
 from trimq.protocols.rocketmq.state.system_topics import BROKER_ONLY_TOPICS
 
 
@@ -31,50 +37,42 @@ def create(desk: Desk, name: str, reads: int = 4, writes: int = 4, **more: Any) 
     return sender
 
 
-def resolve(sender: Context, name: str) -> SendTarget:
-    target = SendTarget.resolve(sender, name)
-    assert target is not None
-    return target
+def obstacle(sender: Context, name: str) -> Obstacle | None:
+    return find_obstacle(name, sender.commit_log_api.topic(sender.caller, name).definition)
 
 
 def test_a_plain_topic_has_no_obstacle() -> None:
     sender = create(Desk(), "t")
-    target = resolve(sender, "t")
-    assert target.obstacle is None
-    plain = SendTarget.resolve_plain(sender, "t")
-    assert plain is not None
-    assert plain.topic is target.topic
+    assert obstacle(sender, "t") is None
+    assert resolve_plain(sender, "t") is sender.commit_log_api.topic(sender.caller, "t")
 
 
 def test_an_unknown_topic_is_no_target() -> None:
-    sender = sender_of(Desk())
-    assert SendTarget.resolve(sender, "t") is SendTarget.resolve_plain(sender, "t") is None
+    assert resolve_plain(sender_of(Desk()), "t") is None
 
 
 @pytest.mark.parametrize("name", sorted(BROKER_ONLY_TOPICS))
 def test_topics_of_the_broker_take_nothing_of_producers(name: str) -> None:
     sender = sender_of(Desk())
-    assert resolve(sender, name).obstacle is Obstacle.BROKER_ONLY
-    assert SendTarget.resolve_plain(sender, name) is None
+    assert obstacle(sender, name) is Obstacle.BROKER_ONLY
+    assert resolve_plain(sender, name) is None
 
 
-@pytest.mark.parametrize(("writes", "permissions", "obstacle"), [
+@pytest.mark.parametrize(("writes", "permissions", "expected"), [
     (4, READABLE, Obstacle.NOT_WRITABLE),
     (0, READABLE | WRITABLE, Obstacle.NO_QUEUE),
     (0, READABLE, Obstacle.NOT_WRITABLE),
     (1, WRITABLE, None),
 ])  # fmt: skip
-def test_what_the_definition_says_is_an_obstacle(writes: int, permissions: int, obstacle: Obstacle | None) -> None:
+def test_what_the_definition_says_is_an_obstacle(writes: int, permissions: int, expected: Obstacle | None) -> None:
     sender = create(Desk(), "t", writes=writes, permissions=permissions)
-    assert resolve(sender, "t").obstacle is obstacle
-    assert (SendTarget.resolve_plain(sender, "t") is None) == (obstacle is not None)
+    assert obstacle(sender, "t") is expected
+    assert (resolve_plain(sender, "t") is None) == (expected is not None)
 
 
 @pytest.mark.parametrize(("reads", "writes"), [(4, 2), (2, 4)])
 def test_producers_may_name_the_queues_that_are_read_or_written(reads: int, writes: int) -> None:
-    target = resolve(create(Desk(), "t", reads, writes), "t")
-    queues = [target.queue(number) for number in range(-1, 5)]
-    assert [None if queue is None else queue.id.number for queue in queues] == [None, 0, 1, 2, 3, None]
+    assert queue_count(CommitLogTopicDefinition(DEFAULT_NAMESPACE, "t", reads, writes)) == 4
 
 
 def test_retry_topics_and_default_ttls_are_not_plain() -> None:
@@ -82,21 +80,21 @@ def test_retry_topics_and_default_ttls_are_not_plain() -> None:
     create(desk, "%RETRY%g", 1, 1)
     sender = create(desk, "t", attributes={ATTRIBUTE: "1000"})
     for name in ("%RETRY%g", "t"):
-        assert resolve(sender, name).obstacle is None
-        assert SendTarget.resolve_plain(sender, name) is None
+        assert obstacle(sender, name) is None
+        assert resolve_plain(sender, name) is None
 
 
 def test_a_topic_that_is_not_yet_durable_is_not_plain() -> None:
     sender = sender_of(Desk())
     sender.commit_log_api.create(sender.caller, CommitLogTopicDefinition(DEFAULT_NAMESPACE, "t", 4, 4))
-    assert resolve(sender, "t").topic.creation is not None
-    assert SendTarget.resolve_plain(sender, "t") is None
+    assert sender.commit_log_api.topic(sender.caller, "t").creation is not None
+    assert resolve_plain(sender, "t") is None
 
 
 def test_nothing_is_plain_where_duplicates_are_looked_for() -> None:
     sender = create(Desk(remembered_ids=10), "t")
-    assert resolve(sender, "t").obstacle is None
-    assert SendTarget.resolve_plain(sender, "t") is None
+    assert obstacle(sender, "t") is None
+    assert resolve_plain(sender, "t") is None
 
 
 def test_a_right_to_write_is_needed_and_one_to_know_of_the_topic() -> None:
@@ -108,12 +106,12 @@ def test_a_right_to_write_is_needed_and_one_to_know_of_the_topic() -> None:
     access.grant(Right("anonymous", DEFAULT_NAMESPACE, write="u", read=".*"))
     desk.runner.settle()
     assert sender.commit_log_api.revision != before
-    assert resolve(sender, "t").obstacle is None
-    assert SendTarget.resolve_plain(sender, "t") is None
+    assert obstacle(sender, "t") is None
+    assert resolve_plain(sender, "t") is None
     access.grant(Right("anonymous", DEFAULT_NAMESPACE, write="u", read="u"))
     desk.runner.settle()
     with pytest.raises(Refusal):
-        SendTarget.resolve(sender, "t")
+        resolve_plain(sender, "t")
 
 
 def test_a_cache_forgets_when_something_changed_or_it_holds_too_much() -> None:

@@ -33,7 +33,7 @@ from trimq.protocols.kafka.messages.fetch import (
 )
 from trimq.protocols.kafka.names.codes import Code, KafkaRefusal, code_of
 from trimq.protocols.kafka.wire.connection import Request, encode_response
-from trimq.protocols.long_poll import LongPoll, WaitingRequest
+from trimq.protocols.long_poll import LongPoll, WaitingRequest, Watch
 
 _READ_COMMITTED = 1
 _BY_ID = 13
@@ -203,9 +203,10 @@ class _Fetch(WaitingRequest):
 
     # -- a request that waits
 
-    def watch(self, wake: Callable[[], None]) -> AnyWatch | None:
+    def watch(self, wake: Callable[[], None]) -> Watch | None:
         if not self.cold:
-            return AnyWatch([stream.watch for stream in self.streams], wake)
+            streams = self.streams
+            return streams[0].watch(wake) if len(streams) == 1 else AnyWatch([each.watch for each in streams], wake)
         if self._retry is None:
             self._retry = ColdReadRetry(self._context.broker.partitions.warm)
         self._retry.load(ColdRead.joined(self.cold), partial(self._loaded, wake))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache, partial
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from trimq.core.api.commit_log import OutgoingMessage
 from trimq.core.commit_log.stream import MessageQueue
@@ -44,7 +44,7 @@ from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.handlers.message_ttl import apply_ttl, has_default_ttl
 from trimq.protocols.rocketmq.handlers.send_back import dead_letter_topic, must_dead_letter
 from trimq.protocols.rocketmq.handlers.send_deduplication import find_duplicates, given_id, reply_to_duplicate
-from trimq.protocols.rocketmq.handlers.send_target import Obstacle, SendTarget
+from trimq.protocols.rocketmq.handlers.send_target import Obstacle, find_obstacle, queue_count
 from trimq.protocols.rocketmq.handlers.topic_creation import after_topic_creation
 from trimq.protocols.rocketmq.schedule.scheduler import DELAY_PROPERTIES
 from trimq.protocols.rocketmq.state.sent_ids import SendResult
@@ -265,21 +265,26 @@ def make_draft(
 
 
 def find_stream(context: Context, header: SendHeader) -> tuple[CommitLogTopic, MessageQueue]:
-    target = SendTarget.resolve(context, header.topic)
-    if target is None:
+    topic = context.commit_log_api.find(context.caller, header.topic)
+    if topic is None:
         check_topic_name(context, header.topic)
-        target = SendTarget(header.topic, _create_topic(context, header))
-    topic, queue_id = target.topic, header.queueId
-    if target.obstacle is Obstacle.BROKER_ONLY:
-        raise RemotingRefusal(ResponseCode.NO_PERMISSION, f"Sending message to topic[{header.topic}] is forbidden.")
-    if target.obstacle is Obstacle.NOT_WRITABLE:
-        raise RemotingRefusal(ResponseCode.NO_PERMISSION, f"the topic[{header.topic}] sending message is forbidden")
-    if target.obstacle is Obstacle.NO_QUEUE or queue_id >= target.queue_count:
-        reason = f"request queueId[{queue_id}] is illegal, {topic.definition}"
-        raise RemotingRefusal(ResponseCode.INVALID_PARAMETER, reason)
+        topic = _create_topic(context, header)
+    definition, queue_id = topic.definition, header.queueId
+    obstacle = find_obstacle(header.topic, definition)
+    if obstacle is not None or queue_id >= queue_count(definition):
+        _refuse_target(header, definition, obstacle)
     if queue_id < 0:
-        queue_id = context.services.rng.randrange(topic.definition.write_streams)
+        queue_id = context.services.rng.randrange(definition.write_streams)
     return topic, topic.stream(queue_id)
+
+
+def _refuse_target(header: SendHeader, definition: CommitLogTopicDefinition, obstacle: Obstacle | None) -> NoReturn:
+    if obstacle is Obstacle.BROKER_ONLY:
+        raise RemotingRefusal(ResponseCode.NO_PERMISSION, f"Sending message to topic[{header.topic}] is forbidden.")
+    if obstacle is Obstacle.NOT_WRITABLE:
+        raise RemotingRefusal(ResponseCode.NO_PERMISSION, f"the topic[{header.topic}] sending message is forbidden")
+    reason = f"request queueId[{header.queueId}] is illegal, {definition}"
+    raise RemotingRefusal(ResponseCode.INVALID_PARAMETER, reason)
 
 
 def check_topic_name(context: Context, name: str) -> None:

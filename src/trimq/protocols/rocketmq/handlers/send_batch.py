@@ -15,7 +15,7 @@ from trimq.formats.rocketmq_unit.batch_encoder import BatchMessage, QueueTarget,
 from trimq.formats.rocketmq_unit.unit import BORN_HOST_V6, LONGEST_SENT_PROPERTIES, STORE_HOST_V6, TRANSACTION_BITS
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.rocketmq.handlers.context import Context
-from trimq.protocols.rocketmq.handlers.send_target import SendTarget, TargetCache
+from trimq.protocols.rocketmq.handlers.send_target import TargetCache, queue_count, resolve_plain
 from trimq.protocols.rocketmq.wire.codes import RequestCode, ResponseCode
 from trimq.protocols.rocketmq.wire.headers import SendCommand
 from trimq.protocols.rocketmq.wire.replies import UNORDERED, refused_answer
@@ -138,13 +138,14 @@ class SendBatcher:
 
     def _find_target(self, topic: str, number: int) -> _Target | None:
         """None: something must be looked at, made or refused first."""
-        target = queue = None
+        found = None
         with suppress(Refusal):  # `send` gets it too, and answers it
-            target = SendTarget.resolve_plain(self._context, topic)
-        if target is None or (queue := target.queue(number)) is None:
+            found = resolve_plain(self._context, topic)
+        if found is None or not 0 <= number < queue_count(found.definition):
             return None
-        found = self._targets[topic, number] = target.topic, queue, queue.lane
-        return found
+        queue = found.stream(number)
+        target = self._targets[topic, number] = found, queue, queue.lane
+        return target
 
     def send(self) -> Reply:
         context, asked, messages = self._context, self.asked, self._messages

@@ -6,8 +6,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Generic, TypeVar
 
-from trimq.core.commit_log.stream import MessageQueue
-from trimq.core.commit_log.topics import WRITABLE, CommitLogTopic
+from trimq.core.commit_log.topics import WRITABLE, CommitLogTopic, CommitLogTopicDefinition
 from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.handlers.message_ttl import has_default_ttl
 from trimq.protocols.rocketmq.state.system_topics import BROKER_ONLY_TOPICS, RETRY_PREFIX
@@ -26,48 +25,31 @@ class Obstacle(Enum):
     NO_QUEUE = "it has no queue to write to"
 
 
-class SendTarget:
-    """A topic as its producers see it. `queue_count` is the number of queues that they may name."""
+def find_obstacle(name: str, definition: CommitLogTopicDefinition) -> Obstacle | None:
+    if name in BROKER_ONLY_TOPICS:
+        return Obstacle.BROKER_ONLY
+    if not definition.permissions & WRITABLE:
+        return Obstacle.NOT_WRITABLE
+    return None if definition.write_streams else Obstacle.NO_QUEUE
 
-    __slots__ = ("name", "obstacle", "queue_count", "topic")
 
-    def __init__(self, name: str, topic: CommitLogTopic) -> None:
-        definition = topic.definition
-        self.name = name
-        self.topic = topic
-        self.queue_count = max(definition.read_streams, definition.write_streams)
-        self.obstacle: Obstacle | None = None
-        if name in BROKER_ONLY_TOPICS:
-            self.obstacle = Obstacle.BROKER_ONLY
-        elif not definition.permissions & WRITABLE:
-            self.obstacle = Obstacle.NOT_WRITABLE
-        elif not definition.write_streams:
-            self.obstacle = Obstacle.NO_QUEUE
+def queue_count(definition: CommitLogTopicDefinition) -> int:
+    """How many queues producers may name: those that are being added or removed too."""
+    return max(definition.read_streams, definition.write_streams)
 
-    @classmethod
-    def resolve(cls, sender: Context, name: str) -> SendTarget | None:
-        """None: there is no such topic. Refusal: the sender may not know of it."""
-        topic = sender.commit_log_api.find(sender.caller, name)
-        return None if topic is None else cls(name, topic)
 
-    @classmethod
-    def resolve_plain(cls, sender: Context, name: str) -> SendTarget | None:
-        """The target of plain messages, which are stored without another look at their topic: until
-        `CommitLogApi.revision` changes. None: something has to be created, awaited, filled in or refused first."""
-        services = sender.services
-        if not len(sender.host) == len(services.identity.store_host) == _V4_BYTES or services.sending.sent_ids.is_on:
-            return None
-        target = None if name.startswith(RETRY_PREFIX) else cls.resolve(sender, name)
-        if target is None or target.obstacle is not None:
-            return None
-        topic = target.topic
-        if topic.creation is not None or has_default_ttl(topic.definition):
-            return None
-        return target if sender.commit_log_api.may_write(sender.caller, topic) else None
-
-    def queue(self, number: int) -> MessageQueue | None:
-        """None: producers may not name it."""
-        return self.topic.stream(number) if 0 <= number < self.queue_count else None
+def resolve_plain(sender: Context, name: str) -> CommitLogTopic | None:
+    """The topic of plain messages, which are stored without another look at it: until `CommitLogApi.revision` changes.
+    None: something has to be created, awaited, filled in or refused first. Refusal: the sender may not know of it."""
+    services, commit_log_api = sender.services, sender.commit_log_api
+    if not len(sender.host) == len(services.identity.store_host) == _V4_BYTES or services.sending.sent_ids.is_on:
+        return None
+    topic = None if name.startswith(RETRY_PREFIX) else commit_log_api.find(sender.caller, name)
+    if topic is None or topic.creation is not None or find_obstacle(name, topic.definition) is not None:
+        return None
+    if has_default_ttl(topic.definition) or not commit_log_api.may_write(sender.caller, topic):
+        return None
+    return topic
 
 
 class TargetCache(dict[K, V], Generic[K, V]):

@@ -41,7 +41,7 @@ from trimq.protocols.rocketmq.grpc.wire.enums import Code, DigestType, Encoding,
 from trimq.protocols.rocketmq.handlers.message_ttl import apply_ttl
 from trimq.protocols.rocketmq.handlers.send import BatchEntry, add_broker_properties, encode_properties, store_batch
 from trimq.protocols.rocketmq.handlers.send_deduplication import find_earlier_send
-from trimq.protocols.rocketmq.handlers.send_target import SendTarget
+from trimq.protocols.rocketmq.handlers.send_target import find_obstacle
 from trimq.protocols.rocketmq.state.sent_ids import SendResult
 from trimq.protocols.rocketmq.state.system_topics import RETRY_PREFIX
 from trimq.protocols.rocketmq.transactions.check_back import IMMUNITY_S
@@ -111,20 +111,20 @@ def _check(call: Call, messages: Any) -> tuple[CommitLogTopic, list[_Checked]]:
     if name.startswith(RETRY_PREFIX):
         raise GrpcRefusal(Code.INTERNAL_SERVER_ERROR, "only the broker itself sends to topics of messages to try again")
     checked = [_Checked(message, _properties_of(call, message)) for message in messages]
-    target = SendTarget.resolve(call, name)
-    if target is None:
+    topic = call.commit_log_api.find(call.caller, name)
+    if topic is None:
         with suppress(UnknownTopic):  # which is answered as the genuine proxy does, below
             call.commit_log_api.topic(call.caller, name)
-    expected = MessageType.MESSAGE_TYPE_UNSPECIFIED if target is None else accepted_type(target.topic.definition)
+    expected = MessageType.MESSAGE_TYPE_UNSPECIFIED if topic is None else accepted_type(topic.definition)
     for each in checked:
         kind = message_type_of(each.properties)
         if kind is not expected:
             reason = f"the topic takes messages of type {expected.name}, but this one is of type {kind.name}"
             raise GrpcRefusal(Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, reason)
-    assert target is not None, "no kind of message is unspecified"
-    if target.obstacle is not None:
+    assert topic is not None, "no kind of message is unspecified"
+    if find_obstacle(name, topic.definition) is not None:
         raise GrpcRefusal(Code.FORBIDDEN, f"the topic {name} has no queue that may be written")
-    return target.topic, checked
+    return topic, checked
 
 
 def _store_once(call: Call, topic: CommitLogTopic, checked: _Checked) -> SendResult:

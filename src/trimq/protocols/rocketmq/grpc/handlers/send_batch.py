@@ -32,7 +32,7 @@ from trimq.protocols.rocketmq.grpc.wire import wire
 from trimq.protocols.rocketmq.grpc.wire.enums import Encoding, MessageType
 from trimq.protocols.rocketmq.grpc.wire.responses import LONGEST_TEXT, encode_send_responses
 from trimq.protocols.rocketmq.handlers.send import SPECIAL_PROPERTIES, added_properties
-from trimq.protocols.rocketmq.handlers.send_target import SendTarget, TargetCache
+from trimq.protocols.rocketmq.handlers.send_target import TargetCache, resolve_plain
 from trimq.protocols.rocketmq.wire.replies import UNORDERED
 
 # More than these are better shared out among the passes; longer ones gain nothing. Where no sync is waited for, the
@@ -168,10 +168,9 @@ class GrpcSendBatcher:
     def _find_target(self, call: Call, name: str) -> _TopicTarget | None:
         """None: something must be looked at or refused first."""
         check_topic(call, name)
-        resolved = SendTarget.resolve_plain(call, name)
-        if resolved is None:
+        topic = resolve_plain(call, name)
+        if topic is None:
             return None
-        topic = resolved.topic
         definition = topic.definition
         streams = [topic.stream(number) for number in range(definition.write_streams)]
         queues = [(topic, stream, stream.lane) for stream in streams]
