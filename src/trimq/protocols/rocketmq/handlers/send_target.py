@@ -1,5 +1,5 @@
-"""Rules for where producers may store messages: asked by every send, over remoting or gRPC, alone or in a batch. Makes
-no answers: each protocol has its own words for an obstacle."""
+"""Rules for the topics and queues to which producers may send, for every send over remoting or gRPC, alone or in a
+batch. Builds no responses: each protocol has its own texts."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _V4_BYTES = 8
 
 
 class Obstacle(Enum):
-    """Reasons for which a topic takes no message of a producer, in the order in which they are looked for."""
+    """Reasons why a topic accepts no messages from producers, in the order in which they are checked."""
 
-    BROKER_ONLY = "only the broker itself sends to it"
-    NOT_WRITABLE = "its permissions forbid it"
-    NO_QUEUE = "it has no queue to write to"
+    BROKER_ONLY = "only the broker may send to this topic"
+    NOT_WRITABLE = "the topic is not writable"
+    NO_QUEUE = "the topic has no write queue"
 
 
 class SendTarget:
-    """A topic as its producers see it. `queue_count` is the number of queues that they may name."""
+    """Topic as seen by its producers. `queue_count` is the number of queues that they may name."""
 
     __slots__ = ("name", "obstacle", "queue_count", "topic")
 
@@ -46,14 +46,15 @@ class SendTarget:
 
     @classmethod
     def resolve(cls, sender: Context, name: str) -> SendTarget | None:
-        """None: there is no such topic. Refusal: the sender may not know of it."""
+        """Returns None if there is no such topic. Raises a Refusal if the sender may not see it."""
         topic = sender.commit_log_api.find(sender.caller, name)
         return None if topic is None else cls(name, topic)
 
     @classmethod
     def resolve_plain(cls, sender: Context, name: str) -> SendTarget | None:
-        """The target of plain messages, which are stored without another look at their topic: until
-        `CommitLogApi.revision` changes. None: something has to be created, awaited, filled in or refused first."""
+        """Returns the target of plain messages, which are stored without another check of their topic until
+        `CommitLogApi.revision` changes. Returns None if something must be created, awaited, filled in or refused
+        first."""
         services = sender.services
         if not len(sender.host) == len(services.identity.store_host) == _V4_BYTES or services.repeats.is_on:
             return None
@@ -66,12 +67,12 @@ class SendTarget:
         return target if sender.commit_log_api.may_write(sender.caller, topic) else None
 
     def queue(self, number: int) -> MessageQueue | None:
-        """None: producers may not name it."""
+        """Returns the queue, or None if producers may not name it."""
         return self.topic.stream(number) if 0 <= number < self.queue_count else None
 
 
 class TargetCache(dict[K, V], Generic[K, V]):
-    """Plain targets of one connection, until a topic or a right changes. Holds about `limit` of them."""
+    """Plain targets of one connection, valid until a topic or a permission changes. Holds about `limit` entries."""
 
     __slots__ = ("_limit", "_revision")
 
@@ -81,7 +82,7 @@ class TargetCache(dict[K, V], Generic[K, V]):
         self._revision = -1
 
     def refresh(self, revision: int) -> None:
-        """Forget what may have changed. Call before each batch."""
+        """Clears outdated entries. Call before each batch."""
         if self._revision != revision or len(self) > self._limit:
             self._revision = revision
             self.clear()
