@@ -1,5 +1,5 @@
-"""Cold data: bytes that are on disk only. Their reader gets a ColdRead, loads them into memory off the event loop, and
-reads again, a limited number of times."""
+"""Retries of reads of cold data (bytes that are only on disk). The reader gets a ColdRead, loads the data into memory
+off the event loop, and reads again, a limited number of times."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trimq.offload import Offload
 MAX_LOADS = 3
 
 Warm = Callable[[ColdRead, Callable[[BaseException | None], None]], None]
-"""Loads cold data off the event loop, then calls back with the disk's error, if there was one."""
+"""Loads cold data off the event loop, then calls back with the disk error or None."""
 
 
 def warm_with(offload: Offload) -> Warm:
@@ -22,8 +22,8 @@ def warm_with(offload: Offload) -> Warm:
 
 
 class ColdReadRetry:
-    """Counts the loads of one reader. Where memory is so short that loaded bytes are evicted before they are read,
-    `may_wait` becomes true after `MAX_LOADS` of them: the reader then waits for the disk on the event loop."""
+    """Counts the loads of one reader. If memory is so short that loaded bytes are evicted before they are read,
+    `may_wait` becomes true after `MAX_LOADS` loads: the reader then waits for the disk on the event loop."""
 
     __slots__ = ("_loads", "_warm", "is_loading")
 
@@ -37,8 +37,8 @@ class ColdReadRetry:
         return self._loads >= MAX_LOADS
 
     def load(self, cold: ColdRead, done: Callable[[DamagedSegment | None], None]) -> None:
-        """Load cold data, then call `done` on the event loop. With a DamagedSegment: the disk failed, and to read these
-        bytes from the mapped file would end the process."""
+        """Loads cold data, then calls `done` on the event loop. Passes a DamagedSegment if the disk failed: reading
+        these bytes from the mapped file would end the process."""
         self._loads += 1
         self.is_loading = True
 
@@ -49,5 +49,5 @@ class ColdReadRetry:
         self._warm(cold, loaded)
 
     def reset(self) -> None:
-        """The reader made progress: count from the beginning."""
+        """Restarts the count, because the reader made progress."""
         self._loads = 0

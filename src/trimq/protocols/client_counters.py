@@ -1,4 +1,4 @@
-"""What every front-end counts of its clients, so that one name means the same for all of them."""
+"""Counters that all front-ends keep of their clients, under common names."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from trimq.metrics import Counter, Family, Gauge, Metrics
 
 
 class Counts:
-    """Of one front-end. Refusals are rare, so their counter is looked up; the others are kept where they are used."""
+    """Counters of one front-end. Refusals are rare, so their counter is looked up by reason; the others are
+    attributes."""
 
     __slots__ = ("_protocol", "_refused_writes", "held_reads", "waiting_reads")
 
@@ -17,18 +18,18 @@ class Counts:
         self.held_reads = held
 
     def refused_write(self, reason: str) -> None:
-        """`reason`: the name of the refusal, or of the protocol's own error."""
+        """Counts a rejected write. `reason`: the class name of the refusal, or the protocol's own error."""
         self._refused_writes.labelled(self._protocol, reason).value += 1
 
 
 class CountsOfAll:
-    """Declares them once for all front-ends."""
+    """Registers the counters once for all front-ends."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._refused_writes = metrics.counters(
-            "refused_writes", "Batches of messages that were not taken.", ("protocol", "reason")
+            "refused_writes", "Rejected batches of messages.", ("protocol", "reason")
         )
-        self._waiting = metrics.gauges("waiting_reads", "Readers that wait for messages now.", ("protocol",))
+        self._waiting = metrics.gauges("waiting_reads", "Reads that wait for messages now.", ("protocol",))
         self._held = metrics.counters("held_reads", "Reads that had to wait for messages.", ("protocol",))
 
     def of(self, protocol: str) -> Counts:

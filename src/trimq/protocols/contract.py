@@ -1,5 +1,5 @@
-"""Interface between a front-end and the session that carries its bytes: events out of bytes, and replies with their
-order. Knows no socket and no broker."""
+"""Contract between front-ends and the session of a connection: events parsed from bytes, and replies with their order.
+Knows no socket and no broker."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ Build = Callable[[], Parts]
 IN_ORDER = 0
 
 NEVER = 1 << 62
-"""Number of a pass that is never reached: that of a reply which only a call makes ready."""
+"""Number of a pass that is never reached: for replies that only a call resolves."""
 
 
 class ReplyWatcher(Protocol):
-    """Holds a reply that is not ready: the connection's pending replies, or a deferred reply that takes its place."""
+    """Holder of a reply that is not ready: the pending replies of the connection, or a deferred reply that resolved as
+    it."""
 
     def reply_resolved(self, reply: Reply) -> None:
-        """The reply is ready, or will be once the pass `reply.number` is done."""
+        """Called when the reply is ready, or will be ready once the pass `reply.number` ends."""
 
 
 class Reply:
-    """Answer to one or more requests: ready, or ready once a pass of the broker is done. Replies of one lane are sent
-    in the order in which they were made; in the lane None each is sent as soon as it is ready."""
+    """Reply to one or more requests: ready, or ready when a pass of the broker ends. Replies of one lane are sent in
+    the order in which they were made; in the lane None each is sent as soon as it is ready."""
 
     __slots__ = ("_build", "_parts", "_wrap", "count", "lane", "needs_sync", "number", "watcher")
 
@@ -42,11 +43,11 @@ class Reply:
     ) -> None:
         self.lane = lane
         self.count = 1
-        """Number of requests that it answers: those received together may be answered together."""
+        """Number of requests that this reply answers together."""
         self.number = number
-        """Pass that makes it ready. 0: it is ready."""
+        """Pass that makes it ready; 0: ready now."""
         self.needs_sync = needs_sync
-        """Whether that pass must be durable. Otherwise it is enough that it is written: for transient messages."""
+        """Whether that pass must be durable. For transient messages it is enough that the pass is written."""
         self.watcher: ReplyWatcher | None = None
         self._parts = parts
         self._build = build
@@ -54,18 +55,18 @@ class Reply:
 
     @classmethod
     def now(cls, parts: Parts, lane: object = IN_ORDER) -> Reply:
-        """Ready as it is."""
+        """Returns a reply that is ready."""
         return Reply(lane, parts)
 
     @classmethod
     def when_durable(cls, number: int, build: Build, lane: object = IN_ORDER) -> Reply:
-        """Ready once pass `number` is durable. `build` then looks at its tickets and makes the answer. For every answer
-        that acknowledges a write; work that must be done before any such answer is sent belongs in
-        `Passes.on_durable`."""
+        """Returns a reply that is ready once pass `number` is durable. `build` then checks its tickets and makes the
+        answer. For every answer that acknowledges a write; work that must be done before any such answer is sent
+        belongs in `Passes.on_durable`."""
         return Reply(lane, None, build, number)
 
     def resolve(self, parts: Parts) -> None:
-        """Makes it ready with these bytes, even if it waits for a pass: its client waits no longer."""
+        """Makes it ready with these bytes, even if it waits for a pass."""
         self._parts = parts
         self._build = None
         self.number = 0
@@ -73,35 +74,36 @@ class Reply:
             self.watcher.reply_resolved(self)
 
     def wrap(self, wrap: Callable[[Build], Parts]) -> None:
-        """Has the answer put into frames when it is taken: `wrap` is given the function that makes the parts, once. A
+        """Sets a function that frames the answer when it is taken: `wrap` gets the function that makes the parts. A
         second call wraps the result of the first."""
         inner = self._wrap
         self._wrap = wrap if inner is None else lambda build: wrap(lambda: inner(build))
 
     def cancel(self) -> None:
-        """Nobody waits for it any more, though its connection stays open. One that waits for a pass stays as it is."""
+        """Called when the client no longer waits for the reply, although its connection stays open. A reply that waits
+        for a pass is not changed."""
 
     def is_ready(self, written: int, durable: int) -> bool:
-        """`PendingReplies` has the same condition in line."""
+        """Returns whether it is ready. `PendingReplies` has the same condition inlined."""
         return self.number <= (durable if self.needs_sync else written)
 
     @property
     def is_open(self) -> bool:
-        """Whether only a call, which may never be made, makes it ready."""
+        """Whether only a call, which may never be made, resolves it."""
         return self.number == NEVER
 
     @property
     def waits_for_event(self) -> bool:
-        """Whether it may never be ready."""
+        """Whether it may never become ready."""
         return False
 
     @property
     def waits_for_pass(self) -> bool:
-        """Whether its answer is made once a pass is done."""
+        """Whether its answer is made when a pass ends."""
         return self._build is not None
 
     def take(self) -> Parts:
-        """The bytes to send; call once, when ready."""
+        """Returns the bytes to send. Call once, when ready."""
         if self._wrap is not None:
             return self._wrap(self._take)
         return self._build() if self._build is not None else self._take()
@@ -114,8 +116,8 @@ class Reply:
 
 
 class DeferredReply(Reply):
-    """Reply to a request that waits for an event, such as a long poll: ready once its owner resolves it, with bytes,
-    with a pass, or as another reply. The three call-backs ask the owner to stop waiting; each may be None."""
+    """Reply to a request that waits for an event, such as a long poll: its owner resolves it with bytes, with a pass,
+    or as another reply. The three callbacks ask the owner to stop waiting; each may be None."""
 
     __slots__ = ("on_abandon", "on_reject_over_limit", "on_resolve_now", "resolves_soon")
 
@@ -129,29 +131,29 @@ class DeferredReply(Reply):
     ) -> None:
         super().__init__(lane, None, None, NEVER)
         self.on_abandon = on_abandon
-        """The connection ended before it was resolved."""
+        """The connection ended before the reply was resolved."""
         self.on_resolve_now = on_resolve_now
-        """Resolve it now with what there is: nobody will wait any longer."""
+        """Resolve it now with the available data: the wait is over."""
         self.on_reject_over_limit = on_reject_over_limit
-        """Resolve it now: too many of its connection wait. Given for those that may wait long."""
+        """Resolve it now: too many requests of the connection wait. Set for requests that may wait long."""
         self.resolves_soon = resolves_soon
-        """Whether it is resolved in a moment in any case: it is then waited for where others are abandoned."""
+        """Whether it is resolved soon in any case. The session then waits for it where it abandons others."""
 
     def resolve(self, parts: Parts) -> None:
         self.on_abandon = self.on_resolve_now = None
         super().resolve(parts)
 
     def resolve_when_durable(self, number: int, build: Build) -> None:
-        """Ready once pass `number` is durable, with what `build` makes."""
+        """Resolves it with the result of `build`, once pass `number` is durable."""
         self.on_abandon = self.on_resolve_now = None
-        if self._parts is None:  # else it was cancelled, and is ready
+        if self._parts is None:  # otherwise it was cancelled, and is ready
             self.number = number
             self._build = build
         if self.watcher is not None:
             self.watcher.reply_resolved(self)
 
     def resolve_as(self, other: Reply) -> None:
-        """Ready when `other` is, with its answer. Nobody else may hold `other`."""
+        """Resolves it as `other`: ready when `other` is, with its answer. Nobody else may hold `other`."""
         self.on_abandon = self.on_resolve_now = None
         if isinstance(other, DeferredReply):
             self.on_abandon, self.on_resolve_now = other.on_abandon, other.on_resolve_now
@@ -166,7 +168,7 @@ class DeferredReply(Reply):
         self.resolve_as(reply)
 
     def fail(self, error: Exception) -> None:
-        """Ready with an answer that cannot be made: `take` raises the error, and the connection ends."""
+        """Resolves it with an error: `take` raises it, and the connection closes."""
 
         def build() -> Parts:
             raise error
@@ -186,73 +188,74 @@ class DeferredReply(Reply):
 
 
 class SessionControl(Protocol):
-    """The way out of a connection that nobody asked for: deliveries, notices, and its end."""
+    """Control of a connection by its front-end: unsolicited frames (deliveries, notices), back-pressure and closing."""
 
     def send(self, parts: Parts) -> None:
-        """Send in this loop pass, independently of the order of replies."""
+        """Sends in this pass of the event loop, independently of the order of replies."""
 
     @property
     def is_congested(self) -> bool:
-        """The peer reads slower than it is sent to: hold back what can wait."""
+        """Whether the peer reads too slowly: do not send optional data."""
 
     def throttle_reading(self, milliseconds: int) -> None:
-        """Read nothing from this peer for a while: it exceeded its quota."""
+        """Stops reading from this peer for a while: it exceeded its quota."""
 
     def hold_reading(self) -> None:
-        """Read and handle nothing from this peer until `release_reading`: what it asks next depends on an answer that
-        is not there yet, or there is no room for what it sends."""
+        """Stops reading and handling requests of this peer until `release_reading`: the next request depends on an
+        answer that is not ready, or there is no memory for more data."""
 
     def release_reading(self) -> None: ...
 
     def disable_idle_timeout(self) -> None:
-        """This peer may say nothing for as long as it likes: its front-end has its own signs of life."""
+        """Turns off the idle timeout: the front-end has heartbeats of its own."""
 
     def close(self) -> None:
-        """Send what is ready, then close."""
+        """Sends the ready replies, then closes."""
 
     def abort(self) -> None:
-        """Close without another word."""
+        """Closes without sending anything."""
 
 
 class Conversation(Protocol):
     """One connection of a front-end."""
 
     def get_buffer(self, size_hint: int) -> bytearray | memoryview:
-        """Where the next received bytes go: never empty."""
+        """Returns memory for the next received bytes; never empty."""
 
     def buffer_updated(self, count: int) -> None: ...
 
     def next_event(self) -> object | None:
-        """The next whole request, or None: more bytes are needed. ProtocolError: the peer broke the rules."""
+        """Returns the next complete request, or None until more bytes arrive. Raises ProtocolError if the peer violates
+        the protocol."""
 
     def handle(self, event: object) -> Reply | None:
-        """Do what is asked, now. None: the protocol wants no answer."""
+        """Executes the request now. Returns None if the protocol expects no answer."""
 
     def on_congestion_end(self) -> None:
-        """The peer has read what was sent: deliveries may go on."""
+        """Called when the peer has read: deliveries may resume."""
 
     def release_memory(self) -> bool:
-        """Free the receive buffer of a connection that was idle for a while. False: a request is partly received, the
-        buffer is still needed."""
+        """Frees the receive buffer of an idle connection. Returns False if a request is partly received and the buffer
+        is still needed."""
 
     def closing_parts(self, error: ProtocolError) -> Parts:
-        """What to tell a peer that broke the protocol, before the connection closes."""
+        """Returns the last bytes for a peer that violated the protocol; the connection closes after them."""
 
     def closed(self) -> None:
-        """The connection is gone. Give back what it held."""
+        """Called when the connection is closed. Releases everything it held."""
 
 
 class FrontEnd(Protocol):
-    """Makes a conversation for each accepted connection."""
+    """Opens a conversation for each accepted connection."""
 
     def open_conversation(self, address: str, outlet: SessionControl) -> Conversation: ...
 
 
 @dataclass(slots=True, eq=False)
 class CallInfo:
-    """What whoever carries a call knows of it. `metadata` is what is heeded of it, `remaining_ms` how long its caller
-    waits; None: for ever. Calls that say the same share their facts: `parsed` is for whoever answers, who need not
-    find it out again."""
+    """Facts about a call from its transport. `metadata`: the headers listed in `used_metadata`; `remaining_ms`: time
+    until the caller's deadline, None without one. Calls with equal facts share one object, so `parsed` may cache data
+    of the front-end."""
 
     address: str
     metadata: Mapping[str, str]
@@ -261,59 +264,59 @@ class CallInfo:
 
 
 class CallStream(Protocol):
-    """One stream of a caller, who may be sent something at any time."""
+    """Bidirectional stream of a caller, on which messages can be sent at any time."""
 
     def receive(self, raw: bytes) -> Parts:
-        """What to send at once for what has come."""
+        """Handles a received message. Returns the messages to send at once."""
 
     def closed(self) -> None: ...
 
 
 class CallBatch(Protocol):
-    """Calls of one method that came together on one connection and are answered together."""
+    """Calls of one method that arrived together on one connection and are answered together."""
 
     limit: int
-    """How many they are at most."""
+    """Maximum number of calls."""
 
     def take(self, call_info: CallInfo, raw: bytes) -> bool:
-        """Whether the call is one that may be answered with others. One that is not must be made alone."""
+        """Adds a call. Returns False if it must be handled alone."""
 
     def finish(self) -> Reply:
-        """Do what is asked, now, by all that were taken; the next that is taken begins anew. The parts of the reply are
-        one message for each, in their order."""
+        """Executes all added calls now; the next call starts a new batch. The parts of the reply are one message per
+        call, in order."""
 
 
 class Sink(Protocol):
-    """The way to the peer of a stream on which both sides say what they like."""
+    """Sends messages to the peer of a bidirectional stream."""
 
     def __call__(self, parts: Parts) -> None:
-        """What finds no room, or nobody who listens, is lost."""
+        """Sends messages; drops them if there is no room or the stream has ended."""
 
     @property
     def is_congested(self) -> bool:
-        """The peer reads slower than it is sent to: hold back what can wait."""
+        """Whether the peer reads too slowly: do not send optional data."""
 
 
 class CallFrontEnd(Protocol):
-    """A front-end that is given whole calls, whatever carries them. The parts of a reply are messages, one for a plain
-    call."""
+    """Front-end that handles complete calls, independent of their transport. The parts of a reply are messages, one for
+    a unary call."""
 
     service: str
     calls: tuple[str, ...]
     server_streaming_calls: tuple[str, ...]
-    """Those of the calls that are answered with any number of messages."""
+    """Calls that are answered with any number of messages."""
     streams: tuple[str, ...]
     used_metadata: frozenset[str]
-    """Names of what it looks at of a caller's metadata: it is told no other, and calls that differ in others share
-    their facts."""
+    """Names of the metadata that the front-end uses. It gets no other metadata, and calls that differ only in other
+    metadata share their facts."""
 
     def call(self, method: str, call_info: CallInfo, raw: bytes) -> Reply:
-        """Do what is asked, now."""
+        """Executes the call now."""
 
     def call_batches(self) -> Mapping[str, CallBatch]:
-        """For a new connection: the methods of which calls that come together may be answered together."""
+        """Returns, for a new connection, the methods whose calls may be answered together when they arrive together."""
 
     def open(self, stream: str, call_info: CallInfo, sink: Sink) -> CallStream: ...
 
     def failed(self, method: str) -> Parts:
-        """The answer to a call over which the front-end stumbled."""
+        """Returns the answer to a call that failed with an unexpected error."""

@@ -13,41 +13,43 @@ from trimq.protocols.contract import IN_ORDER, DeferredReply, Reply
 
 class Watch(Protocol):
     def cancel(self) -> None:
-        """Prevent the call-back. Harmless after it."""
+        """Prevents the callback. Harmless after the callback."""
 
 
 class WaitingRequest:
-    """A request that may have to wait for its answer, as the front-end implements it."""
+    """Request that may have to wait for its answer; implemented by front-ends."""
 
     __slots__ = ()
 
     def watch(self, wake: Callable[[], None]) -> Watch | None:
-        """Have `wake` called once, when it is worth another attempt. None: this cannot be cancelled."""
+        """Registers `wake` to be called once, when another attempt is worthwhile. Returns None if the watch cannot be
+        cancelled."""
         raise NotImplementedError
 
     def attempt(self) -> Reply | None:
-        """The answer, if there is one by now. None: wait for the next event."""
+        """Returns the answer, or None to wait for the next event."""
         raise NotImplementedError
 
     def answer_now(self) -> Reply:
-        """The answer with what there is now: nobody waits any longer."""
+        """Returns the answer from the available data, since the wait is over."""
         raise NotImplementedError
 
     def expire(self) -> Reply | None:
-        """The answer at the deadline. None: the event that is watched for happens in a moment, wait for that."""
+        """Returns the answer at the deadline, or None if the watched event is imminent and the request should wait for
+        it."""
         return self.answer_now()
 
     def reject(self) -> Reply:
-        """The answer when too many requests of the connection wait."""
+        """Returns the answer when too many requests of the connection wait."""
         return self.answer_now()
 
     def ended(self) -> None:
-        """The request waits no longer: it is answered, or its connection is closed."""
+        """Called when the request waits no longer: it is answered, or its connection is closed."""
 
 
 class LongPoll:
-    """Holds one request until an attempt succeeds, its deadline passes, or its connection is closed. Ends once. What an
-    attempt raises fails the reply."""
+    """Holds one request until an attempt succeeds, its deadline passes, or its connection is closed. Ends once. An
+    error raised by an attempt fails the reply."""
 
     __slots__ = ("_counts", "_is_over", "_request", "_timer", "_watch", "reply")
 
@@ -76,7 +78,7 @@ class LongPoll:
 
     def _wake(self) -> None:
         if self._is_over:
-            return  # a watch that could not be cancelled
+            return  # woken by a watch that could not be cancelled
         self._watch = None
         self._try(self._request.attempt)
         if not self._is_over:
@@ -111,5 +113,5 @@ class LongPoll:
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None
-        self.reply.reject_over_limit = None  # it knows us: without this, both would wait for the collector
+        self.reply.on_reject_over_limit = None  # breaks the reference cycle, so that both are freed at once
         self._request.ended()

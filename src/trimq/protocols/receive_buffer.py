@@ -1,6 +1,6 @@
-"""Receive buffers of connections, and the limit on the memory that they take together. A front-end chooses one of two
-policies: readers copy what they take (`CopiedReceiveBuffer`), or readers keep views of it (`ViewedReceiveBuffer`).
-Knows no socket; a subclass or an owner knows the frames."""
+"""Receive buffers of connections, and the limit on their total memory. A front-end chooses one of two policies: readers
+copy the data (`CopiedReceiveBuffer`), or readers keep views of it (`ViewedReceiveBuffer`). Knows no socket; a subclass
+or an owner knows the frames."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ ALWAYS_ALLOWED_BYTES = 64 * 1024
 """A connection that holds no more than this is never refused, even when the limit of all connections is exceeded."""
 
 _NO_LIMIT = 1 << 62
-_LEAST_ROOM = 1 / 8  # with less of a buffer free, receiving into the rest of it means too many small reads
-SHRINK_AFTER = 16  # times in a row that a quarter of the buffer would have been enough
+_LEAST_ROOM = 1 / 8  # if less of a buffer is free, receiving into the rest means too many small reads
+SHRINK_AFTER = 16  # consecutive uses for which a quarter of the buffer would have been enough
 
 
 class ReceiveMemory:
@@ -35,7 +35,7 @@ class ReceiveMemory:
 
 
 class ConnectionReceiveMemory:
-    """The share of one connection in a `ReceiveMemory`."""
+    """Bytes that one connection holds in a `ReceiveMemory`."""
 
     __slots__ = ("_allowed_bytes", "count", "receive_memory")
 
@@ -49,7 +49,7 @@ class ConnectionReceiveMemory:
         self.receive_memory.count += delta
 
     def give_back(self) -> None:
-        """The connection is closed, or holds nothing any more."""
+        """Releases all counted bytes: the connection is closed or holds nothing."""
         self.change(-self.count)
 
     @property
@@ -60,11 +60,11 @@ class ConnectionReceiveMemory:
 
     @property
     def reason(self) -> str:
-        return f"requests that came in part take more than the {self.receive_memory.limit} bytes allowed"
+        return f"partly received requests exceed the {self.receive_memory.limit} bytes allowed"
 
 
 class Receiver(Protocol):
-    """`asyncio.BufferedProtocol`, as far as received bytes are concerned."""
+    """Receiving part of `asyncio.BufferedProtocol`."""
 
     def get_buffer(self, size_hint: int, /) -> bytearray | memoryview: ...
 
@@ -72,7 +72,7 @@ class Receiver(Protocol):
 
 
 def copy_into(receiver: Receiver, data: Buffer) -> None:
-    """Pass bytes to a receiver by copying them into its buffers."""
+    """Passes bytes to a receiver by copying them into its buffers."""
     left = memoryview(data)
     while left:
         with memoryview(receiver.get_buffer(len(left))) as room:
@@ -83,9 +83,9 @@ def copy_into(receiver: Receiver, data: Buffer) -> None:
 
 
 class ReceiveBuffer:
-    """`data[start:end]` is received and not yet read: a reader advances `start`. `get_buffer` and `buffer_updated` are
-    those of `asyncio.BufferedProtocol`. The size beyond `start_size` is counted in `memory`. A frame's declared length
-    alone allocates nothing: the buffer at most doubles what has arrived."""
+    """Receive buffer of one connection. `data[start:end]` is received and not yet read; a reader advances `start`.
+    `get_buffer` and `buffer_updated` are those of `asyncio.BufferedProtocol`. The size beyond `start_size` is counted
+    in `memory`. The declared length of a frame allocates nothing: the buffer at most doubles the received bytes."""
 
     __slots__ = ("data", "end", "memory", "start", "start_size")
 
@@ -100,15 +100,15 @@ class ReceiveBuffer:
         self.end += count
 
     def release_memory(self) -> bool:
-        """Free the memory of an idle connection; the next `get_buffer` allocates it again. False: a frame is partly
-        received."""
+        """Frees the memory of an idle connection; the next `get_buffer` allocates it again. Returns False if a frame is
+        partly received."""
         if self.start != self.end:
             return False
         self.drop()
         return True
 
     def drop(self) -> None:
-        """Free the memory, with what is not yet read: the connection is closed."""
+        """Frees the memory and discards unread bytes: the connection is closed."""
         self.start = self.end = 0
         self._switch_to(bytearray())
 
@@ -117,7 +117,7 @@ class ReceiveBuffer:
         self.data = data
 
     def _replace(self, size: int) -> None:
-        """Move what is not yet read to a new bytearray. Views of the old one stay valid."""
+        """Moves the unread bytes to a new bytearray. Views of the old one stay valid."""
         held = self.end - self.start
         data = bytearray(size)
         data[:held] = memoryview(self.data)[self.start : self.end]
@@ -126,9 +126,9 @@ class ReceiveBuffer:
 
 
 class CopiedReceiveBuffer(ReceiveBuffer):
-    """Receive buffer whose readers copy what they take, so that its memory is always reused. `view` is a view of
-    `data`. A new buffer has `size` bytes, which the owner may raise; one beyond `kept_size` is freed when it is empty.
-    At least `least_room` bytes are free after `get_buffer`."""
+    """Receive buffer whose readers copy the data, so that its memory is always reused. `view` is a view of `data`. A
+    new buffer has `size` bytes, which the owner may raise; a buffer beyond `kept_size` is freed when it is empty. At
+    least `least_room` bytes are free after `get_buffer`."""
 
     __slots__ = ("_kept_size", "_least_room", "size", "view")
 
@@ -140,7 +140,7 @@ class CopiedReceiveBuffer(ReceiveBuffer):
         self.view = memoryview(self.data)
 
     def get_buffer(self, _size_hint: int = -1) -> memoryview:
-        """Memory for the next bytes; never empty."""
+        """Returns memory for the next bytes; never empty."""
         if self.start == self.end:
             self.start = self.end = 0
             if not self.size <= len(self.data) <= self._kept_size:
@@ -159,7 +159,7 @@ class CopiedReceiveBuffer(ReceiveBuffer):
         self.size = self.start_size
 
     def shrink(self, size: int) -> None:
-        """Reduce a larger buffer to `size` bytes, if what is not yet read takes less."""
+        """Reduces a larger buffer to `size` bytes, if the unread bytes fit."""
         if len(self.data) > size > self.end - self.start:
             self._replace(size)
 
@@ -169,9 +169,9 @@ class CopiedReceiveBuffer(ReceiveBuffer):
 
 
 class ViewedReceiveBuffer(ReceiveBuffer):
-    """Receive buffer whose readers keep views of `data`. Bytes that were read stay where they are, unchanged, as long
-    as anybody holds a view of `data`: the next bytes go behind them, or into a new bytearray. A subclass knows the
-    length of the first frame, for which `get_buffer` makes room."""
+    """Receive buffer whose readers keep views of `data`. Bytes that were read stay unchanged while a view of `data`
+    exists: the next bytes are received behind them or into a new bytearray. A subclass knows the length of the first
+    frame, for which `get_buffer` makes room."""
 
     __slots__ = ("_too_big",)
 
@@ -180,11 +180,11 @@ class ViewedReceiveBuffer(ReceiveBuffer):
         self._too_big = 0
 
     def first_frame_size(self) -> int:
-        """Bytes of the first frame that is not yet read, or of its prefix, until that has arrived."""
+        """Size of the first unread frame, or of its prefix until that was received."""
         raise NotImplementedError
 
     def get_buffer(self, _size_hint: int = -1) -> memoryview:
-        """Memory for the next bytes; never empty."""
+        """Returns memory for the next bytes; never empty."""
         if self.start == self.end:
             self._rewind()
         else:
@@ -192,7 +192,7 @@ class ViewedReceiveBuffer(ReceiveBuffer):
         return memoryview(self.data)[self.end :]
 
     def _rewind(self) -> None:
-        """Everything is read: reuse the buffer from its beginning, if nobody holds a view of it."""
+        """Reuses the buffer from its start when everything is read and no view of it exists."""
         room = len(self.data)
         if self.end == 0:
             if room == 0:
@@ -204,7 +204,7 @@ class ViewedReceiveBuffer(ReceiveBuffer):
             self._replace(room)
 
     def _make_room(self) -> None:
-        """A frame is partly received: move it to where it fits, unless there is room where it is."""
+        """Moves a partly received frame to a place where it fits, unless there is room behind it."""
         held = self.end - self.start
         needed = self.first_frame_size()
         room = len(self.data)
@@ -219,7 +219,7 @@ class ViewedReceiveBuffer(ReceiveBuffer):
             self._replace(room)
 
     def _has_no_views(self) -> bool:
-        """A bytearray refuses to change its size while anybody holds a view of it."""
+        """Returns whether no view exists: a bytearray cannot be resized while one does."""
         try:
             last = self.data.pop()
         except BufferError:
@@ -228,7 +228,7 @@ class ViewedReceiveBuffer(ReceiveBuffer):
         return True
 
     def _shrink_slowly(self) -> None:
-        """Halve a buffer of which at most a quarter was used `SHRINK_AFTER` times in a row."""
+        """Halves a buffer if at most a quarter of it was used `SHRINK_AFTER` times in a row."""
         if self.end * 4 > len(self.data):
             self._too_big = 0
             return

@@ -1,5 +1,5 @@
-"""One channel of a connection: its consumers, what it has not acknowledged yet, its mode and its limits. Knows neither
-bytes nor the broker."""
+"""State of one channel: consumers, unacked deliveries, mode (confirms or transactions) and limits. Knows neither bytes
+nor the broker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from trimq.protocols.amqp.deliveries import Subscriber
 
 
-# What is remembered of a delivery beside its body: of those without one, too, a client may not hold any number.
+# Overhead per delivery, counted in addition to the body, so that a client cannot hold any number of empty messages.
 _DELIVERY_BYTES = 400
 
 
@@ -28,7 +28,7 @@ def _size(deliveries: Collection[Delivery]) -> int:
 
 
 class Acknowledgement:
-    """How deliveries were settled, kept by a transaction until its end."""
+    """Ack, nack or reject of several deliveries; a transaction keeps it until tx.commit."""
 
     __slots__ = ("counts_as_attempt", "deliveries", "is_rejected", "is_requeued")
 
@@ -42,14 +42,15 @@ class Acknowledgement:
 
 
 class Transaction:
-    """What waits for tx.commit. `taken` are the tags that a rollback gives back."""
+    """Publishes and acknowledgements that wait for tx.commit. `taken`: deliveries by tag, which a rollback makes
+    unacked again."""
 
     __slots__ = ("acknowledgements", "held", "publishes", "taken")
 
     def __init__(self) -> None:
         self.publishes: list[Publish] = []
         self.held = 0
-        """How much they take, as it is counted for the connection."""
+        """Bytes of the publishes, as counted for the connection."""
         self.acknowledgements: list[Acknowledgement] = []
         self.taken: dict[int, Delivery] = {}
 
@@ -82,9 +83,10 @@ class Channel:
         self.unacked: dict[int, Delivery] = {}
         self.unacked_bytes = 0
         self.timed_out: set[int] = set()
-        """Tags of what went back to its queue because it was out for too long. To settle it late is no mistake."""
+        """Tags of deliveries that were requeued after the consumer timeout. A late acknowledgement of them is no
+        error."""
         self.is_full = False
-        """It holds as much as it may: nothing more is delivered to it until it settles something."""
+        """The channel reached its limit of unacked bytes: it gets no deliveries until the client acknowledges some."""
         self.last_tag = 0
         self.prefetch = 0
         self.shared_prefetch = SharedPrefetch()
@@ -92,24 +94,25 @@ class Channel:
         self.confirms: Confirms | None = None
         self.transaction: Transaction | None = None
         self.reply_address = ""
-        """Where answers to what this channel asks by direct reply-to arrive; empty: nowhere."""
+        """Address at which this channel receives direct replies; empty without a direct reply-to consumer."""
         self.reply_tag = ""
 
     def next_tags(self, count: int) -> range:
-        """The tags of so many deliveries, which need not be settled."""
+        """Assigns the next `count` delivery tags."""
         first = self.last_tag + 1
         self.last_tag += count
         return range(first, first + count)
 
     def add_unacked(self, tags: range, deliveries: Sequence[Delivery], longest: int) -> None:
-        """They were handed on and must be settled; none has a body of more than `longest` bytes."""
+        """Adds deliveries that were sent and must be acknowledged; no body is longer than `longest` bytes."""
         for delivery in deliveries if longest > SHORT_BODY else ():
             delivery.drop_body()
         self.unacked.update(zip(tags, deliveries, strict=True))
         self.unacked_bytes += _size(deliveries)
 
     def take(self, tags: Sequence[int]) -> tuple[list[Delivery], int | None]:
-        """Those that the tags name, up to the first that is not out, which is told."""
+        """Removes the deliveries with these tags, up to the first unknown tag. Returns them and that tag, or None if
+        all are known."""
         unacked = self.unacked
         taken: list[Delivery] = []
         unknown: int | None = None
@@ -126,20 +129,21 @@ class Channel:
         return taken, unknown
 
     def take_timed_out(self, deliveries: Collection[Delivery]) -> None:
-        """They are no longer the client's."""
+        """Removes deliveries that the queue took back after the consumer timeout."""
         back = set(deliveries)
         tags = [tag for tag, unacked in self.unacked.items() if unacked in back]
         self.take(tags)
         self.timed_out.update(tags)
 
     def take_unacked(self, tag: int, is_multiple: bool) -> list[Delivery]:
-        """The one with this tag, or all up to it. Failure: it is not out. A transaction can give them back."""
+        """Removes the delivery with this tag, or all up to it if `is_multiple`. Refuses an unknown tag. In a
+        transaction, a rollback can restore them."""
         if is_multiple and tag == 0:
             tags = list(self.unacked)
         elif tag not in self.unacked and tag not in self.timed_out:
             raise AmqpRefusal(Code.PRECONDITION_FAILED, f"unknown delivery tag {tag}")
         elif is_multiple:
-            tags = list(takewhile(lambda unacked: unacked <= tag, self.unacked))  # they are in the order of their tags
+            tags = list(takewhile(lambda unacked: unacked <= tag, self.unacked))  # dict order is tag order
         else:
             tags = [tag] if tag in self.unacked else []
         if self.timed_out:
@@ -151,27 +155,27 @@ class Channel:
         taken = {tag: self.unacked.pop(tag) for tag in tags}
         if self.transaction is None:
             self.unacked_bytes -= _size(taken.values())
-        else:  # it holds them until its end
+        else:  # the transaction holds them until it ends
             self.transaction.taken.update(taken)
         return list(taken.values())
 
     def restore_unacked(self, taken: dict[int, Delivery]) -> None:
-        """They are unacknowledged again, as they were."""
+        """Makes the deliveries unacked again, in tag order."""
         self.unacked = dict(sorted({**self.unacked, **taken}.items()))
 
     def commit_acknowledged(self, taken: dict[int, Delivery]) -> None:
-        """A transaction has settled them for good."""
+        """Stops counting deliveries that a committed transaction acknowledged."""
         self.unacked_bytes -= _size(taken.values())
 
     def take_all_unacked(self) -> list[Delivery]:
-        """Whatever is unacknowledged."""
+        """Removes and returns all unacked deliveries."""
         taken = list(self.unacked.values())
         self.unacked.clear()
         self.unacked_bytes -= _size(taken)
         return taken
 
     def queue_name(self, name: str) -> str:
-        """The empty name means the queue that was declared last."""
+        """Returns `name`, or, if it is empty, the queue that was declared last on this channel."""
         if name:
             return name
         if not self.last_queue:

@@ -1,5 +1,5 @@
-"""Publisher confirms of one channel: which tags wait for which pass, and the fewest frames that tell of them. Knows
-neither the connection nor what was published."""
+"""Publisher confirms of one channel: records which tags wait for which pass and confirms them with as few frames as
+possible. Knows neither the connection nor the messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trimq.protocols.contract import Parts, Reply
 
 
 class PublishOutcome(Protocol):
-    """What became of a publish: when it may be confirmed, and whether it was refused after all."""
+    """Outcome of a publish: the pass after which it may be confirmed, and its refusal, if any."""
 
     is_refused: bool
     number: int
@@ -23,7 +23,7 @@ class PublishOutcome(Protocol):
 
 
 class _TagRange:
-    """Tags in a row with one outcome."""
+    """Consecutive tags with the same outcome."""
 
     __slots__ = ("first", "last", "outcome")
 
@@ -34,7 +34,7 @@ class _TagRange:
 
 
 class _Batch:
-    """What one pass makes ready."""
+    """Tag ranges that the same pass makes confirmable."""
 
     __slots__ = ("needs_sync", "number", "ranges")
 
@@ -52,7 +52,8 @@ class _Batch:
 
 
 class Confirms:
-    """Tags count from 1. One frame confirms all that a pass made ready, unless something older still waits."""
+    """Confirms publishes; tags count from 1. One frame confirms all publishes of a pass, unless an older publish still
+    waits."""
 
     def __init__(self, channel: int) -> None:
         self._channel = channel
@@ -61,24 +62,24 @@ class Confirms:
         self._is_silent = False
 
     def stop_confirming(self) -> None:
-        """The channel is closed: nothing more is said on it, and its number may soon be another's."""
+        """Sends no more confirms: the channel is closed, and its number may be reused."""
         self._is_silent = True
 
     def add(self, outcome: PublishOutcome, count: int = 1) -> Reply | None:
-        """The next publishes, to which the same has happened. None: a reply that was given out before tells of them
-        too."""
+        """Adds the next `count` publishes, all with this outcome. Returns the reply that confirms them, or None if an
+        earlier reply will."""
         first = self._tag + 1
         self._tag = last = self._tag + count
         if outcome.is_refused:
             return Reply.now([self._nack(tag) for tag in range(first, last + 1)], lane=None)
         tag_range = _TagRange(outcome, first, last)
         newest = self._waiting[-1] if self._waiting else None
-        if outcome.number == 0:  # nothing to wait for; but after others, it does not need a frame of its own
+        if outcome.number == 0:  # nothing to wait for; a waiting batch can confirm it without a frame of its own
             if newest is None:
                 return Reply.now([self._ack(last, count > 1)], lane=None)
             newest.add(tag_range)
             return None
-        for batch in self._waiting[-2:]:  # of one pass, what must be synced and what need not be may come in turns
+        for batch in self._waiting[-2:]:  # publishes of one pass with and without sync may alternate
             if batch.number == outcome.number and batch.needs_sync == outcome.needs_sync:
                 batch.add(tag_range)
                 return None
@@ -94,7 +95,7 @@ class Confirms:
         return list(self._frames(batch, floor))
 
     def _frames(self, batch: _Batch, floor: int) -> Iterator[bytes]:
-        """Nacks first: what they name is then no longer meant by an ack of all before a tag."""
+        """Writes nacks first, so that a following ack with `multiple` does not cover the nacked tags."""
         accepted: list[_TagRange] = []
         for tag_range in batch.ranges:
             if tag_range.outcome.refusal() is None:

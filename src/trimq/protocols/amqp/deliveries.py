@@ -1,5 +1,5 @@
-"""Messages on their way to a client: each consumer of a channel, and those who wait for direct replies. Turns what the
-core delivers into frames, and tells it when the client reads too slowly."""
+"""Deliveries to a client: the consumers of a channel and the receivers of direct replies. Writes deliveries of the core
+as frames, and stops the core when the client reads too slowly."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from trimq.core.queues.unacked import Delivery
 
 
-# Where no body is longer, all frames are joined at once: that is cheaper than to handle many pieces.
+# If no body is longer, all frames are joined: cheaper than sending many pieces.
 _JOINED_BYTES = 8 * 1024
 
 
 class Subscriber:
-    """One consumer tag of one channel: what the core calls a receiver."""
+    """One consumer of one channel; implements the core's receiver."""
 
     def __init__(
         self,
@@ -72,8 +72,8 @@ class Subscriber:
             self._outlet.send([write_command(self._channel.number, methods.BasicCancel(self.tag, no_wait=True))])
 
     def timed_out(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
-        """The core has taken the messages back: they can no longer be settled from here. Who cannot be told so by a
-        basic.cancel loses the channel."""
+        """Removes deliveries that the core took back after the consumer timeout. Cancels the consumer; closes the
+        channel if the client does not support basic.cancel from the server."""
         channel = self._channel
         if not channel.is_open:
             return
@@ -96,7 +96,7 @@ def _ack_timeout(channel: Channel, consumer: Consumer) -> AmqpRefusal:
 
 
 class ReplyReceiver:
-    """A channel that waits for direct replies: they pass from connection to connection and are kept nowhere."""
+    """Channel that consumes direct replies. They pass from connection to connection and are not stored."""
 
     def __init__(
         self, channel: Channel, tag: str, outlet: SessionControl, frame_max: int, most_unread_bytes: int
@@ -109,7 +109,7 @@ class ReplyReceiver:
         self._unread_bytes = 0
 
     def deliver(self, address: str, header: bytes, body: bytes) -> None:
-        """One who does not read, and so much waits for already, loses it: nobody else waits for that one."""
+        """Sends a direct reply. Drops it if the client does not read and the limit of unread bytes is exceeded."""
         if self._outlet.is_congested:
             self._unread_bytes += len(body)
             if self._unread_bytes > self._most_unread_bytes:
@@ -121,7 +121,7 @@ class ReplyReceiver:
 
 
 class ReplyAddresses:
-    """Who waits for direct replies, by the generated names that they are asked for under."""
+    """Receivers of direct replies by their generated address."""
 
     def __init__(self) -> None:
         self._receivers: dict[str, ReplyReceiver] = {}

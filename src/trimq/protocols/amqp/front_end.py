@@ -1,5 +1,5 @@
-"""The AMQP 0-9-1 front-end: one conversation per connection, each command to its handler, each refusal to the channel
-or connection that it closes."""
+"""AMQP 0-9-1 front-end: one conversation per connection. Passes each command to its handler and each refusal to the
+channel or connection that it closes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from trimq.protocols.receive_buffer import ReceiveMemory
 
 PROTOCOL = "amqp"
 
-# How many messages count as one request, when they come one after the other.
+# Maximum number of consecutive messages that are handled as one request.
 _MAX_PUBLISH_BATCH = 256
 
 
@@ -64,16 +64,16 @@ class AmqpConversation:
         return greet(self._context)
 
     def _publish(self, event: Publish) -> Reply | None:
-        """This message, and those like it that have already come: they are cheaper together, and one pass writes them.
-        What happens after the first answer waits until that has been given."""
+        """Publishes the message together with similar messages received right after it: cheaper, and one pass writes
+        them. Further replies are queued until the first one was returned."""
         context, further = self._context, self._queued_replies
         channel = context.channels.get(event.channel)
-        if channel is None:  # closed while the message waited for room
+        if channel is None:  # the channel closed while the message was postponed
             return None
         try:
             if not event.following and publish.is_batchable(channel, event):
                 event.following = self._connection.next_similar(event, _MAX_PUBLISH_BATCH)
-            if event.following:  # for one alone the way of many is longer
+            if event.following:  # for a single message the batch path is slower
                 further.extend(publish.publish_batch(context, channel, event))
             elif (reply := publish.publish(context, channel, event)) is not None:
                 further.append(reply)
@@ -132,7 +132,7 @@ class AmqpConversation:
             self._context.outlet.abort()
 
     def on_congestion_end(self) -> None:
-        """The client has read: whoever was held back for it gets its share again."""
+        """Resumes deliveries after the client has read."""
         for channel in self._context.channels.values():
             self._context.resume_delivery(channel)
 
@@ -144,13 +144,13 @@ class AmqpConversation:
             return [SERVED_HEADERS[0]]
         if isinstance(error, Stopping):
             error = ConnectionFault(Code.CONNECTION_FORCED, "broker forced connection closure with reason 'shutdown'")
-        # Before it is open, RabbitMQ tells a client nothing but that its virtual host is not to be had.
+        # Before the connection is open, RabbitMQ reports no error except a refused virtual host.
         if isinstance(error, ConnectionFault) and self._connection.phase in (Phase.OPENING, Phase.RUNNING):
             return write_fault(error)
         return []
 
     def close_if(self, user: str | None, namespace: str | None, reason: str) -> None:
-        """Close it if it is that user's, or in that namespace, which are gone."""
+        """Closes the connection if it belongs to the deleted user or namespace."""
         caller = self._context.caller
         if self._connection.phase is not Phase.RUNNING or (caller.principal != user and caller.namespace != namespace):
             return
@@ -166,7 +166,7 @@ class AmqpConversation:
         self._blocked_publisher.stop()
         if self._context.heartbeats is not None:
             self._context.heartbeats.stop()
-            self._context.heartbeats = None  # they know the context, and would keep what was received with it
+            self._context.heartbeats = None  # it refers to the context and would keep the receive buffer alive
         self._context.release_all()
 
 

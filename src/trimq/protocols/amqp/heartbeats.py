@@ -1,5 +1,5 @@
-"""Signs of life in both directions: sends one when half the agreed time has passed, and notices that the peer has been
-silent for twice that time. Knows no socket."""
+"""AMQP heartbeats in both directions: sends one every half interval, and detects a peer that was silent for two
+intervals. Knows no socket."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from trimq.clock import Timeline, Timer
 
 
 class Heartbeats:
-    """`receive_count` tells how often bytes came; any of them is a sign of life."""
+    """Heartbeat timer of one connection. `receive_count` returns the number of reads; any received bytes count as a
+    heartbeat."""
 
     def __init__(
         self,
@@ -27,7 +28,7 @@ class Heartbeats:
         self._seen = receive_count()
         self._silent_halves = 0
         self.ignores_silence = False
-        """Nothing is read from the peer, so its silence means nothing."""
+        """True while the broker does not read from the peer, so that silence has no meaning."""
         self._timer: Timer | None = None
         self._due_ms = timeline.now_ms()
         self._wait()
@@ -40,7 +41,7 @@ class Heartbeats:
         found = self._receive_count()
         self._silent_halves = 0 if found != self._seen or self.ignores_silence else self._silent_halves + 1
         self._seen = found
-        if self._silent_halves > 4:  # two whole intervals, and the half in which the last sign may have come
+        if self._silent_halves > 4:  # two intervals, plus the half in which the last bytes may have arrived
             self._timer = None
             self._on_silence()
             return

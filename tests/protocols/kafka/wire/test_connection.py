@@ -207,7 +207,7 @@ def test_a_request_without_records_has_a_limit_of_its_own() -> None:
     assert first is not None
     assert second is not None
     assert len(second.decode(ProduceRequest).topic_data) == 1
-    with pytest.raises(InvalidFrame, match=f"^Heartbeat of \\d+ bytes, where {limit} are allowed$"):
+    with pytest.raises(InvalidFrame, match=f"^Heartbeat of \\d+ bytes, but at most {limit} are allowed$"):
         connection.next_event()
 
 

@@ -43,7 +43,7 @@ def test_frames_come_out_as_they_went_in() -> None:
 def test_a_length_that_is_not_positive_or_over_the_limit_is_refused(length: int) -> None:
     buffer = ReceivedFrames(1000)
     put(buffer, struct.pack(">i", length))
-    with pytest.raises(InvalidFrame, match=f"{length} bytes, where 1 to 1000"):
+    with pytest.raises(InvalidFrame, match=f"{length} bytes, but 1 to 1000"):
         buffer.next_frame()
     assert issubclass(InvalidFrame, ProtocolError)
 

@@ -1,4 +1,4 @@
-"""Which handler serves which method. A method that is not here is one that a server does not take."""
+"""Tables of handlers by method. A server does not accept methods that are missing here."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trimq.protocols.amqp.handlers import basic, channel, connection, exchange, 
 from trimq.protocols.amqp.handlers.context import Context
 from trimq.protocols.contract import Reply
 
-# Each takes its own method, which the table's type cannot say.
+# Each handler takes its own method class; the type of the table cannot express this.
 ConnectionHandler = Callable[[Context, Any], Reply | None]
 Handler = Callable[[Context, Channel, Any], Reply | None]
 

@@ -1,6 +1,7 @@
-"""basic.*, but for publishing: qos, consume, cancel, get, ack, nack, reject and recover. Served: prefetch by number of
-messages, for each consumer, and for the whole channel where that is set. Not served: prefetch by size, no_local (as in
-RabbitMQ it is not looked at)."""
+"""basic.qos, consume, cancel, get, ack, nack, reject and recover.
+
+Served: prefetch by number of messages, per consumer, and per channel if `channel_prefetch` is set. Not served: prefetch
+by size; no_local (ignored, as in RabbitMQ)."""
 
 from __future__ import annotations
 
@@ -22,8 +23,8 @@ _TAG_BYTES = 16
 
 
 def qos(context: Context, channel: Channel, method: methods.BasicQos) -> Reply:
-    """As RabbitMQ 4.3, `global` or not: for the consumers that come. Where channels have limits of their own, as they
-    had before 4.3, `global` is about that of the channel."""
+    """Sets the prefetch of future consumers, with or without `global`, as RabbitMQ 4.3 does. With the setting
+    `channel_prefetch`, `global` sets the limit of the channel, as RabbitMQ did before 4.3."""
     if method.prefetch_size:
         raise AmqpRefusal(Code.NOT_IMPLEMENTED, f"prefetch_size!=0 ({method.prefetch_size})")
     if method.is_global and context.settings.channel_prefetch:
@@ -65,7 +66,7 @@ def consume(context: Context, channel: Channel, method: methods.BasicConsume) ->
     )
 
     def act() -> Parts:
-        if channel.consumers.get(tag) is subscriber:  # else it was cancelled meanwhile
+        if channel.consumers.get(tag) is subscriber:  # otherwise cancelled meanwhile
             subscriber.consumer = context.broker.queues.subscribe(context.caller, name, context.owner, subscription)
         return [] if method.no_wait else [write_command(channel.number, methods.BasicConsumeOk(tag))]
 
@@ -84,7 +85,7 @@ def _priority(arguments: FieldTable) -> int:
 
 
 def cancel(context: Context, channel: Channel, method: methods.BasicCancel) -> Reply | None:
-    """What was delivered stays out, and can be settled as before."""
+    """Cancels a consumer. Its unacked deliveries stay unacked and can still be acknowledged."""
     tag = method.consumer_tag
     subscriber = channel.consumers.pop(tag, None)
     if subscriber is not None and subscriber.consumer is not None:
@@ -95,7 +96,7 @@ def cancel(context: Context, channel: Channel, method: methods.BasicCancel) -> R
 
 
 def cancel_ok(context: Context, channel: Channel, method: methods.BasicCancelOk) -> None:
-    """Some clients answer a basic.cancel of ours, though it wants no answer."""
+    """Ignores the answer of clients that answer a basic.cancel of the server, although none is expected."""
 
 
 def get(context: Context, channel: Channel, method: methods.BasicGet) -> Reply:
@@ -122,7 +123,7 @@ def get(context: Context, channel: Channel, method: methods.BasicGet) -> Reply:
     return context.run_when_readable(channel, method, wait, act)
 
 
-# -- settling
+# -- acknowledgements
 
 
 def ack(context: Context, channel: Channel, event: Acks) -> None:
@@ -144,7 +145,7 @@ def nack(context: Context, channel: Channel, method: methods.BasicNack) -> None:
 
 
 def reject(context: Context, channel: Channel, method: methods.BasicReject) -> None:
-    """Unlike a nack, one that puts a message back counts towards its delivery limit."""
+    """Unlike basic.nack, a basic.reject that requeues counts towards the delivery limit."""
     _acknowledge(context, channel, method.delivery_tag, False, Acknowledgement([], True, method.requeue, True))
 
 

@@ -1,5 +1,5 @@
-"""A publisher whose message finds no room on the disk or in memory: it is told so, and not read until there is room
-again. Consumers and other connections go on."""
+"""Back-pressure on publishers when disk or memory is full: sends connection.blocked and stops reading from the
+connection until a retry succeeds. Consumers and other connections continue."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from trimq.protocols.amqp.wire.contents import write_command
 from trimq.protocols.amqp.wire.events import Publish
 from trimq.protocols.amqp.wire.handshake import has_capability
 
-# How often it is looked whether there is room.
+# Interval of retries.
 _LOOK_MS = 1000
 
 
 class BlockedPublisher:
-    """Keeps the one message that found no room, and offers it again."""
+    """Keeps the one message that could not be stored, and publishes it again later."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -26,7 +26,8 @@ class BlockedPublisher:
         self._timer: Timer | None = None
 
     def postpone(self, event: Publish, reason: str) -> None:
-        """As RabbitMQ, a client hears of it only when it publishes. ConnectionFault: too much waits already."""
+        """Postpones a publish. As in RabbitMQ, a client is blocked only when it publishes. Raises ConnectionFault if
+        the postponed messages exceed the memory limit."""
         context = self._context
         self._keep(event)
         if context.connection.held.is_over_limit:
@@ -50,7 +51,7 @@ class BlockedPublisher:
         self._context.outlet.release_reading()
 
     def take_postponed(self) -> Publish | None:
-        """What is to be tried again, if it is time to."""
+        """Returns the postponed message if the retry is due."""
         if self._timer is not None:
             return None
         event = self._postponed
@@ -59,7 +60,7 @@ class BlockedPublisher:
         return event
 
     def publish_accepted(self) -> None:
-        """A message found room."""
+        """Sends connection.unblocked after a publish succeeded."""
         if self._is_notified:
             self._is_notified = False
             self._ignore_silence(False)

@@ -1,4 +1,6 @@
-"""channel.* and access.request. channel.flow stops nobody: a client that is asked to send less is not read."""
+"""channel.open, close, flow, and access.request.
+
+Not served: channel.flow with active=false. Back-pressure works by not reading from the connection."""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ def open_channel(context: Context, number: int) -> Reply:
 
 
 def close_channel(context: Context, number: int) -> Reply:
-    """Also the answer to a peer that closes a channel which we have just closed."""
+    """Closes a channel; also answers a peer that closes a channel that the broker has just closed."""
     channel = context.channels.get(number)
     if channel is not None:
         context.release(channel)
@@ -31,9 +33,9 @@ def flow(context: Context, channel: Channel, method: methods.ChannelFlow) -> Rep
 
 
 def flow_ok(context: Context, channel: Channel, method: methods.ChannelFlowOk) -> None:
-    """Nobody asked; nothing follows."""
+    """Ignores the method: the broker never sends channel.flow."""
 
 
 def request_access(context: Context, channel: Channel, method: methods.AccessRequest) -> Reply:
-    """A relic of AMQP 0-8: tickets are given out and looked at by nobody."""
+    """Returns a dummy ticket. The method is left over from AMQP 0-8; the broker ignores tickets."""
     return context.answer(channel, methods.AccessRequestOk(1))

@@ -1,5 +1,7 @@
-"""connection.*: the handshake, the end, and what may come between. Served: PLAIN and AMQPLAIN, heartbeats, any smaller
-frames and fewer channels than offered. Not served: challenges (connection.secure), redirects."""
+"""connection.start-ok, tune-ok, open, close and update-secret.
+
+Served: PLAIN and AMQPLAIN, heartbeats, smaller frames and fewer channels than offered. Not served: challenges
+(connection.secure), redirects."""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ from trimq.protocols.contract import DeferredReply, Reply
 
 _LANE = 0
 
-# A client that would not understand why is left waiting for so long: guessing passwords shall be slow.
+# Delay before a failed login closes the socket of a client without `authentication_failure_close`: slows down password
+# guessing.
 _SILENT_REFUSAL_MS = 3000
 
 
@@ -93,7 +96,8 @@ def open_vhost(context: Context, method: methods.ConnectionOpen) -> Reply:
 
 
 def close(context: Context, method: methods.ConnectionClose) -> Reply:
-    """What was exclusive to the connection is gone before the client hears, so that it may use the names again."""
+    """Closes the connection. Deletes its exclusive queues before the answer, so that the client can reuse their
+    names."""
     context.release_all()
     context.outlet.close()
     return Reply.now([write_command(0, methods.ConnectionCloseOk())], _LANE)
@@ -104,5 +108,6 @@ def close_ok(context: Context, method: methods.ConnectionCloseOk) -> None:
 
 
 def update_secret(context: Context, method: methods.ConnectionUpdateSecret) -> Reply:
-    """As RabbitMQ with passwords of its own: a login that does not expire needs no new secret."""
+    """Accepts any secret, as RabbitMQ does with its internal user database: a login that does not expire needs no new
+    secret."""
     return Reply.now([write_command(0, methods.ConnectionUpdateSecretOk())], _LANE)

@@ -1,4 +1,4 @@
-"""What a handler may use: the broker's queues, who asks, the connection and its channels, and the ways to answer."""
+"""Context of AMQP handlers: the broker, the caller, the connection with its channels, and the kinds of replies."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from trimq.protocols.contract import DeferredReply, Parts, Reply, SessionControl
 
 
 class DurableChange(Protocol):
-    """What a change waits for."""
+    """Ticket of a change: its pass, and its refusal if the change failed."""
 
     number: int
     refusal: Refusal | None
@@ -52,7 +52,7 @@ class Context:
 
     @property
     def owner(self) -> object:
-        """Whose exclusive queues are gone when this connection is."""
+        """Owner of exclusive queues: they are deleted when it is released."""
         return self.connection
 
     @property
@@ -72,7 +72,7 @@ class Context:
         answer: methods.Method,
         no_wait: bool,
     ) -> Reply | None:
-        """Answer when what was changed is durable; nothing, if the client does not want to hear."""
+        """Replies when the change is durable. Returns None if the client set `no_wait`."""
         if no_wait:
             return None
         if ticket is None:
@@ -89,8 +89,8 @@ class Context:
     def run_when_readable(
         self, channel: Channel, asked: methods.Method, wait: PendingPass | None, act: Callable[[], Parts]
     ) -> Reply:
-        """Do it now, unless what the connection published is not readable yet: then when it is, and whatever the
-        client asks next is not looked at until then."""
+        """Runs `act` now, or, if publishes of this connection are not readable yet, when they are. Until then no
+        further command is read."""
         if wait is None:
             return Reply.now(act(), lane=channel.number)
         return self.run_in_order(channel, asked, wait, act)
@@ -98,7 +98,8 @@ class Context:
     def run_in_order(
         self, channel: Channel, asked: methods.Method, wait: PendingPass | None, act: Callable[[], Parts]
     ) -> Reply:
-        """Do it when it is this reply's turn to leave: for what may send more as soon as it is done."""
+        """Runs `act` when this reply is sent, because `act` may send more frames at once (deliveries after
+        consume-ok)."""
         self.outlet.hold_reading()
         build = self.guard(channel, asked, lambda: act() if channel.is_open else [])
 
@@ -110,7 +111,7 @@ class Context:
         return Reply(channel.number, None, resume, number, needs_sync)
 
     def run_when_warm(self, channel: Channel, asked: methods.Method, cold: ColdRead, act: Callable[[], Parts]) -> Reply:
-        """Do it when what it needs was read from the disk, which must not keep others waiting."""
+        """Runs `act` after the cold data it needs was read from disk, without blocking other connections."""
         self.outlet.hold_reading()
         build = self.guard(channel, asked, lambda: act() if channel.is_open else [])
         is_waiting = True
@@ -135,7 +136,7 @@ class Context:
     # -- deliveries
 
     def resume_delivery(self, channel: Channel) -> None:
-        """The channel has settled something, or the client has read: consumers that were held back may go on."""
+        """Resumes consumers of a channel after an acknowledgement or after the client has read."""
         if channel.unacked_bytes >= self.settings.unacked_bytes or self.outlet.is_congested:
             return
         channel.is_full = False
@@ -147,7 +148,7 @@ class Context:
     # -- refusals
 
     def guard(self, channel: Channel, asked: methods.Method, act: Callable[[], Parts]) -> Callable[[], Parts]:
-        """For what is done later, when nobody is there any more to catch a refusal."""
+        """Wraps a deferred action: a refusal closes the channel or the connection, since no caller can catch it."""
 
         def guarded() -> Parts:
             if channel.is_refused:
@@ -164,7 +165,8 @@ class Context:
         return guarded
 
     def refuse(self, channel: Channel, refusal: Refusal, method_id: int) -> Parts:
-        """Close the channel with the refusal's code. ConnectionFault: that code closes the whole connection."""
+        """Closes the channel with the code of the refusal. Raises ConnectionFault if that code closes the
+        connection."""
         code = code_of(refusal)
         class_id, number = method_id >> 16, method_id & 0xFFFF
         if code not in CLOSES_CHANNEL:
@@ -176,21 +178,21 @@ class Context:
         return [write_command(channel.number, methods.ChannelClose(code, text, class_id, number))]
 
     def close_with_refusal(self, channel: Channel, refusal: Refusal) -> None:
-        """Close a channel for something that its client did not just ask."""
+        """Closes a channel for a reason other than a command of its client."""
         self.outlet.send(self.refuse(channel, refusal, 0))
 
     # -- transactions
 
     def begin_transaction(self, channel: Channel) -> None:
-        """A new one; what the last one kept is no longer kept."""
+        """Starts a new transaction and stops counting the memory of the last one."""
         if channel.transaction is not None:
             self.connection.held.change(-channel.transaction.held)
         channel.transaction = Transaction()
 
-    # -- the end of a channel, and of all of them
+    # -- release
 
     def release(self, channel: Channel) -> None:
-        """Give back what the channel holds: consumers, deliveries, its address for replies."""
+        """Cancels the consumers of the channel, requeues its unacked deliveries and removes its reply address."""
         if self.channels.pop(channel.number, None) is None:
             return
         channel.is_open = False

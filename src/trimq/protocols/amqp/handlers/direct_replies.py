@@ -1,5 +1,5 @@
-"""Direct reply-to: a client asks with the address `amq.rabbitmq.reply-to`, and the answer goes straight to its channel.
-Nothing of it is a queue, and nothing is stored."""
+"""Direct reply-to: a client publishes a request with the reply-to `amq.rabbitmq.reply-to`, and the reply is sent
+straight to its channel. There is no queue, and nothing is stored."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def consume(context: Context, channel: Channel, method: methods.BasicConsume, ta
     channel.reply_tag = tag
 
     def act() -> Parts:
-        if channel.reply_address == address:  # else it was cancelled meanwhile
+        if channel.reply_address == address:  # otherwise cancelled meanwhile
             most_bytes = context.settings.unread_reply_bytes
             receiver = ReplyReceiver(channel, tag, context.outlet, context.connection.frame_max, most_bytes)
             context.replies.add(address, receiver)
@@ -40,14 +40,14 @@ def consume(context: Context, channel: Channel, method: methods.BasicConsume, ta
 
 
 def cancel(context: Context, channel: Channel, tag: str) -> None:
-    """Nothing arrives at the channel's address any more, if it has this tag."""
+    """Removes the reply address of the channel if its consumer has this tag."""
     if channel.reply_address and channel.reply_tag == tag:
         context.replies.remove(channel.reply_address)
         channel.reply_address = channel.reply_tag = ""
 
 
 def set_reply_address(channel: Channel, header: bytes) -> bytes:
-    """The properties of a message that asks for a direct reply, with the address at which it is awaited."""
+    """Replaces `amq.rabbitmq.reply-to` in the properties of a request with the reply address of the channel."""
     if read_property(header, "reply_to") != REPLY_TO:
         return header
     if not channel.reply_address:
@@ -60,7 +60,8 @@ def is_direct_reply(publish: Publish) -> bool:
 
 
 def deliver_reply(context: Context, publish: Publish) -> None:
-    """Who no longer waits for an answer does not get it. MemoryFull: too much waits for clients that do not read."""
+    """Delivers a direct reply; drops it if its receiver is gone. Raises MemoryFull if slow clients already hold too
+    much memory."""
     context.broker.exchanges.require_publishable(context.caller, publish.exchange)
     context.broker.exchanges.check_memory()
     receiver = context.replies.get(publish.key)

@@ -1,4 +1,4 @@
-"""exchange.*: declare, delete, bind and unbind."""
+"""exchange.declare, delete, bind and unbind."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trimq.protocols.contract import Reply
 
 
 def strip_line_ends(name: str) -> str:
-    """RabbitMQ takes carriage returns and line feeds out of the names that are declared."""
+    """Removes carriage returns and line feeds from a declared name, as RabbitMQ does."""
     return name.replace("\r", "").replace("\n", "")
 
 

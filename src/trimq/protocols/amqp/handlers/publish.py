@@ -1,5 +1,6 @@
-"""basic.publish, confirm.select and tx.*: messages in, and how their publishers hear of it. Served: mandatory,
-confirms, transactions of one channel. Not served: immediate (as in RabbitMQ)."""
+"""basic.publish, confirm.select and tx.*.
+
+Served: mandatory, publisher confirms, transactions of one channel. Not served: immediate (as in RabbitMQ)."""
 
 from __future__ import annotations
 
@@ -19,14 +20,14 @@ from trimq.protocols.amqp.wire.contents import write_command, write_content
 from trimq.protocols.amqp.wire.events import Oversized, Publish
 from trimq.protocols.contract import Parts, Reply
 
-# In the second and first octet of the flags.
+# `user_id` is in the second octet of the property flags, `reply_to` in the first.
 _USER_ID = FLAGS["user_id"]
 _REPLY_TO = FLAGS["reply_to"] >> 8
 
 
 @dataclass(slots=True)
 class _DirectReplyOutcome:
-    """A direct reply: it is where it should be, or nobody waits for it."""
+    """Outcome of a direct reply: confirmed at once, even if its receiver is gone."""
 
     is_refused: bool = False
     number: int = 0
@@ -40,15 +41,15 @@ _DIRECT_REPLY = _DirectReplyOutcome()
 
 
 def is_batchable(channel: Channel, event: Publish) -> bool:
-    """Whether nothing but its content has to be looked at: then messages with the same kinds of properties that come
-    after it may follow it."""
+    """Returns whether the message needs no check besides its content. Then similar messages may be published with
+    it."""
     special = event.is_immediate or event.header[1] & _USER_ID or event.header[0] & _REPLY_TO
     return not special and channel.transaction is None and not direct_replies.is_direct_reply(event)
 
 
 def publish_batch(context: Context, channel: Channel, event: Publish) -> Iterator[Reply]:
-    """A plain message, and those that follow it. What is known of one now is said now: before a pass tells of others,
-    since that may mean all up to a tag."""
+    """Publishes a plain message and those that follow it. Sends immediate confirms before yielding replies that wait
+    for a pass, because those may ack all tags up to theirs."""
     contents = [(event.header, event.body), *event.following]
     done = 0
     for published, count in context.broker.exchanges.publish_all(context.caller, event.exchange, event.key, contents):
@@ -79,7 +80,7 @@ def publish(context: Context, channel: Channel, event: Publish) -> Reply | None:
 
 
 def _check_properties(context: Context, channel: Channel, event: Publish) -> None:
-    """What a client may not claim, and where answers to it shall go."""
+    """Checks `user_id`, and sets the address for a direct reply."""
     event.header = direct_replies.set_reply_address(channel, event.header)
     claimed = read_property(event.header, "user_id")
     if claimed is not None and claimed != context.caller.principal:
@@ -141,7 +142,7 @@ def _transaction_of(channel: Channel) -> Transaction:
 
 
 def _keep(context: Context, transaction: Transaction, event: Publish) -> None:
-    """Until its end. Failure: there is no room for it."""
+    """Keeps a publish until the end of the transaction. Refuses it if the connection holds too much memory."""
     held = context.connection.held
     if held.is_over_limit:
         raise AmqpRefusal(Code.RESOURCE_ERROR, held.reason)
@@ -152,8 +153,8 @@ def _keep(context: Context, transaction: Transaction, event: Publish) -> None:
 
 
 def commit(context: Context, channel: Channel, method: methods.TxCommit) -> Reply:
-    """Publishes and settlements in one pass; the answer when the last of them is durable. Returns come before it. While
-    one of the publishes is refused, nothing is settled: the end of the channel gives it back."""
+    """Publishes and acknowledges in one pass, and answers when all publishes are durable. basic.return precedes the
+    answer. If publishing raises a refusal, no delivery is acknowledged: closing the channel requeues them."""
     transaction = _transaction_of(channel)
     for event in transaction.publishes:
         _check(context, event)
@@ -170,7 +171,7 @@ def commit(context: Context, channel: Channel, method: methods.TxCommit) -> Repl
         for outcome in outcomes:
             if (refusal := outcome.refusal()) is not None:
                 raise refusal
-        if any(outcome.is_refused for outcome in outcomes):  # by a queue that is full
+        if any(outcome.is_refused for outcome in outcomes):  # by a full queue
             raise AmqpRefusal(Code.PRECONDITION_FAILED, "partial tx completion")
         return [write_command(channel.number, methods.TxCommitOk())]
 
@@ -178,7 +179,7 @@ def commit(context: Context, channel: Channel, method: methods.TxCommit) -> Repl
 
 
 def rollback(context: Context, channel: Channel, method: methods.TxRollback) -> Reply:
-    """Publishes are forgotten, and what was settled is unsettled again; nothing is delivered anew."""
+    """Discards the publishes and makes the acknowledged deliveries unacked again; does not redeliver them."""
     transaction = _transaction_of(channel)
     context.begin_transaction(channel)
     channel.restore_unacked(transaction.taken)

@@ -1,4 +1,5 @@
-"""queue.*: declare, bind, unbind, purge and delete. An empty name means the queue that the channel declared last."""
+"""queue.declare, bind, unbind, purge and delete. An empty name means the queue that was declared last on the
+channel."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ def declare(context: Context, channel: Channel, method: methods.QueueDeclare) ->
 
 
 def _declare_reply_address(context: Context, channel: Channel, method: methods.QueueDeclare, name: str) -> Reply | None:
-    """Whether somebody waits there for direct replies; there is no such queue."""
+    """Answers whether a direct reply address exists; there is no queue behind it."""
     if name != REPLY_TO and context.replies.get(name) is None:
         raise UnknownQueue(name, context.caller.namespace)
     channel.last_queue = name

@@ -1,4 +1,5 @@
-"""The 66 methods of AMQP 0-9-1 as RabbitMQ speaks it, in both directions: names, numbers and fields. Knows no bytes."""
+"""The 66 methods of AMQP 0-9-1 with RabbitMQ's extensions, in both directions: names, numbers and fields. Knows no
+bytes."""
 
 from trimq.protocols.amqp.methods.connection import (
     AccessRequest,

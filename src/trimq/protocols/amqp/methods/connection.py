@@ -1,4 +1,4 @@
-"""The methods that open, steer and close connections and channels."""
+"""Methods of the classes connection, channel and access."""
 
 from __future__ import annotations
 

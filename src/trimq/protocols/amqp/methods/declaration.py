@@ -1,4 +1,4 @@
-"""How a method is declared: its place on the wire, and the types of its fields. Knows no bytes."""
+"""Declaration of methods: their numbers on the wire and the types of their fields. Knows no bytes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 from trimq.formats.amqp_content.field_tables import FieldTable
 
-# The words with which fields are declared: they say how a field is written, and are looked up by name.
+# Field types. The codec looks them up by the name in the annotation.
 Octet = int
 Short = int
 Long = int
@@ -23,7 +23,7 @@ EMPTY: FieldTable = msgspec.field(default_factory=dict)
 
 
 class Method(msgspec.Struct):
-    """One method. `ID` is its class and method number in one, as they stand in a frame."""
+    """One method. `ID`: class and method number combined, as encoded in a frame."""
 
     ID: ClassVar[int]
     NAME: ClassVar[str]
@@ -39,7 +39,7 @@ METHODS: dict[int, type[Method]] = {}
 
 
 def method(class_id: int, method_id: int, name: str) -> Callable[[M], M]:
-    """Give a method its place on the wire."""
+    """Registers a method class under its class and method number."""
 
     def register(kind: M) -> M:
         kind.ID = class_id << 16 | method_id

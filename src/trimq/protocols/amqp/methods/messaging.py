@@ -1,4 +1,4 @@
-"""The methods that move messages: publish, deliver, get, settle, confirm, and local transactions."""
+"""Methods of the classes basic, confirm and tx."""
 
 from __future__ import annotations
 

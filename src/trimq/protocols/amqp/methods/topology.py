@@ -1,4 +1,4 @@
-"""The methods that declare, bind and delete exchanges and queues."""
+"""Methods of the classes exchange and queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AMQP's reply codes, what each closes, and which of them a refusal is."""
+"""AMQP reply codes, which of them close only a channel, and the code of each refusal."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Code(IntEnum):
     INTERNAL_ERROR = 541
 
 
-# Every other error ends the connection.
+# Every other code closes the connection.
 CLOSES_CHANNEL = frozenset(
     {
         Code.CONTENT_TOO_LARGE,
@@ -48,7 +48,7 @@ _MAX_TEXT_BYTES = 255
 
 @dataclass(eq=False)  # exceptions must stay hashable
 class AmqpRefusal(Refusal):
-    """A no that only AMQP knows, with its code."""
+    """Refusal that exists only in AMQP, with its reply code."""
 
     code: Code
     reason: str
@@ -58,7 +58,8 @@ class AmqpRefusal(Refusal):
 
 
 class ConnectionFault(ProtocolError):
-    """The peer broke a rule, or asked for what ends a connection: it is told why by connection.close."""
+    """Error that closes the connection: a protocol violation or a refusal with a connection-level code. The peer gets
+    connection.close with the reason."""
 
     def __init__(self, code: Code, reason: str, class_id: int = 0, method_id: int = 0) -> None:
         super().__init__(f"{code.name} - {reason}")
@@ -69,11 +70,11 @@ class ConnectionFault(ProtocolError):
 
 
 class SilentClose(ProtocolError):
-    """What RabbitMQ answers by closing the socket without a word."""
+    """Error at which RabbitMQ closes the socket without an answer."""
 
 
 class WrongProtocol(ProtocolError):
-    """The peer does not begin with a header that is served; it is told the one that is."""
+    """The connection does not start with a supported protocol header. The peer gets the supported header."""
 
 
 CODES: dict[type[Refusal], Code] = {
@@ -149,5 +150,5 @@ def code_of(refusal: Refusal) -> Code:
 
 
 def reply_text(code: Code, reason: str) -> str:
-    """RabbitMQ's form, cut to what a short string holds without splitting a character."""
+    """Formats the text as RabbitMQ does, truncated to the length of a short string without splitting a character."""
     return f"{code.name} - {reason}".encode()[:_MAX_TEXT_BYTES].decode("utf-8", "ignore")

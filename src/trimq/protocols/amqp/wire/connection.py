@@ -1,6 +1,5 @@
-"""One AMQP connection without IO: received bytes become commands and messages. Knows frames, the phases of a
-connection, which channels are open, and how contents are put together; nothing of sockets, clocks, or what a command
-does."""
+"""One AMQP connection without IO: parses received bytes into commands and messages. Knows frames, connection phases,
+open channels and the assembly of contents; knows neither sockets nor clocks nor the effects of commands."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ from trimq.protocols.amqp.wire.frames import (
 from trimq.protocols.amqp.wire.method_codec import BadMethod, UnknownMethod, method_id, read_method
 from trimq.protocols.receive_buffer import ConnectionReceiveMemory, CopiedReceiveBuffer, ReceiveMemory, copy_into
 
-SERVED_HEADERS = (b"AMQP\x00\x00\x09\x01", b"AMQP\x01\x01\x00\x09")  # 0-9-1, and 0-9, which is served as it
+SERVED_HEADERS = (b"AMQP\x00\x00\x09\x01", b"AMQP\x01\x01\x00\x09")  # 0-9-1; 0-9 is served as 0-9-1
 DEFAULT_FRAME_MAX = 131_072
 DEFAULT_MESSAGE_BYTES = 128 * 1024 * 1024
 
@@ -37,12 +36,12 @@ _CLASS_CONNECTION = 10
 
 
 class Phase(Enum):
-    GREETING = "the header is expected"
-    STARTING = "connection.start-ok is expected"
-    SECURING = "connection.secure-ok is expected"
-    WAITING = "nothing is expected: the login is looked at"
-    TUNING = "connection.tune-ok is expected"
-    OPENING = "connection.open is expected"
+    GREETING = "waiting for the protocol header"
+    STARTING = "waiting for connection.start-ok"
+    SECURING = "waiting for connection.secure-ok"
+    WAITING = "checking the login"
+    TUNING = "waiting for connection.tune-ok"
+    OPENING = "waiting for connection.open"
     RUNNING = "open"
 
 
@@ -56,7 +55,7 @@ _EXPECTED: dict[Phase, tuple[type[methods.Method], ...]] = {
 
 
 class _Channel:
-    """Whether a channel is open, or waits for the peer's close-ok; and the content that is on its way."""
+    """State of a channel: open or waiting for the peer's close-ok, and the partly received content."""
 
     __slots__ = ("content", "is_open")
 
@@ -66,14 +65,13 @@ class _Channel:
 
 
 class AmqpConnection:
-    """For `asyncio.BufferedProtocol`: `get_buffer` and `buffer_updated` are its methods of that name. After each
-    `buffer_updated` call `next_event` until it gives None. A ProtocolError from it means that the connection must
-    close, after the answers to earlier commands.
+    """Parser of one connection, for `asyncio.BufferedProtocol` (`get_buffer`, `buffer_updated`). After each
+    `buffer_updated`, call `next_event` until it returns None. If it raises a ProtocolError, the connection must close
+    after the answers to earlier commands.
 
-    The owner moves `phase` on as it answers, sets `frame_max` and `channel_max` when they are agreed upon, and tells
-    when a channel that the peer opened has ended. `held` counts what has come in part, and what the owner keeps
-    of messages that wait; call `drop` when the connection is gone.
-    """
+    The owner advances `phase` with its answers, sets `frame_max` and `channel_max` after negotiation, and reports when
+    a channel that the peer opened has ended. `held` counts the bytes of partly received messages and of messages that
+    the owner keeps; call `drop` when the connection is closed."""
 
     def __init__(
         self, max_message_bytes: int = DEFAULT_MESSAGE_BYTES, receive_memory: ReceiveMemory | None = None
@@ -84,7 +82,7 @@ class AmqpConnection:
         self._max_message_bytes = max_message_bytes
         self._unfinished_bytes = 0
         self._publish_fast_path = PublishFastPath(self._received, max_message_bytes)
-        self._ack_channel, self._ack_prefix = 0, b""  # of the last acknowledgement; 0: there is none
+        self._ack_channel, self._ack_prefix = 0, b""  # of the last acknowledgement; 0: none
         self.phase = Phase.GREETING
         self.frame_max = DEFAULT_FRAME_MAX
         self.channel_max = 0
@@ -98,17 +96,17 @@ class AmqpConnection:
         self.receive_count += 1
 
     def receive(self, data: Buffer) -> None:
-        """Take bytes by copying them. For tests and transports without buffers."""
+        """Receives bytes by copying. For tests and transports without buffers."""
         copy_into(self, data)
 
     def drop(self) -> None:
-        """The connection is gone: nothing of what has come in part is kept."""
+        """Frees the receive buffer and partly received contents of a closed connection."""
         self._received.drop()
         for channel in self._channels.values():
             self._drop_content(channel)
 
     def _wait(self) -> None:
-        """More has to come. ConnectionFault: there is no room for it."""
+        """Checks the memory limit before waiting for more bytes. Raises ConnectionFault if it is exceeded."""
         if not self.held.receive_memory.is_exceeded:
             return
         self._received.shrink(START_SIZE)
@@ -120,16 +118,16 @@ class AmqpConnection:
 
     @property
     def channels(self) -> list[int]:
-        """Those that are open."""
+        """Numbers of the open channels."""
         return [number for number, channel in self._channels.items() if channel.is_open]
 
     def end_channel(self, number: int) -> None:
-        """Both sides have closed it: its number may be used again."""
+        """Removes a channel that both sides have closed: its number may be reused."""
         self._drop_content(self._channels.pop(number))
         self._reset_fast_paths()
 
     def refuse_channel(self, number: int) -> None:
-        """We have closed it: whatever comes on it is ignored until the peer says that it knows."""
+        """Marks a channel as closed by the broker: its frames are ignored until the peer sends close-ok."""
         channel = self._channels[number]
         self._drop_content(channel)
         channel.is_open = False
@@ -147,7 +145,7 @@ class AmqpConnection:
     # -- events
 
     def next_event(self) -> Event | None:
-        """The next command or message, or None until more bytes arrive."""
+        """Returns the next command or message, or None until more bytes arrive."""
         received = self._received
         while True:
             publish = self._publish_fast_path.take(self.frame_max)
@@ -167,8 +165,8 @@ class AmqpConnection:
                 return event
 
     def next_similar(self, publish: Publish, most: int) -> list[tuple[bytes, bytes]]:
-        """Properties and bodies of further messages, after the last event, that go the same way and have the same kinds
-        of properties."""
+        """Returns properties and bodies of the messages right after the last event that have the same method frame and
+        the same property flags."""
         return self._publish_fast_path.take_similar(publish.header[:2], most, self.frame_max)
 
     def _take_greeting(self) -> Greeting | None:
@@ -177,18 +175,18 @@ class AmqpConnection:
             return None
         header = bytes(received.view[received.start : received.start + len(SERVED_HEADERS[0])])
         if header not in SERVED_HEADERS:
-            raise WrongProtocol(f"the connection begins with {header!r}")
+            raise WrongProtocol(f"unsupported protocol header {header!r}")
         received.start += len(header)
         self.phase = Phase.STARTING
         return Greeting()
 
     def _cut_frame(self, start: int) -> tuple[int, int, bytes] | None:
-        """The type, channel and payload of the next frame, if all of it is there."""
+        """Cuts the next frame. Returns type, channel and payload, or None if the frame is incomplete."""
         received = self._received
         if received.end - start < PREFIX_SIZE:
             return None
         kind, channel, length = unpack_prefix(received.data, start)
-        if length > self.frame_max:  # as RabbitMQ, which forgives a client that forgot the eight bytes around it
+        if length > self.frame_max:  # as RabbitMQ: tolerates clients that do not count the 8 bytes around the payload
             reason = f"type {kind}, all octets = <<>>: {{frame_too_large,{length},{self.frame_max - OVERHEAD}}}"
             raise ConnectionFault(Code.FRAME_ERROR, reason)
         finish = start + PREFIX_SIZE + length
@@ -211,7 +209,7 @@ class AmqpConnection:
         if number == 0:
             return self._take_connection_frame(kind, payload)
         if self.phase is not Phase.RUNNING:
-            raise SilentClose(f"a frame on channel {number} before the connection is open")
+            raise SilentClose(f"frame on channel {number} before connection.open")
         channel = self._channels.get(number)
         if channel is not None and not channel.is_open:
             return self._take_last_frame(number, kind, payload)
@@ -232,16 +230,16 @@ class AmqpConnection:
         if self.phase in (Phase.RUNNING, Phase.OPENING):
             reason = f"unexpected method in connection state {self.phase.name.lower()}"
             raise ConnectionFault(Code.CHANNEL_ERROR, reason, *method.class_and_method)
-        raise SilentClose(f"{method.NAME} where {self.phase.value}")
+        raise SilentClose(f"{method.NAME} received while {self.phase.value}")
 
     def _take_last_frame(self, number: int, kind: int, payload: bytes) -> Command | None:
-        """On a channel that we have closed."""
+        """Handles a frame on a channel that the broker has closed."""
         if kind != METHOD or len(payload) < 4:
             return None
         match method_id(payload):
             case methods.ChannelCloseOk.ID:
                 del self._channels[number]
-            case methods.ChannelClose.ID:  # both closed at once: the peer waits for an answer too
+            case methods.ChannelClose.ID:  # both sides closed: the peer waits for an answer
                 return Command(number, self._read(payload))
         return None
 
@@ -285,7 +283,7 @@ class AmqpConnection:
                 raise SilentClose(str(error)) from None
             number = method_id(payload)
             if isinstance(error, UnknownMethod) and all(known >> 16 != number >> 16 for known in methods.METHODS):
-                raise SilentClose(str(error)) from None  # RabbitMQ has no words for an unknown class
+                raise SilentClose(str(error)) from None  # RabbitMQ has no error for an unknown class
             if self.phase is not Phase.RUNNING:
                 raise SilentClose(str(error)) from None
             raise ConnectionFault(Code.FRAME_ERROR, str(error), number >> 16, number & 0xFFFF) from None
@@ -306,7 +304,7 @@ class AmqpConnection:
             self._unfinished_bytes += len(payload)
             self.held.change(len(payload))
             if self._unfinished_bytes > 2 * self._max_message_bytes:
-                reason = f"{self._unfinished_bytes} bytes of unfinished messages"
+                reason = f"{self._unfinished_bytes} bytes of incomplete messages"
                 raise ConnectionFault(Code.RESOURCE_ERROR, reason, *content.method.class_and_method)
         if content.received < content.size:
             self._wait()

@@ -1,5 +1,5 @@
-"""Contents: a method, its header and its body frames put together, and taken apart again for the way out. Knows
-nothing of who sends them or where they are kept."""
+"""Codec of contents: assembles method, header and body frames into messages, and writes messages as frames. Knows
+neither senders nor storage."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trimq.protocols.amqp.wire.codes import Code, ConnectionFault
 from trimq.protocols.amqp.wire.frames import BODY, END_OCTET, HEADER, METHOD, OVERHEAD, frame, pack_prefix
 from trimq.protocols.amqp.wire.method_codec import write_method, write_short_string
 
-_HEADER = Struct(">HHQ")  # class, weight, size of the body; the property flags and list follow
+_HEADER = Struct(">HHQ")  # class, weight, body size; then property flags and list
 _pack_content = Struct(">BHIHHQ").pack
 _BASIC = 60
 
@@ -23,12 +23,12 @@ _DELIVER = methods.BasicDeliver.ID.to_bytes(4, "big")
 _GET_OK = methods.BasicGetOk.ID.to_bytes(4, "big")
 
 
-# Frames with less of a body are put together as they come: each alone would take many times its size.
+# Shorter body frames are appended to one buffer: a bytes object for each would take many times its size.
 _SHORT_BYTES = 4096
 
 
 class Content:
-    """One that is being received."""
+    """Content that is being received."""
 
     __slots__ = ("_chunks", "_end", "has_header", "header", "method", "received", "size")
 
@@ -43,11 +43,11 @@ class Content:
 
     @property
     def held(self) -> int:
-        """How much of it there is."""
+        """Bytes received so far."""
         return len(self.header) + self.received
 
     def add_body(self, kind: int, payload: bytes) -> None:
-        """One more body frame. An empty one is allowed."""
+        """Adds a body frame; it may be empty."""
         if kind != BODY:
             reason = "expected content body, got non content body frame instead"
             raise ConnectionFault(Code.UNEXPECTED_FRAME, reason, *self.method.class_and_method)
@@ -73,7 +73,8 @@ class Content:
 
 
 def read_content_header(method: methods.Method, kind: int, payload: bytes) -> tuple[int, bytes]:
-    """The size of the body, and the property flags and list, that follow this method."""
+    """Reads the content header that follows `method`. Returns the body size and the bytes of property flags and
+    list."""
     ids = method.class_and_method
     if kind != HEADER:
         reason = "expected content header for class 60, got non content header frame instead"
@@ -81,7 +82,7 @@ def read_content_header(method: methods.Method, kind: int, payload: bytes) -> tu
     try:
         class_id, _, size = _HEADER.unpack_from(payload)
     except ShortOfBytes:
-        raise ConnectionFault(Code.FRAME_ERROR, "a content header that ends too early", *ids) from None
+        raise ConnectionFault(Code.FRAME_ERROR, "truncated content header", *ids) from None
     if class_id != _BASIC:
         reason = f"expected content header for class 60, got one for class {class_id} instead"
         raise ConnectionFault(Code.UNEXPECTED_FRAME, reason, *ids)
@@ -89,7 +90,7 @@ def read_content_header(method: methods.Method, kind: int, payload: bytes) -> tu
 
 
 def write_content(channel: int, header: bytes, body: bytes, frame_max: int) -> list[Buffer]:
-    """Header and body frames. The property bytes are those that the producer sent."""
+    """Writes header and body frames. The property bytes are those of the producer, unchanged."""
     size = len(body)
     start = _pack_content(HEADER, channel, 12 + len(header), _BASIC, 0, size)
     if size == 0:
@@ -106,8 +107,8 @@ def write_content(channel: int, header: bytes, body: bytes, frame_max: int) -> l
 
 
 class DeliveryFrames:
-    """basic.deliver and its content, for one consumer. What stands around the delivery tag is made once for messages
-    that are alike: most that a consumer gets differ in their tag and their body only."""
+    """Writes basic.deliver with its content for one consumer. Reuses the bytes around the delivery tag while messages
+    differ only in tag and body, as most do."""
 
     __slots__ = ("_after", "_before", "_channel", "_frame_max", "_shape", "_tag")
 
@@ -135,7 +136,7 @@ class DeliveryFrames:
         return self._before, delivery_tag.to_bytes(8, "big"), self._after, body, END_OCTET
 
     def _method(self, is_redelivered: bool, exchange: bytes, key: bytes) -> tuple[bytes, bytes]:
-        """The frame of the method, before and behind the delivery tag."""
+        """Returns the method frame before and after the delivery tag."""
         names = b"%c%c%b%c%b\xce" % (is_redelivered, len(exchange), exchange, len(key), key)
         prefix = pack_prefix(METHOD, self._channel, 4 + len(self._tag) + 8 + len(names) - 1)
         return prefix + _DELIVER + self._tag, names
@@ -144,12 +145,12 @@ class DeliveryFrames:
 def write_get_ok(
     channel: int, delivery_tag: int, is_redelivered: bool, exchange: bytes, key: bytes, message_count: int
 ) -> bytes:
-    """basic.get-ok with the names as the bytes that they were published with."""
+    """Writes basic.get-ok with exchange and routing key as the bytes that were published."""
     names = b"%c%b%c%b" % (len(exchange), exchange, len(key), key)
     payload = _GET_OK + delivery_tag.to_bytes(8, "big") + bytes((is_redelivered,)) + names
     return frame(METHOD, channel, payload + min(message_count, 0xFFFFFFFF).to_bytes(4, "big"))
 
 
 def write_command(channel: int, method: methods.Method) -> bytes:
-    """The frame of a method without content."""
+    """Writes the frame of a method without content."""
     return frame(METHOD, channel, write_method(method))

@@ -1,4 +1,4 @@
-"""The sentence with which RabbitMQ says each refusal, for clients and people who know it."""
+"""RabbitMQ's error text of each refusal."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _LOCKED = (
     "the exclusive property value does not match that of the original declaration."
 )
 
-# What RabbitMQ calls that to which rights are given.
+# RabbitMQ's names of the resources of permissions.
 _RESOURCES = {"topic": "queue", "route": "exchange"}
 
-# `where`: the name and its virtual host
+# `{where}`: the name and its virtual host
 _NAMED: dict[type[Refusal], str] = {
     refusals.UnknownExchange: "no exchange {where}",
     refusals.UnknownQueue: "no queue {where}",
@@ -41,7 +41,7 @@ _NAMED: dict[type[Refusal], str] = {
 
 
 def vhost_of(namespace: str) -> str:
-    """The virtual host that clients know a namespace by."""
+    """Returns the virtual host of a namespace."""
     return namespace if namespace != DEFAULT_NAMESPACE else ROOT
 
 
@@ -72,7 +72,8 @@ def _value(value: object) -> str:
 
 
 def _denied(refusal: Any) -> str:
-    """RabbitMQ has no right to look: who has none at all is told of the first."""
+    """Text of a denied permission. RabbitMQ has no permission to describe; `configure`, its first one, is reported
+    instead."""
     action = "configure" if refusal.action == "describe" else refusal.action
     kind = _RESOURCES.get(refusal.resource.partition(" ")[0])
     where = refusal.resource if kind is None else f"{kind} '{refusal.name}' in vhost '{vhost_of(refusal.namespace)}'"

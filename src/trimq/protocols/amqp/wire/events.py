@@ -1,4 +1,4 @@
-"""What a connection makes of the bytes that it receives."""
+"""Events that a connection parses from received bytes."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ import msgspec
 
 from trimq.protocols.amqp.methods import Method
 
-_MESSAGE_BYTES = 400  # of each message, besides what it says
+_MESSAGE_BYTES = 400  # overhead of each message besides its properties and body
 
 
 class Greeting(msgspec.Struct, frozen=True):
-    """The peer began with a header that is served."""
+    """The peer sent a supported protocol header."""
 
 
 class Command(msgspec.Struct):
-    """A method without content. On channel 0 it concerns the connection."""
+    """Method without content; on channel 0 it concerns the connection."""
 
     channel: int
     method: Method
 
 
 class Publish(msgspec.Struct, gc=False):
-    """basic.publish with its content. `header`: the flags and the list of its properties, as they were sent."""
+    """basic.publish with its content. `header`: property flags and list as sent."""
 
     channel: int
     exchange: str
@@ -33,24 +33,24 @@ class Publish(msgspec.Struct, gc=False):
     header: bytes
     body: bytes
     following: Sequence[tuple[bytes, bytes]] = ()
-    """Headers and bodies of messages that came right after it, with the same method before them."""
+    """Headers and bodies of messages received right after this one with the same method frame."""
 
     @property
     def held(self) -> int:
-        """How much memory it takes, about, with those that follow it."""
+        """Approximate memory of the message and those that follow it."""
         following = sum([len(header) + len(body) for header, body in self.following])
         return len(self.header) + len(self.body) + following + _MESSAGE_BYTES * (1 + len(self.following))
 
 
 class Oversized(msgspec.Struct, frozen=True):
-    """A message was announced that is larger than allowed. Nothing of it was kept."""
+    """Announcement of a message over the size limit. Its content is not kept."""
 
     channel: int
     size: int
 
 
 class Acks(msgspec.Struct):
-    """Acknowledgements that came one after the other: of each tag, or of all up to the only one."""
+    """Consecutive acknowledgements: of each tag, or, with `is_multiple`, of all up to the only tag."""
 
     channel: int
     tags: list[int]

@@ -1,5 +1,5 @@
-"""The short way of what comes in rows: messages that say before their content what the last one said, and single
-acknowledgements of one channel. Whatever is not just so is left to the long way, which knows all the rules."""
+"""Fast path of AmqpConnection for consecutive publishes with the same method frame and for consecutive single acks of
+one channel. Falls back to parsing frame by frame, which checks all rules, when anything differs."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ from trimq.protocols.amqp.wire.events import Acks, Publish
 from trimq.protocols.amqp.wire.frames import BODY, END, HEADER, PREFIX_SIZE, unpack_prefix
 from trimq.protocols.receive_buffer import CopiedReceiveBuffer
 
-_unpack_content = Struct(">BHIHHQ").unpack_from  # a header frame up to the property flags
+_unpack_content = Struct(">BHIHHQ").unpack_from  # header frame up to the property flags
 _CONTENT_SIZE = 19
 _BASIC = 60
 
-_ACK = Struct(">11sQH")  # the frame up to the tag, the tag, bits and end octet
+_ACK = Struct(">11sQH")  # frame up to the tag; tag; bits and end octet
 _MULTIPLE = 0x100
 _ACKS_AT_ONCE = 200
 
-# To cut bytes is quicker than to cut a buffer that may change: so much of it is copied at a time.
+# Bytes copied at a time: slicing bytes is faster than slicing a mutable buffer.
 _COPIED_BYTES = 64 * 1024
 
 _Extent = tuple[int, int, int, int]
-"""Of a message: where its properties begin and end, where its body begins, and where the last octet is."""
+"""Positions in a message: start and end of the properties, start of the body, and the last end octet."""
 
 
 class PublishFastPath:
-    """Of the channel that a message came from last: the same publisher hardly ever changes what it says before one."""
+    """Fast path of parsing basic.publish on the channel of the last message: a publisher rarely changes the method
+    frame. `take` falls back (returns None) when the next bytes differ or are incomplete."""
 
     __slots__ = ("_head", "_header", "_length", "_max_bytes", "_method", "_method_frame", "_received", "channel")
 
@@ -38,11 +39,11 @@ class PublishFastPath:
         self._method = methods.BasicPublish()
         self._method_frame = b""
         self._header = b""
-        # All that stood before the last body, with these properties, and how long that was; -1: it had no frame.
+        # Bytes before the last body, valid with these properties, and its length; -1: the message had no body frame.
         self._head = b""
         self._length = 0
         self.channel = 0
-        """0: there was none, or it must not be believed any more."""
+        """Channel of the last message; 0: none, or the fast path was reset."""
 
     def learn(self, channel: int, method: methods.BasicPublish, frame: bytes) -> None:
         self.channel = channel
@@ -51,14 +52,14 @@ class PublishFastPath:
         self._head = b""
 
     def check_header(self, header: bytes) -> None:
-        """BadField: its properties are not what their flags say."""
+        """Raises BadField if the properties do not match their flags."""
         if header != self._header:
             check_properties(header)
             self._header = header
             self._head = b""
 
     def take(self, frame_max: int) -> Publish | None:
-        """The next message, if all of it is there. None: what comes goes the long way."""
+        """Returns the next message, or None if the frame parser must handle the next bytes."""
         if not self.channel:
             return None
         found = self._cut(self._received.start, frame_max)
@@ -71,8 +72,8 @@ class PublishFastPath:
         )
 
     def take_similar(self, flags: bytes, most: int, frame_max: int) -> list[tuple[bytes, bytes]]:
-        """Properties and bodies of the messages that follow the last one at once, if they have the same kinds of
-        properties: `flags` is what those begin with."""
+        """Returns properties and bodies of the messages right after the last one, while their properties start with
+        `flags` (the same kinds of properties)."""
         found: list[tuple[bytes, bytes]] = []
         received = self._received
         start = received.start
@@ -100,7 +101,7 @@ class PublishFastPath:
         return found
 
     def _cut(self, start: int, frame_max: int) -> tuple[bytes, bytes, int] | None:
-        """The properties and the body of the message at `start`, and where the next one begins."""
+        """Cuts the message at `start`. Returns its properties, its body, and the start of the next message."""
         received = self._received
         if not received.data.startswith(self._method_frame, start):
             return None
@@ -118,7 +119,7 @@ class PublishFastPath:
         return self._header, bytes(received.view[body_start : max(body_start, finish)]), finish + 1
 
     def _find(self, data: bytearray, start: int, end: int, frame_max: int) -> _Extent | None:
-        """The message at `start`, whose method frame was compared."""
+        """Finds the parts of the message at `start`, whose method frame was already compared."""
         number = self.channel
         position = start + len(self._method_frame)
         if position + _CONTENT_SIZE > end:
@@ -145,8 +146,8 @@ class PublishFastPath:
 
 
 def take_acks(received: CopiedReceiveBuffer, channel: int, prefix: bytes) -> Acks | None:
-    """All acknowledgements that lie here one after the other, each with this before its tag; or the first, if it is of
-    several. None: there is no whole one."""
+    """Takes consecutive single acks whose frames start with `prefix`, or one ack with `multiple` if it is first.
+    Returns None if no complete ack was received."""
     tags: list[int] = []
     start = received.start
     more = True

@@ -1,4 +1,5 @@
-"""Frames: the bytes around a payload, and the sizes of the receive buffer. Knows no method."""
+"""Frame layout (type u8, channel u16, length u32, payload, end octet 0xCE) and sizes of the receive buffer. Knows no
+method."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ METHOD, HEADER, BODY, HEARTBEAT = 1, 2, 3, 8
 END = 0xCE
 END_OCTET = b"\xce"
 PREFIX_SIZE = 7  # type, channel, length
-OVERHEAD = 8  # and the end octet
+OVERHEAD = 8  # prefix and end octet
 
 START_SIZE = 64 * 1024
 KEPT_SIZE = 512 * 1024  # a larger receive buffer is freed when it is empty

@@ -1,4 +1,4 @@
-"""What a client says to prove who it is, and what it may choose when a connection begins. Pure."""
+"""Login and tuning of a new connection: SASL responses, capabilities and limits. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CAPABILITIES = (
     "direct_reply_to",
 )
 
-# What clients look at to know what a broker can: kombu and Celery choose by product and version.
+# Clients such as kombu and Celery choose features by product and version.
 PRODUCT, VERSION = "RabbitMQ", "4.3.0"
 
 
@@ -46,22 +46,22 @@ def server_properties(cluster_name: str) -> FieldTable:
 
 
 def read_login(mechanism: str, response: bytes) -> Login:
-    """Dropped: no mechanism of that name, or an answer that is none of its kind."""
+    """Reads a SASL response. Raises SilentClose for an unknown mechanism or a malformed response."""
     if mechanism == "PLAIN":
         parts = response.split(b"\0")
         if len(parts) != 3:
-            raise SilentClose("an answer that is not PLAIN's")
+            raise SilentClose("malformed SASL PLAIN response")
         return Login(_text(parts[1]), _text(parts[2]))
     if mechanism == "AMQPLAIN":
         try:
             table = read_entries(response, 0, len(response))
         except (BadField, IndexError) as error:
-            raise SilentClose(f"an answer that is not AMQPLAIN's: {error}") from None
+            raise SilentClose(f"malformed AMQPLAIN response: {error}") from None
         user, password = table.get("LOGIN"), table.get("PASSWORD")
         if isinstance(user, str) and isinstance(password, str):
             return Login(user, password)
-        raise SilentClose("an answer of AMQPLAIN without a login and a password")
-    raise SilentClose(f"no mechanism {mechanism!r}")
+        raise SilentClose("AMQPLAIN response without LOGIN and PASSWORD")
+    raise SilentClose(f"unsupported SASL mechanism {mechanism!r}")
 
 
 def _text(raw: bytes) -> str:
@@ -74,10 +74,10 @@ def has_capability(client_properties: FieldTable, name: str) -> bool:
 
 
 def check_tuning(offered: ConnectionTune, chosen: ConnectionTuneOk) -> None:
-    """A client may ask for less than was offered, never for more, and not for no limit. Dropped: it did."""
+    """Checks that the client chose at most the offered limits, and not "unlimited". Raises SilentClose otherwise."""
     for name in ("channel_max", "frame_max"):
         offer, choice = getattr(offered, name), getattr(chosen, name)
         if offer and (choice == 0 or choice > offer):
-            raise SilentClose(f"{name} of {choice}, where {offer} was offered")
+            raise SilentClose(f"{name} {choice} chosen by the client, but {offer} was offered")
     if chosen.frame_max < LEAST_FRAME_MAX:
-        raise SilentClose(f"frame_max of {chosen.frame_max}, where {LEAST_FRAME_MAX} is the least")
+        raise SilentClose(f"frame_max {chosen.frame_max} chosen by the client, but {LEAST_FRAME_MAX} is the minimum")

@@ -1,5 +1,5 @@
-"""Methods to bytes and back. Each method's fields are looked up once, and compiled to a reader and a writer; lengths
-are checked against the bytes that are there."""
+"""Codec of methods. Compiles the fields of each method once to a reader and a writer; checks lengths against the
+received bytes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Write = Callable[[Method], bytes]
 
 
 class BadMethod(Exception):
-    """The bytes of a method's arguments are not what its fields say."""
+    """The arguments of a method cannot be decoded."""
 
 
 class UnknownMethod(BadMethod):
@@ -30,33 +30,33 @@ class UnknownMethod(BadMethod):
 
 
 def method_id(payload: bytes) -> int:
-    """Class and method number, as they stand before the arguments."""
+    """Reads class and method number, which precede the arguments."""
     if len(payload) < 4:
-        raise BadMethod("a method frame without a method")
+        raise BadMethod("method frame is too short for a method number")
     number: int = _ID.unpack_from(payload)[0]
     return number
 
 
 def read_method(payload: bytes) -> Method:
-    """The method in the payload of a method frame."""
+    """Decodes the payload of a method frame."""
     number = method_id(payload)
     kind = METHODS.get(number)
     if kind is None:
-        raise UnknownMethod(f"there is no method {number >> 16}.{number & 0xFFFF}")
+        raise UnknownMethod(f"unknown method {number >> 16}.{number & 0xFFFF}")
     values: list[Any] = []
     position = 4
     try:
         for read in _readers(kind):
             position = read(payload, position, values)
     except (IndexError, ShortOfBytes, BadField, UnicodeDecodeError) as error:
-        raise BadMethod(f"{kind.NAME} cannot be read: {error}") from None
+        raise BadMethod(f"{kind.NAME} is malformed: {error}") from None
     if position != len(payload):
-        raise BadMethod(f"{kind.NAME} has {len(payload) - position} bytes too many")
+        raise BadMethod(f"{kind.NAME} has {len(payload) - position} extra bytes")
     return kind(*values)
 
 
 def write_method(method: Method) -> bytes:
-    """The payload of a method frame."""
+    """Encodes the payload of a method frame."""
     return b"".join([_ID.pack(method.ID), *(write(method) for write in _writers(type(method)))])
 
 
@@ -64,7 +64,7 @@ def write_method(method: Method) -> bytes:
 
 
 def _steps(kind: type[Method]) -> list[tuple[str, list[str]]]:
-    """The fields in order, each with its type; neighbouring bits share one octet and so one step."""
+    """Returns the fields in order with their type; adjacent bits share one octet and one step."""
     steps: list[tuple[str, list[str]]] = []
     for name in kind.__struct_fields__:
         type_name = kind.__annotations__[name]
@@ -109,7 +109,7 @@ def _read_short_string(payload: bytes, position: int, values: list[Any]) -> int:
     start = position + 1
     end = start + payload[position]
     if end > len(payload):
-        raise BadField("a string ends behind its method")
+        raise BadField("string extends beyond the method frame")
     values.append(payload[start:end].decode("utf-8"))
     return end
 
@@ -118,7 +118,7 @@ def _read_long_string(payload: bytes, position: int, values: list[Any]) -> int:
     start = position + 4
     end: int = start + _U32.unpack_from(payload, position)[0]
     if end > len(payload):
-        raise BadField("a string ends behind its method")
+        raise BadField("string extends beyond the method frame")
     values.append(payload[start:end])
     return end
 
@@ -150,5 +150,5 @@ def _writer(type_name: str, names: list[str]) -> Write:
 def write_short_string(text: str) -> bytes:
     encoded = text.encode("utf-8")
     if len(encoded) > _MAX_SHORT_STRING:
-        raise BadMethod(f"a short string of {len(encoded)} bytes, where {_MAX_SHORT_STRING} are allowed")
+        raise BadMethod(f"short string of {len(encoded)} bytes exceeds the limit of {_MAX_SHORT_STRING} bytes")
     return bytes((len(encoded),)) + encoded

@@ -1,10 +1,10 @@
-"""Fetch, versions 4 to 18: whole batches as they are stored; held until enough bytes are there or the wait is over.
+"""Fetch, versions 4 to 18: returns whole stored batches; a long poll waits for `min_bytes` or `max_wait_ms`.
 
-A long poll is woken by the streams it asked for, or by one timer. Cold data is loaded off the event loop first. A
-client over quota gets `throttle_time_ms` and no records, and the broker stops reading from it for that long. A request
-within a session names only what changed.
-Not served: reading from followers.
-"""
+A long poll is woken by the requested partitions or by one timer. Cold data is loaded off the event loop first. A client
+over quota gets `throttle_time_ms` and no records, and the broker stops reading from its connection for that long. A
+request within a fetch session names only the changed partitions.
+
+Not served: fetching from followers."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def handle(context: Context, request: Request) -> Reply:
 
 
 class _Fetch(WaitingRequest):
-    """Reads everything that a request asks for; again when bytes arrive, or when cold data is loaded into memory."""
+    """One fetch request. Reads all requested partitions, again when data arrives or when cold data was loaded."""
 
     def __init__(self, context: Context, request: Request, message: FetchRequest, session_fetch: SessionFetch) -> None:
         self._context = context
@@ -73,7 +73,7 @@ class _Fetch(WaitingRequest):
         self._found_stale = False
         self.streams: list[Stream] = []
         self.cold: list[ColdRead] = []
-        """Cold data that the last read left out."""
+        """Cold data that the last read skipped."""
         self._retry: ColdReadRetry | None = None
         self._may_wait = False
         self._is_unreadable = False
@@ -85,7 +85,7 @@ class _Fetch(WaitingRequest):
         return self._found_error or self._found_bytes >= min(asked.min_bytes, asked.max_bytes) or not self.streams
 
     def encode(self, response: FetchResponse) -> Parts:
-        # Whoever gets more than the quota allows waits before the next answer, not with this one.
+        # A client over quota is throttled at its next request, not at this one.
         self._context.broker.quotas.charge(self._context.caller, Direction.OUT, self._found_bytes)
         if self._session_fetch.opens_session or self._session_fetch.session is not None:
             self._context.fetch_sessions.finish(self._session_fetch, response, self._context.clock.liveness.now_ms())
@@ -148,12 +148,13 @@ class _Fetch(WaitingRequest):
     def _check(self, stream: Stream, asked: FetchPartition) -> None:
         state = self._message.replica_state
         if (self._message.replica_id if state is None else state.replica_id) >= 0:
-            raise KafkaRefusal(Code.NOT_LEADER_OR_FOLLOWER, "no broker follows this one")
+            raise KafkaRefusal(Code.NOT_LEADER_OR_FOLLOWER, "fetch by a replica refused: this broker has no followers")
         if asked.current_leader_epoch >= 0:
             self._context.broker.cluster.require_epoch(stream.id, asked.current_leader_epoch)
 
     def _find_divergence(self, stream: Stream, asked: FetchPartition) -> EpochEndOffset | None:
-        """Where what the client has read before, in the epoch that it names, is no longer what is stored."""
+        """Returns the end of the last common epoch if the log diverged from the data that the client fetched before;
+        otherwise None."""
         if asked.last_fetched_epoch >= 0:
             current = self._context.broker.cluster.leader_epoch(stream.id)
             epoch, end = find_end(stream, asked.last_fetched_epoch, current)
@@ -175,11 +176,11 @@ class _Fetch(WaitingRequest):
 
     def _read_stream(self, stream: Stream, asked: FetchPartition, left: int) -> PartitionData:
         data = self._describe(stream, asked.partition)
-        # Told whether or not there is room for it in this answer.
+        # Checked even if this response has no room for records of the partition.
         if not data.log_start_offset <= asked.fetch_offset <= data.high_watermark:
             raise OffsetOutOfRange(asked.fetch_offset, data.log_start_offset, data.high_watermark)
         limit = data.last_stable_offset if self._message.isolation_level == _READ_COMMITTED else None
-        # One batch goes out even if it is larger than the limits, or a client could never get past it.
+        # The first batch is returned even if it exceeds the limits; otherwise a client could never read past it.
         most = min(asked.partition_max_bytes, left) if left > 0 else 0
         is_first = self._found_bytes == 0 and not self.cold
         is_first = is_first and min(asked.partition_max_bytes, self._message.max_bytes) >= 0
@@ -201,7 +202,7 @@ class _Fetch(WaitingRequest):
         if self._is_unreadable:
             raise DamagedSegment(cold.file, cold.position)
 
-    # -- a request that waits
+    # -- long poll
 
     def watch(self, wake: Callable[[], None]) -> Watch | None:
         if not self.cold:
@@ -242,7 +243,7 @@ class _Fetch(WaitingRequest):
 
 
 def _aborted(stream: Stream, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
-    """What the client must leave out of the batches that it gets."""
+    """Returns the aborted transactions whose records the client must skip."""
     return [
         AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
         for aborted in stream.aborted(from_offset, to_offset)
@@ -250,7 +251,7 @@ def _aborted(stream: Stream, from_offset: int, to_offset: int) -> list[AbortedTr
 
 
 def _failed(index: int, code: Code, aborted: list[AbortedTransaction] | None = None) -> PartitionData:
-    """With an error, the ends are not told."""
+    """Builds an error entry, with the offsets unset (-1)."""
     return PartitionData(
         partition_index=index,
         error_code=code,

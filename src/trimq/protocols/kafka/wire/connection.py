@@ -1,5 +1,5 @@
-"""One Kafka connection without IO: received bytes become requests, responses become bytes. Knows frames, headers and
-the codec; nothing of sockets, handlers, or the order in which responses are ready."""
+"""One Kafka connection without IO: parses received bytes into requests and writes responses. Knows frames, headers and
+the codec; knows neither sockets nor handlers nor the order of responses."""
 
 from __future__ import annotations
 
@@ -30,14 +30,13 @@ HEADER_SIZE = 8  # up to the client id
 
 unpack_header = struct.Struct(">hhi").unpack_from
 pack_header = struct.Struct(">ii").pack  # length, correlation id
-pack_flexible_header = struct.Struct(">iix").pack  # and no tagged fields
+pack_flexible_header = struct.Struct(">iix").pack  # plus an empty list of tagged fields
 
 
 class Request(msgspec.Struct, gc=False):
-    """One request as it was framed, its body not yet read.
+    """One request with its body not yet decoded.
 
-    `is_supported` is False only for a version of ApiVersions that we do not have: the answer is a version 0 body.
-    """
+    `is_supported` is False only for an unsupported version of ApiVersions, which is answered with a version 0 body."""
 
     api_key: int
     api_version: int
@@ -54,36 +53,34 @@ class Request(msgspec.Struct, gc=False):
         return api.min_version <= self.api_version <= api.max_version
 
     def decode(self, kind: type[R]) -> R:
-        """Read the body, which must be of the API of this request; raises MalformedMessage.
+        """Decodes the body as `kind`, which must be the request class of this API. Raises MalformedMessage.
 
-        A produce request can be taken once: it holds views of the receive buffer, and a request that waits for its
-        answer must not keep that buffer from being used again.
-        """
+        A produce request can be decoded only once: it holds views of the receive buffer, and a request that waits for
+        its response must not prevent the reuse of that buffer."""
         if self.api_key != kind.API_KEY:
-            raise TypeError(f"a request of API {self.api_key} is not a {kind.__name__}")
+            raise TypeError(f"request of API {self.api_key} is not a {kind.__name__}")
         if self.api_key == PRODUCE:
             taken: R | None = self._produce  # type: ignore[assignment]  # a cast would be one more call
             self._produce = None
             if taken is None:
-                raise RuntimeError("a produce request can be taken only once")
+                raise RuntimeError("a produce request can be decoded only once")
             return taken
         return codec.decode(kind, self.api_version, self._frame, self._body, self._most_elements)
 
 
 class KafkaConnection:
-    """Turns received bytes into requests and responses into bytes.
+    """Parses received bytes into requests.
 
-    For `asyncio.BufferedProtocol`: `get_buffer` and `buffer_updated` are its methods of that name. After each
-    `buffer_updated` call `next_event` until it gives None. A ProtocolError from it, or from `Request.decode`, means
-    that the connection must close, after the answers to earlier requests.
+    For `asyncio.BufferedProtocol` (`get_buffer`, `buffer_updated`). After each `buffer_updated`, call `next_event`
+    until it returns None. If it or `Request.decode` raises a ProtocolError, the connection must close after the
+    responses to earlier requests.
 
-    The record batches of a produce request are writable views of the receive buffer. They stay valid and unchanged for
-    as long as they are held; dropping them soon lets the buffer be used again.
+    The record batches of a produce request are writable views of the receive buffer. They stay valid and unchanged
+    while they are held; dropping them soon lets the buffer be reused.
 
-    `command_limit` is for requests without records, and `element_limit` for the arrays of one request together: they
-    become objects, many times as large as their bytes. `receive_memory` counts the bytes that all connections hold;
-    call `drop` when this one is closed.
-    """
+    `command_limit` limits requests without records, and `element_limit` the arrays of one request together: they become
+    objects, many times as large as their bytes. `receive_memory` counts the bytes held by all connections; call `drop`
+    when this connection is closed."""
 
     def __init__(
         self,
@@ -105,18 +102,18 @@ class KafkaConnection:
         self.drop = self._received.drop
 
     def receive(self, data: Buffer) -> None:
-        """Take bytes by copying them. For tests and transports without buffers."""
+        """Receives bytes by copying. For tests and transports without buffers."""
         copy_into(self, data)
 
     def next_event(self) -> Request | None:
-        """The next whole request, or None until more bytes arrive."""
+        """Returns the next complete request, or None until more bytes arrive."""
         received = self._received
         frame = received.next_frame()
         if frame is None:
             return None
         begin, end = frame
         if end - begin < HEADER_SIZE:
-            raise MalformedMessage(f"a frame of {end - begin} bytes has no room for a header")
+            raise MalformedMessage(f"frame of {end - begin} bytes is too short for a request header")
         data = received.data
         api_key, api_version, correlation_id = unpack_header(data, begin)
         try:
@@ -128,7 +125,7 @@ class KafkaConnection:
                 return Request(api_key, api_version, correlation_id, client_id, b"", 0, message)
             api = find_api(api_key, api_version)
             if end - begin > self._command_limit:
-                raise InvalidFrame(f"{api.name} of {end - begin} bytes, where {self._command_limit} are allowed")
+                raise InvalidFrame(f"{api.name} of {end - begin} bytes, but at most {self._command_limit} are allowed")
             taken = bytes(memoryview(data)[begin:end])
             client_id, body = self._read_client_id(taken)
             if api_version >= api.flexible_from:
@@ -138,10 +135,11 @@ class KafkaConnection:
                     body = skip_tags(taken, body, tags, len(taken))
             return Request(api_key, api_version, correlation_id, client_id, taken, body, None, self._element_limit)
         except (IndexError, struct.error):
-            raise MalformedMessage(f"a request of API {api_key} version {api_version} ends too early") from None
+            raise MalformedMessage(f"request of API {api_key} version {api_version} is truncated") from None
 
     def _read_client_id(self, taken: bytes) -> tuple[str | None, int]:
-        """The client id and the position after it. A client hardly ever changes its id, so it is compared first."""
+        """Returns the client id and the position after it. Compares with the last client id first, since a client
+        rarely changes it."""
         if not taken.startswith(self._client_id_bytes, HEADER_SIZE):
             self._client_id, position = read_legacy_string(taken, HEADER_SIZE, len(taken))
             self._client_id_bytes = taken[HEADER_SIZE:position]
@@ -149,7 +147,8 @@ class KafkaConnection:
 
 
 def find_api(api_key: int, api_version: int) -> Api:
-    """The row of an API that has this version. ApiVersions has them all: an unknown one gets an answer too."""
+    """Returns the API that has this version. ApiVersions accepts every version, because an unknown one is answered
+    too."""
     api = APIS.get(api_key)
     if api is None or not (api.min_version <= api_version <= api.max_version or api_key == API_VERSIONS):
         raise UnsupportedRequest(api_key, api_version)
@@ -157,13 +156,12 @@ def find_api(api_key: int, api_version: int) -> Api:
 
 
 def encode_response(request: Request, response: ResponseMessage, version: int | None = None) -> list[Buffer]:
-    """The frame that answers a request, in buffers to be sent one after the other.
+    """Encodes the response to a request as buffers to send one after the other.
 
-    `version` is the request's own unless given; only the answer to an unknown version of ApiVersions differs.
-    """
+    `version` defaults to that of the request; only the response to an unknown version of ApiVersions differs."""
     api_key = response.API_KEY
     if api_key != request.api_key:
-        raise TypeError(f"a request of API {request.api_key} is not answered by a {type(response).__name__}")
+        raise TypeError(f"request of API {request.api_key} cannot be answered with a {type(response).__name__}")
     if version is None:
         version = request.api_version
     if type(response) is FetchResponse:
@@ -176,7 +174,8 @@ def encode_response(request: Request, response: ResponseMessage, version: int | 
             body = codec.encode(response, version)
         buffers = [body]
         size = len(body)
-    # Kafka answers ApiVersions with the oldest header, since a client may not yet know what the broker understands
+    # Kafka answers ApiVersions with the oldest header version, since the client does not know the supported versions
+    # yet.
     if version >= APIS[api_key].flexible_from and api_key != API_VERSIONS:
         buffers[0] = pack_flexible_header(size + 5, request.correlation_id) + buffers[0]
     else:

@@ -1,4 +1,5 @@
-"""Received bytes, cut in place into frames of a length and that many bytes. Knows nothing of what the frames say."""
+"""Receive buffer that is cut in place into frames (length i32, then that many bytes). Knows nothing of the contents of
+frames."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ unpack_length = Struct(">i").unpack_from
 
 
 class InvalidFrame(ProtocolError):
-    """The length before a frame is not positive, or over the limit."""
+    """The length prefix of a frame is not positive, or exceeds the limit."""
 
 
 class ReceivedFrames(ViewedReceiveBuffer):
@@ -30,13 +31,13 @@ class ReceivedFrames(ViewedReceiveBuffer):
         self.frame_limit = frame_limit
 
     def next_frame(self) -> tuple[int, int] | None:
-        """Cut the next frame: where its bytes begin and end in `data`, or None if it has not arrived in full."""
+        """Cuts the next frame. Returns the start and end of its bytes in `data`, or None if it is incomplete."""
         begin = self.start + LENGTH_SIZE
         if begin > self.end:
             return None
         (length,) = unpack_length(self.data, self.start)
         if not 0 < length <= self.frame_limit:
-            raise InvalidFrame(f"a frame of {length} bytes, where 1 to {self.frame_limit} are allowed")
+            raise InvalidFrame(f"frame of {length} bytes, but 1 to {self.frame_limit} are allowed")
         finish: int = begin + length
         if finish > self.end:
             if self.memory.is_over_limit:

@@ -1,7 +1,8 @@
-"""Codes 11 and 361: messages of one queue from an offset on.
+"""PULL_MESSAGE (11), LITE_PULL_MESSAGE (361).
 
-What matches is answered at once; where there is nothing yet, a client that allows it waits until something it wants
-arrives or its time is over. Every answer tells the queue's ends."""
+Returns messages of one queue from an offset on, filtered by the subscription. With the suspend flag, an empty queue
+makes the request a long poll, until a matching message arrives or `suspendTimeoutMillis` is over. Every response has
+the minimum and maximum offset of the queue."""
 
 from __future__ import annotations
 
@@ -25,11 +26,11 @@ from trimq.protocols.rocketmq.wire.remoting import Command
 from trimq.protocols.rocketmq.wire.replies import UNORDERED, refused_parts
 from trimq.protocols.rocketmq.wire.responses import encode_pull_response
 
-COMMITS, SUSPENDS, SUBSCRIBES = 1, 2, 4  # bits of the system flag
+COMMITS, SUSPENDS, SUBSCRIBES = 1, 2, 4  # bits of sysFlag
 
 _MOST_MESSAGES = 32
 _MOST_BYTES = 256 * 1024
-_LEAST_WINDOW = 800  # messages that are looked at for one answer
+_LEAST_WINDOW = 800  # messages examined per response
 _LEGAL_GROUP = frozenset("%|-_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
 
 
@@ -40,8 +41,8 @@ def pull(context: Context, command: Command) -> Reply:
 def _pull(
     context: Context, command: Command, header: PullHeader, is_new: bool, retry: ColdReadRetry | None = None
 ) -> Reply:
-    """One that has waited looks at everything again, but neither commits nor waits another time. `retry`: of a request
-    that has waited for cold data."""
+    """Handles a pull. After a long poll or a cold read (`is_new` False) everything is checked again, without another
+    commit or long poll. `retry`: state of the cold reads of this request."""
     topic, stream = _find_stream(context, header)
     message_filter = _find_filter(context, header)
     moved = context.services.consuming.offset_resets.take(header.consumerGroup, topic.id, header.queueId)
@@ -95,7 +96,7 @@ def _find_stream(context: Context, header: PullHeader) -> tuple[CommitLogTopic, 
 
 
 def _find_filter(context: Context, header: PullHeader) -> MessageFilter | None:
-    """By the request itself, or by what the group said in its last heartbeat."""
+    """Returns the filter of the request, or of the group's subscription in its last heartbeat."""
     if header.sysFlag & SUBSCRIBES:
         return read_interest(header.subscription, header.expressionType, context.filter_limits)
     group = context.services.clients.group(header.consumerGroup)
@@ -118,7 +119,8 @@ def _commit(context: Context, header: PullHeader, topic: CommitLogTopic) -> None
 def _read_messages(
     stream: MessageQueue, header: PullHeader, message_filter: MessageFilter | None
 ) -> tuple[ResponseCode, str, QueueReadResult]:
-    """What there is now: the code, its name at the genuine broker, and the messages with where to go on."""
+    """Reads the queue. Returns the response code, Apache RocketMQ's name of the status, and the messages with the next
+    offset."""
     offset, start, end = header.queueOffset, stream.start, stream.readable_end
     if end == 0:
         code = ResponseCode.PULL_NOT_FOUND if offset == 0 else ResponseCode.PULL_OFFSET_MOVED
@@ -153,7 +155,7 @@ def _answer(
 
 
 class _WaitingPull(WaitingRequest):
-    """A pull that waits for a message that passes its filter."""
+    """Long poll for a message that matches the filter."""
 
     def __init__(
         self,
@@ -184,7 +186,7 @@ class _WaitingPull(WaitingRequest):
         try:
             return message_filter is None or stream.is_gone or stream.has_match(self._seen, message_filter)
         except Exception:
-            return True  # the answer fails in the same way, and its failure is logged
+            return True  # the response fails in the same way, and logs the error
 
     def answer_now(self) -> Reply:
         try:

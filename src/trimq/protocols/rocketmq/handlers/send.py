@@ -1,9 +1,8 @@
-"""Codes 10, 310 and 320: a message, or a batch of them, for one queue.
+"""SEND_MESSAGE (10), SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320).
 
-The message gets its place now and is answered when that is durable. A topic that does not exist is made after its
-default topic, if that may be inherited.
-A message that is to come later waits in a topic of the broker's own until it is due.
-A half, whose producer decides later whether it counts, waits in another."""
+Appends a message, or a batch, to one queue at once and responds when it is durable. Creates an unknown topic after its
+default topic, if that is inheritable. Stores a delayed message in the schedule topic until it is due, and a half
+message in the half topic until its producer commits it or rolls it back."""
 
 from __future__ import annotations
 
@@ -98,7 +97,7 @@ def _send_one(
     context: Context, command: Command, header: SendHeader, topic: CommitLogTopic, stream: MessageQueue
 ) -> Reply:
     if not command.body:
-        raise RemotingRefusal(ResponseCode.MESSAGE_ILLEGAL, "a message has a body")
+        raise RemotingRefusal(ResponseCode.MESSAGE_ILLEGAL, "the message body is empty")
     properties = read_properties(header.properties)
     queue_id = stream.id.number
     handle, code = "", tags_code(properties.get(TAGS, ""))
@@ -109,7 +108,7 @@ def _send_one(
         add_broker_properties(context, properties)
         apply_ttl(context, topic, properties)
         target, stream, code, handle = _find_target(context, header, topic, stream, code, properties)
-        # What a client sends to be tried again has been on its way before.
+        # A retry by a client was stored before: its properties may exceed the limit of new messages.
         is_again = header.topic.startswith(RETRY_PREFIX)
         written = encode_properties(properties, LONGEST_PROPERTIES if is_again else LONGEST_SENT_PROPERTIES)
     draft = make_draft(context, header, target, stream, command.body, header.flag, written)
@@ -149,8 +148,8 @@ def _find_target(
     code: int,
     properties: dict[str, str],
 ) -> tuple[CommitLogTopic, MessageQueue, int, str]:
-    """Where a message waits that is a half or that is to come later, which its properties then tell, and the handle by
-    which it may be recalled; else where it was sent to."""
+    """Returns topic, queue, tags code and recall handle under which to store the message. Redirects a half message or a
+    delayed message to its system topic and records the real target in its properties."""
     queue_id = stream.id.number
     if properties.get(TRANSACTIONAL, "").lower() == "true" and not header.topic.startswith(RETRY_PREFIX):
         half_topic, halves = context.services.sending.transactions.prepare(topic, queue_id, properties)
@@ -162,14 +161,14 @@ def _find_target(
 def _send_batch(
     context: Context, command: Command, header: SendHeader, topic: CommitLogTopic, stream: MessageQueue
 ) -> Reply:
-    """All of its messages, or none: what is wrong with one of them is found before the first is appended."""
+    """Stores all messages of the batch or none: every message is checked before the first is appended."""
     if header.topic.startswith(RETRY_PREFIX):
         raise RemotingRefusal(
             ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {header.topic}"
         )
     outer = read_properties(header.properties)
     if DELAY in outer or outer.get(TRANSACTIONAL, "").lower() == "true":
-        raise RemotingRefusal(ResponseCode.MESSAGE_ILLEGAL, f"{_ILLEGAL}: a batch is neither delayed nor a half")
+        raise RemotingRefusal(ResponseCode.MESSAGE_ILLEGAL, f"{_ILLEGAL}: a batch cannot be delayed or transactional")
     batched = _read_batch(context, command, header, topic, stream)
     sent = store_batch(context, header.topic, batched)
     ids, queue_id, first = ",".join(each.id for each in sent), sent[0].queue_id, sent[0].queue_offset
@@ -194,7 +193,7 @@ class BatchEntry(NamedTuple):
 
 
 def store_batch(context: Context, name: str, batched: Sequence[BatchEntry]) -> list[SendResult]:
-    """All of them, or none. For each message what is answered for it. One that was sent before is not stored again."""
+    """Stores all messages or none. Returns the result of each message. Does not store a duplicate again."""
     services = context.services
     places = find_duplicates(context, name, [each.id for each in batched])
     outgoing: list[OutgoingMessage] = []
@@ -226,7 +225,7 @@ def _read_batch(
     except BadUnit as error:
         raise RemotingRefusal(ResponseCode.MESSAGE_ILLEGAL, f"{_ILLEGAL}: {error}") from None
     if not batched:
-        raise RemotingRefusal(ResponseCode.MESSAGE_ILLEGAL, "a batch holds a message")
+        raise RemotingRefusal(ResponseCode.MESSAGE_ILLEGAL, "the batch has no messages")
     if len(command.body) > context.services.settings.message_bytes:
         raise MessageTooLong(len(command.body), context.services.settings.message_bytes)
     read = []
@@ -261,7 +260,7 @@ def make_draft(
     )
 
 
-# -- which queue
+# -- topic and queue
 
 
 def find_stream(context: Context, header: SendHeader) -> tuple[CommitLogTopic, MessageQueue]:
@@ -297,7 +296,7 @@ def check_topic_name(context: Context, name: str) -> None:
 
 
 def _create_topic(context: Context, header: SendHeader) -> CommitLogTopic:
-    """As its default topic is, with no more queues than that has. Retry topics need no default."""
+    """Creates a topic after its default topic, with at most as many queues. Retry topics need no default topic."""
     name = header.topic
     if name.startswith(RETRY_PREFIX):
         definition = CommitLogTopicDefinition(context.caller.namespace, name, 1, 1)
@@ -326,11 +325,12 @@ def _refuse_unknown(context: Context, name: str) -> None:
         raise RemotingRefusal(ResponseCode.NO_PERMISSION, str(refusal)) from None
 
 
-# -- what a message carries
+# -- properties
 
 
 def add_broker_properties(context: Context, properties: dict[str, str]) -> dict[str, str]:
-    """What the producer set, and what the broker adds: where the message is, and a key if it has none."""
+    """Adds the broker's properties to those of the producer: region, trace switch, cluster, and a unique key if there
+    is none."""
     properties.pop("POP_CK", None)
     if UNIQUE_KEY not in properties:
         properties[UNIQUE_KEY] = _new_unique_key(context)
@@ -345,8 +345,8 @@ SPECIAL_PROPERTIES = frozenset((*_BROKERS_OWN, TRANSACTIONAL, *DELAY_PROPERTIES,
 
 
 def _encode_plain_properties(context: Context, text: str, properties: dict[str, str]) -> bytes | None:
-    """The properties as they are stored, of a message that is like most: nothing in it asks for anything but to be
-    stored, so that what the broker adds can be put behind what came. None: it must be looked at more closely."""
+    """Fast path of `add_broker_properties` and `encode_properties` for messages without special properties: appends the
+    broker's properties to the received text. Returns None when the message needs the full path."""
     if UNIQUE_KEY not in properties or not SPECIAL_PROPERTIES.isdisjoint(properties) or not is_plain(text, properties):
         return None
     separator = "" if text.endswith(VALUE_ENDS) else VALUE_ENDS
@@ -356,7 +356,7 @@ def _encode_plain_properties(context: Context, text: str, properties: dict[str, 
 
 @lru_cache(maxsize=1)
 def added_properties(cluster_name: str) -> str:
-    """What the broker adds to the properties of every message."""
+    """Encodes the properties that the broker adds to every message."""
     return write_properties({"MSG_REGION": REGION, "TRACE_ON": "true", "CLUSTER": cluster_name}).decode()
 
 

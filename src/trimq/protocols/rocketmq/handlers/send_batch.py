@@ -1,5 +1,5 @@
-"""Code 310: fast path of `send` for messages that arrive together on one connection. Plain ones are read, stored and
-answered in one step, which takes a third of the time. Falls back to `send` for whatever is special about a message."""
+"""SEND_MESSAGE_V2 (310): fast path of `send` for messages that arrive together on one connection. Decodes, stores and
+answers plain messages in one step, in a third of the time. Falls back to `send` for every message that is not plain."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from trimq.protocols.rocketmq.wire.responses import SENT_FIELDS, PendingSend, en
 
 SEND_CODE = RequestCode.SEND_MESSAGE_V2
 
-# As clients begin their headers, with and without blanks.
+# Starts of the headers that clients send, with and without blanks.
 SEND_HEADER_PREFIXES = (b'{"code":%d,' % SEND_CODE, b'{"code": %d,' % SEND_CODE)
 
-# More than these are better shared out among the passes; longer ones gain nothing. With the longest properties, one of
-# them fits into the shortest file that a commit log may have.
+# Larger batches are better split among several passes; longer bodies gain nothing. With the longest properties, one
+# such message fits into the smallest file that a commit log may have.
 _MOST_MESSAGES = 64
 _LONGEST_BODY = 16 * 1024
 
@@ -38,11 +38,11 @@ decode_request = msgspec.json.Decoder(SendCommand, strict=False).decode
 
 
 _Target = tuple[CommitLogTopic, MessageQueue, QueueTarget]
-"""Where the messages for one queue go."""
+"""Topic, queue and append target of the messages of one queue."""
 
 
 class SendBatcher:
-    """Of one connection: takes messages until there are no more, or one is special; then `send` stores them."""
+    """Batch of one connection: takes messages until a message is not plain or none is left; then `send` stores them."""
 
     __slots__ = (
         "_commit_log_api",
@@ -67,15 +67,15 @@ class SendBatcher:
 
     def _begin(self) -> None:
         self._used: dict[tuple[str, int | MessageQueue], _Target] = {}
-        """By the topic that messages are for, and their queue; or, of those that are delayed, where they wait."""
+        """By topic and queue of the messages; for delayed messages, by topic and schedule queue."""
         self._messages: list[BatchMessage] = []
         self._keys: list[str] = []
         self._more_keys: dict[int, str] = {}
         self.asked: list[PendingSend] = []
-        """What each answer needs, in the order of the messages."""
+        """Data for each response, in the order of the messages."""
 
     def take(self, request: SendCommand, body: memoryview) -> bool:
-        """Whether the message is one of those that may be stored together."""
+        """Adds a message to the batch. Returns False if `send` must handle it alone."""
         asked = self.asked
         if not asked:
             self._refresh()
@@ -110,7 +110,7 @@ class SendBatcher:
         return True
 
     def _take_delayed(self, request: SendCommand, body: memoryview) -> bool:
-        """Whether it is one that has to wait, and nothing else is special about it."""
+        """Adds a delayed message. Returns False if it is not delayed or is special in another way."""
         asked, header = self.asked, request.extFields
         topic, number = place = header.topic, header.queueId
         target = self._targets.get(place) or self._find_target(topic, number)
@@ -132,14 +132,14 @@ class SendBatcher:
         return True
 
     def _refresh(self) -> None:
-        """What may have changed since the last run."""
+        """Updates the values that may have changed since the last batch."""
         self._longest = min(_LONGEST_BODY, self._commit_log_api.message_bytes)
         self._targets.refresh(self._commit_log_api.revision)
 
     def _find_target(self, topic: str, number: int) -> _Target | None:
-        """None: something must be looked at, made or refused first."""
+        """Returns None if the topic must be created, checked or refused first."""
         found = None
-        with suppress(Refusal):  # `send` gets it too, and answers it
+        with suppress(Refusal):  # `send` raises it again and responds to it
             found = resolve_plain(self._context, topic)
         if found is None or not 0 <= number < queue_count(found.definition):
             return None

@@ -1,5 +1,5 @@
-"""Rules for where producers may store messages: asked by every send, over remoting or gRPC, alone or in a batch. Makes
-no answers: each protocol has its own words for an obstacle."""
+"""Rules for the topics and queues to which producers may send, for every send over remoting or gRPC, alone or in a
+batch. Builds no responses: each protocol has its own texts."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _V4_BYTES = 8
 
 
 class Obstacle(Enum):
-    """Reasons for which a topic takes no message of a producer, in the order in which they are looked for."""
+    """Reasons why a topic accepts no messages from producers, in the order in which they are checked."""
 
-    BROKER_ONLY = "only the broker itself sends to it"
-    NOT_WRITABLE = "its permissions forbid it"
-    NO_QUEUE = "it has no queue to write to"
+    BROKER_ONLY = "only the broker may send to this topic"
+    NOT_WRITABLE = "the topic is not writable"
+    NO_QUEUE = "the topic has no write queue"
 
 
 def find_obstacle(name: str, definition: CommitLogTopicDefinition) -> Obstacle | None:
@@ -34,13 +34,14 @@ def find_obstacle(name: str, definition: CommitLogTopicDefinition) -> Obstacle |
 
 
 def queue_count(definition: CommitLogTopicDefinition) -> int:
-    """How many queues producers may name: those that are being added or removed too."""
+    """Returns the number of queues that producers may name, including queues that are being added or removed."""
     return max(definition.read_streams, definition.write_streams)
 
 
 def resolve_plain(sender: Context, name: str) -> CommitLogTopic | None:
-    """The topic of plain messages, which are stored without another look at it: until `CommitLogApi.revision` changes.
-    None: something has to be created, awaited, filled in or refused first. Refusal: the sender may not know of it."""
+    """Returns the topic of plain messages, which are stored without another check of it until `CommitLogApi.revision`
+    changes. Returns None if something must be created, awaited, filled in or refused first. Raises a Refusal if the
+    sender may not see the topic."""
     services, commit_log_api = sender.services, sender.commit_log_api
     if not len(sender.host) == len(services.identity.store_host) == _V4_BYTES or services.sending.sent_ids.is_on:
         return None
@@ -53,7 +54,7 @@ def resolve_plain(sender: Context, name: str) -> CommitLogTopic | None:
 
 
 class TargetCache(dict[K, V], Generic[K, V]):
-    """Plain targets of one connection, until a topic or a right changes. Holds about `limit` of them."""
+    """Plain targets of one connection, valid until a topic or a permission changes. Holds about `limit` entries."""
 
     __slots__ = ("_limit", "_revision")
 
@@ -63,7 +64,7 @@ class TargetCache(dict[K, V], Generic[K, V]):
         self._revision = -1
 
     def refresh(self, revision: int) -> None:
-        """Forget what may have changed. Call before each batch."""
+        """Clears outdated entries. Call before each batch."""
         if self._revision != revision or len(self) > self._limit:
             self._revision = revision
             self.clear()

@@ -1,5 +1,5 @@
-"""Requests for cold data: it is loaded off the event loop, so that nobody else waits for the disk; then the request is
-answered as if it had been in memory."""
+"""Replies to requests for cold data: loads it off the event loop, so that no other client waits for the disk, and then
+answers the request from memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from trimq.protocols.rocketmq.wire.replies import UNORDERED
 def reply_after_cold_read(
     retry: ColdReadRetry, cold: ColdRead, answer: Callable[[], Reply], refuse: Callable[[Refusal], Parts]
 ) -> Reply:
-    """A reply that becomes the one of `answer` when the data is loaded, or what `refuse` makes of a refusal."""
+    """Returns a reply that becomes the reply of `answer` when the data is loaded, or the parts of `refuse` after a
+    refusal."""
     return _ColdReadReply(retry, cold, answer, refuse).reply
 
 
@@ -29,13 +30,13 @@ class _ColdReadReply:
         retry.load(cold, self._loaded)
 
     def _forget(self) -> None:
-        """The connection is closed."""
+        """Called when the connection is closed."""
         self._is_wanted = False
 
     def _loaded(self, damage: DamagedSegment | None) -> None:
         if not self._is_wanted:
             return
-        self.reply.resolves_soon = False  # the answer may be one that waits
+        self.reply.resolves_soon = False  # the answer may itself be a long poll
         try:
             if damage is not None:
                 raise damage

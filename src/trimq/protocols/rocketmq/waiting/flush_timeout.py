@@ -1,4 +1,5 @@
-"""Sends whose messages are not on disk in time: their producers are told so, and the messages stay."""
+"""Flush timeouts: producers of messages that are not durable in time get FLUSH_DISK_TIMEOUT; the messages stay
+stored."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ OnDurable = Callable[[Any, Callable[[Any], object]], None]
 
 
 class _PendingPass:
-    """The replies that wait for one pass."""
+    """Replies that wait for one pass."""
 
     __slots__ = ("due_ms", "pending", "waiting")
 
@@ -24,8 +25,8 @@ class _PendingPass:
 
 
 class FlushTimeouts:
-    """`on_durable` calls back when a ticket's pass is settled, before the replies to it are sent. One timer serves all:
-    to set one for each send would cost more than the rest of it."""
+    """Timeouts of passes. `on_durable` calls back when the pass of a ticket has ended, before its replies are sent. One
+    timer serves all passes: a timer per send would cost more than the rest of the send."""
 
     def __init__(self, liveness: Timeline, timeout_ms: int, on_durable: OnDurable) -> None:
         self._liveness = liveness
@@ -35,19 +36,20 @@ class FlushTimeouts:
         self._timer: Timer | None = None
 
     def watch(self, pending: PendingWrite, reply: Reply, late: Build) -> Reply:
-        """The same reply, which will be what `late` makes if its pass, which is under way, is not durable in time."""
+        """Makes `late` the response if the pass is not durable in time. Returns the same reply. The pass must be under
+        way."""
         self.begin(pending).waiting.append((reply, late))
         return reply
 
     def join(self, pending: PendingWrite, reply: Reply, late: Build) -> Reply:
-        """As `watch`, for what was appended before: if its pass is durable already, or late, the reply stays as it
-        is."""
+        """Like `watch`, for messages that were appended before. Leaves the reply unchanged if the pass is already
+        durable or late."""
         if (found := self._passes.get(pending.number)) is not None:
             found.waiting.append((reply, late))
         return reply
 
     def begin(self, pending: PendingWrite) -> _PendingPass:
-        """Its pass is under way."""
+        """Starts the timeout of the pass, unless it was started before."""
         found = self._passes.get(pending.number)
         if found is not None:
             return found
@@ -70,6 +72,6 @@ class FlushTimeouts:
                 break
             del self._passes[number]
             if found.pending.refusal is not None:
-                continue  # nothing stays of it, which is told once that is durable
+                continue  # the write failed: the reply reports it when the pass ends
             for reply, late in found.waiting:
                 reply.resolve(late())

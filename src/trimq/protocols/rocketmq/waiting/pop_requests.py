@@ -1,5 +1,5 @@
-"""Takes messages out for a group: at once, or as soon as there are any for one who waits. How they are shown is for the
-surface to say."""
+"""POP requests of a consumer group: receive messages at once or by long poll. Does not know the format of responses,
+which differs between remoting and gRPC."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
 from trimq.protocols.rocketmq.wire.replies import UNORDERED
 
 PollKey = tuple[str, str, int]
-"""Topic, group and queue, as the request names them."""
+"""Topic, group and queue as named in the request."""
 
 
 class PollCounts:
-    """How many wait."""
+    """Number of waiting long polls by topic, group and queue."""
 
     def __init__(self) -> None:
         self._waiting: Counter[PollKey] = Counter()
@@ -47,7 +47,7 @@ class PollCounts:
 
 @dataclass(slots=True)
 class PopServices:
-    """Used by every POP request."""
+    """Services used by every POP request."""
 
     commit_log_api: CommitLogApi
     clock: Clock
@@ -57,14 +57,15 @@ class PopServices:
     poll_counts: PollCounts
 
     def hold(self, request: WaitingRequest, key: PollKey, wait_ms: int) -> Reply:
-        """The reply of a request that waits this long at most. It must call `poll_counts.end` when it has ended."""
+        """Holds a request as a long poll of at most `wait_ms` and returns its reply. The request must call
+        `poll_counts.end` when it has ended."""
         self.poll_counts.begin(key)
         return LongPoll(request, self.clock.liveness, self.counts, wait_ms, UNORDERED).reply
 
 
 class PopOperation(WaitingRequest):
-    """One request for messages. `queue_id` is what it named. `build` makes the answer of what was taken, or of why it
-    could not be."""
+    """One POP request. `queue_id`: the queue named in the request. `build` makes the response from the received
+    messages or from a refusal."""
 
     def __init__(
         self,
@@ -85,8 +86,9 @@ class PopOperation(WaitingRequest):
         self._build = build
 
     def take(self, wait_ms: int, retry: ColdReadRetry | None = None) -> Reply:
-        """The messages that there are, or that arrive within this time: sent when it is durable that they are in
-        flight. A Refusal that is found at once is raised. `retry`: of a request that has waited for cold data."""
+        """Receives the messages that are available, or that arrive within `wait_ms`. The reply is sent when their
+        in-flight state is durable. Raises a Refusal that is found at once. `retry`: state of the cold reads of this
+        request."""
         commit_log_api = self._services.commit_log_api
         if retry is None or not retry.may_wait:
             cold = commit_log_api.pop_service.find_cold(self._group, self._topic, self._pop_request)
@@ -100,7 +102,7 @@ class PopOperation(WaitingRequest):
 
     def _pop(self) -> Reply | None:
         for number in self._pop_request.numbers:
-            self._services.resets.take(self._group, self._topic.id, number)  # popping goes on there already
+            self._services.resets.take(self._group, self._topic.id, number)  # POP already continues at the reset offset
         received = self._services.commit_log_api.pop_service.receive(
             self._caller, self._group, self._topic, self._pop_request
         )
@@ -114,7 +116,7 @@ class PopOperation(WaitingRequest):
             return Reply.now(self._build(received), UNORDERED)
         return Reply.when_durable(ticket.number, lambda: self._build(ticket.refusal or received), UNORDERED)
 
-    # -- a request that waits
+    # -- long poll
 
     def watch(self, wake: Callable[[], None]) -> Watch:
         pop_service = self._services.commit_log_api.pop_service

@@ -1,5 +1,5 @@
-"""One remoting connection without IO: received bytes become commands, commands become bytes. Knows frames and both
-kinds of headers; nothing of sockets, of what the codes mean, or of who answers."""
+"""One remoting connection without IO: parses received bytes into commands and encodes commands. Knows frames and both
+header formats (JSON and binary); knows neither sockets nor the meaning of codes nor handlers."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ LARGEST_SIZE = 64 * 1024
 
 JSON, BINARY = 0, 1
 RESPONSE, ONE_WAY = 1, 2
-VERSION = 513  # of the broker whose answers these are: 5.5.0
-STRICT_JSON_FROM = 401  # clients from 4.9.4 on
+VERSION = 513  # of Apache RocketMQ 5.5.0
+STRICT_JSON_FROM = 401  # client version 4.9.4
 
 LANGUAGES = (
     *("JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO"),
     *("PHP", "OMS", "RUST", "NODE_JS"),
 )
 
-_LENGTHS = struct.Struct(">iI")  # of the frame; kind and length of the header
+_LENGTHS = struct.Struct(">iI")  # frame length; header format (high byte) and header length
 _LENGTH = struct.Struct(">i")
-_BINARY_HEAD = struct.Struct(">hbhiii")  # code, language, version, opaque, flag, length of the remark
+_BINARY_HEAD = struct.Struct(">hbhiii")  # code, language, version, opaque, flag, remark length
 _SHORT = struct.Struct(">h")
 
 
 class BrokenFrame(ProtocolError):
-    """The lengths or the header of a frame are not what they must be."""
+    """A frame has invalid lengths or a malformed header."""
 
 
 class BadHeader(ValueError):
-    """A command lacks a field, or a field is not what its kind of command needs."""
+    """A command lacks a field, or a field has the wrong type."""
 
 
 class _Envelope(msgspec.Struct):
-    """A JSON header, its fields not yet read. Numbers may be written as text."""
+    """JSON header with undecoded fields. Numbers may be encoded as strings."""
 
     code: int
     opaque: int = 0
@@ -58,7 +58,7 @@ class _Envelope(msgspec.Struct):
 
 
 class Command(msgspec.Struct):
-    """A request or a response. `fields` are read when they are asked for."""
+    """Request or response. `fields` are decoded on first use."""
 
     code: int
     opaque: int
@@ -80,20 +80,21 @@ class Command(msgspec.Struct):
 
     @property
     def fields(self) -> dict[str, str]:
-        """By name, each as text, whatever it was written as. BadHeader: they are not fields."""
+        """Fields by name, each converted to text. Raises BadHeader if they are malformed."""
         if self._fields is None:
             self._fields = _read_fields(self._raw)
         return self._fields
 
     def read(self, kind: type[H]) -> H:
-        """The fields as a header of this kind. BadHeader: one is missing, or is not of its type."""
+        """Decodes the fields as a header of this class. Raises BadHeader if a field is missing or has the wrong
+        type."""
         try:
             if self._fields is None and self._raw:
                 try:
                     header: H = _decoder_of(kind).decode(self._raw)
                     return header
                 except msgspec.ValidationError:
-                    pass  # a number where a text is wanted is as good as the text
+                    pass  # accept a number where a string is expected
             return msgspec.convert(self.fields, kind, strict=False)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise BadHeader(str(error)) from None
@@ -126,13 +127,12 @@ def _as_text(value: object) -> str:
 
 
 class RemotingConnection:
-    """Turns received bytes into commands.
+    """Parses received bytes into commands.
 
-    `get_buffer` and `buffer_updated` are those of `asyncio.BufferedProtocol`. After each `buffer_updated` call
-    `next_event` until it gives None. ProtocolError: the connection must close. A read that fills the buffer doubles the
-    next one, up to `LARGEST_SIZE`, until `release_memory`. `receive_memory` counts the bytes that all connections hold;
-    call `drop` when this one is closed.
-    """
+    For `asyncio.BufferedProtocol` (`get_buffer`, `buffer_updated`). After each `buffer_updated`, call `next_event`
+    until it returns None. If it raises a ProtocolError, the connection must close. A read that fills the buffer doubles
+    the size of the next one, up to `LARGEST_SIZE`, until `release_memory`. `receive_memory` counts the bytes held by
+    all connections; call `drop` when this connection is closed."""
 
     def __init__(
         self,
@@ -152,15 +152,15 @@ class RemotingConnection:
         received = self._received
         received.end += count
         if received.end == len(received.data) and received.size < LARGEST_SIZE:
-            received.size *= 2  # there is more where that came from
+            received.size *= 2  # the socket probably holds more
 
     def receive(self, data: Buffer) -> None:
-        """Take bytes by copying them."""
+        """Receives bytes by copying."""
         copy_into(self, data)
 
     def _wait(self) -> None:
-        """More has to arrive. BrokenFrame: there is no room for it. A buffer that was needed for a long command is
-        freed as soon as a short one is in it."""
+        """Checks the memory limit before waiting for more bytes. Raises BrokenFrame if it is exceeded. Shrinks a buffer
+        that was enlarged for a long command once its remaining bytes fit."""
         if len(self._received.data) > LARGEST_SIZE:
             self._received.shrink(LARGEST_SIZE)
             if self._memory.is_over_limit:
@@ -168,8 +168,8 @@ class RemotingConnection:
                 raise BrokenFrame(self._memory.reason)
 
     def next_event(self) -> Command | None:
-        """The next whole command, or None until more bytes arrive. A frame that holds no command is passed over, as
-        the genuine server does."""
+        """Returns the next complete command, or None until more bytes arrive. Skips a frame without a command, as
+        Apache RocketMQ does."""
         received = self._received
         while True:
             start = received.start
@@ -178,7 +178,7 @@ class RemotingConnection:
                 return None
             (length,) = _LENGTH.unpack_from(received.data, start)
             if not 4 <= length <= self._frame_limit - 4:
-                raise BrokenFrame(f"a frame of {length} bytes, where 4 to {self._frame_limit - 4} are allowed")
+                raise BrokenFrame(f"frame of {length} bytes, but 4 to {self._frame_limit - 4} are allowed")
             finish = start + 4 + length
             if finish > received.end:
                 self._wait()
@@ -191,9 +191,9 @@ class RemotingConnection:
     def read_matching(
         self, begins: tuple[bytes, ...], decode: Callable[[Buffer], H], take: Callable[[H, memoryview], bool]
     ) -> None:
-        """Take the commands that come next, for as long as their headers are JSON and begin in one of these ways, can
-        be read by `decode`, and are taken with their bodies, which are valid until more is received. What cannot is
-        left to `next_event`."""
+        """Fast path of `next_event` for consecutive commands with JSON headers that start with one of `begins`. Passes
+        each decoded header and its body to `take`; the body is valid until more bytes are received. Falls back to
+        `next_event` (stops) at the first command that differs, cannot be decoded, or that `take` declines."""
         received = self._received
         data, start, end = received.data, received.start, received.end
         if end - start < _LENGTHS.size:
@@ -224,9 +224,9 @@ class RemotingConnection:
         header_at = start + _LENGTHS.size
         body_at = header_at + header_length
         if body_at > finish:
-            raise BrokenFrame(f"a header of {header_length} bytes in a frame of {finish - start - 4}")
+            raise BrokenFrame(f"header of {header_length} bytes exceeds its frame of {finish - start - 4}")
         if header_length > self._header_limit:
-            raise BrokenFrame(f"a header of {header_length} bytes, where {self._header_limit} are allowed")
+            raise BrokenFrame(f"header of {header_length} bytes, but at most {self._header_limit} are allowed")
         view = self._received.view
         header = bytes(view[header_at:body_at])
         body = bytes(view[body_at:finish])
@@ -243,19 +243,20 @@ def _read_json(header: bytes, body: bytes) -> Command | None:
     except msgspec.ValidationError:
         return _read_loosely(header, body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise BrokenFrame(f"a header is not JSON: {error}") from None
+        raise BrokenFrame(f"header is not valid JSON: {error}") from None
     remark = found.remark if isinstance(found.remark, str) else None
     language = found.language if isinstance(found.language, str) else "OTHER"
-    # The one copy of the header lives as long as the command does.
+    # The command shares this copy of the header (`extFields` is a view of it).
     return Command(found.code, found.opaque, found.flag, found.version, language, remark, body, found.extFields)
 
 
 def _read_loosely(header: bytes, body: bytes) -> Command | None:
-    """A header of which not everything is as it should be: what is not a number counts as 0. None: it has no code."""
+    """Reads a header with fields of the wrong type: a value that is not a number counts as 0. Returns None if there is
+    no code."""
     try:
         found = msgspec.json.decode(header)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise BrokenFrame(f"a header is not JSON: {error}") from None
+        raise BrokenFrame(f"header is not valid JSON: {error}") from None
     if not isinstance(found, dict) or not isinstance(found.get("code"), int | str):
         return None
     fields = found.get("extFields")
@@ -281,13 +282,13 @@ def _read_binary(header: bytes, body: bytes) -> Command:
         name = LANGUAGES[language] if 0 <= language < len(LANGUAGES) else "OTHER"
         text = remark.decode("utf-8", "replace") or None
     except struct.error:
-        raise BrokenFrame("a binary header ends too early") from None
+        raise BrokenFrame("truncated binary header") from None
     return Command(code, opaque, flag, version, name, text, body, _fields=fields)
 
 
 def _take(data: bytes, at: int, length: int) -> tuple[bytes, int]:
     if length < 0 or at + length > len(data):
-        raise BrokenFrame(f"{length} bytes in a binary header that has {len(data) - at} left")
+        raise BrokenFrame(f"{length} bytes declared in a binary header with {len(data) - at} left")
     return data[at : at + length], at + length
 
 
@@ -300,11 +301,11 @@ def _read_binary_fields(data: bytes) -> dict[str, str]:
     return fields
 
 
-# -- out
+# -- encoding
 
 
 class _Out(msgspec.Struct, omit_defaults=True):
-    """In the order in which the genuine server writes them."""
+    """Response header, with its fields in the order of Apache RocketMQ."""
 
     code: int
     extFields: Mapping[str, str] | None = None
@@ -323,11 +324,11 @@ NO_FIELDS: Mapping[str, str] = {}
 def encode_command(
     code: int, opaque: int, flag: int, fields: Mapping[str, str] = NO_FIELDS, remark: str | None = None, size: int = 0
 ) -> bytes:
-    """A frame without its body, which has `size` bytes and is sent right after it."""
+    """Encodes a frame without its body, which has `size` bytes and is sent right after it."""
     header = _encode(_Out(code, fields or None, flag, "JAVA", opaque, remark, "JSON", VERSION))
     return _LENGTHS.pack(4 + len(header) + size, len(header)) + header
 
 
 def frame(header: bytes, size: int = 0) -> bytes:
-    """As `encode_command`, of a JSON header that is made already."""
+    """Adds the frame prefix to an encoded JSON header; the body of `size` bytes follows."""
     return _LENGTHS.pack(4 + len(header) + size, len(header)) + header

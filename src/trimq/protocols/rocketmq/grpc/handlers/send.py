@@ -1,9 +1,10 @@
 """SendMessage: one message, or several of one topic.
 
-A message gets its place now and is answered when that is durable. The broker chooses the queue: by the message's group,
-else any, which is one for all that are sent together. Of several messages all are stored or none; each has its own
-entry in the answer. As many may come as a message may have bytes; neither delayed ones nor halves, as at the genuine
-proxy, which says 50001 to whatever it does not take together.
+Appends messages at once and responds when they are durable. The broker chooses the queue: by message group, otherwise
+at random, and then the same queue for all messages of a request. Stores all messages of a request or none; each has its
+own entry in the response. The bodies of one request together are limited like one body. As in Apache RocketMQ's proxy,
+several messages may not include delayed or half messages (response code 50001).
+
 Not served: lite topics, priorities."""
 
 from __future__ import annotations
@@ -51,11 +52,11 @@ _MOST_PROPERTIES = 128
 _MOST_PROPERTY_BYTES = 16 * 1024
 _LONGEST_GROUP = 64
 _LONGEST_RECOVERY_S = 3600
-LATEST_MS = 253_402_300_799_999  # what protobuf calls a time ends with the year 9999
+LATEST_MS = 253_402_300_799_999  # end of the year 9999, the last protobuf Timestamp
 
 
 class _Checked(NamedTuple):
-    """A message that may be stored, if there is room."""
+    """Message that passed all checks, with its properties."""
 
     message: Any
     properties: dict[str, str]
@@ -94,7 +95,8 @@ def send(call: Call, request: Any) -> Reply:
 
 
 def flush_timeout_response(count: int) -> Parts:
-    """What was sent is not on disk in time. It stays; its ids are not told, as the genuine proxy does not either."""
+    """Response to messages that are not durable in time. They stay stored; as in Apache RocketMQ's proxy, the response
+    has no message ids."""
     code = Code.MASTER_PERSISTENCE_TIMEOUT
     reason = "send message failed, sendStatus=FLUSH_DISK_TIMEOUT"
     entries = [wire.SendResultEntry(status=status(code, reason)) for _ in range(count)]
@@ -109,26 +111,26 @@ def _check(call: Call, messages: Any) -> tuple[CommitLogTopic, list[_Checked]]:
         raise GrpcRefusal(Code.MESSAGE_CORRUPTED, "topic in message is not same")
     check_topic(call, name)
     if name.startswith(RETRY_PREFIX):
-        raise GrpcRefusal(Code.INTERNAL_SERVER_ERROR, "only the broker itself sends to topics of messages to try again")
+        raise GrpcRefusal(Code.INTERNAL_SERVER_ERROR, "sending to a retry topic is forbidden: only the broker does so")
     checked = [_Checked(message, _properties_of(call, message)) for message in messages]
     topic = call.commit_log_api.find(call.caller, name)
     if topic is None:
-        with suppress(UnknownTopic):  # which is answered as the genuine proxy does, below
+        with suppress(UnknownTopic):  # answered below, as Apache RocketMQ's proxy does
             call.commit_log_api.topic(call.caller, name)
     expected = MessageType.MESSAGE_TYPE_UNSPECIFIED if topic is None else accepted_type(topic.definition)
     for each in checked:
         kind = message_type_of(each.properties)
         if kind is not expected:
-            reason = f"the topic takes messages of type {expected.name}, but this one is of type {kind.name}"
+            reason = f"the topic accepts messages of type {expected.name}, but this message is of type {kind.name}"
             raise GrpcRefusal(Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, reason)
-    assert topic is not None, "no kind of message is unspecified"
+    assert topic is not None, "message_type_of never returns MESSAGE_TYPE_UNSPECIFIED"
     if find_obstacle(name, topic.definition) is not None:
-        raise GrpcRefusal(Code.FORBIDDEN, f"the topic {name} has no queue that may be written")
+        raise GrpcRefusal(Code.FORBIDDEN, f"the topic {name} has no writable queue")
     return topic, checked
 
 
 def _store_once(call: Call, topic: CommitLogTopic, checked: _Checked) -> SendResult:
-    """One that was sent before under its id is not stored again, where that was asked for."""
+    """Stores a message, unless deduplication is on and a message with its id was stored before."""
     repeats, name, id = call.services.sending.sent_ids, topic.name.name, checked.properties[UNIQUE_KEY]
     known = find_earlier_send(call, name, id, checked.properties) if repeats.is_on else None
     if known is not None:
@@ -178,7 +180,7 @@ def _draft(
 
 
 def _store_batch(call: Call, topic: CommitLogTopic, checked: list[_Checked]) -> list[SendResult]:
-    """Stored as remoting's batches are: the broker adds nothing to what they carry."""
+    """Stores messages as a remoting batch: the broker adds no properties."""
     limit = call.services.settings.message_bytes
     if sum(len(each.message.body) for each in checked) > limit:
         raise GrpcRefusal(Code.INTERNAL_SERVER_ERROR, f"messages sent together cannot exceed {limit} bytes")
@@ -186,7 +188,7 @@ def _store_batch(call: Call, topic: CommitLogTopic, checked: list[_Checked]) -> 
     batched = []
     for message, properties in checked:
         if TRANSACTIONAL in properties or DELIVER_MS in properties:
-            reason = "a message that is delayed, or decided on later, cannot be sent together with others"
+            reason = "a delayed or transactional message cannot be sent together with other messages"
             raise GrpcRefusal(Code.INTERNAL_SERVER_ERROR, reason)
         apply_ttl(call, topic, properties)
         group = properties.get(MESSAGE_GROUP)
@@ -203,8 +205,8 @@ def _choose_queue(call: Call, topic: CommitLogTopic, group: str | None) -> int:
 
 
 def queue_of_group(group: str, count: int) -> int:
-    """Guava's consistent hash of Java's hash of the name, as a genuine proxy has it: messages of one group meet in one
-    queue whichever of the two they were sent to."""
+    """Returns the queue of a message group: Guava's consistent hash of Java's String.hashCode, as in Apache RocketMQ's
+    proxy, so that both choose the same queue for a group."""
     state = java_hash(group)
     chosen = 0
     while True:
@@ -215,7 +217,7 @@ def queue_of_group(group: str, count: int) -> int:
         chosen = following
 
 
-# -- what a message carries
+# -- properties
 
 
 def _properties_of(call: Call, message: Any) -> dict[str, str]:
@@ -230,7 +232,7 @@ def _properties_of(call: Call, message: Any) -> dict[str, str]:
     now_ms = call.services.clock.message.now_ms()
     born_ms = max(read_ms(system.born_timestamp), 0) or now_ms
     if born_ms > LATEST_MS:
-        raise GrpcRefusal(Code.BAD_REQUEST, f"no message is born at {born_ms}")
+        raise GrpcRefusal(Code.BAD_REQUEST, f"born_timestamp out of range: {born_ms}")
     properties[BORN_MS] = str(born_ms)
     if system.born_host:
         properties[BORN_HOST] = system.born_host
@@ -252,11 +254,11 @@ def _check_body(call: Call, message: Any) -> None:
 
 def check_digest(digest: Any, body: bytes) -> None:
     if digest.checksum and digest.checksum.upper() not in _checksums(digest.type, body):
-        raise GrpcRefusal(Code.MESSAGE_CORRUPTED, "the body has another checksum than its digest says")
+        raise GrpcRefusal(Code.MESSAGE_CORRUPTED, "the checksum of the body differs from its digest")
 
 
 def _checksums(kind: int, body: bytes) -> tuple[str, ...]:
-    """As clients write it: they disagree on CRC32."""
+    """Returns the accepted spellings of the checksum: clients write CRC32 in different ways."""
     if kind == DigestType.MD5:
         return (hashlib.md5(body, usedforsecurity=False).hexdigest().upper(),)
     if kind == DigestType.SHA1:
@@ -264,7 +266,7 @@ def _checksums(kind: int, body: bytes) -> tuple[str, ...]:
     if kind == DigestType.CRC32:
         number = zlib.crc32(body)
         return (f"{number:08X}", f"{number:X}", str(number))
-    raise GrpcRefusal(Code.MESSAGE_CORRUPTED, f"digests of kind {kind} are not known")
+    raise GrpcRefusal(Code.MESSAGE_CORRUPTED, f"digest type {kind} is not supported")
 
 
 def user_properties(message: Any) -> dict[str, str]:
@@ -273,14 +275,15 @@ def user_properties(message: Any) -> dict[str, str]:
     properties: dict[str, str] = dict(message.user_properties)
     size = sum(len(name.encode()) + len(value.encode()) for name, value in properties.items())
     if len(properties) > _MOST_PROPERTIES or size > _MOST_PROPERTY_BYTES:
-        reason = f"a message has {_MOST_PROPERTIES} properties of {_MOST_PROPERTY_BYTES} bytes at most"
+        reason = f"a message may have at most {_MOST_PROPERTIES} properties of together {_MOST_PROPERTY_BYTES} bytes"
         raise GrpcRefusal(Code.MESSAGE_PROPERTIES_TOO_LARGE, reason)
     for name, value in properties.items():
         if name in RESERVED:
-            raise GrpcRefusal(Code.ILLEGAL_MESSAGE_PROPERTY_KEY, f"the property {name} is used by the system")
+            raise GrpcRefusal(Code.ILLEGAL_MESSAGE_PROPERTY_KEY, f"the property {name} is reserved by the system")
         if not name or _has_control(name) or _has_control(value):
             raise GrpcRefusal(
-                Code.ILLEGAL_MESSAGE_PROPERTY_KEY, f"the property {name[:80]!r} has no name, or a control character"
+                Code.ILLEGAL_MESSAGE_PROPERTY_KEY,
+                f"the property {name[:80]!r} has an empty name or a control character",
             )
     return properties
 
@@ -315,15 +318,18 @@ def _check_message_group(group: str) -> None:
 
 
 def _add_kind(call: Call, properties: dict[str, str], system: Any, now_ms: int) -> None:
-    """Which kind a message is, is judged by what it carries; only a half says so itself."""
+    """Adds the properties of half and delayed messages. The type follows from the properties; only a half message
+    declares its type."""
     if system.HasField("lite_topic") or system.HasField("priority"):
-        raise GrpcRefusal(Code.UNSUPPORTED, "messages of lite topics or with a priority are not served")
+        raise GrpcRefusal(Code.UNSUPPORTED, "lite topics and message priorities are not supported")
     if system.message_type == MessageType.TRANSACTION:
         properties[TRANSACTIONAL] = "true"
         if system.HasField("orphaned_transaction_recovery_duration"):
             seconds = read_ms(system.orphaned_transaction_recovery_duration) // 1000
             if not 0 <= seconds <= _LONGEST_RECOVERY_S:
-                raise GrpcRefusal(Code.BAD_REQUEST, f"a transaction is recovered after {_LONGEST_RECOVERY_S} s at most")
+                raise GrpcRefusal(
+                    Code.BAD_REQUEST, f"orphaned_transaction_recovery_duration must be 0 to {_LONGEST_RECOVERY_S} s"
+                )
             properties[IMMUNITY_S] = str(seconds)
     if system.HasField("delivery_timestamp"):
         due_ms, limit_ms = read_ms(system.delivery_timestamp), call.services.settings.max_delay_ms

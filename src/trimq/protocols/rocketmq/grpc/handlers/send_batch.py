@@ -1,5 +1,5 @@
-"""Fast path of `send` for messages that arrive together on one connection: plain ones are read, stored and answered in
-one step. Falls back to `send` for whatever is special about a message."""
+"""Fast path of `send` for messages that arrive together on one connection. Decodes, stores and answers plain messages
+in one step. Falls back to `send` for every message that is not plain."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from trimq.protocols.rocketmq.handlers.send import SPECIAL_PROPERTIES, added_pro
 from trimq.protocols.rocketmq.handlers.send_target import TargetCache, resolve_plain
 from trimq.protocols.rocketmq.wire.replies import UNORDERED
 
-# More than these are better shared out among the passes; longer ones gain nothing. Where no sync is waited for, the
-# first are answered while the next are worked on; where one is, each part would wait for a sync of its own.
+# Larger batches are better split among several passes; longer bodies gain nothing. Without sync, the first messages are
+# answered while the next are processed; with sync, each part would wait for a sync of its own, so the limit is higher.
 _MOST_MESSAGES = 32
 _MOST_SYNCED_MESSAGES = 64
 _LONGEST_BODY = 16 * 1024
@@ -49,8 +49,8 @@ read_request = wire.SendMessageRequest.FromString
 
 
 class _TopicTarget(NamedTuple):
-    """Where the messages for one topic go: which kind it takes, and its queues. `fixed_properties` stands in their
-    properties."""
+    """Target of the messages of one topic: accepted message type and writable queues. `fixed_properties` is part of the
+    properties of every message."""
 
     kind: MessageType
     queues: Sequence[tuple[CommitLogTopic, MessageQueue, QueueTarget]]
@@ -58,8 +58,8 @@ class _TopicTarget(NamedTuple):
 
 
 class GrpcSendBatcher:
-    """Of one connection: takes messages until there are no more, or one is special; then `finish` stores them.
-    `call_of` tells who makes a call, `is_synced` whether answers wait for the disk."""
+    """Batch of one connection: takes messages until a message is not plain or none is left; then `finish` stores them.
+    `call_of` returns the caller of a call; `is_synced`: responses wait for the disk."""
 
     def __init__(self, call_of: Callable[[CallInfo], Call], is_synced: bool) -> None:
         self._call_of = call_of
@@ -76,7 +76,7 @@ class GrpcSendBatcher:
         self._more_keys: dict[int, str] = {}
 
     def take(self, call_info: CallInfo, raw: bytes) -> bool:
-        """Whether the message is one of those that may be stored together."""
+        """Adds a message to the batch. Returns False if `send` must handle it alone."""
         call = self._call_of(call_info)
         if not self._ids:
             self._start(call)
@@ -88,7 +88,7 @@ class GrpcSendBatcher:
             messages = read_request(raw).messages
             return len(messages) == 1 and self._take(call, messages[0])
         except (DecodeError, Refusal):
-            return False  # `send` gets it too, and answers it
+            return False  # `send` raises it again and responds to it
 
     def _start(self, call: Call) -> None:
         services = call.services
@@ -143,7 +143,7 @@ class GrpcSendBatcher:
     def _properties(
         self, message: Any, system: Any, target: _TopicTarget, id: str, born_ms: int, labels: dict[str, str]
     ) -> bytes | None:
-        """As `send` has them stored. None: they must be looked at more closely."""
+        """Encodes the properties as `send` stores them. Returns None if `send` must check them."""
         host, trace = system.born_host, system.trace_context
         if not (host.isprintable() and trace.isprintable()):
             return None
@@ -166,7 +166,7 @@ class GrpcSendBatcher:
         return written if len(written) <= LONGEST_SENT_PROPERTIES else None
 
     def _find_target(self, call: Call, name: str) -> _TopicTarget | None:
-        """None: something must be looked at or refused first."""
+        """Returns None if the topic must be checked or refused first."""
         check_topic(call, name)
         topic = resolve_plain(call, name)
         if topic is None:
@@ -208,7 +208,7 @@ class GrpcSendBatcher:
 
 
 def _is_plain(id: str) -> bool:
-    """Whether it stands in properties and answers as it is."""
+    """Returns whether the id needs no escaping in properties and responses."""
     return 0 < len(id) <= LONGEST_TEXT and id.isascii() and (id.isalnum() or (id.isprintable() and not id.isspace()))
 
 
