@@ -33,7 +33,7 @@ from trimq.errors import StartupError
 
 PROJECT = Path(__file__).parent.parent
 DOCUMENTS = {str(path.relative_to(PROJECT)): path for path in documents(PROJECT)}
-FOREIGN = r"^ *(?:from|import) (?:confluent_kafka|pika|pyspark|pyspark_trimq)\b|^trimq pipeline "
+FOREIGN = r"^ *(?:from|import) (?:confluent_kafka|pika|pyspark|pyspark_trimq|rocketmq)\b|^trimq pipeline "
 BLOCKS = [block for name, path in DOCUMENTS.items() for block in blocks_in(name, path.read_text())]
 COMMANDS = sorted({command for name, path in DOCUMENTS.items() for command in commands_in(name, path.read_text())})
 
