@@ -1,0 +1,1 @@
+"""HTTP/2 and gRPC without IO, for any service."""

@@ -1,0 +1,1 @@
+"""RocketMQ front-ends: name server, broker (remoting) and gRPC."""
