@@ -89,6 +89,7 @@ ORDER: dict[str, tuple[str, ...]] = {
     ),
     "trimq.protocols.rocketmq.grpc": ("wire", "clients", "handlers", "front_end"),
     "trimq.protocols.amqp": ("methods", "wire", "channel+confirms+deliveries+heartbeats", "handlers", "front_end"),
+    "pyspark_trimq": ("mistakes", "arrow runtime", "broker session worker_daemon", "source sink", "pipelines"),
     "trimq.server": (
         "connection http offline timed_offload optional_packages",
         "gauges front_ends",
