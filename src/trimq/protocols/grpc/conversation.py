@@ -303,7 +303,7 @@ class GrpcConversation:
             self._outlet.send(self._calls.say(stream, parts))
 
     def _is_congested(self) -> bool:
-        """Whether the send window or the socket of the peer is full."""
+        """True if the send window or the socket of the peer is full."""
         return not self._has_room or self._outlet.is_congested
 
     # -- ends

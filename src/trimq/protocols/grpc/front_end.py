@@ -32,8 +32,8 @@ class GrpcTransport:
 
 
 def limits_of(settings: Settings) -> Http2Limits:
-    """Returns the limits of a connection. Allows half as many calls as pending replies stop the reading, so that a
-    client can still cancel when all its calls wait."""
+    """Returns the limits of a connection. The broker stops reading from a connection with too many pending replies. It
+    allows half as many calls, so that a client whose calls all wait can still cancel them."""
     given = settings.limits
     return Http2Limits(
         streams=max(given.pending_requests_per_connection // 2, 1),
