@@ -1,2 +1,1 @@
-"""gRPC transport over HTTP/2: frames, HPACK, flow control and calls. Carries calls to a front-end and knows no
-service."""
+"""HTTP/2 and gRPC without IO, for any service."""
