@@ -47,7 +47,7 @@ class Reply:
         self.number = number
         """Pass that makes it ready; 0: ready now."""
         self.needs_sync = needs_sync
-        """Whether that pass must be durable. For transient messages it is enough that the pass is written."""
+        """True if that pass must be durable. For transient messages it is enough that the pass is written."""
         self.watcher: ReplyWatcher | None = None
         self._parts = parts
         self._build = build
@@ -89,17 +89,17 @@ class Reply:
 
     @property
     def is_open(self) -> bool:
-        """Whether only a call, which may never be made, resolves it."""
+        """True if only a call, which may never be made, resolves it."""
         return self.number == NEVER
 
     @property
     def waits_for_event(self) -> bool:
-        """Whether it may never become ready."""
+        """True if it may never become ready."""
         return False
 
     @property
     def waits_for_pass(self) -> bool:
-        """Whether its answer is made when a pass ends."""
+        """True if its answer is made when a pass ends."""
         return self._build is not None
 
     def take(self) -> Parts:
@@ -137,7 +137,7 @@ class DeferredReply(Reply):
         self.on_reject_over_limit = on_reject_over_limit
         """Resolve it now: too many requests of the connection wait. Set for requests that may wait long."""
         self.resolves_soon = resolves_soon
-        """Whether it is resolved soon in any case. The session then waits for it where it abandons others."""
+        """True if it is resolved soon in any case. The session then waits for it where it abandons others."""
 
     def resolve(self, parts: Parts) -> None:
         self.on_abandon = self.on_resolve_now = None
@@ -195,7 +195,7 @@ class SessionControl(Protocol):
 
     @property
     def is_congested(self) -> bool:
-        """Whether the peer reads too slowly: do not send optional data."""
+        """True if the peer reads too slowly: do not send optional data."""
 
     def throttle_reading(self, milliseconds: int) -> None:
         """Stops reading from this peer for a while: it exceeded its quota."""
@@ -294,7 +294,7 @@ class Sink(Protocol):
 
     @property
     def is_congested(self) -> bool:
-        """Whether the peer reads too slowly: do not send optional data."""
+        """True if the peer reads too slowly: do not send optional data."""
 
 
 class CallFrontEnd(Protocol):

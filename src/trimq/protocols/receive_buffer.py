@@ -54,7 +54,7 @@ class ConnectionReceiveMemory:
 
     @property
     def is_over_limit(self) -> bool:
-        """Whether this connection has to close: the limit of all connections is exceeded, and this one holds more than
+        """True if this connection has to close: the limit of all connections is exceeded, and this one holds more than
         its allowed bytes."""
         return self.receive_memory.is_exceeded and self.count > self._allowed_bytes
 

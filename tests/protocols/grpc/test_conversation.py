@@ -142,35 +142,43 @@ BOMB = gzip.compress(b"x" * 100_000)
 @pytest.mark.parametrize(
     ("said", "status", "why"),
     [
-        (call(1, b"x", "Unknown"), "12", "there is no method /test.Echo/Unknown"),
-        (call(1, b"x", grpc_encoding="snappy"), "12", "messages cannot be read that are compressed as snappy"),
-        (call(1, b"x", grpc_timeout="soon"), "3", "'soon' is no time to wait"),
-        (call(1, b"x", grpc_timeout="123456789S"), "3", "'123456789S' is no time to wait"),
+        (call(1, b"x", "Unknown"), "12", "unknown method /test.Echo/Unknown"),
+        (call(1, b"x", grpc_encoding="snappy"), "12", "unsupported grpc-encoding snappy"),
+        (call(1, b"x", grpc_timeout="soon"), "3", "'soon' is not a valid grpc-timeout"),
+        (call(1, b"x", grpc_timeout="123456789S"), "3", "'123456789S' is not a valid grpc-timeout"),
         (call(1, b"x", long="x" * 5000), "8", "the headers are longer than the 4096 bytes allowed"),
-        (headers(1, flags=END_HEADERS | END_STREAM), "13", "a call without a message"),
-        (headers(1) + data(1, b""), "13", "a call ends before its message does"),
-        (headers(1) + data(1, message(b"xyz")[:-1]), "13", "a call ends before its message does"),
-        (headers(1) + data(1, message(b"x") * 2), "13", "a plain call with more than one message"),
-        (headers(1) + data(1, message(b"x"), 0) * 2, "13", "a plain call with more than one message"),
-        (headers(1) + data(1, message(b"x") + b"\x00"), "13", "a plain call with more than one message"),
-        (call(1, b"x" * 4097), "8", "a message of 4097 bytes is larger than the 4096 bytes allowed"),
-        (headers(1) + data(1, b"\x00\xff\xff\xff\xff", 0), "8", "a message of 4294967295 bytes is larger than the"),
-        (headers(1) + data(1, message(b"x", 1)), "13", "a message is compressed in a way that its call does not tell"),
-        (headers(1) + data(1, message(b"x", 7)), "13", "a message is compressed in a way that its call does not tell"),
+        (headers(1, flags=END_HEADERS | END_STREAM), "13", "unary call without a message"),
+        (headers(1) + data(1, b""), "13", "call ended before its message was complete"),
+        (headers(1) + data(1, message(b"xyz")[:-1]), "13", "call ended before its message was complete"),
+        (headers(1) + data(1, message(b"x") * 2), "13", "unary call with more than one message"),
+        (headers(1) + data(1, message(b"x"), 0) * 2, "13", "unary call with more than one message"),
+        (headers(1) + data(1, message(b"x") + b"\x00"), "13", "unary call with more than one message"),
+        (call(1, b"x" * 4097), "8", "message of 4097 bytes is larger than the 4096 bytes allowed"),
+        (headers(1) + data(1, b"\x00\xff\xff\xff\xff", 0), "8", "message of 4294967295 bytes is larger than the"),
+        (
+            headers(1) + data(1, message(b"x", 1)),
+            "13",
+            "invalid compressed flag, or compressed message without grpc-encoding",
+        ),
+        (
+            headers(1) + data(1, message(b"x", 7)),
+            "13",
+            "invalid compressed flag, or compressed message without grpc-encoding",
+        ),
         (
             headers(1, request_fields(grpc_encoding="gzip")) + data(1, message(b"no gzip", 1)),
             "13",
-            "a message cannot be decompressed",
+            "message cannot be decompressed",
         ),
         (
             headers(1, request_fields(grpc_encoding="gzip")) + data(1, message(BOMB[:-20], 1)),
             "8",
-            "a message grows to more than the 4096 bytes allowed",
+            "decompressed message exceeds the 4096 bytes allowed",
         ),
         (
             headers(1, request_fields(grpc_encoding="gzip")) + data(1, message(gzip.compress(b"x" * 50)[:-9], 1)),
             "13",
-            "a compressed message has no end",
+            "compressed message is truncated",
         ),
         (call(1, b"bad"), "3", "bad bytes"),
     ],
@@ -188,7 +196,7 @@ def test_a_compression_that_is_not_known_is_told_which_are() -> None:
 
 def test_a_reason_is_encoded_as_headers_need_it() -> None:
     _, why = rejected(call(1, b"x", "100%\xe4\t"))
-    assert why == "there is no method /test.Echo/100%25%C3%A4%09"
+    assert why == "unknown method /test.Echo/100%25%C3%A4%09"
 
 
 @pytest.mark.parametrize("kind", ["application/grpc", "application/grpc+proto", "application/grpc;x=y"])

@@ -246,7 +246,7 @@ def test_who_sends_without_room_ends_its_stream() -> None:
 
 def test_more_than_the_connections_window_is_a_fault() -> None:
     receive_window = Http2Peer(LARGE).greet().conversation._http2.receive_window
-    with pytest.raises(Http2ConnectionError, match="more was sent than the connection's window allows"):
+    with pytest.raises(Http2ConnectionError, match="peer exceeded the window of the connection"):
         receive_window.take(CONNECTION_WINDOW + 1)
 
 
@@ -331,7 +331,7 @@ def test_a_second_message_of_a_plain_call_is_not_waited_for() -> None:
     peer.say(headers(1) + data(1, message(b"x") + message(b"y" * 100_000)[:100], 0))
     assert (peer.answers[1].status, peer.answers[1].headers[-1]["grpc-message"]) == (
         "13",
-        "a plain call with more than one message",
+        "unary call with more than one message",
     )
 
 

@@ -47,7 +47,7 @@ def test_what_is_not_to_be_remembered_is_not() -> None:
     reading = decoder()
     assert reading.decode(bytes.fromhex("040c2f73616d706c652f70617468")).fields == ((":path", "/sample/path"),)
     assert reading.decode(bytes.fromhex("100870617373776f726406736563726574")).fields == (("password", "secret"),)
-    with pytest.raises(Http2ConnectionError, match="no header has the number 62"):
+    with pytest.raises(Http2ConnectionError, match="invalid header index 62"):
         reading.decode(b"\xbe")
 
 
@@ -120,17 +120,17 @@ def test_fields_beyond_the_limit_are_dropped_and_the_table_goes_on() -> None:
 @pytest.mark.parametrize(
     ("raw", "said"),
     [
-        ("80", "number 0"),
-        ("ff8080808010", "number"),
+        ("80", "index 0"),
+        ("ff8080808010", "index"),
         ("ffffffffffff7f", "too large"),
-        ("40", "too early"),
+        ("40", "truncated"),
         ("4001", "1 bytes"),
-        ("007f", "too early"),
-        ("00056162", "has 2 left"),
-        ("0001610a62", "has 1 left"),
+        ("007f", "truncated"),
+        ("00056162", "with 2 left"),
+        ("0001610a62", "with 1 left"),
         ("000161ffffffff07", "bytes in a block"),
-        ("3fe21f", "more than it may be"),
-        ("8220", "where it cannot be"),
+        ("3fe21f", "exceeds the maximum"),
+        ("8220", "misplaced"),
         ("0081fe0161", "inside"),
         ("00017f81ff", "inside"),
     ],

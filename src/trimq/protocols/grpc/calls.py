@@ -1,5 +1,5 @@
-"""Calls out of the streams of an HTTP/2 connection, without IO: each is told of when it can be answered, and those that
-cannot be made are ended here. Knows gRPC's rules; not who answers."""
+"""Assembles gRPC calls from the streams of an HTTP/2 connection, without IO: reports a call when it can be answered,
+and ends invalid calls itself. Knows the rules of gRPC; does not know who answers."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ class CallEvent(msgspec.Struct, gc=False):
 
     @property
     def title(self) -> str:
-        """As a report shows it."""
+        """Name of the event in reports."""
         head: CallHeaders | None = self.stream.block.parsed
         return f"{'?' if head is None else head.method.name} {type(self).__name__.lower()}"
 
 
 class Asked(CallEvent):
-    """A plain call, whole."""
+    """Complete unary call."""
 
     raw: bytes
 
 
 class AskedTogether(CallEvent):
-    """Plain calls that came together, each whole, which `batch` has taken. The first is that of `stream`."""
+    """Complete unary calls that arrived together and that `batch` has taken. The first belongs to `stream`."""
 
     streams: list[Http2Stream]
     batch: CallBatch
 
 
 class Begun(CallEvent):
-    """A call that goes on: each may say something at any time."""
+    """Start of a streaming call: both sides may send messages at any time."""
 
 
 class Said(CallEvent):
@@ -58,15 +58,15 @@ class Said(CallEvent):
 
 
 class Finished(CallEvent):
-    """The caller will say nothing more, and waits for the end."""
+    """The caller sends no more messages and waits for the end."""
 
 
 class Cancelled(CallEvent):
-    """Nobody waits for the answer any more."""
+    """The caller no longer waits for the answer."""
 
 
 class CallAssembler:
-    """Of one connection. Answers are made by `answer`, `say` and `end`, which give what to send now."""
+    """Calls of one connection. `answer`, `say` and `end` encode answers and return the bytes to send now."""
 
     def __init__(
         self,
@@ -79,9 +79,9 @@ class CallAssembler:
         self._http2 = http2
         self._heads = CallHeaderReader(methods, address, limits.header_bytes, used_metadata)
         self._limits = limits
-        self._said: list[CallEvent] = []  # more than one message may come at once, the first is the last
+        self._said: list[CallEvent] = []  # messages that arrived at once, in reverse order
 
-    # -- in
+    # -- received
 
     def next_event(self) -> CallEvent | None:
         while True:
@@ -111,7 +111,7 @@ class CallAssembler:
             if block.parsed is None:
                 block.parsed = self._heads.read(block)
             if stream.has_ended and not block.parsed.method.is_stream:
-                raise CallRejected(Status.INTERNAL, "a call without a message")
+                raise CallRejected(Status.INTERNAL, "unary call without a message")
         except NotHttp:
             return Cancelled(self._http2.fail(stream, ErrorCode.PROTOCOL_ERROR).stream)
         except NotGrpc as error:
@@ -135,7 +135,7 @@ class CallAssembler:
                 and len(data) >= PREFIX_BYTES
                 and not data[0]
                 and messages.size_of(data, self._limits.message_bytes) == len(data) - PREFIX_BYTES
-            ):  # nearly all: a plain call whose message came at once
+            ):  # almost all calls: unary, with the message in one piece
                 return Asked(stream, data[PREFIX_BYTES:])
             return self._assemble(stream, head, data)
         except CallRejected as rejection:
@@ -156,19 +156,19 @@ class CallAssembler:
         if found and stream.asked is None:
             stream.asked = found.pop(0)
         if found or (stream.asked is not None and stream.partial):
-            raise CallRejected(Status.INTERNAL, "a plain call with more than one message")
+            raise CallRejected(Status.INTERNAL, "unary call with more than one message")
         self._keep(stream, not stream.has_ended)
         if not stream.has_ended:
             return None
         if stream.asked is None:
-            raise CallRejected(Status.INTERNAL, "a call ends before its message does")
+            raise CallRejected(Status.INTERNAL, "call ended before its message was complete")
         self._http2.receive_window.complete(stream)
         asked, stream.asked = stream.asked, None
         self._keep(stream, False)
         return Asked(stream, self._content(head, asked))
 
     def _keep(self, stream: Http2Stream, must_wait: bool) -> None:
-        """What has come is counted. Rejection: more has to come, and there is no room for it."""
+        """Counts the received bytes. Raises CallRejected if more bytes must arrive and the memory limit is exceeded."""
         partial, asked = stream.partial, stream.asked
         self._http2.receive_window.keep(stream, len(partial or b"") + (0 if asked is None else len(asked[1])))
         if must_wait:
@@ -180,12 +180,12 @@ class CallAssembler:
             raise CallRejected(Status.RESOURCE_EXHAUSTED, shortage)
 
     def _content(self, head: CallHeaders, found: tuple[int, bytes]) -> bytes:
-        """Only of what is passed on now: compressed messages take little until then."""
+        """Decompresses a message only when it is passed on: until then it takes little memory."""
         flag, raw = found
         return messages.content(flag, raw, head.is_compressed, self._limits.message_bytes)
 
     def _take_messages(self, stream: Http2Stream, head: CallHeaders) -> list[tuple[int, bytes]]:
-        """Those that are whole, each behind the flag that tells whether it is compressed."""
+        """Cuts the complete messages. Returns each with its flag, which says whether it is compressed."""
         partial = stream.partial
         assert partial is not None
         most, found, at = self._limits.message_bytes, [], 0
@@ -199,7 +199,7 @@ class CallAssembler:
             at = finish
         if at:
             del partial[:at]
-            if head.method.is_stream:  # the message of a plain call is kept, with its room, until the call's end
+            if head.method.is_stream:  # the message of a unary call keeps its grant until the call ends
                 self._http2.receive_window.complete(stream)
         return found
 
@@ -210,16 +210,16 @@ class CallAssembler:
         self._http2.post(self.end(stream, rejection.status, str(rejection)))
         return Cancelled(stream) if had_begun else None
 
-    # -- out
+    # -- sent
 
     def answer(self, stream: Http2Stream, parts: Parts) -> list[Buffer]:
-        """The whole answer to a plain call, and its end."""
+        """Encodes the complete answer to a unary call."""
         http2 = self._http2
         head, tail = http2.headers(stream, HEADERS), http2.headers(stream, OK_TRAILERS, True)
         return http2.send_window.send(stream, head, messages.framed(parts), tail)
 
     def answer_all(self, streams: Iterable[Http2Stream], answers: Parts) -> list[Buffer]:
-        """As `answer`, one message for each of these calls; for none that nobody waits for any more."""
+        """Like `answer`, with one message for each call; skips cancelled calls."""
         parts: list[Buffer] = []
         for stream, raw in zip(streams, answers, strict=True):
             if stream.is_open:
@@ -227,13 +227,13 @@ class CallAssembler:
         return parts
 
     def say(self, stream: Http2Stream, parts: Parts) -> list[Buffer]:
-        """More of an answer that goes on."""
+        """Encodes further messages of a streaming call."""
         head = b"" if stream.has_headers else self._http2.headers(stream, HEADERS)
         stream.has_headers = True
         return self._http2.send_window.send(stream, head, messages.framed(parts))
 
     def end(self, stream: Http2Stream, status: Status, reason: str) -> list[Buffer]:
-        """The end of a call that has no other answer, or has had all of it."""
+        """Ends a call that has no answer or whose answer is complete."""
         if not stream.has_headers:
             return self._finish(stream, trailers_only(status, reason))
         return self._finish(stream, OK_TRAILERS if status is Status.OK else trailers(status, reason))

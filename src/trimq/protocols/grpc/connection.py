@@ -1,5 +1,5 @@
-"""One HTTP/2 connection of a server without IO (RFC 9113): received bytes become streams that open, get data and are
-reset. Knows frames, settings and windows; nothing of sockets, of gRPC, or of who answers."""
+"""Server side of one HTTP/2 connection without IO (RFC 9113): turns received bytes into streams that open, receive data
+and are reset. Knows frames, settings and windows; knows neither sockets nor gRPC nor who answers."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from trimq.protocols.receive_buffer import ConnectionReceiveMemory, ReceiveMemor
 
 _PRIORITY_BYTES = 5
 _PING_BYTES = 8
-_TRIFLE_BYTES = 256  # a window that is opened by less is hardly opened
+_TRIFLE_BYTES = 256  # smaller window updates count as idle frames
 
 
 class Http2Limits(NamedTuple):
-    """Of each connection. `idle_frames` are those that ask for nothing, in ten seconds."""
+    """Limits of each connection. `idle_frames`: frames without effect within ten seconds."""
 
     streams: int
     header_bytes: int
@@ -52,14 +52,14 @@ class Opened(msgspec.Struct, gc=False):
 
 
 class Received(msgspec.Struct, gc=False):
-    """Data, perhaps none; `stream.has_ended` tells whether it was the last."""
+    """Data, possibly empty; `stream.has_ended` tells whether it was the last."""
 
     stream: Http2Stream
     data: bytes
 
 
 class Reset(msgspec.Struct, gc=False):
-    """The stream is over, by the peer's will or by its fault."""
+    """The stream ended because the peer reset it or violated the protocol."""
 
     stream: Http2Stream
 
@@ -68,10 +68,10 @@ Event = Opened | Received | Reset
 
 
 class Http2Connection:
-    """`get_buffer`, `buffer_updated` and `release_memory` are those of a conversation. After each `buffer_updated` call
-    `next_event` until it gives None, then send what `take_outgoing` gives. Http2ConnectionError: it must close, after
-    `goaway`. Call `forget` when it is closed: `receive_memory` counts what all connections hold of partly received
-    requests."""
+    """Parser and encoder of one connection. `get_buffer`, `buffer_updated` and `release_memory` are those of a
+    conversation. After each `buffer_updated`, call `next_event` until it returns None, then send the result of
+    `take_outgoing`. If it raises Http2ConnectionError, the connection must close after `goaway`. Call `forget` when the
+    connection is closed: `receive_memory` counts the partly received requests of all connections."""
 
     def __init__(
         self, limits: Http2Limits, now_ms: Callable[[], int], receive_memory: ReceiveMemory | None = None
@@ -105,7 +105,7 @@ class Http2Connection:
         ]
 
     def forget(self) -> None:
-        """The connection is gone: nothing that it held is kept, whoever still knows it."""
+        """Frees everything that a closed connection held, even if others still refer to it."""
         self._received.drop()
         self._block = None
         for stream in self.streams.values():
@@ -116,13 +116,13 @@ class Http2Connection:
         self._held.give_back()
 
     def next_event(self) -> Event | None:
-        """What comes next of a stream, or None until more bytes arrive."""
+        """Returns the next event of a stream, or None until more bytes arrive."""
         while (found := self._received.next()) is not None:
             kind, flags, number, payload = found
             if self._block is not None and kind != FrameType.CONTINUATION:
-                raise _protocol_error("headers must be ended before anything else is said")
+                raise _protocol_error("frame between HEADERS and CONTINUATION")
             if kind >= len(_READERS):
-                self._flood_guard.count_idle_frame()  # unknown ones are passed over
+                self._flood_guard.count_idle_frame()  # frames of unknown type are ignored
                 continue
             event: Event | None = _READERS[kind](self, flags, number, payload)
             if event is not None:
@@ -154,9 +154,10 @@ class Http2Connection:
         return Received(stream, payload)
 
     def _ignore_frame(self, number: int) -> Event | None:
-        """It is for a stream that is not open: it may have been, which its sender need not have known."""
+        """Ignores a frame for a closed stream, since the sender may not know yet that it is closed. Refuses it if the
+        stream was never opened."""
         if number > self._last or not number & 1:
-            raise _protocol_error(f"the stream {number} was never opened")
+            raise _protocol_error(f"stream {number} was never opened")
         self._flood_guard.count_idle_frame()
         return None
 
@@ -164,12 +165,14 @@ class Http2Connection:
 
     def _read_headers(self, flags: int, number: int, payload: bytes) -> Event | None:
         if not number & 1:
-            raise _protocol_error(f"a client cannot open the stream {number}")
+            raise _protocol_error(f"client cannot open stream {number}")
         if flags & PADDED:
             payload = _unpadded(payload)
         if flags & HAS_PRIORITY:
             if len(payload) < _PRIORITY_BYTES:
-                raise Http2ConnectionError(ErrorCode.FRAME_SIZE_ERROR, "headers without room for their priority")
+                raise Http2ConnectionError(
+                    ErrorCode.FRAME_SIZE_ERROR, "HEADERS frame is too short for its priority fields"
+                )
             payload = payload[_PRIORITY_BYTES:]
         if flags & END_HEADERS:
             return self._take_headers(flags, number, payload)
@@ -179,13 +182,14 @@ class Http2Connection:
 
     def _read_continuation(self, flags: int, number: int, payload: bytes) -> Event | None:
         if self._block is None or number != self._block_of:
-            raise _protocol_error("headers are continued that were not begun")
+            raise _protocol_error("CONTINUATION without HEADERS")
         self._flood_guard.count_idle_frame()
         self._block += payload
         self._held.change(len(payload))
         if len(self._block) > self._limits.header_bytes:
             raise Http2ConnectionError(
-                ErrorCode.ENHANCE_YOUR_CALM, f"headers are longer than the {self._limits.header_bytes} bytes allowed"
+                ErrorCode.ENHANCE_YOUR_CALM,
+                f"header block is longer than the {self._limits.header_bytes} bytes allowed",
             )
         if not flags & END_HEADERS:
             if self._held.is_over_limit:
@@ -221,11 +225,11 @@ class Http2Connection:
         stream.has_ended = True
         return Received(stream, b"")
 
-    # -- the rest
+    # -- other frames
 
     def _read_priority(self, flags: int, number: int, payload: bytes) -> None:
         if len(payload) != _PRIORITY_BYTES:
-            raise Http2ConnectionError(ErrorCode.FRAME_SIZE_ERROR, f"a priority of {len(payload)} bytes")
+            raise Http2ConnectionError(ErrorCode.FRAME_SIZE_ERROR, f"PRIORITY frame of {len(payload)} bytes")
         self._flood_guard.count_idle_frame()
 
     def _read_reset(self, flags: int, number: int, payload: bytes) -> Event | None:
@@ -239,13 +243,11 @@ class Http2Connection:
 
     def _read_settings(self, flags: int, number: int, payload: bytes) -> None:
         if number:
-            raise _protocol_error("settings are of a connection, not of a stream")
+            raise _protocol_error("SETTINGS frame on a stream")
         self._flood_guard.count_idle_frame()
         if flags & ACK:
             if payload:
-                raise Http2ConnectionError(
-                    ErrorCode.FRAME_SIZE_ERROR, "settings cannot be set and acknowledged at once"
-                )
+                raise Http2ConnectionError(ErrorCode.FRAME_SIZE_ERROR, "SETTINGS acknowledgement with a payload")
             return
         found = frames.read_settings(payload)
         send_window = self.send_window
@@ -258,29 +260,28 @@ class Http2Connection:
             for stream in list(self.streams.values()):
                 parts = send_window.add_stream_credit(stream, difference)
                 if parts is None:
-                    raise Http2ConnectionError(
-                        ErrorCode.FLOW_CONTROL_ERROR, "the window of a stream was opened too far"
-                    )
+                    raise Http2ConnectionError(ErrorCode.FLOW_CONTROL_ERROR, "window of a stream exceeds its maximum")
                 self._outgoing += parts
 
     def _read_push(self, flags: int, number: int, payload: bytes) -> None:
-        raise _protocol_error("a client cannot push")
+        raise _protocol_error("PUSH_PROMISE from a client")
 
     def _read_ping(self, flags: int, number: int, payload: bytes) -> None:
         if len(payload) != _PING_BYTES:
-            raise Http2ConnectionError(ErrorCode.FRAME_SIZE_ERROR, f"a ping of {len(payload)} bytes")
+            raise Http2ConnectionError(ErrorCode.FRAME_SIZE_ERROR, f"PING frame of {len(payload)} bytes")
         if number:
-            raise _protocol_error("a ping is of a connection, not of a stream")
+            raise _protocol_error("PING frame on a stream")
         self._flood_guard.count_idle_frame()
         if not flags & ACK:
             self._outgoing.append(frames.frame(FrameType.PING, ACK, 0, payload))
 
     def _read_goaway(self, flags: int, number: int, payload: bytes) -> None:
-        """Whoever says so opens no more streams, and closes when those that are open have ended."""
+        """Counts the frame only: the peer opens no more streams, and closes when the open ones have ended."""
         self._flood_guard.count_idle_frame()
 
     def _read_window(self, flags: int, number: int, payload: bytes) -> Event | None:
-        """One that nothing waits for, and that gives back nothing that was sent, asks for nothing."""
+        """Adds credit to a window. An update counts as idle if no data waits for it and it does not return credit of
+        sent data."""
         increment = frames.read_word(payload) & NUMBER_BITS
         parts: list[Buffer] | None
         if number:
@@ -294,7 +295,7 @@ class Http2Connection:
                 return self.fail(stream, ErrorCode.FLOW_CONTROL_ERROR)
         else:
             if not increment:
-                raise _protocol_error("a window cannot be opened by nothing")
+                raise _protocol_error("WINDOW_UPDATE with an increment of 0")
             parts = self.send_window.add_credit(increment)
         is_due = self.send_window.give_back(bool(number), increment)
         if increment < _TRIFLE_BYTES or not (parts or is_due):
@@ -302,10 +303,10 @@ class Http2Connection:
         self._outgoing += parts
         return None
 
-    # -- the ends of streams, and what is sent
+    # -- ends of streams, and output
 
     def fail(self, stream: Http2Stream, fault: ErrorCode) -> Reset:
-        """End a stream without an answer."""
+        """Resets a stream without an answer."""
         self._outgoing.append(frames.reset(stream.number, fault))
         self._flood_guard.count_idle_frame()
         self._forget(stream)
@@ -323,28 +324,28 @@ class Http2Connection:
             self.receive_window.complete(stream)
 
     def _ended(self, stream: Http2Stream) -> bytes:
-        """Its last frame is on its way. A peer that has not ended it is told that nobody listens any more."""
+        """Called when the last frame of a stream is sent. Resets the stream if the peer has not ended it."""
         self._flood_guard.call_answered()
         self._forget(stream)
         return b"" if stream.has_ended else frames.reset(stream.number, ErrorCode.NO_ERROR)
 
     def headers(self, stream: Http2Stream, block: bytes, is_last: bool = False) -> bytes:
-        """A frame of headers."""
+        """Encodes a HEADERS frame."""
         if self._must_forget_table:
             self._must_forget_table = False
             block = CLEAR_TABLE + block
         return HEAD.pack(len(block) << 8 | FrameType.HEADERS, END_HEADERS | is_last, stream.number) + block
 
     def post(self, parts: Iterable[Buffer]) -> None:
-        """Send with what has to be sent next."""
+        """Queues bytes for the next `take_outgoing`."""
         self._outgoing += parts
 
     def goaway(self, fault: ErrorCode, reason: str) -> list[Buffer]:
-        """The last that is sent."""
+        """Returns the queued bytes and GOAWAY."""
         return [*self.take_outgoing(), frames.goaway(self._last, fault, reason)]
 
     def take_outgoing(self) -> Sequence[Buffer]:
-        """What has to be sent besides answers."""
+        """Returns the queued frames, which are not answers."""
         if not self._outgoing:
             return ()
         taken, self._outgoing = self._outgoing, []
@@ -357,11 +358,11 @@ def _protocol_error(reason: str) -> Http2ConnectionError:
 
 def _unpadded(payload: bytes) -> bytes:
     if not payload or payload[0] >= len(payload):
-        raise _protocol_error("a frame has more padding than bytes")
+        raise _protocol_error("padding is longer than the frame")
     return payload[1 : len(payload) - payload[0]]
 
 
-# By the kinds of frames.
+# Readers by frame type.
 _READERS: tuple[Callable[[Http2Connection, int, int, bytes], Event | None], ...] = (
     Http2Connection._read_data,
     Http2Connection._read_headers,

@@ -1,5 +1,5 @@
-"""One connection of gRPC clients: each call to the front-end, each answer into its stream when it is ready, and streams
-that both sides talk on."""
+"""Conversation with a gRPC client: passes each call to the front-end, sends each answer on its stream when it is ready,
+and serves streaming calls."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 class _UnaryCall:
-    """A plain call that is being answered."""
+    """Unary call that waits for its answer."""
 
     __slots__ = ("_calls", "_fail", "_stream", "reply", "timer")
 
@@ -47,7 +47,7 @@ class _UnaryCall:
         self.timer: Timer | None = None
 
     def wrap(self, build: Build) -> Parts:
-        """The frames of its answer; none if nobody waits for it any more."""
+        """Encodes the answer; returns nothing if the call was cancelled."""
         if self.timer is not None:
             self.timer.cancel()
         stream = self._stream
@@ -65,13 +65,13 @@ class _UnaryCall:
         self.reply.cancel()
 
     def drop(self) -> None:
-        """The connection is gone; its replies have been told."""
+        """Cancels the timer only: the connection is closed, and its replies were already abandoned."""
         if self.timer is not None:
             self.timer.cancel()
 
 
 class _UnaryCallBatch:
-    """Plain calls that are answered together. None of them can be given up alone: what they asked for is done."""
+    """Unary calls that are answered together. They cannot be cancelled one by one: they were executed together."""
 
     __slots__ = ("_calls", "_fail", "_streams")
 
@@ -83,7 +83,7 @@ class _UnaryCallBatch:
         self._fail = fail
 
     def wrap(self, build: Build) -> Parts:
-        """The frames of their answers, to those who still wait for one."""
+        """Encodes the answers of the calls that were not cancelled."""
         streams = self._streams
         try:
             answers = build()
@@ -93,7 +93,7 @@ class _UnaryCallBatch:
 
 
 class _StreamCall:
-    """A stream on which both sides say what they like."""
+    """Streaming call on which both sides send messages at any time."""
 
     __slots__ = ("_stream", "timer")
 
@@ -113,7 +113,7 @@ class _StreamCall:
 
 
 class _StreamSink:
-    """The way to the peer of a stream."""
+    """Sends messages to the peer of a streaming call."""
 
     __slots__ = ("_is_congested", "_send_message")
 
@@ -147,13 +147,13 @@ class GrpcConversation:
         self._http2 = Http2Connection(limits, liveness.now_ms, held_bytes)
         self._calls = CallAssembler(self._http2, methods, address, limits, front_end.used_metadata)
         self._call_batches = front_end.call_batches()
-        self._ahead: CallEvent | Exception | None = None  # what came behind calls that came together
+        self._ahead: CallEvent | Exception | None = None  # event or error read after a batch of calls
         self._deferred = DeferredCalls(limits.message_bytes, self._http2.receive_window)
         self.get_buffer = self._http2.get_buffer
         self.buffer_updated = self._http2.buffer_updated
         self.release_memory = self._http2.release_memory
 
-    # -- in
+    # -- received
 
     def next_event(self) -> CallEvent | None:
         ahead = self._ahead
@@ -164,7 +164,8 @@ class GrpcConversation:
         return event
 
     def _gather(self, first: Asked) -> CallEvent:
-        """With the calls behind it, if they may be answered together: up to one that may not, or anything else."""
+        """Collects the calls that follow `first` and may be answered together with it; stops at the first other
+        event."""
         method = first.stream.block.parsed.method
         batch = self._call_batches.get(method.name)
         if batch is None or not _is_taken(batch, first):
@@ -174,7 +175,7 @@ class GrpcConversation:
             try:
                 event = self._calls.next_event()
             except Exception as error:
-                self._ahead = error  # what came before it counts
+                self._ahead = error  # raised after the calls before it are handled
                 break
             if event is None:
                 break
@@ -183,7 +184,7 @@ class GrpcConversation:
                 break
             if event.stream.block.parsed.method is not method or not _is_taken(batch, event):
                 self._ahead = event
-                self._http2.receive_window.keep(event.stream, len(event.raw))  # it may have to wait for its turn
+                self._http2.receive_window.keep(event.stream, len(event.raw))  # counted, since it may have to wait
                 break
             streams.append(event.stream)
         return AskedTogether(first.stream, streams, batch)
@@ -200,8 +201,8 @@ class GrpcConversation:
         return ahead
 
     def _next(self) -> CallEvent | None:
-        """Who leaves unread what it was answered is answered nothing more until it has read; but it is listened to,
-        or nobody would hear that it has."""
+        """Returns the next event. While the peer leaves too many answers unread, its calls are deferred; other frames
+        are still read, because they may open the send window."""
         while True:
             if self._deferred and self._has_room:
                 return self._deferred.take()
@@ -239,7 +240,7 @@ class GrpcConversation:
             self._cancel(event.stream)
         return None
 
-    # -- plain calls
+    # -- unary calls
 
     def _handle_unary(self, stream: Http2Stream, raw: bytes) -> Reply | None:
         head: CallHeaders = stream.block.parsed
@@ -269,11 +270,11 @@ class GrpcConversation:
         return reply
 
     def _failed(self, name: str, error: Exception) -> Parts:
-        """We have stumbled: the front-end has an answer for that."""
+        """Logs an unexpected error and returns the answer of the front-end for it."""
         _log_fault(name, error)
         return self._front_end.failed(name)
 
-    # -- streams
+    # -- streaming calls
 
     def _begin(self, stream: Http2Stream) -> None:
         head: CallHeaders = stream.block.parsed
@@ -290,27 +291,27 @@ class GrpcConversation:
 
     def _receive_message(self, stream: Http2Stream, raw: bytes) -> None:
         if stream.work is None:
-            return  # it has ended, and the peer has yet to read so
+            return  # the call has ended; the peer does not know yet
         try:
             self._send_message(stream, stream.work.receive(raw))
         except Exception as error:
             self._end_for(stream, stream.block.parsed.method.name, error)
 
     def _send_message(self, stream: Http2Stream, parts: Parts) -> None:
-        """What is said to one who does not listen is lost: it is said again."""
+        """Sends messages; drops them if the peer does not read. The front-end sends them again later."""
         if parts and stream.is_open and not stream.tail and self._has_room:
             self._outlet.send(self._calls.say(stream, parts))
 
     def _is_congested(self) -> bool:
-        """Its windows hold back what it does not take, or its socket does."""
+        """True if the send window or the socket of the peer is full."""
         return not self._has_room or self._outlet.is_congested
 
     # -- ends
 
     def _time_out(self, stream: Http2Stream, remaining_ms: int) -> Timer:
         def end() -> None:
-            self._end(stream, Status.DEADLINE_EXCEEDED, "the time of the call is over")
-            self._flush()  # there may be room now for what others want to send
+            self._end(stream, Status.DEADLINE_EXCEEDED, "deadline exceeded")
+            self._flush()  # the end may have freed room for other streams
 
         return self._liveness.call_at(self._liveness.now_ms() + remaining_ms, end)
 
@@ -320,7 +321,7 @@ class GrpcConversation:
             self._cancel(stream)
 
     def _end_for(self, stream: Http2Stream, name: str, error: Exception) -> None:
-        """With a status of gRPC's own: what the front-end has said, or that we stumbled."""
+        """Ends a call with the gRPC status of the error, or with INTERNAL and a log entry if it has none."""
         status = getattr(error, "status", None)
         if status is None:
             _log_fault(name, error)
@@ -332,7 +333,7 @@ class GrpcConversation:
             work.cancel()
 
     def on_congestion_end(self) -> None:
-        """What is said is held back by the windows of HTTP/2."""
+        """Does nothing: flow control of HTTP/2 limits the unsent data."""
 
     def closing_parts(self, error: ProtocolError) -> Parts:
         self._refuse_unmade()
@@ -347,7 +348,7 @@ class GrpcConversation:
         return [*closing, *self._http2.goaway(ErrorCode.NO_ERROR, str(error))]
 
     def _refuse_unmade(self) -> None:
-        """Calls that were read and not made: their clients may make them elsewhere."""
+        """Refuses calls that were read but not executed, so that their clients can retry them elsewhere."""
         ahead, self._ahead = self._ahead, None
         if isinstance(ahead, Asked | Begun):
             self._http2.fail(ahead.stream, ErrorCode.REFUSED_STREAM)
@@ -369,9 +370,9 @@ def _is_taken(batch: CallBatch, asked: Asked) -> bool:
     try:
         return batch.take(asked.stream.block.parsed.call_info, asked.raw)
     except Exception:
-        return False  # made alone, it will stumble again, and harm no other
+        return False  # handled alone, the call fails again without harm to others
 
 
 def _log_fault(name: str, error: Exception) -> None:
-    """As text: whoever keeps the record would keep the call."""
-    log.error("a call of %s failed\n%s", name, "".join(traceback.format_exception(error)))
+    """Logs the traceback as text: a log record with the exception would keep the call alive."""
+    log.error("gRPC call %s: unexpected error\n%s", name, "".join(traceback.format_exception(error)))

@@ -1,4 +1,4 @@
-"""Calls of a peer that has yet to read what it was answered: they wait until it has. Knows how much they hold."""
+"""Calls of a peer that has not read its earlier answers: deferred until it has. Limits the memory they hold."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from trimq.protocols.grpc.streams import Http2Stream
 
 
 class DeferredCalls:
-    """Of one connection, in their order. Together they hold `most_bytes`, or are one. What they hold is counted by
-    `receive_window`."""
+    """Deferred calls of one connection, in order. Together they hold at most `most_bytes`, but at least one call.
+    `receive_window` counts their bytes."""
 
     def __init__(self, most_bytes: int, receive_window: ReceiveWindow) -> None:
         self._most_bytes = most_bytes
@@ -21,7 +21,7 @@ class DeferredCalls:
         return len(self._by_stream)
 
     def add(self, asked: Asked) -> bool:
-        """Whether there is room for it."""
+        """Defers a call. Returns False if there is no room for it."""
         size = self._bytes + len(asked.raw)
         if self._by_stream and size > self._most_bytes:
             return False
@@ -38,7 +38,7 @@ class DeferredCalls:
         return first
 
     def drop(self, stream: Http2Stream) -> None:
-        """Nobody waits for it any more, if somebody did."""
+        """Drops the call of a cancelled stream, if it was deferred."""
         dropped = self._by_stream.pop(stream, None)
         if dropped is not None:
             self._bytes -= len(dropped.raw)

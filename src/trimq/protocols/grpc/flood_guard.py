@@ -1,4 +1,4 @@
-"""Counts what a peer sends that asks for nothing: some is ordinary, a flood of it is not. Knows no frame."""
+"""Limits the rate of idle frames (frames without effect) of a peer. Knows no frame."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from trimq.protocols.grpc.frames import ErrorCode, Http2ConnectionError
 
 PERIOD_MS = 10_000
 
-# So many are forgotten for each call that was answered: whoever works may also talk.
+# Idle frames forgiven for each answered call.
 _PER_CALL = 8
 
 
@@ -22,17 +22,18 @@ class FloodGuard:
         self._since_ms = now_ms()
 
     def count_idle_frame(self) -> None:
-        """BrokenConnection: it was too often in too short a time. The clock is read when it was often only."""
+        """Counts an idle frame. Raises Http2ConnectionError if there were too many within the period. Reads the clock
+        only when the count exceeds the limit."""
         self._count += 1
         if self._count > self._limit:
             now_ms = self._now_ms()
             if now_ms - self._since_ms < PERIOD_MS:
-                reason = f"more than {self._limit} frames that ask for nothing in {PERIOD_MS // 1000} s"
+                reason = f"more than {self._limit} idle frames in {PERIOD_MS // 1000} s"
                 raise Http2ConnectionError(ErrorCode.ENHANCE_YOUR_CALM, reason)
             self._since_ms = now_ms
             self._count = 0
 
     def call_answered(self) -> None:
-        """A call was answered."""
+        """Forgives some idle frames after an answered call."""
         if self._count > 0:
             self._count -= _PER_CALL

@@ -1,4 +1,4 @@
-"""The frames of HTTP/2 (RFC 9113): their kinds, flags and errors, and how those are written that we send. Knows no
+"""HTTP/2 frames (RFC 9113): types, flags, error codes, and encoders of the frames that the broker sends. Knows no
 stream and no header."""
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from struct import Struct
 from trimq.errors import ProtocolError
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-HEAD = Struct(">IBI")  # length and kind, flags, stream
+HEAD = Struct(">IBI")  # length (24 bits) and type, flags, stream
 HEAD_BYTES = 9
-FRAME_BYTES = 16_384  # the most that we take, and the least that everybody does
+FRAME_BYTES = 16_384  # our maximum, and the minimum that every peer must accept
 LARGEST_FRAME = (1 << 24) - 1
 LARGEST_WINDOW = (1 << 31) - 1
 DEFAULT_WINDOW = 65_535
@@ -35,7 +35,7 @@ class FrameType(IntEnum):
     CONTINUATION = 9
 
 
-# Flags, as plain numbers: they are looked at in every frame.
+# Flags, as plain integers because every frame is checked for them.
 END_STREAM = 1
 ACK = 1
 END_HEADERS = 4
@@ -53,7 +53,7 @@ class Setting(IntEnum):
 
 
 class ErrorCode(IntEnum):
-    """Why a stream or a connection ends, as the peer is told it."""
+    """HTTP/2 error code of a reset stream or a closed connection."""
 
     NO_ERROR = 0
     PROTOCOL_ERROR = 1
@@ -68,7 +68,7 @@ class ErrorCode(IntEnum):
 
 
 class Http2ConnectionError(ProtocolError):
-    """A peer broke the rules of HTTP/2 in a way that ends its connection."""
+    """Violation of HTTP/2 that closes the connection."""
 
     def __init__(self, fault: ErrorCode, reason: str) -> None:
         super().__init__(reason)
@@ -96,22 +96,23 @@ def goaway(last: int, fault: ErrorCode, reason: str) -> bytes:
 
 
 def read_settings(payload: bytes) -> dict[int, int]:
-    """The last value of each. BrokenConnection: it is not a list of settings, or one may not have its value."""
+    """Decodes a SETTINGS payload; of repeated settings the last counts. Raises Http2ConnectionError if it is malformed
+    or a value is invalid."""
     if len(payload) % _SETTING.size:
         raise Http2ConnectionError(ErrorCode.FRAME_SIZE_ERROR, f"settings of {len(payload)} bytes")
     found = dict(_SETTING.iter_unpack(payload))
     if found.get(Setting.ENABLE_PUSH, 0) > 1:
-        raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, "pushing can be allowed or not, nothing else")
+        raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, "ENABLE_PUSH must be 0 or 1")
     if found.get(Setting.INITIAL_WINDOW_SIZE, 0) > LARGEST_WINDOW:
-        raise Http2ConnectionError(ErrorCode.FLOW_CONTROL_ERROR, f"a window is at most {LARGEST_WINDOW} bytes")
+        raise Http2ConnectionError(ErrorCode.FLOW_CONTROL_ERROR, f"initial window exceeds {LARGEST_WINDOW} bytes")
     if not FRAME_BYTES <= found.get(Setting.MAX_FRAME_SIZE, FRAME_BYTES) <= LARGEST_FRAME:
         raise Http2ConnectionError(ErrorCode.PROTOCOL_ERROR, f"frames of {found[Setting.MAX_FRAME_SIZE]} bytes")
     return found
 
 
 def read_word(payload: bytes) -> int:
-    """Of a frame that is a number."""
+    """Decodes a payload that is one 32-bit integer."""
     if len(payload) != _WORD.size:
-        raise Http2ConnectionError(ErrorCode.FRAME_SIZE_ERROR, f"a frame of {len(payload)} bytes, where 4 are meant")
+        raise Http2ConnectionError(ErrorCode.FRAME_SIZE_ERROR, f"frame payload of {len(payload)} bytes instead of 4")
     word: int = _WORD.unpack(payload)[0]
     return word

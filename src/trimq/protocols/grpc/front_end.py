@@ -1,4 +1,4 @@
-"""A door for gRPC: carries the calls of any service to the front-end that answers them."""
+"""gRPC transport of a front-end: opens a conversation for each connection of a gRPC client."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from trimq.protocols.receive_buffer import ReceiveMemory
 
 
 class GrpcTransport:
-    """`held_bytes` counts what its connections hold together, perhaps with those of other doors."""
+    """Transport of one service. `held_bytes` counts the memory of its connections, possibly shared with other
+    transports."""
 
     def __init__(
         self, front_end: CallFrontEnd, limits: Http2Limits, liveness: Timeline, held_bytes: ReceiveMemory | None = None
@@ -31,8 +32,8 @@ class GrpcTransport:
 
 
 def limits_of(settings: Settings) -> Http2Limits:
-    """A connection whose answers all wait is not read: half as many calls are allowed as would do that, so that it can
-    still say that it waits no longer."""
+    """Returns the limits of a connection. The broker stops reading from a connection with too many pending replies. It
+    allows half as many calls, so that a client whose calls all wait can still cancel them."""
     given = settings.limits
     return Http2Limits(
         streams=max(given.pending_requests_per_connection // 2, 1),

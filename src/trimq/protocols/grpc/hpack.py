@@ -1,5 +1,5 @@
-"""Header blocks of HTTP/2 (RFC 7541): read with the table that a connection's blocks share, written without one. Knows
-names and values, not what they mean."""
+"""HPACK header blocks (RFC 7541): decodes them with the dynamic table of the connection, encodes without one. Knows
+names and values, not their meaning."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Field = tuple[str, str]
 
 TABLE_BYTES = 4096
 USUAL_BYTES = 4096
-"""The fields of nearly all blocks take no more than this."""
-CLEAR_TABLE = b"\x20"  # in front of a block: its table has no room from now on
+"""Upper bound of the fields of almost all blocks."""
+CLEAR_TABLE = b"\x20"  # prefix of a block: sets the size of the dynamic table to 0
 
-_FIELD_BYTES = 32  # what each is counted for, besides its text
+_FIELD_BYTES = 32  # overhead of each field (RFC 7541, 4.1)
 _MOST_KNOWN = 64  # blocks
 _LONGEST_KNOWN = 1024
 _MOST_SHIFT = 28
@@ -45,18 +45,18 @@ _STATIC: tuple[Field, ...] = (
     *((name, "") for name in _NAMES.split()),
 )
 
-# A byte from here on stands for a field; the last one begins a number of several bytes.
+# Bytes from _MARK on are indexed fields; _LONG_MARK starts an index of several bytes.
 _MARK, _LONG_MARK = 0x80, 0xFF
 _BY_MARK: tuple[Field, ...] = (*[("", "")] * (_MARK + 1), *_STATIC)
 _NEWEST = len(_BY_MARK)
 _past_marks = re.compile(rb"[\x81-\xfe]+").match
-_LONG_TEXT = 0x7F  # from this on its length takes more than a byte, or it is packed
-_REMEMBERED = 0x20  # below it, a byte begins a field that leaves the table as it is
+_LONG_TEXT = 0x7F  # from this value on, the length takes several bytes or the string is Huffman-coded
+_REMEMBERED = 0x20  # smaller first bytes are literals that are not added to the table
 
 
 class HeaderBlock(msgspec.Struct):
-    """What a block says. `parsed` is for whoever reads it: a block that comes again need not be read again.
-    `long_bytes` is the size of the fields that were kept, as HTTP/2 counts it, if it is more than `USUAL_BYTES`."""
+    """Decoded header block. `parsed` caches the reader's result, for blocks that are repeated. `long_bytes`: size of
+    the kept fields as HTTP/2 counts it, if it exceeds `USUAL_BYTES`."""
 
     fields: tuple[Field, ...]
     is_too_long: bool
@@ -65,8 +65,8 @@ class HeaderBlock(msgspec.Struct):
 
 
 class _Alike(NamedTuple):
-    """Blocks that differ in one field, which the table does not take: what they begin and end with, and the fields
-    there."""
+    """Pattern of blocks that differ in one literal field outside the table: the bytes before and after it, with their
+    fields."""
 
     begins: bytes
     first: tuple[Field, ...]
@@ -75,25 +75,25 @@ class _Alike(NamedTuple):
 
 
 class HeaderDecoder:
-    """Of one connection. Fields beyond `most_bytes`, counted as the peer is told to count them, are read and dropped:
-    what comes later depends on the table."""
+    """Decoder of one connection. Decodes and drops fields beyond `most_bytes`, counted as HTTP/2 does: later blocks
+    depend on the table."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
         self._small_bytes = min(most_bytes, USUAL_BYTES)
-        # By the byte that stands for it in a block: those that everybody has, then the table, the newest first.
+        # By index byte: the static table, then the dynamic table, newest first.
         self._fields = list(_BY_MARK)
         self._longest = _LONGEST_STATIC
         self._table_bytes = 0
         self._table_limit = TABLE_BYTES
-        # What was read since the table changed: the same bytes may mean something else then.
+        # Blocks decoded since the table changed: after a change the same bytes may mean other fields.
         self._known: dict[bytes, HeaderBlock] = {}
         self._last: tuple[Field, ...] = ()
         self._alike: _Alike | None = None
         self._has_changed = False
 
     def decode(self, block: bytes) -> HeaderBlock:
-        """BrokenConnection: the bytes are no block."""
+        """Decodes a block. Raises Http2ConnectionError if it is malformed."""
         found = self._known.get(block)
         if found is not None:
             return found
@@ -104,7 +104,7 @@ class HeaderDecoder:
                 return self._limited(block, fields)
             fields = tuple(self._read(block))
         except IndexError:
-            raise _broken("a header block ends too early") from None
+            raise _broken("truncated header block") from None
         except huffman.BadHuffman as error:
             raise _broken(str(error)) from None
         found = self._limited(block, fields)
@@ -126,7 +126,8 @@ class HeaderDecoder:
         self._last = fields
 
     def _read_alike(self, block: bytes, alike: _Alike) -> tuple[Field, ...] | None:
-        """None: it is another one."""
+        """Fast path of `_read` for a block that differs from earlier ones in one field. Returns None when it does not
+        match."""
         begins, first, ends, last = alike
         at = len(begins)
         if len(block) <= at + len(ends) or not block.startswith(begins) or not block.endswith(ends):
@@ -141,7 +142,7 @@ class HeaderDecoder:
         at, end, by_mark = 0, len(block), self._fields
         while at < end:
             first = block[at]
-            if _MARK < first < _LONG_MARK:  # nearly all: numbers in one byte each
+            if _MARK < first < _LONG_MARK:  # almost all: one-byte indexes
                 stop = _past_marks(block, at).end()  # type: ignore[union-attr]
                 try:
                     fields += [by_mark[mark] for mark in block[at:stop]]
@@ -158,7 +159,7 @@ class HeaderDecoder:
             elif first >= 0x20:
                 limit, at = _read_number(block, at, 0x1F)
                 if fields or limit > TABLE_BYTES:
-                    raise _broken("the size of the header table is set where it cannot be, or to more than it may be")
+                    raise _broken("header table size update is misplaced or exceeds the maximum")
                 self._limit_table(limit)
             else:
                 field, at = self._read_literal(block, at, 0x0F)
@@ -166,7 +167,7 @@ class HeaderDecoder:
         return fields
 
     def _limited(self, block: bytes, fields: tuple[Field, ...]) -> HeaderBlock:
-        # A field is in the table, or stands in the block, where two characters take a byte or more.
+        # Upper bound: each field is in the table or in the block, where a character takes at least half a byte.
         if len(fields) * (self._longest + _FIELD_BYTES) + 2 * len(block) <= self._small_bytes:
             return HeaderBlock(fields, False)
         size = 0
@@ -185,7 +186,7 @@ class HeaderDecoder:
         index = block[at] & mask
         at += 1
         if index == mask:
-            if block[at] < 0x80:  # nearly all: the rest of it in one byte
+            if block[at] < 0x80:  # almost all: the rest of the index in one byte
                 index += block[at]
                 at += 1
             else:
@@ -196,7 +197,7 @@ class HeaderDecoder:
             name, at = _read_text(block, at)
         begin = at + 1
         finish = begin + block[at]
-        if finish < begin + _LONG_TEXT and finish <= len(block):  # as in `_read_text`, which this need not call
+        if finish < begin + _LONG_TEXT and finish <= len(block):  # `_read_text` inlined for short plain values
             return (name, block[begin:finish].decode("latin-1")), finish
         value, at = _read_text(block, at)
         return (name, value), at
@@ -224,7 +225,7 @@ class HeaderDecoder:
 
 
 def _no_header(index: int) -> Http2ConnectionError:
-    return _broken(f"no header has the number {index}")
+    return _broken(f"invalid header index {index}")
 
 
 def _broken(reason: str) -> Http2ConnectionError:
@@ -239,8 +240,8 @@ _LONGEST_STATIC = max(map(_size, _STATIC))
 
 
 def _find_alike(block: bytes, fields: tuple[Field, ...], place: int) -> _Alike | None:
-    """For blocks that differ from this one, which changes nothing, in the field at `place` alone. None: that field does
-    not stand there by its name and value."""
+    """Returns the pattern of blocks that differ from this one only in the field at `place`. The block must not change
+    the table. Returns None if that field is not a literal outside the table."""
     starts = []
     at = 0
     while at < len(block):
@@ -277,28 +278,28 @@ def _read_number(block: bytes, at: int, mask: int) -> tuple[int, int]:
             return number, at
         shift += 7
         if shift > _MOST_SHIFT:
-            raise _broken("a number in a header block is too large")
+            raise _broken("integer in a header block is too large")
 
 
 def _read_text(block: bytes, at: int) -> tuple[str, int]:
     length = block[at]
-    if length < _LONG_TEXT and at + length < len(block):  # short, and as it is
+    if length < _LONG_TEXT and at + length < len(block):  # short and not Huffman-coded
         at += 1
         return block[at : at + length].decode("latin-1"), at + length
     is_compressed = length >= 0x80
     length, at = _read_number(block, at, 0x7F)
     finish = at + length
     if finish > len(block):
-        raise _broken(f"a header of {length} bytes in a block that has {len(block) - at} left")
+        raise _broken(f"header string of {length} bytes in a block with {len(block) - at} left")
     text = block[at:finish]
     return (huffman.decode(text) if is_compressed else text).decode("latin-1"), finish
 
 
-# -- out
+# -- encoding
 
 
 def encode(fields: Iterable[tuple[str, bytes]]) -> bytes:
-    """A block that leaves the peer's table as it is."""
+    """Encodes a block that does not change the peer's table."""
     return b"".join(b"\x00" + _text(name.encode()) + _text(value) for name, value in fields)
 
 

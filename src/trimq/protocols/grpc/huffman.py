@@ -1,10 +1,10 @@
-"""The Huffman code of HTTP/2's header strings (RFC 7541, appendix B). Knows bytes, no headers."""
+"""Huffman code of HPACK strings (RFC 7541, appendix B). Knows bytes, no headers."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 
-# How many bits each byte takes, and the mark of the end behind them. The code is canonical: nothing else is needed.
+# Code length in bits of each byte, then of EOS. The code is canonical, so the lengths define it.
 _LENGTHS = (
     *(13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 30, 28, 28, 28, 28, 28),
     *(28, 28, 28, 28, 6, 10, 10, 12, 13, 6, 8, 11, 10, 10, 8, 11, 8, 6, 6, 6, 5, 5, 5, 6, 6, 6, 6, 6, 6, 6, 7, 8, 15),
@@ -21,11 +21,11 @@ _LONGEST_PADDING = 7
 
 
 class BadHuffman(ValueError):
-    """The bits are not of this code."""
+    """The bits are not valid Huffman code."""
 
 
 def _grow() -> list[list[int]]:
-    """The code as a tree: two branches of each fork, which lead to another fork or, below 0, to a symbol."""
+    """Builds the code tree: each node has two branches, to another node or, below 0, to a symbol."""
     forks = [[0, 0]]
     code = 0
     for length in range(1, max(_LENGTHS) + 1):
@@ -51,7 +51,8 @@ _FORKS = _grow()
 
 
 def _padded() -> frozenset[int]:
-    """Where a string may end: behind a whole symbol, or in bits that are all set and too few for one."""
+    """Returns the states in which a string may end: after a symbol, or in padding (all ones, too short for a
+    symbol)."""
     at, found = 0, [0]
     for _ in range(_LONGEST_PADDING):
         at = _FORKS[at][1]
@@ -64,13 +65,13 @@ _MAY_END = _padded()
 
 @lru_cache(maxsize=16_384)
 def _step(state: int, byte: int) -> tuple[bytes, int]:
-    """From one fork with eight bits to the next: the symbols that were complete on the way."""
+    """Decodes eight bits from a node on. Returns the complete symbols and the next node."""
     symbols = bytearray()
     for bit in range(7, -1, -1):
         state = _FORKS[state][byte >> bit & 1]
         if state < 0:
             if ~state == _END:
-                raise BadHuffman("the mark of the end stands inside of a string")
+                raise BadHuffman("EOS inside a Huffman-coded string")
             symbols.append(~state)
             state = 0
     return bytes(symbols), state
@@ -83,5 +84,5 @@ def decode(data: bytes) -> bytes:
         symbols, state = _step(state, byte)
         found.append(symbols)
     if state not in _MAY_END:
-        raise BadHuffman("a string ends inside of a symbol")
+        raise BadHuffman("Huffman-coded string ends inside a symbol")
     return b"".join(found)

@@ -1,5 +1,5 @@
-"""How much a peer may send: windows that are opened again as bytes are taken, room for long messages, which few streams
-have at a time, and what is kept of all until it is whole. Knows sizes only."""
+"""Receive flow control of a connection: windows that reopen as bytes are read, grants for long messages (few streams at
+a time), and the memory of incomplete messages. Knows sizes only."""
 
 from __future__ import annotations
 
@@ -10,19 +10,18 @@ from trimq.protocols.grpc.frames import ErrorCode, Http2ConnectionError, window_
 from trimq.protocols.grpc.streams import Http2Stream
 from trimq.protocols.receive_buffer import ConnectionReceiveMemory
 
-# What comes on a stream without being asked for: messages up to this are sent at once.
+# Initial window of a stream: shorter messages are sent at once.
 STREAM_WINDOW = 64 * 1024
 CONNECTION_WINDOW = 1024 * 1024
 
-# The last piece of a message may be padded.
+# The last frame of a message may be padded.
 _PADDING_BYTES = 256
 
 
 class ReceiveWindow:
-    """Of one connection. A message that does not fit into its stream's window is granted room for the rest of it, as
-    soon as the rests of all messages fit into `room_bytes`, or no other is on its way: each that is granted can come
-    whole, so that none waits for another in a circle. `post` takes frames that are to be sent. `held` counts what is
-    kept."""
+    """Receive windows of one connection. A message longer than the window of its stream gets a grant for its missing
+    bytes, as soon as all granted bytes fit into `room_bytes` or no other grant exists. A granted message can always
+    arrive completely, so messages cannot deadlock. `post` queues frames to send. `held` counts the kept bytes."""
 
     def __init__(self, room_bytes: int, post: Callable[[bytes], None], held: ConnectionReceiveMemory) -> None:
         self._held = held
@@ -33,14 +32,14 @@ class ReceiveWindow:
         self._post = post
 
     def open(self, stream: Http2Stream) -> None:
-        """Long headers are kept for as long as their stream is open. Others are not counted: nearly all calls of a
-        client share theirs."""
+        """Counts long headers while their stream is open. Short headers are not counted: almost all calls of a client
+        share them."""
         if stream.block.long_bytes:
             stream.headers_kept = stream.block.long_bytes
             self.keep(stream, 0)
 
     def keep(self, stream: Http2Stream, size: int) -> None:
-        """So much of what came on the stream is kept now."""
+        """Sets the number of received bytes that are kept for the stream."""
         size += stream.headers_kept if stream.is_open else 0
         if size != stream.kept:
             self._held.change(size - stream.kept)
@@ -48,27 +47,25 @@ class ReceiveWindow:
 
     @property
     def shortage(self) -> str:
-        """Why no more may be kept than is already; empty: it may."""
+        """Reason why no more bytes may be kept; empty if they may."""
         return self._held.reason if self._held.is_over_limit else ""
 
     def take(self, size: int) -> None:
-        """So much has come on the connection. BrokenConnection: more than was allowed."""
+        """Subtracts received bytes from the connection window. Raises Http2ConnectionError if they exceed it."""
         self._credit -= size
         if self._credit < CONNECTION_WINDOW // 2:
             if self._credit < 0:
-                raise Http2ConnectionError(
-                    ErrorCode.FLOW_CONTROL_ERROR, "more was sent than the connection's window allows"
-                )
+                raise Http2ConnectionError(ErrorCode.FLOW_CONTROL_ERROR, "peer exceeded the window of the connection")
             self._post(window_update(0, CONNECTION_WINDOW - self._credit))
             self._credit = CONNECTION_WINDOW
 
     def give_back(self, stream: Http2Stream, padding: int) -> None:
-        """So much of what came on the stream said nothing."""
+        """Returns the window of padding bytes to the stream."""
         stream.credit += padding
         self._post(window_update(stream.number, padding))
 
     def expect(self, stream: Http2Stream, missing_bytes: int) -> None:
-        """A message on this stream lacks so much."""
+        """Requests a grant for the missing bytes of a message."""
         wanted = missing_bytes + _PADDING_BYTES - stream.credit
         if wanted > 0 and not stream.granted:
             stream.granted = wanted
@@ -76,7 +73,7 @@ class ReceiveWindow:
             self._grant()
 
     def complete(self, stream: Http2Stream) -> None:
-        """The message is there, or will never be."""
+        """Releases the grant of a message that is complete or abandoned."""
         if stream.granted:
             self._release_grant(stream)
         if stream.is_open and not stream.has_ended and stream.credit < STREAM_WINDOW // 2:

@@ -1,4 +1,4 @@
-"""Received bytes, cut into the frames of an HTTP/2 connection. Knows nothing of what the frames say."""
+"""Receive buffer that is cut into HTTP/2 frames. Knows nothing of the contents of frames."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trimq.protocols.receive_buffer import ConnectionReceiveMemory, CopiedReceiv
 BUFFER_BYTES = 2 * (HEAD_BYTES + FRAME_BYTES)  # a partly received frame takes at most half of it: it never grows
 
 Frame = tuple[int, int, int, bytes]
-"""Its kind, flags, stream and payload."""
+"""Type, flags, stream and payload."""
 
 
 class ReceivedFrames(CopiedReceiveBuffer):
@@ -27,7 +27,8 @@ class ReceivedFrames(CopiedReceiveBuffer):
         self._has_preface = False
 
     def next(self) -> Frame | None:
-        """The next whole frame, or None until more bytes arrive. Http2ConnectionError: there will be none."""
+        """Returns the next complete frame, or None until more bytes arrive. Raises Http2ConnectionError if the bytes
+        are not HTTP/2."""
         if not self._has_preface and not self._read_preface():
             return None
         begin = self.start + HEAD_BYTES
@@ -37,7 +38,7 @@ class ReceivedFrames(CopiedReceiveBuffer):
         length = mark >> 8
         if length > FRAME_BYTES:
             raise Http2ConnectionError(
-                ErrorCode.FRAME_SIZE_ERROR, f"a frame of {length} bytes, where {FRAME_BYTES} are allowed"
+                ErrorCode.FRAME_SIZE_ERROR, f"frame of {length} bytes, but at most {FRAME_BYTES} are allowed"
             )
         finish = begin + length
         if finish > self.end:

@@ -1,5 +1,4 @@
-"""What the headers of a call say: which method, by whom, how long it is waited for and how its messages are packed.
-Reads them; answers nobody."""
+"""Request headers of a gRPC call: method, metadata, deadline and compression. Decodes them; sends no answers."""
 
 from __future__ import annotations
 
@@ -14,16 +13,16 @@ from trimq.protocols.grpc.statuses import ENCODINGS, CallRejected, Status
 _UNITS_MS = {"H": 3_600_000.0, "M": 60_000.0, "S": 1000.0, "m": 1.0, "u": 1e-3, "n": 1e-6}
 _MOST_DIGITS = 8
 _CONTENT_TYPE = "application/grpc"
-_CONTENT_TYPES = (f"{_CONTENT_TYPE}+", f"{_CONTENT_TYPE};")  # which the messages are of is agreed on elsewhere
+_CONTENT_TYPES = (f"{_CONTENT_TYPE}+", f"{_CONTENT_TYPE};")  # the suffix names the message format, which is ignored
 
 _TIMEOUT = "grpc-timeout"
 _PSEUDO = frozenset((":method", ":scheme", ":path", ":authority"))
 _OF_A_CONNECTION = frozenset(("connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade"))
 _DECIDING = _PSEUDO | {"content-type", "grpc-encoding", "te"}
-_is_name = re.compile(r"[!-9;-@\[-~]+").fullmatch  # no blanks, no colon, no capitals, nothing beyond ASCII
+_is_name = re.compile(r"[!-9;-@\[-~]+").fullmatch  # no blanks, colons, upper case or non-ASCII
 _breaks_off = re.compile(r"[\0\r\n]").search
 
-# Of calls that wait for so many different times what was made is kept for others that wait as long.
+# Maximum number of different timeouts for which decoded headers are cached.
 _MOST_TIMES = 16
 
 METHOD_NOT_ALLOWED = 405
@@ -36,7 +35,7 @@ class GrpcMethod(NamedTuple):
 
 
 class CallHeaders:
-    """Of a call that may be made. `is_compressed`: its messages may be compressed."""
+    """Decoded headers of a valid call. `is_compressed`: its messages may be compressed."""
 
     __slots__ = ("call_info", "is_compressed", "method")
 
@@ -47,11 +46,11 @@ class CallHeaders:
 
 
 class NotHttp(Exception):
-    """The headers are none of a request: its stream is reset."""
+    """The headers are no HTTP request: the stream is reset."""
 
 
 class NotGrpc(Exception):
-    """A request that is not one of gRPC."""
+    """The HTTP request is no gRPC call."""
 
     def __init__(self, http_status: int) -> None:
         super().__init__(f"status {http_status}")
@@ -59,8 +58,8 @@ class NotGrpc(Exception):
 
 
 class _CachedHeaders:
-    """The headers of a call that came last, of one method, and what was made of them. Of those that differ only in how
-    long they wait: by that, in milliseconds."""
+    """Last headers of one method, with the decoded result. `by_time`: results for headers that differ only in the
+    timeout, by milliseconds."""
 
     __slots__ = ("by_time", "fields", "head")
 
@@ -71,8 +70,9 @@ class _CachedHeaders:
 
 
 class CallHeaderReader:
-    """Of one connection. The calls of a client mostly differ in few values, such as a time or an id: what they share is
-    looked at once. Those that differ in nothing that is `used_metadata`, or looked at here, share their facts."""
+    """Header decoder of one connection. Calls of a client mostly differ in few values, such as a timeout or an id, so
+    their common headers are decoded once. Calls that differ only in headers that neither `used_metadata` nor this
+    module uses share one CallInfo."""
 
     def __init__(
         self, methods: Mapping[str, GrpcMethod], address: str, most_bytes: int, used_metadata: frozenset[str]
@@ -86,7 +86,7 @@ class CallHeaderReader:
         self._path_at = 0
 
     def read(self, block: HeaderBlock) -> CallHeaders:
-        """NotHttp, NotGrpc, Rejection: it is no call that may be made."""
+        """Decodes a header block. Raises NotHttp, NotGrpc or CallRejected if it is not a valid call."""
         if block.is_too_long:
             reason = f"the headers are longer than the {self._most_bytes} bytes allowed"
             raise CallRejected(Status.RESOURCE_EXHAUSTED, reason)
@@ -98,12 +98,12 @@ class CallHeaderReader:
             if head is not None:
                 return head
         head = self._read(fields)
-        if not block.long_bytes:  # else nobody counts them
+        if not block.long_bytes:  # long headers are not cached: no one would count their memory
             self._known[path] = _CachedHeaders(fields, head)
         return head
 
     def _path(self, fields: Sequence[Field]) -> Field | None:
-        """It mostly has the same place."""
+        """Returns the `:path` field, which is mostly at the same position."""
         if self._path_at < len(fields) and fields[self._path_at][0] == ":path":
             return fields[self._path_at]
         for at, field in enumerate(fields):
@@ -113,7 +113,8 @@ class CallHeaderReader:
         return None
 
     def _like(self, known: _CachedHeaders, fields: tuple[Field, ...]) -> CallHeaders | None:
-        """The head of a call that differs from a known one only in values that decide nothing. None: it does not."""
+        """Fast path of `_read` for headers that differ from known ones only in irrelevant values or the timeout.
+        Returns None when they differ otherwise."""
         timeout = None
         for field, old in zip(fields, known.fields, strict=True):
             if field is not old and field != old:
@@ -152,10 +153,10 @@ class CallHeaderReader:
             raise NotGrpc(UNSUPPORTED_MEDIA_TYPE)
         method = self._methods.get(pseudo[":path"])
         if method is None:
-            raise CallRejected(Status.UNIMPLEMENTED, f"there is no method {pseudo[':path']}")
+            raise CallRejected(Status.UNIMPLEMENTED, f"unknown method {pseudo[':path']}")
         encoding = metadata.get("grpc-encoding", "identity")
         if encoding not in ENCODINGS:
-            raise CallRejected(Status.UNIMPLEMENTED, f"messages cannot be read that are compressed as {encoding}")
+            raise CallRejected(Status.UNIMPLEMENTED, f"unsupported grpc-encoding {encoding}")
         timeout = metadata.get(_TIMEOUT)
         told = {name: value for name, value in metadata.items() if name in self._used_metadata}
         call_info = CallInfo(self._address, told, None if timeout is None else _milliseconds(timeout))
@@ -163,7 +164,7 @@ class CallHeaderReader:
 
 
 def _divided(fields: Sequence[Field]) -> tuple[dict[str, str], dict[str, str]]:
-    """What HTTP/2 itself needs, and the rest. What is said twice is joined, as gRPC has it."""
+    """Splits fields into pseudo-headers and metadata. Joins repeated metadata with commas, as gRPC requires."""
     pseudo: dict[str, str] = {}
     metadata: dict[str, str] = {}
     has_begun = False
@@ -186,5 +187,5 @@ def _divided(fields: Sequence[Field]) -> tuple[dict[str, str], dict[str, str]]:
 def _milliseconds(timeout: str) -> int:
     digits, unit = timeout[:-1], timeout[-1:]
     if unit not in _UNITS_MS or not digits.isascii() or not digits.isdigit() or len(digits) > _MOST_DIGITS:
-        raise CallRejected(Status.INVALID_ARGUMENT, f"{timeout[:20]!r} is no time to wait")
+        raise CallRejected(Status.INVALID_ARGUMENT, f"{timeout[:20]!r} is not a valid grpc-timeout")
     return int(int(digits) * _UNITS_MS[unit])

@@ -1,4 +1,5 @@
-"""What an HTTP/2 peer has room for, and what waits until it has more. Makes frames of data; knows no message."""
+"""Send flow control of a connection: the windows of the peer, and the data that waits for them. Encodes DATA frames;
+knows no message."""
 
 from __future__ import annotations
 
@@ -18,9 +19,9 @@ from trimq.protocols.grpc.streams import Http2Stream
 
 
 class SendWindow:
-    """Of one connection. Streams that wait for their own window are found by it; those that wait for the
-    connection's have their turn in the order in which they came. `ended` is called when the last frame of a stream is
-    on its way, and gives what has to follow it."""
+    """Send windows of one connection. A stream that waits for its own window resumes when that is opened; streams that
+    wait for the connection window resume in order of arrival. `ended` is called when the last frame of a stream is
+    sent, and returns the bytes to send after it."""
 
     def __init__(self, ended: Callable[[Http2Stream], bytes]) -> None:
         self._ended = ended
@@ -29,12 +30,12 @@ class SendWindow:
         self.frame_bytes = FRAME_BYTES
         self.held_bytes = 0
         self._sent_bytes = 0
-        self._given_back = [0, 0]  # of that: on the connection's window, on those of all streams
+        self._given_back = [0, 0]  # credit returned for sent bytes: of the connection, of all streams
         self._waiting: dict[Http2Stream, None] = {}
 
     def send(self, stream: Http2Stream, head: bytes, data: bytes, tail: bytes = b"") -> list[Buffer]:
-        """The frame `head`, the data in frames, and the frame `tail`, which is the last one: as much of it as may be
-        sent now."""
+        """Sends the frame `head`, the data as frames, and the last frame `tail`. Returns the bytes that may be sent
+        now; holds the rest."""
         size = len(data)
         if stream.held is None and size <= self.window and size <= stream.window and size <= self.frame_bytes:
             self.window -= size
@@ -50,7 +51,7 @@ class SendWindow:
         return [head, *self._resume(stream)]
 
     def finish(self, stream: Http2Stream, tail: bytes) -> list[Buffer]:
-        """The last frame, once what waits has gone."""
+        """Sends the last frame, after the data that waits."""
         if stream.held is None:
             return [tail, self._ended(stream)]
         stream.tail = tail
@@ -83,10 +84,10 @@ class SendWindow:
         return parts
 
     def add_credit(self, increment: int) -> list[Buffer]:
-        """The peer has room for so much more, on whichever stream: what may be sent now."""
+        """Adds credit to the connection window. Returns the bytes that may be sent now."""
         self.window += increment
         if self.window > LARGEST_WINDOW:
-            raise Http2ConnectionError(ErrorCode.FLOW_CONTROL_ERROR, "the window of a connection was opened too far")
+            raise Http2ConnectionError(ErrorCode.FLOW_CONTROL_ERROR, "window of the connection exceeds its maximum")
         parts: list[Buffer] = []
         while self._waiting and self.window > 0:
             stream = next(iter(self._waiting))
@@ -95,7 +96,7 @@ class SendWindow:
         return parts
 
     def add_stream_credit(self, stream: Http2Stream, increment: int) -> list[Buffer] | None:
-        """As `add_credit`, of one stream. None: that was too much."""
+        """Like `add_credit`, for one stream. Returns None if its window exceeds the maximum."""
         stream.window += increment
         if stream.window > LARGEST_WINDOW:
             return None
@@ -104,13 +105,13 @@ class SendWindow:
         return self._resume(stream)
 
     def give_back(self, on_stream: bool, increment: int) -> bool:
-        """The peer has opened a window by so much. Whether so much of what was sent had not been given back yet."""
+        """Records credit returned by the peer. Returns whether it covers bytes that were sent and not yet credited."""
         given_back = self._given_back[on_stream] + increment
         self._given_back[on_stream] = min(given_back, self._sent_bytes)
         return given_back <= self._sent_bytes
 
     def forget(self, stream: Http2Stream) -> None:
-        """It has ended: what waits for it will not be sent."""
+        """Discards the waiting data of an ended stream."""
         if stream.held is not None:
             self.held_bytes -= sum(map(len, stream.held))
             stream.held = None

@@ -1,4 +1,4 @@
-"""The statuses of gRPC, and the headers of its answers as HTTP/2 carries them. Owns their bytes; knows no stream."""
+"""gRPC status codes, and the encoded headers and trailers of answers. Knows no stream."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class Status(IntEnum):
 
 
 class CallRejected(Exception):
-    """A call that ends with a status before anybody was asked."""
+    """Call that ends with a status before it reaches the front-end."""
 
     def __init__(self, status: Status, reason: str) -> None:
         super().__init__(reason)
         self.status = status
 
 
-_FOUND = b"\x88"  # :status 200, by its number in the table that everybody has
+_FOUND = b"\x88"  # :status 200, as its index in the static table
 _LONGEST_REASON = 1000
 
 HEADERS = _FOUND + encode([("content-type", b"application/grpc")])
@@ -49,7 +49,7 @@ def trailers(status: Status, reason: str) -> bytes:
 
 
 def trailers_only(status: Status, reason: str) -> bytes:
-    """Headers and trailers of an answer that has nothing between them."""
+    """Encodes an answer that consists of trailers only."""
     told = HEADERS + trailers(status, reason)
     if status is Status.UNIMPLEMENTED:
         told += encode([("grpc-accept-encoding", ",".join(ENCODINGS).encode())])
@@ -57,7 +57,7 @@ def trailers_only(status: Status, reason: str) -> bytes:
 
 
 def http_error_headers(http_status: int) -> bytes:
-    """To one who does not speak gRPC."""
+    """Encodes an HTTP error for a request that is not gRPC."""
     return encode([(":status", b"%d" % http_status)])
 
 

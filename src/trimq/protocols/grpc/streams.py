@@ -1,4 +1,4 @@
-"""One stream of an HTTP/2 connection: what it asked, what may still be sent on it each way, and what waits for that."""
+"""State of one HTTP/2 stream: request headers, windows in both directions, and data that waits for them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from trimq.protocols.grpc.hpack import HeaderBlock
 
 
 class Http2Stream:
-    """`credit` is what the peer may still send, `window` what it still takes. `work` is for whoever answers."""
+    """One stream. `credit`: bytes that the peer may still send; `window`: bytes that it still accepts. `work` belongs
+    to the owner that answers the call."""
 
     __slots__ = (
         "asked",
@@ -36,20 +37,20 @@ class Http2Stream:
         self.credit = credit
         self.window = window
         self.has_ended = has_ended
-        """The peer will send nothing more on it."""
+        """The peer sends no more data on this stream."""
         self.is_open = True
         self.has_headers = False
-        """The answer has begun."""
+        """The response headers were sent."""
         self.held: deque[Buffer] | None = None
-        """What the peer has no room for yet."""
+        """Data for which the window of the peer has no room yet."""
         self.tail = b""
-        """The frame to be sent behind it."""
+        """Last frame, sent after the waiting data."""
         self.partial: bytearray | None = None
-        """A message that has come in part."""
+        """Partly received message."""
         self.granted = 0
         self.kept = 0
-        """How much memory is counted for what has come on it, with its headers if they are long."""
+        """Counted memory of received data, including headers if they are long."""
         self.headers_kept = 0
         self.asked: tuple[int, bytes] | None = None
-        """The one message of a plain call and its flag, until the peer says that there is no other."""
+        """Message of a unary call with its flag, until the peer ends the stream."""
         self.work: Any = None

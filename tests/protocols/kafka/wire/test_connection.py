@@ -161,7 +161,7 @@ def test_a_response_has_the_header_of_its_version(version: int) -> None:
 
 
 def test_a_request_is_answered_only_by_its_own_kind() -> None:
-    with pytest.raises(TypeError, match="not answered by a HeartbeatResponse"):
+    with pytest.raises(TypeError, match="cannot be answered with a HeartbeatResponse"):
         encode_response(Request(3, 1, 258, None), HeartbeatResponse())
 
 
