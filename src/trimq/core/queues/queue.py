@@ -10,13 +10,14 @@ from uuid import UUID
 
 import msgspec
 
+from trimq.core.cold_reads import ColdReadRetry, warm_with
 from trimq.core.failures.ledger import Reason
 from trimq.core.queues.arguments import CLASSIC, CONSUMER_ARGUMENTS, MAX_MILLISECONDS, QUORUM, QueueSettings
 from trimq.core.queues.at_least_once import DeadLetterSendResult
 from trimq.core.queues.consumers import Consumer, Consumers, Subscription
 from trimq.core.queues.dispatcher import Dispatcher
 from trimq.core.queues.queue_timers import QUEUE_EXPIRY, QueueTimers
-from trimq.errors import ColdRead
+from trimq.errors import ColdRead, DamagedSegment
 from trimq.errors.queues import ArgumentNotForKind, ExclusiveUse, InvalidArgument
 from trimq.formats.amqp_content.content import Content, EncodedContent, StoredContent
 from trimq.formats.amqp_content.field_tables import FieldTable, read_table
@@ -28,10 +29,6 @@ if TYPE_CHECKING:
     from trimq.core.queues.unacked import Delivery
 
 Owner = Hashable
-
-# After so many attempts the event loop itself reads cold data: with little memory, the page cache drops warmed data
-# before it is used.
-_MAX_WARM_ATTEMPTS = 3
 
 
 class QueueDefinition(msgspec.Struct, frozen=True):
@@ -123,8 +120,7 @@ class Queue(ABC):
         self.has_had_consumers = False
         self.consumers = Consumers(settings.is_single_active, takes_over=settings.kind == QUORUM)
         self._services = services
-        self._is_warming = False
-        self._warm_attempts = 0
+        self._cold_reads = ColdReadRetry(warm_with(services.offload))
 
     @property
     def is_volatile(self) -> bool:
@@ -280,20 +276,17 @@ class Queue(ABC):
 
     def dispatch(self) -> None:
         """Serves consumers. Cold data is read into memory off the event loop first."""
-        if self.is_deleted or self._is_warming:
+        if self.is_deleted or self._cold_reads.is_loading:
             return
         try:
-            self._dispatch(may_wait=self._warm_attempts >= _MAX_WARM_ATTEMPTS)
+            self._dispatch(self._cold_reads.may_wait)
         except ColdRead as cold:
-            self._is_warming = True
-            self._warm_attempts += 1
-            self._services.offload(cold.warm, self._warmed)
+            self._cold_reads.load(cold, self._loaded)
         else:
-            self._warm_attempts = 0
+            self._cold_reads.reset()
 
-    def _warmed(self, nothing: object, error: BaseException | None) -> None:
+    def _loaded(self, damage: DamagedSegment | None) -> None:
         """Dispatches again. After a disk error, the read itself raises it."""
-        self._is_warming = False
         self._services.dispatch.due(self)
 
     @abstractmethod

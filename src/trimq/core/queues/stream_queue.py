@@ -91,7 +91,7 @@ class StreamQueue(Queue):
             except ColdRead as found:
                 cold.append(found)
             if batch:
-                self._warm_attempts = 0
+                self._cold_reads.reset()
                 consumer.in_flight += len(batch)
                 if consumer.shared_prefetch is not None:
                     consumer.shared_prefetch.in_flight += len(batch)

@@ -173,7 +173,7 @@ class WorkQueue(Queue):
         finally:
             for consumer, batch in batches.items():
                 if batch:
-                    self._warm_attempts = 0
+                    self._cold_reads.reset()
                     consumer.receiver.deliver(consumer, batch)
 
     def _fill(self, batches: dict[Consumer, list[Delivery]], may_wait: bool) -> None:
