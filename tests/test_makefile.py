@@ -14,7 +14,9 @@ SERVE = "exec .venv/bin/trimq serve --data-dir trimq-data"
 
 
 def dry_run(checkout: Path, *targets: str) -> str:
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    inherited = {
+        name: value for name, value in os.environ.items() if not name.startswith(("ARGS", "JOBS", "MAKE", "MFLAGS"))
+    }
     call = ["make", "--dry-run", *targets]
     return subprocess.run(call, cwd=checkout, env=inherited, capture_output=True, text=True, check=True).stdout
 

@@ -114,16 +114,16 @@ def test_a_deadline_may_leave_the_answer_to_the_event(bench: Bench) -> None:
 
 
 def test_it_is_answered_when_nobody_waits_any_longer(bench: Bench) -> None:
-    assert bench.reply.resolve_now is not None
-    bench.reply.resolve_now()
+    assert bench.reply.on_resolve_now is not None
+    bench.reply.on_resolve_now()
     assert bench.answer() == [b"nothing"]
     bench.check_over()
 
 
 def test_it_is_rejected_where_too_many_wait(bench: Bench) -> None:
-    assert bench.reply.is_held
-    assert bench.reply.reject_over_limit is not None
-    bench.reply.reject_over_limit()
+    assert bench.reply.waits_for_event
+    assert bench.reply.on_reject_over_limit is not None
+    bench.reply.on_reject_over_limit()
     assert bench.answer() == [b"full"]
     bench.check_over()
 

@@ -128,3 +128,13 @@ def test_the_policy_with_views_needs_to_know_the_frames() -> None:
     copy_into(buffer, b"half")
     with pytest.raises(NotImplementedError):
         buffer.get_buffer()
+
+
+def test_a_buffer_grows_to_the_size_that_its_owner_asked_for_while_bytes_are_unread() -> None:
+    """A client that keeps the socket full leaves a part of a frame in the buffer at every read."""
+    buffer = copied(start_size=100)
+    copy_into(buffer, b"x" * 90 + b"y" * 10)
+    read(buffer, 90)
+    buffer.size = 200
+    assert len(buffer.get_buffer()) == 190
+    assert read(buffer, 10) == b"y" * 10

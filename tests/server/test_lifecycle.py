@@ -438,5 +438,5 @@ def test_connections_that_do_nothing_do_not_take_the_descriptors_of_the_files(tm
         started.signal(signal.SIGTERM)
         code, said = started.end()
     assert code == 0, said
-    assert "kafka: all listeners together have as many connections" in said
+    assert "kafka: limit of open files reached by the connections of all listeners" in said
     assert "CRITICAL" not in said

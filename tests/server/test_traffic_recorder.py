@@ -71,7 +71,7 @@ def test_a_recorded_reply_is_the_reply_of_the_conversation_itself() -> None:
     inner.cancel()
     assert (reply.is_open, given_up) == (False, [1])
     assert reply.take() == ()
-    assert str(seen[0]).endswith("answered with 0 bytes")
+    assert str(seen[0]).endswith("response of 0 bytes")
 
 
 def test_an_answer_in_another_version_is_told_by_its_size() -> None:
@@ -175,9 +175,9 @@ def test_a_reply_keeps_its_lane_and_its_readiness() -> None:
     assert not reply.is_ready(9, 4)
     assert reply.is_ready(9, 5)
     assert reply.take() == [b"done"]
-    assert str(seen[0]).endswith("answered with 4 bytes")
+    assert str(seen[0]).endswith("response of 4 bytes")
     conversation.closed()
-    assert str(seen[0]).endswith("answered with 4 bytes")
+    assert str(seen[0]).endswith("response of 4 bytes")
 
 
 def test_a_deferred_reply_is_told_with_what_it_was_resolved_with() -> None:
@@ -189,13 +189,13 @@ def test_a_deferred_reply_is_told_with_what_it_was_resolved_with() -> None:
     inner.resolve([b"done"])
     assert reply.is_ready(0, 0)
     assert reply.take() == [b"done"]
-    assert str(seen[0]).endswith("answered with 4 bytes")
+    assert str(seen[0]).endswith("response of 4 bytes")
 
 
 def test_a_request_whose_connection_ends_before_its_reply_is_told_so() -> None:
     _, conversation, seen = watched(DeferredReply())
     conversation.handle("event")
-    assert str(seen[0]).endswith("-> not answered")
+    assert str(seen[0]).endswith("-> no response")
     conversation.closed()
     assert str(seen[0]).endswith("not answered: the connection ended first")
 

@@ -148,7 +148,9 @@ class CopiedReceiveBuffer(ReceiveBuffer):
         elif len(self.data) - self.end < self._least_room:
             held = self.end - self.start
             if held * 2 > len(self.data):
-                self._replace(len(self.data) * 2)
+                self._replace(max(len(self.data) * 2, self.size))
+            elif len(self.data) < self.size:
+                self._replace(self.size)
             else:
                 self.data[:held] = self.data[self.start : self.end]
                 self.start, self.end = 0, held

@@ -798,6 +798,19 @@ def test_a_conversation_may_close_while_it_handles_a_request() -> None:
     run(main)
 
 
+def test_a_lingering_connection_goes_on_reading_after_a_long_poll_was_answered() -> None:
+    """An answer that waits to be flushed, a long poll and a mistake in one read: the close answers the long poll."""
+
+    async def main() -> None:
+        peer = Peer()
+        peer.say("now a", "later b!", "bad words")
+        await peer.settle()
+        assert peer.pipe.has_sent_end
+        assert peer.pipe.reads
+
+    run(main)
+
+
 def test_a_closing_connection_waits_for_its_peer_to_read() -> None:
     async def main() -> None:
         peer = Peer(room=1000)

@@ -86,7 +86,7 @@ def test_records_are_dumped_from_an_offset_up_to_a_limit(folder: str) -> None:
 
 @pytest.mark.parametrize(("topic", "stream"), [("none", 0), ("orders", 2), ("../partitions/orders", 0), ("", 0)])
 def test_a_stream_that_is_not_there_is_a_sentence(folder: str, topic: str, stream: int) -> None:
-    with pytest.raises(StartupError, match="holds no stream"):
+    with pytest.raises(StartupError, match="has no stream"):
         list(data_folder.dump(folder, topic, stream, 0, None))
 
 

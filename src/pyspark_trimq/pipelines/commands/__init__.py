@@ -1,1 +1,1 @@
-"""One module per pipeline, named like its command `trimq pipeline NAME`; commands do not import each other."""
+"""One module per pipeline, named like its command of `trimq pipeline`; commands do not import each other."""

@@ -1,4 +1,4 @@
-"""Operations on consumer groups that front-ends may call, reached as `broker.group_api`. Each checks the caller's
+"""Operations on consumer groups that front-ends may call, reached as `broker.groups`. Each checks the caller's
 rights, then delegates; there is no logic here."""
 
 from __future__ import annotations

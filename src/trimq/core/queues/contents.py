@@ -45,9 +45,10 @@ class QueueContents:
         self._no_priority: Backlog  # of messages without a priority
         self._requeue_numbers = count()
         for level, log in logs.items():
-            backlog = self._add_level(level, log)
-            dead_letters.recover(backlog)
+            self._add_level(level, log)
             self.may_expire = self.may_expire or any(segment.earliest_expiry_ms >= 0 for segment in log.segments)
+        for backlog in self.backlogs:
+            dead_letters.recover(backlog)
         self._track_message_ids(settings.is_deduplicating)
 
     def _add_level(self, level: int, log: QueueLog) -> Backlog:

@@ -266,7 +266,7 @@ class Session(asyncio.BufferedProtocol):
                 self._pending_replies.abandon_all()  # a peer that counts replies must not take a later one for this
                 self._end_with_error(())
                 break
-        if self._is_reading_paused or self._state is not _OPEN:
+        if self._is_reading_paused or self._state in HAS_ENDED_INPUT:
             # More requests may be handled now, but not in this call, which may be inside another connection's turn.
             self._schedule_turn()
         if not is_by_pass or self._flush_scheduled:
