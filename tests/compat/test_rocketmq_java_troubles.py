@@ -111,8 +111,8 @@ def take_memory(broker: Broker, percent: int) -> None:
 def unsynced(broker: Broker) -> Iterator[None]:
     """The disk of this broker is busy with something else meanwhile."""
     is_over = threading.Event()
-    life: Any = broker._life
-    broker.on_loop(lambda _: life.run._syncs(lambda: is_over.wait(PATIENCE_S), lambda *_: None))
+    broker_run: Any = broker._broker_run
+    broker.on_loop(lambda _: broker_run.run._syncs(lambda: is_over.wait(PATIENCE_S), lambda *_: None))
     try:
         yield
     finally:
