@@ -6,8 +6,10 @@ import asyncio
 import gc
 import logging
 import os
+import sys
 import threading
 import time
+import warnings
 import weakref
 from collections.abc import Generator, Iterable, Iterator
 
@@ -144,6 +146,11 @@ def _lasting_leaks(before: _Before, grace_s: float) -> list[str]:
 @pytest.fixture(autouse=True)
 def _nothing_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
     """Sockets, threads and tasks that a test opens are gone when it ends. Fixtures of a wider scope came before."""
+    if "pyspark" in sys.modules:
+        # PySpark leaves the sockets of its results to the garbage collector, which must not blame the next test.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
     complaints = _Complaints()
     before = _Before()
     logging.getLogger("asyncio").addHandler(complaints)
