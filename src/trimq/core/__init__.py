@@ -1,2 +1,2 @@
-"""What a message broker means: topics, groups, queues, routing, transactions and rights, over storage. Never sees a
-socket or a wire code."""
+"""Broker semantics over storage: topics, groups, queues, routing, transactions and rights. Never sees a socket or a
+wire code."""

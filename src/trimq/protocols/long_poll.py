@@ -3,6 +3,7 @@ deferred reply of one request; knows no protocol."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Protocol
 
@@ -16,23 +17,23 @@ class Watch(Protocol):
         """Prevents the callback. Harmless after the callback."""
 
 
-class WaitingRequest:
+class WaitingRequest(ABC):
     """Request that may have to wait for its answer; implemented by front-ends."""
 
     __slots__ = ()
 
+    @abstractmethod
     def watch(self, wake: Callable[[], None]) -> Watch | None:
         """Registers `wake` to be called once, when another attempt is worthwhile. Returns None if the watch cannot be
         cancelled."""
-        raise NotImplementedError
 
+    @abstractmethod
     def attempt(self) -> Reply | None:
         """Returns the answer, or None to wait for the next event."""
-        raise NotImplementedError
 
+    @abstractmethod
     def answer_now(self) -> Reply:
         """Returns the answer from the available data, since the wait is over."""
-        raise NotImplementedError
 
     def expire(self) -> Reply | None:
         """Returns the answer at the deadline, or None if the watched event is imminent and the request should wait for
@@ -43,6 +44,7 @@ class WaitingRequest:
         """Returns the answer when too many requests of the connection wait."""
         return self.answer_now()
 
+    @abstractmethod
     def ended(self) -> None:
         """Called when the request waits no longer: it is answered, or its connection is closed."""
 

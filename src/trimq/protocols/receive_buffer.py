@@ -4,6 +4,7 @@ or an owner knows the frames."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Protocol
 
 from trimq.model import Buffer
@@ -170,7 +171,7 @@ class CopiedReceiveBuffer(ReceiveBuffer):
         self.view = memoryview(data)
 
 
-class ViewedReceiveBuffer(ReceiveBuffer):
+class ViewedReceiveBuffer(ReceiveBuffer, ABC):
     """Receive buffer whose readers keep views of `data`. Bytes that were read stay unchanged while a view of `data`
     exists: the next bytes are received behind them or into a new bytearray. A subclass knows the length of the first
     frame, for which `get_buffer` makes room."""
@@ -181,9 +182,9 @@ class ViewedReceiveBuffer(ReceiveBuffer):
         super().__init__(start_size, memory)
         self._too_big = 0
 
+    @abstractmethod
     def first_frame_size(self) -> int:
         """Size of the first unread frame, or of its prefix until that was received."""
-        raise NotImplementedError
 
     def get_buffer(self, _size_hint: int = -1) -> memoryview:
         """Returns memory for the next bytes; never empty."""

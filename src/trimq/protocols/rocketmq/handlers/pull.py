@@ -175,6 +175,9 @@ class _WaitingPull(WaitingRequest):
     def watch(self, wake: Callable[[], None]) -> Watch:
         return self._stream.watch(wake)
 
+    def ended(self) -> None:
+        """Holds nothing that must be released."""
+
     def attempt(self) -> Reply | None:
         if self._has_match():
             return self.answer_now()
