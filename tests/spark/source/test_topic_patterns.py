@@ -11,7 +11,7 @@ from pyspark_trimq.arrow.columns import row_schema
 from pyspark_trimq.sink.sender import Target, Token, send_exactly_once
 from pyspark_trimq.source.batch_reader import BatchReader
 from pyspark_trimq.source.stream_reader import StreamReader
-from tests.spark.test_homes import send_units
+from tests.spark.arrow.test_message_rows import send_units
 from trimq.testing import Broker
 
 ROWS = pa.RecordBatch.from_pydict({"value": [b"one"]})
