@@ -31,7 +31,7 @@ MEASURES: dict[str, Measure] = {
 
 
 def main(words: list[str] | None = None) -> int:
-    """0 even where a goal is missed: the figures depend on who else uses the machine."""
+    """Returns 0 even if a goal is missed: the figures depend on the other load of the machine."""
     chosen = _parser().parse_args(words)
     sizes = TINY if chosen.tiny else FULL
     measures = {name: measure for name, measure in MEASURES.items() if chosen.only in name}

@@ -1,5 +1,5 @@
-"""`python -m bench.amqp [--quick] [--only WORD] [--flush MODE] [--backlog N] [--folder F]`: ours and the genuine
-RabbitMQ, which comes from Debian's packages, side by side in one run. One JSON line per figure, then tables."""
+"""`python -m bench.amqp [--quick] [--only WORD] [--flush MODE] [--backlog N] [--folder F]`: TriMQ and RabbitMQ, which
+is installed from Debian's packages, compared in one run. Prints one JSON line per figure, then tables."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NAMES = (*MEASURES, CHURN, FOOTPRINT)
 
 
 def main(words: list[str] | None = None) -> int:
-    """0 even where a goal is missed: the figures depend on who else uses the machine."""
+    """Returns 0 even if a goal is missed: the figures depend on the other load of the machine."""
     chosen = _parser().parse_args(words)
     sizes = AMQP_QUICK if chosen.quick else AMQP_FULL
     if chosen.backlog:
@@ -102,6 +102,6 @@ def warm_up(sizes: AmqpSizes, sides: Sides, seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    # Ended from outside as by Ctrl-C: the brokers that were started end too.
+    # SIGTERM ends the run like Ctrl-C, so that the started brokers are stopped too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())

@@ -1,5 +1,5 @@
-"""How soon each broker confirms its first message, what connections and queues cost it, and what memory it takes up:
-idle, with a long backlog, and with many queues."""
+"""Footprint of TriMQ and RabbitMQ: time from start to the first confirm, CPU of connections and queues, and memory when
+idle, with a long backlog and with many queues."""
 
 from __future__ import annotations
 
@@ -24,10 +24,12 @@ from bench.turns import Outcome, take_turns, timed
 
 PATIENCE_S = 60
 PARTS = 10
-"""Of a backlog: what a message costs is compared between the first and the last of them."""
+"""Number of parts in which a backlog is published; the cost of a message is compared between the first and the last
+part."""
 
 Start = Callable[[Path], AbstractContextManager[tuple[Side, float]]]
-"""Starts a broker in a new folder, which is removed at the end: gives it and when its process was started."""
+"""Starts a broker in a new folder, which is removed at the end. Returns the broker and the start time of its
+process."""
 
 
 @contextmanager
@@ -92,7 +94,7 @@ def measure(sizes: AmqpSizes, folder: Path, steps: Steps, start_peer: Start = st
 
 
 def _await_first(side: Side) -> None:
-    """Until a message in a durable queue is confirmed."""
+    """Waits until a message in a durable queue is confirmed."""
     until_s = time.perf_counter() + PATIENCE_S
     while time.perf_counter() < until_s:
         try:
@@ -105,7 +107,7 @@ def _await_first(side: Side) -> None:
 
 
 class _Backlog:
-    """What was seen of one broker while a queue grew and was read from."""
+    """Measurements of one broker while a queue grew and was consumed."""
 
     def __init__(self, first: Outcome, last: Outcome, read: Outcome, read_new: Outcome, resident: float) -> None:
         self.growth = last.cpu_us / first.cpu_us
@@ -150,7 +152,7 @@ def _backlog_figures(sizes: AmqpSizes, ours: _Backlog, peer: _Backlog) -> Iterat
 
 
 def _declare_many(sizes: AmqpSizes, side: Side, steps: Steps) -> tuple[float, float]:
-    """Processor time for each, and the memory afterwards."""
+    """Returns the CPU time per queue in microseconds, and the memory afterwards."""
 
     def declare() -> int:
         with Client(side.address) as client:

@@ -1,5 +1,5 @@
-"""Publishers and consumers that keep many connections busy from one thread, with as little work for each message as can
-be, so that the broker is what is measured. Knows no broker, and no clock but the one that ends the load."""
+"""Publishers and consumers that keep many connections busy from one thread, with as little work per message as
+possible, so that the figures show the broker and not the load generator. Reads the clock only to end the load."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _HEAD_BYTES = 11  # type, channel, length, class and method
 
 
 class Port:
-    """A connection under load: what it has to send goes as soon as the socket takes it."""
+    """A connection under load: sends pending bytes as soon as the socket accepts them."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
         self.is_blocked = False
 
     def outgoing(self) -> memoryview:
-        """What may be sent now; empty: nothing."""
+        """Returns the bytes that may be sent now; empty if there are none."""
         raise NotImplementedError
 
     def sent(self, count: int) -> None:
@@ -65,7 +65,7 @@ class Port:
 
 
 class Publisher(Port):
-    """The same message again and again, with at most `window` of them unconfirmed."""
+    """Publishes the same message repeatedly, with at most `window` messages unconfirmed."""
 
     def __init__(self, client: Client, queue: str, body_bytes: int, window: int, most: int) -> None:
         super().__init__(client)
@@ -76,7 +76,7 @@ class Publisher(Port):
         self._most = most
         self._sent_bytes = 0
         self._rest = b""
-        self._apart: set[int] = set()  # confirmed, and something before them is not
+        self._apart: set[int] = set()  # confirmed before an earlier message was
         self.confirmed = 0
         client.select_confirms()
 
@@ -85,7 +85,7 @@ class Publisher(Port):
         return self.confirmed >= self._most
 
     def stop(self) -> None:
-        """Nothing more than what was begun."""
+        """Begins no further message; one that is partly sent is completed."""
         self._most = min(self._most, -(-self._sent_bytes // self._size))
 
     def outgoing(self) -> memoryview:
@@ -121,8 +121,8 @@ class Publisher(Port):
 
 
 class Consumer(Port):
-    """Acknowledges each delivery by a frame of its own. All deliveries have the same length, which is looked at again
-    wherever a piece of what was received begins or ends."""
+    """Acknowledges each delivery with a frame of its own. All deliveries have the same length; this is checked at the
+    first and last delivery of each received chunk."""
 
     def __init__(self, client: Client, queue: str, prefetch: int, most: int) -> None:
         super().__init__(client)
@@ -137,7 +137,7 @@ class Consumer(Port):
 
     @property
     def is_settled(self) -> bool:
-        """Whether all that was delivered is acknowledged."""
+        """True if all delivered messages are acknowledged."""
         return self._acked_bytes == self.delivered * ACK_BYTES
 
     def outgoing(self) -> memoryview:
@@ -164,7 +164,7 @@ class Consumer(Port):
 
 
 def drive(ports: Sequence[Port], is_done: Callable[[], bool], stop_s: float | None = None) -> None:
-    """Until it is done. From `stop_s` on publishers begin nothing new."""
+    """Runs until `is_done`. From `stop_s` on, publishers begin no further message."""
     give_up_s = time.perf_counter() + PATIENCE_S
     with selectors.DefaultSelector() as selector:
         for port in ports:

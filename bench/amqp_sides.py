@@ -1,4 +1,4 @@
-"""Who is compared, RabbitMQ and ours, and what is told of them. Knows no protocol but the making of queues."""
+"""The compared brokers, RabbitMQ and TriMQ, and their figures. Knows AMQP only for declaring queues."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bench.turns import Result
 RABBITMQ = "rabbitmq"
 
 QUEUES = {"async": "classic", "sync": "quorum"}
-"""By how ours acknowledges: the kind of queue whose promise is RabbitMQ's nearest to it."""
+"""Flush mode of TriMQ: the RabbitMQ queue type with the nearest durability guarantee."""
 
 HALF_THE_TIME = at_most_times_floor(0.5)
 TWICE_THE_RATE = at_least_times_floor(2.0)
@@ -40,7 +40,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """Both, ours in one flush mode and with the same kind of queue."""
+    """RabbitMQ, and TriMQ in one flush mode, with the same queue type."""
 
     flush: str
     rabbitmq: Side
@@ -56,7 +56,7 @@ class Sides:
 
 @contextmanager
 def queue_on(side: Side, kind: str) -> Iterator[str]:
-    """A new durable queue, which is deleted at the end."""
+    """Declares a durable queue and deletes it at the end."""
     name = f"bench-{next(_numbers):06}"
     with Client(side.address) as client:
         client.declare(name, kind)

@@ -1,4 +1,5 @@
-"""Publishing with confirms and consuming with single acknowledgements, apart and at once, to RabbitMQ and to ours."""
+"""Publishing with confirms and consuming with single acknowledgements, separately and concurrently, on RabbitMQ and
+TriMQ."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from bench.turns import Outcome, take_turns, timed
 BODIES = (100, 1000)
 PREFETCHES = (100, 1000)
 WINDOW = 1000
-"""How many messages may be unconfirmed, on all connections together."""
+"""Maximum number of unconfirmed messages, over all connections."""
 
 
 def told(connections: int) -> str:
@@ -37,7 +38,7 @@ def measure_publish(sizes: AmqpSizes, sides: Sides) -> Iterator[Figure]:
 
 
 def measure_alone(sizes: AmqpSizes, sides: Sides) -> Iterator[Figure]:
-    """Who waits for each confirm."""
+    """Measures publishers that wait for each confirm."""
     for connections in (1, sizes.connections):
         for body_bytes in BODIES:
 
@@ -92,7 +93,7 @@ def fill(side: Side, queue: str, body_bytes: int, count: int) -> None:
         publisher = Publisher(client, queue, body_bytes, WINDOW, count)
         drive([publisher], lambda: publisher.is_done)
         until_s = time.perf_counter() + 10
-        while (found := client.count(queue)) < count:  # a quorum queue counts a moment later
+        while (found := client.count(queue)) < count:  # a quorum queue updates its count with a delay
             if time.perf_counter() > until_s:
                 raise ChildFailed(f"{side.name} has {found} of {count} messages")
             time.sleep(0.01)
@@ -105,8 +106,8 @@ def consume_new(sizes: AmqpSizes, kind: str, side: Side, connections: int, body_
 
 
 def consume(side: Side, queue: str, connections: int, prefetch: int, count: int) -> Outcome:
-    """So many of what is in the queue, each acknowledged. When there are no more, the broker has taken the last of
-    the acknowledgements too."""
+    """Consumes `count` messages of the queue and acknowledges each. If the queue is empty then, waits until the broker
+    has processed the last acknowledgement."""
     with ExitStack() as stack:
         consumers = [
             Consumer(stack.enter_context(Client(side.address)), queue, prefetch, count + prefetch * connections)

@@ -1,4 +1,5 @@
-"""What an append costs above the write itself: batches of 16 KB, and small ones in passes of 64. Nothing is synced."""
+"""CPU time of an append in addition to the write itself: batches of 16 KB, and small batches in passes of 64. Nothing
+is synced."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ def measure_large(sizes: Sizes, folder: Path) -> Iterator[Figure]:
 
 
 def measure_small(sizes: Sizes, folder: Path) -> Iterator[Figure]:
-    """The records on their own in a journal, as one batch of a partition log, and each as a batch of its own."""
+    """Measures the records as parts of a journal, as one batch of a partition log, and as one batch each."""
     apart = [batch_of(SMALL) for _ in range(SMALL_PER_PASS)]
     together = [batch_of_records(SMALL_PER_PASS, SMALL)]
     passes = sizes.small_passes
@@ -93,7 +94,7 @@ def _log(folder: Path, batches: list[Batch], passes: int) -> Contestant:
 
 
 class _NoOwner:
-    """The layout on top of the journal, without one."""
+    """Stands in for the layout that owns the journal."""
 
     def pass_written(self, number: int, dirty: Dirty) -> None: ...
 
@@ -103,7 +104,7 @@ class _NoOwner:
 
 
 def _journal(folder: Path, batches: list[Batch], passes: int) -> Contestant:
-    """The journal alone, which every layout stands on."""
+    """The journal alone, which all layouts use."""
 
     @contextmanager
     def prepare() -> Iterator[Work]:

@@ -1,5 +1,5 @@
-"""A bare event loop that answers every request of remoting with the same yes, and does nothing else: what is left of a
-broker in Python without the broker. `python -m bench.bare_loop` tells its port and serves until it is ended."""
+"""A bare event loop that sends the same success response to every remoting request: the minimum cost of a broker in
+Python. `python -m bench.bare_loop` prints its port and serves until it is killed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bench.rocketmq_wire import encode
 
 NAME = "bare loop"
 
-# As long as the answer to a message is.
+# Same length as the response to a send request.
 _YES = encode(0, {"queueOffset": 1, "MSG_REGION": "DefaultRegion", "TRACE_ON": True, "msgId": "0" * 32, "queueId": 1})
 _ROOM_BYTES = 256 * 1024
 
@@ -52,7 +52,7 @@ async def _serve() -> None:
 
 @contextmanager
 def bare_loop() -> Iterator[Side]:
-    """A process of its own, which is ended."""
+    """Runs the bare loop in a process, which is killed at the end."""
     words = [sys.executable, "-m", "bench.bare_loop"]
     with subprocess.Popen(words, cwd=PROJECT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
         try:

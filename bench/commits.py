@@ -1,5 +1,6 @@
-"""Group commit: how many appends 64 writers get onto the disk, each waiting for its own before it sends the next,
-beside a bare loop that writes and syncs the same number of files. By wall time, since waiting is what is measured."""
+"""Group commit: appends per second of 64 writers, each of which waits until its append is durable before it sends the
+next. Compared with a bare loop that writes and syncs the same number of files. By wall time, since the writers mostly
+wait."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ def measure(sizes: Sizes, folder: Path) -> Iterator[Figure]:
                 rates["fdatasync"].append(floor.rate(WRITERS, sync_each, seconds))
                 rates["broker"].append(broker.rate(seconds))
                 rates["syncfs"].append(floor.rate(WRITERS, sync_at_once, seconds))
-        # Of a disk that others use too the middle says more than the best moment of each.
+        # On a shared disk the median is more stable than the best round.
         middle = {name: statistics.median(found) for name, found in rates.items()}
         chosen = max(("fdatasync", "syncfs"), key=lambda name: middle[name])
         yield Figure(
@@ -58,7 +59,7 @@ def measure(sizes: Sizes, folder: Path) -> Iterator[Figure]:
 
 
 def measure_crossover(sizes: Sizes, folder: Path) -> Iterator[Figure]:
-    """From how many dirty files on one syncfs is quicker than an fdatasync of each."""
+    """Finds the number of dirty files from which one syncfs is faster than an fdatasync of each."""
     took_ms: dict[int, tuple[float, float]] = {}
     seconds = sizes.commit_seconds / 5
     with _Floor(folder / "floor", max(DIRTY_FILES)) as floor:
@@ -89,8 +90,8 @@ def sync_at_once(files: DiskFiles, descriptors: Sequence[int]) -> None:
 
 
 class _Floor:
-    """One loop: a write to each file that the writers chose, then the sync. Each file has a folder to itself, as in
-    Kafka's layout: a file system puts folders apart from each other, and a sync has further to go."""
+    """One loop: writes to each file that the writers chose, then syncs. Each file is in a folder of its own, as in
+    Kafka's layout: a file system places folders apart, which makes a sync slower."""
 
     def __init__(self, folder: Path, streams: int) -> None:
         self._folder = folder
@@ -108,7 +109,7 @@ class _Floor:
         shutil.rmtree(self._folder)
 
     def rate(self, writers: int, sync: Sync, seconds: float) -> float:
-        """Appends per second, when `writers` append once per round, each to the stream whose turn it is."""
+        """Returns the appends per second if `writers` append once per round, to the streams in turn."""
         part = batch_of(SMALL)[0]
         streams = len(self._descriptors)
         touched = min(writers, streams)
@@ -131,7 +132,7 @@ def _make_file(folder: Path) -> int:
 
 
 class _Broker:
-    """Passes, flusher and its thread as the broker has them."""
+    """Passes, flusher and flusher thread as in the broker."""
 
     def __init__(self, folder: Path, streams: int) -> None:
         self._folder = folder
@@ -155,7 +156,7 @@ class _Broker:
         table = open_table(self._files, "tables", "checkpoints", self._passes, list, self._offload)
         store = PartitionStore(self._files, self._passes, Checkpoints(table), lambda: time.time_ns() // 1_000_000)
         logs = [store.open("bench", index, UUID(int=7), SETTINGS, is_new=True) for index in range(self._streams)]
-        for _ in range(2):  # the first append to a stream also makes files, which the floor has already
+        for _ in range(2):  # the first append to a stream also creates files, which the floor has already
             await self._settled()
             for log in logs:
                 log.append(*batch_of(SMALL), 0)
@@ -177,7 +178,7 @@ class _Broker:
 
 
 class _Writers:
-    """Each appends to the stream whose turn it is, and again when that is durable."""
+    """Writers that append to the streams in turn, each again once its last append is durable."""
 
     def __init__(self, passes: Passes, logs: list[PartitionLog]) -> None:
         self._passes = passes
@@ -190,7 +191,7 @@ class _Writers:
         self._ended = asyncio.Event()
 
     async def run(self, seconds: float) -> float:
-        """Appends per second."""
+        """Returns the appends per second."""
         stop_listening = _listen(self._passes, self._moved)
         began_s = time.perf_counter()
         self._append(WRITERS)
@@ -201,7 +202,7 @@ class _Writers:
         return self._done / (time.perf_counter() - began_s)
 
     def _append(self, writers: int) -> None:
-        # As little as can be of the writers' own: it is the broker's part that is measured.
+        # The writers do as little work as possible, so that the broker's part dominates.
         self._waiting += [
             append(batch, header, 0)
             for (batch, header), append in zip(self._batches[:writers], self._turns, strict=False)
@@ -223,7 +224,7 @@ class _Writers:
 
 
 def _listen(passes: Passes, listener: Callable[[], None]) -> Callable[[], None]:
-    """Hear of progress until told otherwise: passes outlive one measurement."""
+    """Calls `listener` on progress until the returned function is called: passes outlive one measurement."""
     hears = [listener]
     passes.on_progress(lambda: hears[0]())
 

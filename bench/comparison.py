@@ -1,5 +1,5 @@
-"""What is told of work that two brokers did in turns: processor time, which counts first, and the rate by the wall
-clock. Measures nothing."""
+"""Figures of work that two brokers did in alternating rounds: CPU time first, then the rate by wall clock. Measures
+nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ NO_GOALS = WorkGoals()
 def work_figures(
     name: str, results: Mapping[str, Result], beside: str, shown: str, goals: WorkGoals = NO_GOALS
 ) -> Iterator[Figure]:
-    """Two for each work. `beside` is the other side's name, `shown` what its broker is called."""
+    """Yields two figures: CPU time and rate. `peer` is the name of the other broker in the results, `peer_title` its
+    display name."""
     ours, other = results[OURS], results[beside]
     rounds = f"of {len(ours.outcomes)}"
     note = f"CPU of the broker, least {rounds}; middle {ours.middle_cpu_us:.3g}, {shown}'s {other.middle_cpu_us:.3g}"

@@ -1,4 +1,4 @@
-"""The figures of a comparison with another broker as docs/performance.md has them. Measures nothing."""
+"""Figures of a comparison with another broker as Markdown tables for docs/performance.md. Measures nothing."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _VERDICTS = {True: "met", False: "**missed**", None: ""}
 
 
 def as_page(figures: Sequence[Figure], peer: str, goals: str) -> str:
-    """One table of the work, with processor time and rate side by side, and one of everything else. `peer` is the name
-    of the other broker, `goals` the head of the column that tells whether they are met."""
+    """Returns one table of the work, with CPU time and rate side by side, and one of all other figures. `peer` is the
+    name of the other broker, `goals` the heading of the column that shows if the goals are met."""
     rates = {figure.name.removesuffix(RATE): figure for figure in figures if figure.name.endswith(RATE)}
     work = [figure for figure in figures if figure.name in rates]
     others = [figure for figure in figures if figure.name not in rates and not figure.name.endswith(RATE)]

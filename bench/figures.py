@@ -1,5 +1,5 @@
-"""One figure: what was measured, what stands beside it (a bare loop of the same system calls, or another broker), and
-whether the goal is met. Measures nothing."""
+"""One figure: the measured value, its floor (a bare loop of the same system calls, or another broker), and the goal.
+Measures nothing."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def at_most(bound: float) -> Goal:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """`note` says which clock is judged, and what else was seen. A figure without a goal is for orientation. `beside`
-    names what `floor` is of."""
+    """`note` names the clock that is judged, and further observations. A figure without a goal is for orientation.
+    `floor_name` names the origin of `floor`."""
 
     name: str
     value: float

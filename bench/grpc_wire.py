@@ -1,6 +1,6 @@
-"""gRPC as a load program speaks it: HTTP/2 frames over a plain socket, headers by their numbers once they were said, no
-more of an answer looked at than must be. A genuine client library costs several times what a broker does. Written
-apart from the broker's codec, so that the two cannot be wrong together."""
+"""gRPC for the load generator: HTTP/2 frames over a plain socket, header fields by their index after the first use, and
+a minimum of response parsing. A real client library costs several times as much CPU as a broker. Independent of the
+broker's codec, so that an error in one is not hidden by the same error in the other."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def message(raw: bytes) -> bytes:
 
 
 class _Headers:
-    """Blocks of headers, each field in full once, then by its number."""
+    """Encodes header blocks: each field literally once, then by its index in the dynamic table."""
 
     def __init__(self, fields: Fields) -> None:
         self._fields = fields
@@ -42,7 +42,7 @@ class _Headers:
             said = len(self._said)
             first = b"".join(map(self._field, fields))
             if len(self._said) > said:
-                self._blocks.clear()  # the numbers of all have changed
+                self._blocks.clear()  # all indexes have changed
             self._blocks[path] = b"".join(map(self._field, fields))
             return first
         return self._blocks[path]
@@ -56,7 +56,7 @@ class _Headers:
 
 
 class GrpcConnection:
-    """One connection to a service. Fields are sent with every call."""
+    """One connection to a service. `fields` are sent with every call."""
 
     def __init__(self, address: tuple[str, int], service: str, fields: Fields) -> None:
         self._socket = connect(address)
@@ -79,7 +79,7 @@ class GrpcConnection:
         return frame(HEADERS, _WHOLE, self._stream, block) + frame(DATA, flags, self._stream, message(raw))
 
     def ask(self, method: str, raw: bytes) -> list[bytes]:
-        """The messages of the answer."""
+        """Makes one call and returns the messages of the response."""
         self._socket.sendall(self._begin(method, raw))
         stream, data = self._stream, b""
         while True:
@@ -90,7 +90,7 @@ class GrpcConnection:
                     return _messages(data)
 
     def open(self, method: str, raw: bytes) -> bytes:
-        """Begin a stream that stays open: the first that is said on it."""
+        """Begins a call that stays open and returns its first response message."""
         self._socket.sendall(self._begin(method, raw, 0))
         while True:
             for kind, _, number, payload in self._receive():
@@ -100,7 +100,8 @@ class GrpcConnection:
     def flood(
         self, method: str, requests: Sequence[bytes], count: int, depth: int, is_good: Callable[[bytes], bool]
     ) -> int:
-        """So many plain calls, always so many under way. Each answer must be one frame of data that is good."""
+        """Makes `count` unary calls with `depth` calls in flight. Each response must be one DATA frame that `is_good`
+        accepts."""
         sent = ended = good = 0
         while ended < count:
             row = range(sent, min(count, ended + depth))

@@ -1,5 +1,5 @@
-"""`python -m bench.kafka [--quick] [--only WORD] [--flush MODE] [--folder F]`: ours and the genuine Apache Kafka, which
-Maven fetches, side by side in one run. One JSON line per figure on standard output, then a table with the ratios."""
+"""`python -m bench.kafka [--quick] [--only WORD] [--flush MODE] [--folder F]`: TriMQ and Apache Kafka, which Maven
+downloads, compared in one run. Prints one JSON line per figure on standard output, then a table with the ratios."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ MEASURES: dict[str, Callable[[KafkaSizes, Sides], Iterator[Figure]]] = {
 FOOTPRINT = "footprint"
 NAMES = (*MEASURES, FOOTPRINT)
 
-# Kafka syncs before it acknowledges where a topic, or log.flush.interval.messages for all of them, says so.
+# Apache Kafka syncs before it acknowledges only with flush.messages of a topic (or log.flush.interval.messages).
 KAFKA_TOPICS: dict[str, dict[str, str]] = {"async": {}, "sync": {"flush.messages": "1"}}
 
 
 def main(words: list[str] | None = None) -> int:
-    """0 even where a goal is missed: the figures depend on who else uses the machine."""
+    """Returns 0 even if a goal is missed: the figures depend on the other load of the machine."""
     chosen = _parser().parse_args(words)
     sizes = KAFKA_QUICK if chosen.quick else KAFKA_FULL
     names = [name for name in NAMES if chosen.only in name]
@@ -85,7 +85,7 @@ def _compare(sizes: KafkaSizes, names: Sequence[str], flushes: Sequence[str], fo
 
 @contextmanager
 def sides_beside(kafka: Side, flush: str, folder: Path) -> Iterator[Sides]:
-    """Ours, in both ways to look at records, beside the one that is given, which topics make sync or not."""
+    """Starts TriMQ with both modes of record validation. The given Kafka is shared: its flush mode is set per topic."""
     ours = {}
     with ExitStack() as stack:
         for validation in ("full", "header"):
@@ -100,7 +100,7 @@ def sides_beside(kafka: Side, flush: str, folder: Path) -> Iterator[Sides]:
 
 
 def warm_up(sizes: KafkaSizes, sides: Sides, seconds: float) -> None:
-    """All kinds of requests, mostly to Kafka; ours is compiled already and gets each kind once."""
+    """Sends all kinds of requests, mostly to Kafka; TriMQ has no JIT compiler and gets each kind once."""
     until_s = time.perf_counter() + seconds
     turn = 0
     while turn == 0 or time.perf_counter() < until_s:
@@ -112,6 +112,6 @@ def warm_up(sizes: KafkaSizes, sides: Sides, seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    # Ended from outside as by Ctrl-C: the brokers that were started end too.
+    # SIGTERM ends the run like Ctrl-C, so that the started brokers are stopped too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())

@@ -1,4 +1,5 @@
-"""How soon each broker acknowledges its first record, and what memory it takes up: idle, and with many topics."""
+"""Footprint of TriMQ and Apache Kafka: time from start to the first acknowledged record, and memory when idle and with
+many topics."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ PATIENCE_S = 60
 TOPICS_PER_REQUEST = 100
 
 Start = Callable[[Path], AbstractContextManager[tuple[Side, float]]]
-"""Starts a broker in a new folder, which is removed at the end: gives it and when its process was started."""
+"""Starts a broker in a new folder, which is removed at the end. Returns the broker and the start time of its
+process."""
 
 
 @contextmanager
@@ -62,7 +64,7 @@ def measure(sizes: KafkaSizes, folder: Path, start_peer: Start = start_kafka) ->
 
 
 def _await_first(side: Side) -> None:
-    """Until a record is acknowledged, in a topic that is made by being asked for."""
+    """Waits until a record is acknowledged, in a topic created by a metadata request."""
     batch = encode_batch(1, 100)
     until_s = time.perf_counter() + PATIENCE_S
     while time.perf_counter() < until_s:
@@ -80,7 +82,7 @@ def _await_first(side: Side) -> None:
 
 
 def _memory(sizes: KafkaSizes, side: Side) -> tuple[float, float]:
-    """Idle, and with many topics."""
+    """Returns the memory when idle and with many topics, in MB."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
     time.sleep(sizes.settle_seconds)

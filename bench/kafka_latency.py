@@ -1,5 +1,5 @@
-"""How long a record takes from the call of a producer to the return of a consumer's poll, at a fixed rate. The consumer
-is a process of its own (`python -m bench.kafka_latency`), or the two would wait for each other's interpreter."""
+"""Latency from the call of the producer to the return of the consumer's poll, at a fixed rate. The consumer runs in a
+process of its own (`python -m bench.kafka_latency`), because both in one process would wait for the GIL."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _run(sizes: KafkaSizes, side: Side) -> dict[str, float]:
 
 
 def _send_at_rate(sizes: KafkaSizes, side: Side, topic: str, total: int) -> float:
-    """What one record costs the broker, in microseconds, with all that serves it."""
+    """Returns the CPU time of the broker per record in microseconds, including the fetches."""
     from confluent_kafka import Producer
 
     producer = Producer(
@@ -91,7 +91,7 @@ def _send_at_rate(sizes: KafkaSizes, side: Side, topic: str, total: int) -> floa
 
 
 def _consume(bootstrap: str, topic: str, total: int) -> None:
-    """Print `ready` when the partition is ours, then the delay of each record."""
+    """Prints `ready` when the partition is assigned, then the latency of each record."""
     from confluent_kafka import Consumer
 
     consumer = Consumer(

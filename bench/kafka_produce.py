@@ -1,4 +1,4 @@
-"""Producing, to Kafka and to ours: by requests that were encoded before, and by librdkafka."""
+"""Producing to Apache Kafka and TriMQ: with requests encoded in advance, and with librdkafka."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from bench.turns import Outcome, take_turns, timed
 
 CONNECTIONS = 4
 
-# A broker that syncs each batch on a busy disk takes its time for what a client has queued.
+# A broker that syncs each batch on a busy disk needs long for the queue of a client.
 FLUSH_PATIENCE_S = 180
 
 
 class Raw(NamedTuple):
-    """One kind of request, and the goals for it by how closely records are looked at."""
+    """One kind of request, and its goals by mode of record validation."""
 
     name: str
     batch_bytes: int
@@ -40,7 +40,7 @@ RAW = (
 
 
 class Client(NamedTuple):
-    """One way to set up librdkafka."""
+    """Settings of one librdkafka producer."""
 
     batch_bytes: int
     record_bytes: int
@@ -75,7 +75,7 @@ def produce_raw(sizes: KafkaSizes, side: Side, raw: Raw) -> Outcome:
 
 
 def measure_clients(sizes: KafkaSizes, sides: Sides) -> Iterator[Figure]:
-    """With acks=1 only where nothing is synced, since an answer waits for the disk otherwise whatever is asked."""
+    """Measures librdkafka. acks=1 is left out with flush=sync: there every response waits for the disk."""
     for client in CLIENTS:
         if client.acks == "1" and sides.flush == "sync":
             continue
@@ -124,7 +124,8 @@ def refuse(error: object, _: object) -> None:
 
 
 def send(producer: Any, topic: str, body: bytes, count: int, seconds: float) -> int:
-    """Until so many are acknowledged, or all that were sent before the time was over. How many it were."""
+    """Sends until `count` records are sent or `seconds` have passed, and waits until all are acknowledged. Returns
+    their number."""
     produce, poll = producer.produce, producer.poll
     until_s = time.perf_counter() + seconds
     for number in range(count):

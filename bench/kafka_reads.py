@@ -1,5 +1,5 @@
-"""Reading, from Kafka and from ours: by fetches whose answers are thrown away, and by a group of one librdkafka
-consumer."""
+"""Reading from Apache Kafka and TriMQ: with fetch requests and discarded responses, and with a group of one
+librdkafka consumer."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ def _stored_batches(sizes: KafkaSizes) -> int:
 
 
 def fetch(sizes: KafkaSizes, side: Side, topic: str, max_bytes: int) -> Outcome:
-    """As a reader does who has fallen behind: each request goes on where the one before has ended."""
+    """Reads like a consumer with a backlog: each request starts where the previous one ended."""
     batches = max_bytes // BATCH_BYTES
     records = BATCH_BYTES // 1010 * batches
-    first = 1  # behind the record that was waited for
+    first = 1  # offset 0 is the record of `await_leader`
     offsets = range(first, first + _stored_batches(sizes) // batches * records, records)
     requests = [encode_fetch(topic, 0, offset, max_bytes) for offset in offsets]
     count = max(sizes.fetch_bytes // max_bytes, CONNECTIONS * DEPTH)
@@ -70,7 +70,7 @@ def fetch(sizes: KafkaSizes, side: Side, topic: str, max_bytes: int) -> Outcome:
 
 
 def exercise(sizes: KafkaSizes, side: Side) -> None:
-    """Read in every way once."""
+    """Reads once in every way."""
     with topic_on(side, 1) as topic:
         fill(sizes, side, topic)
         for max_bytes in GOALS:
@@ -99,7 +99,7 @@ def measure_consumer(sizes: KafkaSizes, sides: Sides) -> Iterator[Figure]:
 
 
 def consume(side: Side, topic: str, count: int) -> Outcome:
-    """From the first records that arrive to the last one: joining the group is left out."""
+    """Measures from the first records to the last one, without the time to join the group."""
     from confluent_kafka import Consumer
 
     consumer = Consumer(

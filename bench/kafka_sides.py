@@ -1,5 +1,5 @@
-"""Who is compared: Kafka, and ours as it can be set up; and what is told of them. Knows no protocol but the making of
-topics."""
+"""The compared brokers, Apache Kafka and TriMQ with both modes of record validation, and their figures. Knows Kafka's
+protocol only for creating topics."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A running broker. `topic_settings` are those with which its topics are made."""
+    """A running broker. `topic_settings` are used for its topics."""
 
     name: str
     host: str
@@ -39,7 +39,8 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """Kafka and ours, in one flush mode. `ours` by how closely records are looked at: "full" or "header"."""
+    """Apache Kafka and TriMQ in one flush mode. `ours` is keyed by the mode of record validation: "full" or
+    "header"."""
 
     flush: str
     kafka: Side
@@ -50,14 +51,14 @@ class Sides:
 
 
 def cpu_figure(name: str, ours: Result, kafka: Result, unit: str, goal: Goal | None) -> Figure:
-    """Processor time of the broker is judged, the wall clock told."""
+    """Figure by CPU time of the broker; the rate is in the note."""
     note = f"CPU of the broker, least of {len(ours.outcomes)}; middle {ours.middle_cpu_us:.3g}, Kafka's "
     note += f"{kafka.middle_cpu_us:.3g}; by wall {ours.rate:,.0f}/s, Kafka {kafka.rate:,.0f}/s"
     return Figure(name, ours.cpu_us, f"us/{unit}", kafka.cpu_us, goal, note, KAFKA)
 
 
 def rate_figure(name: str, ours: Result, kafka: Result, unit: str, goal: Goal | None) -> Figure:
-    """The wall clock is judged, processor time told."""
+    """Figure by wall clock; the CPU time is in the note."""
     note = f"wall clock, best of {len(ours.outcomes)}; middle {ours.middle_rate:,.0f}, Kafka's {kafka.middle_rate:,.0f}"
     note += f"; CPU of the broker {ours.cpu_us:.3g} us each, Kafka's {kafka.cpu_us:.3g}"
     return Figure(name, ours.rate, f"{unit}/s", kafka.rate, goal, note, KAFKA)
@@ -65,7 +66,7 @@ def rate_figure(name: str, ours: Result, kafka: Result, unit: str, goal: Goal | 
 
 @contextmanager
 def topic_on(side: Side, partitions: int) -> Iterator[str]:
-    """A new topic, which is deleted at the end."""
+    """Creates a topic and deletes it at the end."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
     name = f"bench-{next(_numbers)}"

@@ -1,5 +1,5 @@
-"""Load on several connections with several requests under way on each, by one thread: requests are encoded before the
-clock runs and sent again and again. Knows no protocol."""
+"""Load on several connections with several requests in flight on each, from one thread. Requests are encoded before the
+measurement starts and sent repeatedly. Knows no protocol."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DRAINED_BYTES = 1 << 20
 
 
 class WireFailed(Exception):
-    """A broker did not answer as it should."""
+    """A broker sent an unexpected response or none."""
 
 
 def connect(address: tuple[str, int]) -> socket.socket:
@@ -33,7 +33,8 @@ def receive_exactly(connection: socket.socket, size: int) -> bytes:
 
 
 def drive(lanes: Sequence[Lane], count: int, seconds: float) -> int:
-    """Until `count` are answered or the time is over. How many were answered: all that were sent."""
+    """Runs until `count` requests are answered or `seconds` have passed. Returns the number of answered requests, which
+    is the number of sent ones."""
     until_s = time.perf_counter() + seconds
     answered = under_way = 0
     with selectors.DefaultSelector() as selector:
@@ -65,14 +66,14 @@ def drive(lanes: Sequence[Lane], count: int, seconds: float) -> int:
 
 
 class Lane:
-    """One connection on which requests of one length are sent, one after the other and then again."""
+    """One connection on which requests of equal length are sent in turn, repeatedly, with up to `depth` in flight."""
 
     def __init__(self, address: tuple[str, int], requests: Sequence[bytes], depth: int) -> None:
         self.connection = connect(address)
         self.connection.setblocking(False)
         self.depth = depth
         self.unsent_bytes = 0
-        # Several in a row, so that a short request needs no system call of its own.
+        # Several requests in one block, so that a short request needs no system call of its own.
         row = b"".join(requests)
         self._row = memoryview(row * max(1, min(depth, (1 << 20) // len(row))))
         self._size = len(requests[0])
@@ -94,8 +95,8 @@ class Lane:
             self.unsent_bytes -= sent
 
     def begin_again(self) -> None:
-        """All requests are sent, and now the same from the first on."""
+        """Called when all requests are sent, before they are sent again from the first on."""
 
     def receive(self) -> int:
-        """How many answers have come to their end."""
+        """Receives, and returns the number of complete responses."""
         raise NotImplementedError

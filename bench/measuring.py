@@ -1,5 +1,5 @@
-"""How anything is measured: work and its floor take turns, so that a busy moment of the machine hits both, and the
-least of several rounds counts, because everything that disturbs a round makes it longer."""
+"""Cost of work in this process. The work and its floor run in alternating rounds, so that other load of the machine
+affects both; the least cost of the rounds counts, because every disturbance makes a round longer."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from typing import NamedTuple
 
 Work = Callable[[], object]
 Contestant = Callable[[], AbstractContextManager[Work]]
-"""Prepares a round outside the time that is taken, gives the work, and cleans up after it."""
+"""Prepares a round outside the measured time, yields the work, and cleans up afterwards."""
 
 
 class Cost(NamedTuple):
-    """Of one round. `cpu_s` is that of this process with the kernel's work for it, whoever else is on the machine."""
+    """Cost of one round. `cpu_s` is the CPU time of this process in user and kernel mode, independent of other
+    processes."""
 
     cpu_s: float
     wall_s: float
@@ -23,7 +24,7 @@ class Cost(NamedTuple):
 
 @contextmanager
 def garbage_collected_as_in_the_broker() -> Iterator[None]:
-    """With the settings that `trimq serve` makes for itself once it has started."""
+    """Sets the garbage collector as `trimq serve` does once it has started."""
     before = gc.get_threshold()
     gc.collect()
     gc.freeze()
@@ -45,7 +46,7 @@ def cost_of(work: Work) -> Cost:
 def take_turns(
     contestants: Sequence[Contestant], rounds: int, rounded: Callable[[], object] = lambda: None
 ) -> list[Cost]:
-    """The least cost of each contestant; the order changes from round to round. `rounded` hears of each round."""
+    """Returns the least cost of each workload; the order alternates between rounds. Calls `after_round` after each."""
     costs: list[list[Cost]] = [[] for _ in contestants]
     for number in range(rounds):
         order = range(len(contestants)) if number % 2 == 0 else reversed(range(len(contestants)))

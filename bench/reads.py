@@ -1,5 +1,5 @@
-"""Reading what is stored: in sequence as a consumer does, and all of an unsealed tail when a log is opened after a
-crash. Both beside a bare loop over the mapped file; everything is in the page cache."""
+"""Reads of stored data: sequentially as a consumer does, and of a whole unsealed tail when a log is opened after a
+crash. Both compared with a bare loop over the mapped file; all data is in the page cache."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LOG = f"{ROOT}/bench-0/{0:020d}.log"
 
 
 def write_tail(folder: Path, size: int) -> Path:
-    """A log as a crash leaves it: one segment of batches of 16 KB, no index, no checkpoint."""
+    """Writes a log as a crash leaves it: one segment of batches of 16 KB, no index, no checkpoint."""
     path = folder / _LOG
     path.parent.mkdir(parents=True)
     (path.parent / PARTITION_METADATA).write_bytes(format_partition_metadata(UUID(int=7)))
@@ -73,7 +73,7 @@ def _read_map(mapped: mmap.mmap) -> Contestant:
 
 
 def _read_stream(stream: Stream, is_first: bool = False) -> Contestant:
-    """What this process wrote or has read before it does not check again: only the first read of the rest pays."""
+    """Reads the stream. Batches that this process wrote or has read are not checked again: `is_first` resets that."""
 
     @contextmanager
     def prepare() -> Iterator[Work]:
@@ -125,7 +125,7 @@ def _check_map(path: Path) -> Contestant:
 
 
 def _recover(storage: Storage) -> Contestant:
-    """Opening a log that no checkpoint vouches for. It is not synced, and its indexes are not written."""
+    """Opens a log without a checkpoint. It is not synced, and its indexes are not written."""
 
     @contextmanager
     def prepare() -> Iterator[Work]:

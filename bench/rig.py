@@ -1,4 +1,4 @@
-"""The broker's storage on a real folder, without the rest of the broker: what the figures of storage run on."""
+"""The broker's storage on a real folder, without the rest of the broker, for the figures of storage."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SETTINGS = log_settings({}, Settings())
 
 
 class Unsynced:
-    """A flusher that calls everything durable at once: the disk is left out of what is measured."""
+    """A flusher that reports every pass durable at once, which leaves the disk out of the measurement."""
 
     is_idle = True
     preallocates_up_to_writers = 0
@@ -48,7 +48,7 @@ class Unsynced:
 
 
 def event_loop() -> asyncio.AbstractEventLoop:
-    """The kind that `trimq serve` runs on: uvloop where the `speed` extra has installed it."""
+    """Event loop of the same kind as in `trimq serve`: uvloop if the `speed` extra is installed."""
     try:
         import uvloop
     except ImportError:
@@ -62,7 +62,7 @@ def raise_failure(error: BaseException) -> NoReturn:
 
 
 Batch = tuple[memoryview, BatchHeader]
-"""As a front-end hands it over: a view that can be written, and its header."""
+"""A batch as a front-end passes it on: a writable view and its header."""
 
 
 def batch_of(size: int) -> Batch:
@@ -73,7 +73,7 @@ def batch_of(size: int) -> Batch:
 
 
 def batch_of_records(count: int, record_bytes: int) -> Batch:
-    """One batch of so many records, each with a body of so many bytes."""
+    """One batch of `count` records, each with a body of `record_bytes`."""
     batch = _seal(count, record_bytes)
     return memoryview(batch), check_sent(batch)
 
@@ -83,7 +83,7 @@ def _seal(count: int, body: int) -> bytearray:
 
 
 class Storage:
-    """A data folder with passes that end when they are told to, and are settled at once."""
+    """A data folder with passes that end on `passes.finish` and are durable at once."""
 
     def __init__(self, folder: Path) -> None:
         self.files = DiskFiles(str(folder))
@@ -96,7 +96,7 @@ class Storage:
         self._store = PartitionStore(self.files, self.passes, Checkpoints(table), lambda: NOW_MS)
 
     def open_log(self, index: int = 0, settings: LogSettings = SETTINGS) -> PartitionLog:
-        """Of a partition that is made if it is not there."""
+        """Opens the log of a partition, which is created if it does not exist."""
         opened = self._store.open("bench", index, UUID(int=7), settings)
         self.passes.finish()
         return opened
@@ -104,7 +104,7 @@ class Storage:
 
 @contextmanager
 def storage_in(folder: Path) -> Iterator[Storage]:
-    """On a new folder, which is removed at the end."""
+    """Opens storage on a new folder, which is removed at the end."""
     storage = Storage(folder)
     try:
         yield storage

@@ -1,5 +1,5 @@
-"""`python -m bench.rocketmq [--quick] [--only WORD] [--flush MODE] [--delayed N] [--folder F]`: ours and the genuine
-RocketMQ, which Maven fetches, side by side in one run. One JSON line per figure, then tables."""
+"""`python -m bench.rocketmq [--quick] [--only WORD] [--flush MODE] [--delayed N] [--folder F]`: TriMQ and Apache
+RocketMQ, which Maven downloads, compared in one run. Prints one JSON line per figure, then tables."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MEASURES: dict[str, Callable[[RocketMQSizes, Sides], Iterator[Figure]]] = {
     "latency": rocketmq_latency.measure,
     "grpc": rocketmq_calls.measure,
 }
-# They start their brokers themselves, one after the other.
+# Measurements that start their brokers themselves, one after the other.
 ALONE: dict[str, Callable[[RocketMQSizes, Path, Steps], Iterator[Figure]]] = {
     "footprint": rocketmq_footprint.measure,
     "delayed": rocketmq_delays.measure,
@@ -39,7 +39,7 @@ GOALS = "CPU: send ≤ 0.35, pull ≤ 1; rate ≥ 2"
 
 
 def main(words: list[str] | None = None) -> int:
-    """0 even where a goal is missed: the figures depend on who else uses the machine."""
+    """Returns 0 even if a goal is missed: the figures depend on the other load of the machine."""
     chosen = _parser().parse_args(words)
     sizes = ROCKETMQ_QUICK if chosen.quick else ROCKETMQ_FULL
     if chosen.delayed:
@@ -90,7 +90,7 @@ def _compare(sizes: RocketMQSizes, names: Sequence[str], flushes: Sequence[str],
 def _measure_beside(
     sizes: RocketMQSizes, names: Sequence[str], flush: str, folder: Path, steps: Steps
 ) -> Iterator[Figure]:
-    """A RocketMQ knows one way to acknowledge: each mode has its own, which is warmed up."""
+    """Starts and warms up both brokers in one flush mode: RocketMQ has one mode per process."""
     with start_rocketmq(folder / ROCKETMQ, flush) as (peer, started_s), start_ours(folder / "ours", flush) as (ours, _):
         steps.tell(f"warming up, flush {flush}", 0, 1)
         warm_up(sizes, [peer, ours], names, sizes.warm_seconds)
@@ -103,7 +103,7 @@ def _measure_beside(
 
 
 def warm_up(sizes: RocketMQSizes, sides: Sequence[Side], names: Sequence[str], seconds: float) -> None:
-    """All kinds of requests, mostly to RocketMQ; ours is compiled already and gets each kind once."""
+    """Sends all kinds of requests, mostly to RocketMQ; TriMQ has no JIT compiler and gets each kind once."""
     until_s = time.perf_counter() + seconds
     turn = 0
     while turn == 0 or time.perf_counter() < until_s:
@@ -118,6 +118,6 @@ def warm_up(sizes: RocketMQSizes, sides: Sequence[Side], names: Sequence[str], s
 
 
 if __name__ == "__main__":
-    # Ended from outside as by Ctrl-C: the brokers that were started end too.
+    # SIGTERM ends the run like Ctrl-C, so that the started brokers are stopped too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())

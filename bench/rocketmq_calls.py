@@ -1,4 +1,4 @@
-"""Sending and receiving over gRPC, to RocketMQ's proxy and to ours."""
+"""Sending and receiving over gRPC, on RocketMQ's proxy and TriMQ."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _is_sent(raw: bytes) -> bool:
 
 
 def receive(sizes: RocketMQSizes, side: Side) -> Outcome:
-    """What waits in a topic, until there is no more of it, each batch acknowledged before the next is asked for."""
+    """Receives the backlog of a topic, and acknowledges each batch before it asks for the next."""
     each = max(sizes.calls // QUEUES, BATCH)
     with topic_on(side) as topic, _connect(side) as connection:
         fill(side, topic, QUEUES, BODY_BYTES, each)

@@ -1,5 +1,5 @@
-"""What messages cost that are not due yet, and how late they come when they all fall due together. Each side has its
-time; what is known of it is told at once, and stays if the other side fails."""
+"""Delayed messages: CPU time and memory while they wait, and their lateness when all fall due together. Each broker has
+a time limit; its values are printed as soon as they are known, and stay if the other broker fails."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ SENDERS = 4
 DEPTH = 64
 _PART, _MANY = 50_000, 10**9
 _WARMING_PARTS = 3
-# A client that asks for something small, so often, sees for how long the broker has no time for it.
+# A small request at this interval shows for how long the broker does not respond.
 _LOOK_S = 0.01
 
 
 @dataclass(slots=True)
 class Waited:
-    """What was seen of one broker, as far as it came. `failure`: why it came no further."""
+    """Measurements of one broker; None if it did not get that far. `failure` is the reason."""
 
     send_us: float | None = None
     resident: float | None = None
@@ -107,8 +107,8 @@ def delay_many(sizes: RocketMQSizes, side: Side, steps: Steps, waited: Waited) -
 def _send_ahead(
     sizes: RocketMQSizes, sending: _Sending, steps: Steps, waited: Waited, ahead_s: float, until_s: float
 ) -> tuple[int, int, float]:
-    """Where the queues ended before, how many were sent, and when they are due: after the last of them was sent. If it
-    took longer than that, as on a machine that has much else to do, they are sent once more with twice the time."""
+    """Returns the sum of the queue ends before, the number of messages sent, and their due time, which must be after
+    the last send. If sending took longer, on a busy machine, sends them again with twice the time."""
     side, topic = sending.side, sending.topic
     while True:
         begin, began_s = sum(_ends(side, topic)), time.time()
@@ -122,8 +122,8 @@ def _send_ahead(
 
 
 def _rate(sizes: RocketMQSizes, sending: _Sending, steps: Steps, until_s: float) -> float:
-    """Messages a second that are taken to wait, by a broker that is warm: a JVM becomes several times as fast, ours is
-    compiled already. They have come when this ends."""
+    """Returns the rate in messages a second at which a warmed-up broker accepts delayed messages: the JIT compiler of a
+    JVM makes it several times as fast, TriMQ has none. All messages are delivered on return."""
     side, topic = sending.side, sending.topic
     part_s = sizes.spare_seconds / (10 if side.name == OURS else 1) / _WARMING_PARTS
     begin, due_s = sum(_ends(side, topic)), time.time() + 2 * sizes.spare_seconds
@@ -138,7 +138,7 @@ def _rate(sizes: RocketMQSizes, sending: _Sending, steps: Steps, until_s: float)
 
 
 class _Sending:
-    """To one topic. No key comes twice: a broker looks for messages by their keys."""
+    """Sends delayed messages to one topic. No key is used twice: a broker looks up messages by their keys."""
 
     def __init__(self, side: Side, topic: str) -> None:
         self.side = side
@@ -149,7 +149,8 @@ class _Sending:
         return encode_lanes(self.topic, SENDERS, SENDERS, BODY_BYTES, {"TIMER_DELIVER_MS": due_ms})
 
     def send_some(self, requests: list[list[bytes]], count: int, seconds: float) -> int:
-        """So many, or for so long. How many it took: a few more, and without those for which it was too busy."""
+        """Sends `count` messages, or for `seconds`. Returns the number of accepted messages: may be a few more than
+        `count`, and excludes those refused because the broker was busy."""
         depth = min(DEPTH, max(count // SENDERS, 1))
         lanes = [KeyedLane(self.side.address, own, depth, self._rounds) for own in requests]
         answered = drive(lanes, count, seconds)
@@ -157,7 +158,7 @@ class _Sending:
         return answered - sum(lane.busy for lane in lanes)
 
     def send(self, count: int, due_ms: int, steps: Steps, until_s: float) -> int:
-        """How many it took, which are so many at least, by then."""
+        """Returns the number of accepted messages, at least `count`. Fails after `until_s`."""
         requests, taken = self.requests(due_ms), 0
         while taken < count:
             steps.tell(f"{self.side.name}: {count:,} delayed messages", taken, count)
@@ -176,7 +177,8 @@ def _ends(side: Side, topic: str) -> list[int]:
 def _await_all(
     side: Side, topic: str, end: int, count: int, due_s: float, steps: Steps, waited: Waited, until_s: float
 ) -> None:
-    """See how late half of them are there, and all, and for how long another client had to wait meanwhile."""
+    """Waits until all messages are delivered. Records the lateness of half of them and of all, and the longest response
+    time of another client meanwhile."""
     longest_s, found = 0.0, 0
     try:
         with Client(side.address) as client:

@@ -1,4 +1,5 @@
-"""How soon each broker acknowledges its first message, and what memory it takes up: idle, and with many topics."""
+"""Footprint of TriMQ and Apache RocketMQ: time from start to the first acknowledged message, and memory when idle and
+with many topics."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ def measure(sizes: RocketMQSizes, folder: Path, steps: Steps, start_peer: Start 
     first_s: dict[str, list[float]] = {name: [] for name in starts}
     idle_mb, many_mb, made_us = dict[str, float](), dict[str, float](), dict[str, float]()
     with starts[OURS](folder / "start", FLUSH):
-        pass  # an installed broker is compiled: the first start must not pay for that
+        pass  # compiles the modules, as in an installed broker, before the first measured start
     for number in range(sizes.starts):
         for name, start in starts.items():
             with start(folder / "start", FLUSH) as (side, started_s):
@@ -51,7 +52,7 @@ def measure(sizes: RocketMQSizes, folder: Path, steps: Steps, start_peer: Start 
 
 
 def _make_topics(sizes: RocketMQSizes, side: Side, steps: Steps) -> float:
-    """What each costs the broker, in microseconds."""
+    """Returns the CPU time of the broker per topic in microseconds."""
     used_s = cpu_s(side.pid)
     with Client(side.address) as client:
         for number in range(0, sizes.topics, TOPICS_AT_ONCE):

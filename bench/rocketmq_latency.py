@@ -1,5 +1,5 @@
-"""How long a message takes from its producer to a consumer that waits for it, as a push consumer does, at a fixed rate,
-whatever the broker does: one thread sends when it is time, and reads in between."""
+"""Latency from the producer to a consumer with a pending pull, like a push consumer, at a fixed rate. One thread sends
+each message at its scheduled time and reads in between, so a slow broker does not slow down the producer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _STAMP = Struct(">d")
 
 
 class _Frames:
-    """Of one connection, as they come: the fields of each, its code among them, and its body."""
+    """Frames of one connection in order of arrival: the fields, the code and the body of each."""
 
     def __init__(self, client: Client) -> None:
         self.socket = client.socket
@@ -117,7 +117,7 @@ def measure(sizes: RocketMQSizes, sides: Sides) -> Iterator[Figure]:
 
 
 def run_at_rate(sizes: RocketMQSizes, side: Side) -> tuple[float, float, float]:
-    """p50 and p99 in milliseconds, and what a message costs the broker in microseconds."""
+    """Returns p50 and p99 in milliseconds, and the CPU time of the broker per message in microseconds."""
     total = int(sizes.latency_rate * sizes.latency_seconds)
     with topic_on(side, 1) as topic, Client(side.address) as one, Client(side.address) as other:
         run = _Run(topic, one, other, total)

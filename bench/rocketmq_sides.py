@@ -1,4 +1,4 @@
-"""Who is compared, RocketMQ and ours, how each is started, and the making of topics. Measures nothing."""
+"""The compared brokers, Apache RocketMQ and TriMQ: how they are started, their topics and goals. Measures nothing."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A running broker. `pid` is that of the process whose work is measured; `others` belong to it."""
+    """A running broker. `pid` is the measured process; `others` are further processes that belong to it."""
 
     name: str
     port: int
@@ -53,7 +53,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """Both in one flush mode."""
+    """RocketMQ and TriMQ in one flush mode."""
 
     flush: str
     rocketmq: Side
@@ -64,8 +64,8 @@ class Sides:
 
 
 Start = Callable[[Path, str], AbstractContextManager[tuple[Side, float]]]
-"""Starts a broker with this flush mode in a new folder, which is removed at the end: gives it and when its process was
-started."""
+"""Starts a broker with this flush mode in a new folder, which is removed at the end. Returns the broker and the start
+time of its process."""
 
 
 @contextmanager
@@ -89,18 +89,18 @@ def start_ours(folder: Path, flush: str) -> Iterator[tuple[Side, float]]:
 
 @contextmanager
 def topic_on(side: Side, queues: int = QUEUES) -> Iterator[str]:
-    """A new topic, which is deleted at the end."""
+    """Creates a topic and deletes it at the end."""
     name = f"bench-{next(_numbers):06}-{time.time_ns() % 10**6:06}"
     with Client(side.address) as client:
         client.create_topic(name, queues)
     yield name
-    # Not on the same connection: a genuine broker closes one on which nothing came for two minutes.
+    # Uses a new connection: Apache RocketMQ closes one that was idle for two minutes.
     with Client(side.address) as client:
         client.delete_topic(name)
 
 
 def await_first(side: Side) -> None:
-    """Until it has acknowledged a message."""
+    """Waits until the broker has acknowledged a message."""
     until_s = time.perf_counter() + PATIENCE_S
     while time.perf_counter() < until_s:
         try:
@@ -113,5 +113,5 @@ def await_first(side: Side) -> None:
 
 
 def resident_of(side: Side) -> float:
-    """Megabytes of all its processes."""
+    """Returns the resident memory of all its processes in MB."""
     return sum(resident_mb(pid) for pid in (side.pid, *side.others))

@@ -1,4 +1,4 @@
-"""Sending, waiting for each answer or not, and pulling what is there, to RocketMQ and to ours over remoting."""
+"""Sending, synchronously and pipelined, and pulling a backlog, on Apache RocketMQ and TriMQ over remoting."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ BODIES = (100, 1000)
 PIPELINED_CONNECTIONS = 4
 PULLING_CONNECTIONS = 4
 UNIT_BYTES = 91
-"""What a message takes besides its body, topic and properties."""
+"""Stored bytes of a message besides its body, topic and properties."""
 BATCH = 32
-"""Messages that one pull asks for: the most that a broker gives by default."""
+"""Messages per pull: the most that a broker returns by default."""
 
 
 def told(connections: int) -> str:
@@ -31,7 +31,7 @@ def told(connections: int) -> str:
 
 
 def measure_send(sizes: RocketMQSizes, sides: Sides) -> Iterator[Figure]:
-    """Who waits for each answer."""
+    """Measures synchronous producers."""
     for connections in sizes.connections:
         for body_bytes in BODIES:
 
@@ -62,7 +62,7 @@ def measure_pull(sizes: RocketMQSizes, sides: Sides) -> Iterator[Figure]:
 
 
 def measure_floor(sizes: RocketMQSizes, sides: Sides) -> Iterator[Figure]:
-    """In our place a process in Python that does nothing but answer: no broker in Python costs less."""
+    """Measures a Python process that only responds, in place of TriMQ: no broker in Python costs less."""
     body_bytes = BODIES[0]
     ways = [*((connections, 1) for connections in sizes.connections), (PIPELINED_CONNECTIONS, sizes.depth)]
     with bare_loop() as bare:
@@ -102,12 +102,11 @@ def _busy(lanes: Sequence[SendLane]) -> int:
 
 
 def fill(side: Side, topic: str, queues: int, body_bytes: int, count: int) -> None:
-    """So many in each queue, which can be pulled when this ends: one to each in turn, as they come in where many
-    producers send."""
+    """Sends `count` messages to each queue, in turn as with many producers, and waits until they can be pulled."""
     requests = [encode_send(topic, number % queues, b"x" * body_bytes, number) for number in range(1024 * queues)]
     lane = SendLane(side.address, requests, min(64, count))
     drive([lane], count * queues, 120.0)
-    if lane.busy:  # which messages are missing is not known: as many to each queue
+    if lane.busy:  # it is unknown which were refused: send as many to each queue
         drive([SendLane(side.address, requests, min(64, lane.busy))], lane.busy * queues, 120.0)
     with Client(side.address) as client:
         until_s = time.perf_counter() + 30

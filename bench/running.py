@@ -1,5 +1,5 @@
-"""What every run of measurements has: a folder that vanishes with it, a line for each figure as soon as it is there,
-and the table at its end. Measures nothing."""
+"""A run of measurements: a temporary folder, one line per figure as soon as it is measured, and a table at the end.
+Measures nothing."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from bench.processes import PROJECT
 
 Measure = Callable[[], Iterator[Figure]]
 
-# What Python is told about where it keeps what it has compiled, and whether: installed programs are compiled.
+# Environment variables for Python's compiled modules: an installed program is compiled.
 _COMPILING = ("PYTHONPYCACHEPREFIX", "PYTHONDONTWRITEBYTECODE")
 
 
 class Steps:
-    """How far a long measurement has come: shown below the bar of the whole run, once there is one."""
+    """Progress of a long measurement, shown below the progress bar of the whole run."""
 
     def __init__(self) -> None:
         self._progress: Progress | None = None
@@ -40,15 +40,15 @@ class Steps:
             self._progress.update(self._task, description=what, completed=done, total=total, visible=done < total)
 
     def say(self, line: str) -> None:
-        """What is known already, for whoever looks on, above the bars."""
+        """Prints an intermediate result above the progress bars."""
         if self._progress is not None:
             self._progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 @contextmanager
 def scratch(asked: Path | None) -> Iterator[Path]:
-    """On the disk that data would be on: the usual folder for temporary files may be in memory. What the processes that
-    are started compile goes there too, and with it."""
+    """Makes a temporary folder on the disk that data would be on: the usual folder for temporary files may be in
+    memory. Compiled modules of child processes are stored there too, and removed with it."""
     parent = asked or Path(os.environ.get("TMPDIR", PROJECT / "build"))
     parent.mkdir(parents=True, exist_ok=True)
     given = {name: os.environ.pop(name) for name in _COMPILING if name in os.environ}
@@ -67,8 +67,8 @@ def run(
     page: Callable[[Sequence[Figure]], str] | None = None,
     steps: Steps | None = None,
 ) -> None:
-    """Print one line of JSON per figure on standard output, then a table, how busy the machine was, and what `page`
-    makes of the figures."""
+    """Prints one JSON line per figure on standard output, then a table, the load of the machine, and the result of
+    `page`."""
     began_s, load = time.perf_counter(), os.getloadavg()[0]
     figures = []
     columns = (TextColumn("{task.description}", table_column=None), BarColumn(), TimeElapsedColumn())

@@ -1,5 +1,6 @@
-"""`python -m bench.spark [--quick] [--only WORD] [--folder F]`: our source for Spark and Spark's own Kafka connector,
-which Maven fetches, side by side in one session on one broker. One JSON line per figure, then a table."""
+"""`python -m bench.spark [--quick] [--only WORD] [--folder F]`: TriMQ's source for Spark and Spark's own Kafka
+connector, which Maven downloads, compared in one session on one broker. Prints one JSON line per figure, then a
+table."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ CONNECTOR = "connector"
 OURS = "ours"
 PARTITIONS = 4
 
-# Those of Spark's connector: ours has six more, which are left out.
+# Columns of Spark's connector: TriMQ's source has six more, which are left out.
 COLUMNS = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
 _BATCH_BYTES = 100_000
 _FILL_S = 600.0
@@ -47,7 +48,7 @@ class SparkSizes:
     parquet: int = 2
     """Rounds that write files."""
     warm: int = 300_000
-    """Records of each round that is not counted."""
+    """Records per warm-up round."""
     ticks: int = 15
     """Micro-batches of one record."""
 
@@ -58,7 +59,7 @@ QUICK = SparkSizes(rounds=1, large=2000, small=4000, parquet=1, warm=1000, ticks
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """One of the two sources, with the processes whose time it costs."""
+    """One of the two sources, with the process that it costs CPU time."""
 
     name: str
     pid: int
@@ -66,7 +67,7 @@ class Reader:
 
 
 class World:
-    """A broker, a session, and both ways to read."""
+    """A broker, a Spark session, and both sources."""
 
     def __init__(self, spark: Any, broker: RunningBroker, folder: Path) -> None:
         self.spark = spark
@@ -90,7 +91,7 @@ class World:
         self._numbers = iter(range(1_000_000))
 
     def used_s(self) -> float:
-        """Processor time of Spark, its Python workers and the broker."""
+        """CPU time of Spark, its Python workers and the broker."""
         return tree_cpu_s(self.jvm) + cpu_s(self.broker.pid)
 
     def fresh(self, name: str) -> str:
@@ -127,12 +128,12 @@ def stream_to_noop(world: World, topic: str, rows: int, reader: Reader) -> Outco
 
 
 def half(rows: int) -> int:
-    """So many at a time make two micro-batches, however a source rounds the share of each partition."""
+    """Returns a limit that gives two micro-batches, independent of how a source rounds the share of each partition."""
     return rows // 2 + PARTITIONS
 
 
 def to_archive(world: World, topic: str, rows: int, reader: Reader) -> Outcome:
-    """The pipeline; of the connector, which has none, what it takes to write Parquet."""
+    """Runs the archive pipeline; the connector has none, so it writes Parquet."""
     if reader.name != OURS:
         return to_parquet(world, topic, rows, reader)
     http = f"http://{world.broker.addresses['http']}"
@@ -148,7 +149,8 @@ def to_archive(world: World, topic: str, rows: int, reader: Reader) -> Outcome:
 
 @contextmanager
 def filled(world: World, rows: int, record_bytes: int) -> Iterator[tuple[str, int]]:
-    """A topic with at least so many records of this size, over all partitions; and how many there are."""
+    """Creates a topic with at least `rows` records of this size over all partitions. Yields its name and the number of
+    records."""
     batch = encode_batch(_BATCH_BYTES, record_bytes)
     per_batch = int.from_bytes(batch[57:61], "big")
     with topic_on(world.side, PARTITIONS) as topic:
@@ -161,7 +163,8 @@ def filled(world: World, rows: int, record_bytes: int) -> Iterator[tuple[str, in
 
 
 def warm_up(world: World, sizes: SparkSizes) -> None:
-    """A JVM compiles what is used often: whoever is first must not pay for it alone."""
+    """Runs both sources until the JIT compiler has seen all work, so that the first measured source has no
+    disadvantage."""
     with filled(world, sizes.warm, 300) as (topic, count):
         for _ in range(sizes.rounds):
             for work in (to_noop, stream_to_noop, to_parquet, to_archive):
@@ -188,10 +191,10 @@ def _figures(name: str, found: dict[str, Result], goal: float) -> Iterator[Figur
 
 
 def measure_ticks(world: World, sizes: SparkSizes) -> Iterator[Figure]:
-    """What a micro-batch of one record takes beyond one of a source that does nothing."""
+    """Measures the duration of a micro-batch of one record beyond that of Spark's rate source."""
 
     def middle_ms(frame: Any) -> float:
-        # The driver stops a source without end after so many batches.
+        # The query never ends by itself: it is stopped after this number of batches.
         query = frame.writeStream.format("noop").option("checkpointLocation", world.fresh("ticks")).start()
         try:
             while len(query.recentProgress) < sizes.ticks + 2:
@@ -241,7 +244,7 @@ def world_in(folder: Path) -> Iterator[World]:
 
 
 def main(words: list[str] | None = None) -> int:
-    """0 even where a goal is missed: the figures depend on who else uses the machine."""
+    """Returns 0 even if a goal is missed: the figures depend on the other load of the machine."""
     parser = argparse.ArgumentParser(prog="python -m bench.spark", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="see that every figure runs; its value means nothing")
     parser.add_argument("--only", default="", metavar="WORD", help="only the measurements whose name has this in it")
@@ -264,6 +267,6 @@ def main(words: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    # Ended from outside as by Ctrl-C: the broker that was started ends too.
+    # SIGTERM ends the run like Ctrl-C, so that the started broker is stopped too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())

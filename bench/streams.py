@@ -1,4 +1,4 @@
-"""Opening many streams in a fresh process: after kill -9, and after a stop as it should be."""
+"""Opening many streams in a new process: after kill -9, and after a clean stop."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class _Opened:
 
 
 async def _fill(data: str, topics: int, streams: int, batches: int) -> None:
-    """Make the topics and append to each stream, all of it durable but not checkpointed; then wait to be killed."""
+    """Creates the topics and appends to each stream, durable but without a checkpoint; then waits to be killed."""
     loop = asyncio.get_running_loop()
     opened = _Opened(data, [ThreadOffload("bench-sync", loop), ThreadOffload("bench-work", loop)])
     await opened.settled()

@@ -1,5 +1,5 @@
-"""How two brokers are compared: each does the same work in turn, several rounds, so that a busy moment of the machine
-hits both, and the best round of each counts. Knows no protocol."""
+"""Comparison of running brokers: each does the same work in alternating rounds, so that other load of the machine
+affects all, and the best round of each counts. Knows no protocol."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ C = TypeVar("C", bound=Contestant)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Of one round of one side."""
+    """Measurement of one round of one broker."""
 
     units: int
     cpu_s: float
@@ -43,7 +43,7 @@ class Outcome:
 
 
 def timed(side: Contestant, work: Callable[[], int]) -> Outcome:
-    """What `work` costs the broker, which tells how many units it did."""
+    """Measures the CPU time of the broker for `work`, which returns its number of units."""
     wall_s, used_s = time.perf_counter(), cpu_s(side.pid)
     units = work()
     return Outcome(units, cpu_s(side.pid) - used_s, time.perf_counter() - wall_s)
@@ -51,8 +51,8 @@ def timed(side: Contestant, work: Callable[[], int]) -> Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Of all rounds of one side: the least processor time and the best rate count, since all that disturbs makes them
-    worse; the middle ones tell how disturbed they were."""
+    """Measurements of all rounds of one broker. The least CPU time and the best rate count, since every disturbance
+    makes them worse; the medians show the amount of disturbance."""
 
     outcomes: Sequence[Outcome]
 
@@ -74,7 +74,7 @@ class Result:
 
 
 def take_turns(sides: Sequence[C], rounds: int, work: Callable[[C], Outcome]) -> dict[str, Result]:
-    """By the name of the side. Whoever was first is last in the next round."""
+    """Returns the results by name of the broker. The order rotates between rounds."""
     outcomes: dict[str, list[Outcome]] = {side.name: [] for side in sides}
     for number in range(rounds):
         first = number % len(sides)

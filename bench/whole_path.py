@@ -17,7 +17,7 @@ RECORD_BYTES = 1024
 
 def measure(sizes: Sizes, folder: Path) -> Iterator[Figure]:
     with broker_in(folder / "whole") as broker:
-        _produce(broker, 0.1)  # the topic is made, the connection opened
+        _produce(broker, 0.1)  # creates the topic, opens the connection
         requests, cpu_s, began_s = _requests(broker), broker.cpu_s(), time.perf_counter()
         records = _produce(broker, sizes.produce_seconds)
         wall_s = time.perf_counter() - began_s
@@ -38,7 +38,7 @@ def _requests(broker: RunningBroker) -> float:
 
 
 def _produce(broker: RunningBroker, seconds: float) -> int:
-    """How many records were acknowledged."""
+    """Returns the number of acknowledged records."""
     from confluent_kafka import KafkaError, Message, Producer
 
     delivered = 0

@@ -1,4 +1,4 @@
-"""Java libraries for comparing with the genuine thing, fetched by Maven."""
+"""Java libraries of other brokers and clients, downloaded by Maven."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ _ALONE = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId><
 
 
 class JavaMissing(Exception):
-    """A program that is needed is not on this machine."""
+    """A required program is not on this machine."""
 
 
 class NotFetched(Exception):
-    """Maven did not get the libraries. The text holds what it printed."""
+    """Maven did not download the libraries. The text holds its output."""
 
 
 def classpath(artifacts: Sequence[str], alone: bool = False) -> str:
-    """A class path with these `group:artifact:version` and all that they need, unless they are wanted `alone`."""
+    """Returns a class path with these `group:artifact:version` and their dependencies; without dependencies if
+    `alone`."""
     for program in ("java", "mvn"):
         if shutil.which(program) is None:
             raise JavaMissing(f"there is no {program} on this machine")

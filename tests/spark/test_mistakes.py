@@ -1,4 +1,4 @@
-"""What goes wrong is told in a sentence, and the checkpoint outlives it."""
+"""Mistakes are reported in a sentence, and the checkpoint stays usable."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_what_cannot_be_written_is_a_sentence(
 
 
 class Query:
-    """A stream that is run until there is nothing more, again and again."""
+    """A stream that is run repeatedly until it has read everything."""
 
     def __init__(self, spark: Any, broker: Broker, folder: Path) -> None:
         self.spark, self.broker, self.folder = spark, broker, folder

@@ -1,4 +1,4 @@
-"""With a PySpark that lacks what is needed: other sources are found, and this one says what it needs."""
+"""With an older PySpark, other sources work, and this one reports the version that it needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages of RocketMQ's and RabbitMQ's clients as rows, beside those of Kafka's."""
+"""Messages of RocketMQ and RabbitMQ clients as rows, besides those of Kafka clients."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ late = "1s"
 
 
 def fill_both(broker: Broker, channel: Any) -> None:
-    """A RocketMQ topic and an AMQP queue, of four messages each, of which one is repeated."""
+    """Fills a RocketMQ topic and an AMQP queue with four messages each, one of which is repeated."""
     send_units(broker, "units", b"KEYS\x01k1\x02UNIQ_KEY\x01id1\x02", b'{"ms": 1}', b'{"ms": 2}')
     append_unit(broker, "units", b"KEYS\x01k2\x02UNIQ_KEY\x01id2\x02", b'{"ms": 3}', 120_000)
     append_unit(broker, "units", b"KEYS\x01k2\x02UNIQ_KEY\x01id3\x02", b'{"ms": 4}', 300_000)
@@ -150,7 +150,7 @@ def test_pipelines_take_rocketmq_topics_and_amqp_queues(spark: Any, broker: Brok
         assert (audited["records checked"], audited["records without a sequence"]) == (0, 8)
         (tmp_path / "windows.toml").write_text(RECIPE.format(topic="units"))
         assert aggregate(tmp_path / "windows.toml", how=how("windows")).figures["messages read"] == 4
-        assert channel.queue_declare("jobs", passive=True).method.message_count == 4  # nothing was taken
+        assert channel.queue_declare("jobs", passive=True).method.message_count == 4  # nothing was consumed
 
 
 def test_rows_are_not_written_to_rocketmq_topics_or_amqp_queues(spark: Any, broker: Broker, tmp_path: Path) -> None:

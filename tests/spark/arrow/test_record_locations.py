@@ -1,4 +1,4 @@
-"""The decoder of whole batches gives what the plain one gives."""
+"""The decoder of whole batches has the same results as the plain one."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A broker that only serves who encrypts, with users: source, sink and pipelines reach it, and no password is ever sent
-in the clear."""
+"""A broker with users that accepts only TLS: source, sink and pipelines reach it, and no password is ever sent
+unencrypted."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_query_reads_writes_and_takes_its_group_away(
     for _ in range(100):
         if not (left := groups(broker, certificate)):
             break
-        Event().wait(0.1)  # a process of Spark's own says goodbye after its end
+        Event().wait(0.1)  # a separate process deletes the group after the query
     assert left == []
 
 
@@ -129,7 +129,7 @@ def test_who_is_not_known_to_anybody_is_not_trusted(broker: Broker) -> None:
 
 
 def test_a_password_is_not_sent_to_a_port_that_does_not_encrypt(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It hears the beginning of TLS, and nothing else."""
+    """The port sees the TLS handshake, and nothing else."""
     monkeypatch.setattr("pyspark_trimq.broker.retry._WAITS_S", ())
     with socket.create_server(("127.0.0.1", 0)) as server:
         heard = []

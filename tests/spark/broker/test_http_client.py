@@ -1,4 +1,4 @@
-"""Messages through the HTTP port, without Spark."""
+"""Messages over the HTTP port, without Spark."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyspark_trimq.broker.client import OffsetRange, StreamKey, open_broker_clie
 from trimq.testing import Broker
 
 SCHEMA = pa.schema([("offset", pa.int64()), ("key", pa.binary()), ("value", pa.binary())])
-COUNT = 60  # of so many bytes that they come in several answers
+COUNT = 60  # enough bytes for several responses
 
 
 def body(number: int) -> bytes:

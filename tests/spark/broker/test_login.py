@@ -1,4 +1,4 @@
-"""Where the broker has users: source, sink and pipelines log in, and the password is shown nowhere."""
+"""A broker with users: source, sink and pipelines log in, and the password is not shown anywhere."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trimq.errors import StartupError
 from trimq.testing import Broker
 
 USER, PASSWORD = "alice", "alice's"
-RIGHTS = {  # as docs/spark.md says that they are enough
+RIGHTS = {  # the minimum rights named in docs/spark.md
     "configure": "^(spark-.*|trimq-spark-tokens)$",
     "write": "^(copies|spark-.*)$",
     "read": "^(orders|copies|spark-.*|trimq-spark-tokens)$",

@@ -1,4 +1,4 @@
-"""What all pipelines have in common: where checkpoints lie, topics by a Kafka port, what is told before the run."""
+"""Properties of all pipelines: folders of checkpoints, topics created through a Kafka port, checks before the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which Java Spark runs on."""
+"""Selection of the Java for Spark."""
 
 from __future__ import annotations
 

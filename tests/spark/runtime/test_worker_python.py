@@ -1,4 +1,4 @@
-"""Which Python, and which PySpark, Spark's workers run on."""
+"""Selection of the Python and PySpark for Spark's workers."""
 
 from __future__ import annotations
 

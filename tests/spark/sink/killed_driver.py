@@ -1,6 +1,6 @@
-"""A driver that copies a topic with the exactly-once sink and is killed on the way, as are its workers: each death of
-`DEATHS` is died once, at a phase that the sink has just reached. `test_kills` starts it until it lives to the end.
-Imported, not run: a subclass of the Kafka client cannot be sent to a worker, only its name can."""
+"""A driver that copies a topic with the exactly-once sink. It and its workers are killed once for each entry of
+`DEATHS`, when the sink has just reached that phase. `test_kills` starts it until it completes. The module is imported,
+not run: a subclass of the Kafka client is pickled by its name."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ BATCH_ROWS = 20  # in two tasks
 
 
 class Death(NamedTuple):
-    """`part` is the task's; the sink's own commit, after those of all tasks, has none. `takes_driver`: the driver and
-    its JVM die; `takes_worker`: so does the worker, or it alone."""
+    """`part` is the number of the task; None for the commit of the sink, after those of all tasks. `takes_driver`:
+    kills the driver and its JVM. `takes_worker`: kills the worker."""
 
     batch: int
     part: int | None
@@ -54,7 +54,7 @@ DEATHS = {
         Death(1, 0, "rows", False, True),
         Death(1, 1, "offsets", False, True),
         Death(2, 0, "committed", False, True),
-        # The same task dies twice, and the second time it had nothing left to send.
+        # The same task dies twice; the second time it had nothing left to send.
         Death(2, 1, "committed", False, True),
         Death(2, 1, "found", False, True),
         Death(3, None, "told", False, True),
@@ -63,7 +63,7 @@ DEATHS = {
 
 
 def reach(batch: int, part: int | None, phase: str) -> None:
-    """Die if it is time to; who was here before and died of it passes."""
+    """Kills this process if a death is planned here that did not happen yet."""
     folder = Path(os.environ["DEATHS_FOLDER"])
     for death in DEATHS[os.environ["DEATHS_OF"]]:
         if death[:3] == (batch, part, phase) and not (folder / death.name).exists():
@@ -75,7 +75,7 @@ def reach(batch: int, part: int | None, phase: str) -> None:
 
 
 class MortalProducer(Producer):
-    """Says how far it is, with all that it was given at the broker."""
+    """Reports its phases, after all its messages so far have reached the broker."""
 
     produced = 0
 
@@ -145,7 +145,7 @@ def copy(http: str, folder: Path) -> None:
     try:
         _copy(spark, http, folder)
     except StreamingQueryException:
-        # Spark tries a task again, but not what the sink does once for a batch.
+        # Spark retries a task, but not the commit of the sink.
         if DEATHS["workers"][-1].name not in os.listdir(folder / "deaths"):
             raise
         _copy(spark, http, folder)

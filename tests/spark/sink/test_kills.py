@@ -1,4 +1,4 @@
-"""Drivers and workers are killed in every phase of a write: each row is there once."""
+"""Drivers and workers are killed in every phase of a write: each row is written once."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from trimq.testing import Broker
 
 HERE = Path(__file__).parent
 ROWS = 80
-# The deaths that are died there; tests are no package to import it from.
+# Names of the deaths in `killed_driver`, which cannot be imported: tests are no package.
 DRIVERS = ["0-0-half-driver", "1-1-committed-driver", "2-all-told-driver"]
 WORKERS = [
     *("0-0-begin-worker", "0-1-half-worker", "1-0-rows-worker", "1-1-offsets-worker"),
     *("2-0-committed-worker", "2-1-committed-worker", "2-1-found-worker", "3-all-told-worker"),
 ]
-# As long as the net under it lets it be: a machine that is busy with something else takes a minute to start Spark.
+# Just below the limit of faulthandler: on a busy machine Spark takes a minute to start.
 PATIENCE_S = 290
 
 
@@ -38,7 +38,7 @@ def fill(broker: Broker, folder: Path) -> None:
 
 
 def run(broker: Broker, folder: Path, of: str) -> tuple[int, str]:
-    """What the driver exits with, and what it says."""
+    """Returns the exit code and the output of the driver."""
     driver = subprocess.Popen(
         [sys.executable, "-c", "import killed_driver; killed_driver.main()", broker.http, str(folder), of],
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), *filter(None, sys.path)])},
@@ -47,7 +47,7 @@ def run(broker: Broker, folder: Path, of: str) -> tuple[int, str]:
         text=True,
         start_new_session=True,
     )
-    with driver:  # closes its pipe whatever happens
+    with driver:  # closes its pipe in any case
         try:
             told, _ = driver.communicate()
             return driver.returncode, told

@@ -1,4 +1,4 @@
-"""What the sink's tasks do, without Spark."""
+"""The tasks of the sink, without Spark."""
 
 from __future__ import annotations
 

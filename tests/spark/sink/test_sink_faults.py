@@ -1,4 +1,4 @@
-"""The sink when a task takes long, when the broker restarts, when rows make no sense; and what it leaves behind."""
+"""The sink with slow tasks, broker restarts and invalid rows; and the groups that it leaves."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def groups(broker: Broker) -> list[str]:
 def slowly(broker: Broker, minutes: int) -> Iterator[pa.RecordBatch]:
     before = len(broker.records("orders"))
     yield ROWS
-    while len(broker.records("orders")) == before:  # until the broker knows of the transaction
+    while len(broker.records("orders")) == before:  # until the broker has the transaction
         threading.Event().wait(0.01)
     broker.advance(f"{minutes}m", liveness=True)
     yield ROWS
@@ -64,12 +64,12 @@ def test_a_broker_that_restarts_within_a_transaction_has_its_rows_once(broker: B
         yield ROWS
         if is_first:
             is_first = False
-            while not broker.records("orders"):  # until the broker knows of the transaction
+            while not broker.records("orders"):  # until the broker has the transaction
                 threading.Event().wait(0.01)
             broker.restart()
         yield ROWS
 
-    for _ in range(2):  # as Spark does: a task that failed is tried again
+    for _ in range(2):  # like Spark, which retries a failed task
         try:
             sent = send_exactly_once(target, Token("q", 0, 0), rows())
             break

@@ -1,4 +1,4 @@
-"""Rows become messages, each once."""
+"""Rows are written as messages, each once."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_batch_that_is_replayed_is_skipped_when_it_was_committed(
         broker.send("in", str(index), partition=index % 2)
     run()
     assert sorted(bodies(broker, "out")) == [str(index).encode() for index in range(6)]
-    for name in ("0", ".0.crc"):  # as if the driver had died between the tasks' commit and its own
+    for name in ("0", ".0.crc"):  # the state after a driver died between the tasks' commit and its own
         (checkpoint / "commits" / name).unlink()
     run()
     times = 1 if delivery == "exactly-once" else 2

@@ -1,4 +1,4 @@
-"""What a micro-batch and a batch take, and from where: limits, turns and times."""
+"""Start and size of a micro-batch and a batch: limits, fair shares and timestamps."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_every_stream_with_something_new_has_a_share(new: list[int], most: int, 
 @pytest.mark.parametrize("most", range(1, 9))
 @pytest.mark.parametrize("count", range(1, 8))
 def test_no_stream_waits_for_ever(most: int, count: int) -> None:
-    """However few a batch may take, and whatever comes in the others."""
+    """Holds for any limit, and any number of new messages in the other streams."""
     rng = random.Random(f"{most} {count}")
     streams = keys(count)
     start = {key: rng.randrange(10) for key in streams}

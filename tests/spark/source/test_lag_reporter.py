@@ -1,4 +1,4 @@
-"""How far a query is can be seen at the broker, while it runs."""
+"""Progress of a running query is visible at the broker."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_running_query_is_a_group_with_its_lag_which_goes_when_it_stops(
 
     query = rows.writeStream.foreachBatch(look).option("checkpointLocation", str(tmp_path)).start()
     group = f"spark-{query.id}"
-    for lag in (10, 6):  # while the first batch is worked on, and the second
+    for lag in (10, 6):  # during the first batch, and the second
         eventually(partial(has_lag, broker, group, lag), f"the lag was never {lag}")
         assert f'trimq_group_lag{{group="{group}",topic="orders"}} {lag}.0' in metrics(broker)
         assert told(broker, group) == lag
@@ -80,14 +80,14 @@ def test_a_running_query_is_a_group_with_its_lag_which_goes_when_it_stops(
 
 
 def has_lag(broker: Broker, group: str, lag: int) -> bool:
-    """Of both partitions together."""
+    """True if the lag of both partitions together is `lag`."""
     found = group_of(broker, group)
     cursors = [] if found is None else found["cursors"]
     return len(cursors) == 2 and sum(cursor["lag"] for cursor in cursors) == lag
 
 
 def told(broker: Broker, group: str) -> int:
-    """The lag as the command line shows it."""
+    """Returns the lag shown by the command line."""
     command = [sys.executable, "-m", "trimq.cli", "groups", "describe", group, "--http", broker.addresses["http"]]
     text = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True).stdout
     return sum(cursor["lag"] for cursor in json.loads(text)["cursors"])

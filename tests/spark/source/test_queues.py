@@ -1,4 +1,4 @@
-"""AMQP queues whose consumers are ahead of Spark: what they acknowledged is passed over; what is lost is told."""
+"""AMQP queues with consumers that are ahead of Spark: acknowledged messages are skipped, lost ones are reported."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def publish(channel: Any, first: int, after: int, size: int = 1000) -> None:
 
 
 def take(channel: Any, port: BrokerClient, count: int) -> None:
-    """Acknowledge so many, until whole segments are gone."""
+    """Acknowledges `count` messages, and waits until whole segments are deleted."""
     before = port.ends("jobs")[0].start
     for _ in range(count):
         channel.basic_ack(channel.basic_get("jobs")[0].delivery_tag)
@@ -82,7 +82,7 @@ def test_a_stream_passes_over_what_was_acknowledged_ahead_of_it(broker: Broker, 
 
 
 def test_a_running_batch_goes_on_where_the_queue_begins_by_now(broker: Broker, channel: Any) -> None:
-    publish(channel, 0, 30, 40_000)  # several answers of the broker
+    publish(channel, 0, 30, 40_000)  # several responses of the broker
     with closing(open_broker_client(broker.http, "", is_committed=True)) as port:
         batches = port.read(OffsetRange(JOBS, 0, 30), SCHEMA, fails_on_loss=True)
         found = next(batches).column("offset").to_pylist()

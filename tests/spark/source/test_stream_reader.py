@@ -1,4 +1,4 @@
-"""Topics that vanish, that are made anew, that have nothing: told in a sentence, or gone on without."""
+"""Deleted, recreated and empty topics: reported in a sentence, or skipped."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def fill(broker: Broker, topic: str, first: int, after: int, partitions: int = 1
 
 
 class Query:
-    """A stream that is run until there is nothing more, again and again."""
+    """A stream that is run repeatedly until it has read everything."""
 
     def __init__(self, spark: Any, bootstrap: str, folder: Path, **options: str) -> None:
         self._spark, self._folder = spark, folder
@@ -37,7 +37,7 @@ class Query:
         self.seen: list[int] = []
 
     def run(self, **options: str) -> list[int]:
-        """What this run has read."""
+        """Returns the messages that this run has read."""
         before = len(self.seen)
         reader = self._spark.readStream.format("trimq").options(**{**self._options, **options})
         writer = reader.load().select("value").writeStream.foreachBatch(self._keep)
@@ -64,7 +64,7 @@ def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one(
     assert query.run() == list(range(10))
     delete_topic(broker, "orders")
     broker.create_topic("orders")
-    fill(broker, "orders", 100, 120)  # more than there were, so that offsets tell nothing
+    fill(broker, "orders", 100, 120)  # more than before, so that offsets do not show the difference
     for _ in range(2):
         assert "the topic 'orders' was deleted and created again" in said(query.run)
     assert query.run(failOnDataLoss="false") == list(range(100, 120))
@@ -79,7 +79,7 @@ def test_a_position_is_understood_by_both_ports_and_without_the_topic_s_id(broke
     found = []
     for bootstrap in (broker.http, broker.kafka):
         reader = StreamReader(row_schema(False), {"bootstrap": bootstrap, "subscribe": "orders"})
-        start = {"orders": {"0": 1}}  # as it was written before topics were told apart
+        start = {"orders": {"0": 1}}  # a position of a version that did not store topic ids
         found.append(reader.latestOffset(start, reader.getDefaultReadLimit()))
         assert [part.wanted[1:] for part in reader.partitions(start, found[-1])] == [(1, 3)]
         assert reader.latestOffset(found[0], reader.getDefaultReadLimit()) == found[0]
@@ -191,7 +191,7 @@ def test_new_partitions_are_found(broker: Broker, port: str) -> None:
 
 @BOTH_PORTS
 def test_a_batch_that_is_replayed_after_a_loss_has_the_same_tasks(broker: Broker, port: str) -> None:
-    """A sink's tokens go by the numbers of tasks: what is lost leaves a task with nothing."""
+    """Tokens of a sink contain the number of the task, so a task stays, empty, after its messages are lost."""
     broker.create_topic("in", partitions=3)
     fill(broker, "in", 0, 12, 3)
     given = {"bootstrap": getattr(broker, port), "subscribe": "in", "startingOffsets": "earliest"}

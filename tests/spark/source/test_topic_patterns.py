@@ -1,4 +1,4 @@
-"""Which topics a pattern takes: those that are somebody's, of every home."""
+"""Topics selected by a pattern: those of users, of every layout."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def topics_of(bootstrap: str, pattern: str) -> set[str]:
 def test_a_pattern_leaves_out_what_brokers_and_sinks_have_for_themselves(broker: Broker) -> None:
     broker.create_topic("orders")
     send_exactly_once(Target(broker.kafka, "orders", "none", {}), Token("q", 0, 0), [ROWS])
-    for name in ("%DLQ%billing", "%RETRY%billing"):  # these are of somebody's messages
+    for name in ("%DLQ%billing", "%RETRY%billing"):  # topics with messages of users
         send_units(broker, name, b"", b"two")
     assert topics_of(broker.http, ".*") == {"orders", "%DLQ%billing", "%RETRY%billing"}
     assert topics_of(broker.kafka, ".*") == {"orders"}

@@ -35,7 +35,7 @@ def fill(broker: Broker, topic: str, count: int, first: int = 0) -> None:
 
 
 def rows_by_others(format: str, lake: Path) -> Any:
-    """As those read it who know nothing of us."""
+    """Reads the lake with other libraries than ours."""
     if format == "delta":
         from deltalake import DeltaTable
 
@@ -126,7 +126,7 @@ def test_what_a_kill_leaves_between_commit_and_sight_is_put_right(spark: Any, br
     fill(broker, "orders", 12)
     lake = tmp_path / "lake"
     archive(["orders"], lake=lake, how=how(spark, broker))
-    # As if it had been killed after the commit, before the last files were moved, while it wrote the next ones.
+    # Same state as after a kill between the commit and the move of the last files, while the next ones were written.
     entries = list(json.loads((lake / "_trimq" / "manifest" / "000000000001.json").read_text())["add"])
     for entry in entries[1:]:
         (lake / entry["staged"]).parent.mkdir(parents=True, exist_ok=True)
@@ -141,9 +141,7 @@ def test_what_a_kill_leaves_between_commit_and_sight_is_put_right(spark: Any, br
     assert not orphan.exists()
 
 
-@pytest.mark.timeout(
-    600
-)  # a machine that is busy with something else takes a minute to start Spark, which is three times
+@pytest.mark.timeout(600)  # Spark starts three times, each up to a minute on a busy machine
 def test_an_archive_that_is_killed_again_and_again_has_every_message_once(tmp_path: Path) -> None:
     count = 1200
     with Broker() as broker:
@@ -186,7 +184,7 @@ def test_an_archive_that_is_killed_again_and_again_has_every_message_once(tmp_pa
 
 
 def kill_after(command: list[str], manifest: Path, commits: int) -> None:
-    """Start it, and kill it with its children as soon as the lake has so many commits, in whatever it does then."""
+    """Starts the command, and kills it with its children as soon as the lake has `commits` commits."""
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     try:
         deadline = time.monotonic() + 250

@@ -1,4 +1,4 @@
-"""Audits: planted faults are found, exactly those, and nothing where nothing is wrong."""
+"""Audits: exactly the planted faults are found, and none in intact topics."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BETWEEN = 5  # records without a fault between two faults
 
 
 def faulty(rng: Random, count: int) -> tuple[list[int], list[tuple[str, int, int]]]:
-    """Sequence numbers with so many faults, and which those are: kind, sequence, records."""
+    """Returns sequence numbers with `count` faults, and the faults: kind, sequence, records."""
     numbers: list[int] = list(range(BETWEEN))
     planted = []
     for _ in range(count):
@@ -47,7 +47,7 @@ def faulty(rng: Random, count: int) -> tuple[list[int], list[tuple[str, int, int
 
 
 def batches(numbers: list[int], producer: int, offset: int) -> tuple[bytes, int]:
-    """The records in batches as a broker keeps them: one for each row of numbers that follow each other."""
+    """Returns the records in stored batches: one for each run of consecutive numbers."""
     stored = b""
     begin = 0
     for place in range(1, len(numbers) + 1):
@@ -67,7 +67,7 @@ def batches(numbers: list[int], producer: int, offset: int) -> tuple[bytes, int]
 
 
 def plant(data: Path) -> set[tuple[int, int, str, int, int]]:
-    """Faults in the log of a stopped broker: a running one refuses them."""
+    """Writes faults into the log of a stopped broker: a running one refuses them."""
     rng = Random(16)
     expected = set()
     for partition in range(PARTITIONS):
@@ -107,7 +107,7 @@ def test_a_thousand_planted_faults_are_found_and_nothing_else(spark: Any, tmp_pa
         assert len(outcome.batches) > 1
         assert outcome.figures["records without a sequence"] == 0
 
-        # The same from an archive, and again from the checkpoint, with nothing new.
+        # The same from an archive, and from the checkpoint without new messages.
         archive(["orders"], lake=tmp_path / "lake", how=How(bootstrap=broker.http, spark=spark, show=False))
         assert audit(lake=tmp_path / "lake", how=How(spark=spark, show=False)).table("Faults") == found
         again = audit(["orders", "intact"], how=how)

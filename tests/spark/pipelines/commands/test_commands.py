@@ -1,4 +1,4 @@
-"""Repetitions, dead letters, snapshots, windows, joins and lag, with a real Spark."""
+"""Deduplication, dead letters, snapshots, windows, joins and lag, with a real Spark."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_windows_are_written_once_when_late_messages_are_in(spark: Any, broker: 
         view(broker, page, ms, seconds)
     broker.send("views", "no JSON", timestamp_ms=START_MS)
     aggregate(tmp_path / "pages.toml", how=options)
-    view(broker, "a", 50, 58)  # late, but not too late
+    view(broker, "a", 50, 58)  # late, but within the limit
     view(broker, "a", 1, 200)
     aggregate(tmp_path / "pages.toml", how=options)
     view(broker, "a", 99, 1)  # too late
@@ -186,7 +186,7 @@ def test_windows_are_written_once_when_late_messages_are_in(spark: Any, broker: 
     assert len(found) == len(bodies(broker, "views-per-page"))
     first, second = f"{START_MS // MINUTE_MS % 60:02}", f"{(START_MS // MINUTE_MS + 1) % 60:02}"
     assert found == {(first, "a"): (3, 50), (first, "b"): (1, 30), (first, None): (1, None), (second, "a"): (1, 40)}
-    view(broker, "left out", -1, 100_000)  # nor does it move the clock, or the last window would be closed
+    view(broker, "left out", -1, 100_000)  # nor does it advance the watermark, which would close the last window
     (tmp_path / "slow.sql").write_text(SQL)
     aggregate(tmp_path / "slow.sql", how=how(spark, broker, checkpoint=tmp_path / "slow"))
     assert {(row.get("page"), row["slow"]) for row in bodies(broker, "slow-views")} == {
@@ -257,7 +257,7 @@ def test_lag_is_told_in_messages_and_seconds_with_a_capacity_sheet(spark: Any, b
     consumer.commit(offsets=[TopicPartition("orders", 0, 5), TopicPartition("orders", 1, 20)], asynchronous=False)
 
     class Later:
-        """Commits more at the third look."""
+        """Commits further offsets at the third sample."""
 
         def __init__(self) -> None:
             self.looks = 0

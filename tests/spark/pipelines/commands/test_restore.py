@@ -1,4 +1,4 @@
-"""Archives back into topics: byte for byte, in order, once."""
+"""Archives restored into topics: byte for byte, in order, once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def fill(broker: Broker, topic: str, numbers: range) -> None:
 
 
 def own(record: Record) -> tuple[Any, ...]:
-    """The message without what restoring has added."""
+    """Returns the message without the headers that restoring adds."""
     headers = tuple((name, value) for name, value in record.headers if not name.startswith(ORIGIN))
     return record.key, record.body, headers, record.timestamp_ms
 

@@ -1,4 +1,4 @@
-"""What lakes say of themselves stays small, however often something is added, and is there as long as it is needed."""
+"""Metadata of lakes stays small after many commits, and is kept as long as it is needed."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_old_snapshots_can_be_read_for_a_while_and_named_ones_for_ever(
 
 def test_a_lake_whose_table_was_half_made_is_finished(tmp_path: Path) -> None:
     lake = iceberg(tmp_path, HOUR_MS)
-    lake._catalogue().create_table(NAME, SCHEMA)  # an earlier version divided it in a second step
+    lake._catalogue().create_table(NAME, SCHEMA)  # an earlier version partitioned it in a second step
     lake.sweep()
     lake.append(OneRow(), "writer", 0)
     assert [(file.topic, file.date, file.rows) for file in lake.files()] == [("orders", DAY, 1)]

@@ -1,4 +1,4 @@
-"""Lakes keep what they hold, however their folder is spelled, whoever is refused, and while somebody reads."""
+"""Lakes keep their files with relative paths, after refused runs, and while a reader is active."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def fill(broker: Broker, topic: str, numbers: range) -> None:
 
 
 def bodies(lake: Path) -> list[str]:
-    """Of the files that count, each of which has to be there."""
+    """Returns the bodies in all current files, each of which must exist."""
     import pyarrow.parquet as parquet
 
     files = open_for_reading(lake).files()
@@ -130,7 +130,7 @@ def test_whoever_has_begun_to_read_a_lake_goes_on_while_its_files_are_put_togeth
 def test_names_of_any_kind_are_archived_put_together_and_restored(
     spark: Any, broker: Broker, tmp_path: Path, format: str
 ) -> None:
-    """Spark takes brackets for patterns, URLs take signs and spaces for something else."""
+    """Spark treats brackets as patterns; URLs encode signs and spaces."""
     names = {"parquet": "la[k]e {1,2} 50% é*?#", "delta": "la{1,2}ke 50% é*?#", "iceberg": "la[k]e {1,2} 50% é*"}
     for other in ("delta", "iceberg"):
         with pytest.raises(StartupError, match=f"of the format {other} cannot be in"):
@@ -173,7 +173,7 @@ def test_a_batch_that_spark_repeats_after_the_commit_of_the_lake_is_there_once(
     options = how(spark, broker, rows_per_batch=4)
     archive(["orders"], lake=lake, format=format, how=options)
     commits = lake / "_trimq" / "checkpoint" / "spark" / "commits"
-    for name in ("1", ".1.crc"):  # as a kill right before Spark's own commit leaves it
+    for name in ("1", ".1.crc"):  # the state after a kill right before Spark's own commit
         (commits / name).unlink()
     again = archive(["orders"], lake=lake, format=format, how=options)
     assert (again.figures["rows archived"], again.figures["rows in the lake"]) == (0, 6)

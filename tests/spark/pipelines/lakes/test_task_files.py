@@ -1,4 +1,4 @@
-"""Files that tasks write by themselves."""
+"""Files written by tasks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DAY_MS = 86_400_000
 
 
 def batch(topic: str, *rows: tuple[int, int]) -> pa.RecordBatch:
-    """Of offsets and milliseconds."""
+    """Rows are pairs of offset and milliseconds."""
     return pa.RecordBatch.from_arrays(
         [
             pa.array([topic] * len(rows)),

@@ -1,4 +1,4 @@
-"""Books of sequence numbers against a plain reckoning of the same."""
+"""Ledger of sequence numbers compared with a simple set-based count."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TRACK = ProducerStream("orders", 0, 7, 0)
 
 
 def faults(sequences: Sequence[int], cuts: Sequence[int] = (), from_start: bool = True) -> list[Fault]:
-    """As if the records came in several batches, and the books were written down between them."""
+    """Returns the faults of records that arrive in several batches, with the ledger saved and loaded between them."""
     books = SequenceLedger()
     edges = [0, *sorted(cuts), len(sequences)]
     for begin, end in pairwise(edges):

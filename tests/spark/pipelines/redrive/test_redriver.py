@@ -1,4 +1,4 @@
-"""Messages that are written on: deduplicated in their order, dead letters each once and none passed over for ever."""
+"""Deduplication keeps the order; each dead letter is sent again once, and none is skipped for ever."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def bodies(broker: Broker, topic: str, partition: int = 0) -> list[int]:
 def test_what_is_deduplicated_keeps_the_order_of_its_partition(spark: Any, broker: Broker, tmp_path: Path) -> None:
     broker.create_topic("orders", partitions=2)
     for number in range(120):
-        # Each twice, and the time runs backwards: neither may change the order.
+        # Each twice, with decreasing timestamps: neither may change the order.
         headers = {"message-id": str(number // 4 * 2 + number % 2).encode()}
         broker.send(
             "orders", f"{number}", f"key {number % 2}", headers, partition=number % 2, timestamp_ms=10_000 - number
@@ -119,7 +119,7 @@ def test_letters_of_a_topic_that_was_made_anew_are_others(tmp_path: Path) -> Non
     assert sent.unfinished() == spans
     sent.done(spans)
     with (tmp_path / "sent.jsonl").open("a") as file:
-        file.write('[["a", "old", 0')  # as a kill leaves it
+        file.write('[["a", "old", 0')  # the state after a kill
     again = SentLetters(Checkpoint(tmp_path, "checkpoint"))
     assert (list(again.spans()), again.unfinished(), again.write_id) == (spans, [], "checkpoint-1")
 

@@ -1,4 +1,5 @@
-"""Restoring archives of large records: whatever a broker took comes back, in pieces that memory has room for."""
+"""Restoring archives of large records: every record that a broker accepted is restored, in pieces that fit into
+memory."""
 
 from __future__ import annotations
 
@@ -56,7 +57,7 @@ def test_a_record_that_is_larger_than_the_target_takes_is_named(spark: Any, brok
     )
     assert "raise max.message.bytes of 'again'" in sentence
     assert "\n" not in sentence
-    # What helps is passed on: a topic that takes it, or what the client is told.
+    # Both remedies are passed on: a topic that accepts it, or client settings.
     admin.create_topics([NewTopic("wide", 1, config={"max.message.bytes": "5000000"})])["wide"].result(30)
     options = {"compression": "none", "kafka.linger.ms": "5"}
     done = restore(tmp_path / "lake", to="wide", how=how(spark, broker, options=options))
@@ -106,7 +107,7 @@ def test_a_restoring_follows_the_lake_and_goes_on_from_its_checkpoint(
         return [int(record.body or b"") for record in broker.records("again")]
 
     class Growing(threading.Event):
-        """The lake grows between the first look at it and the second, after which it is time to end."""
+        """Adds to the lake between the first and the second wait, then ends the run."""
 
         looks = 0
 

@@ -1,4 +1,4 @@
-"""Pipelines that copy messages hold a bounded part of them, and say so when there is no memory."""
+"""Pipelines that copy messages hold a bounded number of them in memory, and report a lack of memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A disk without room, told in a sentence: what was done counts, and the next run does the rest."""
+"""A full disk: the failure is a readable sentence, finished work counts, and the next run completes the rest."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def with_descendants(pid: int) -> list[int]:
     found = [pid]
     for process in found:
         for children in Path(f"/proc/{process}/task").glob("*/children"):
-            with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+            with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
                 found += [int(child) for child in children.read_text().split()]
     return found
 
@@ -36,7 +36,7 @@ def limit_files(jvm: int, limits: tuple[int, int]) -> None:
 
 @contextmanager
 def room_for(bytes_per_file: int, spark: Any) -> Iterator[None]:
-    """Spark and its workers can write no file that is longer: the way to fill a disk that needs no rights."""
+    """Limits the file size of Spark and its workers: simulates a full disk without root rights."""
     jvm = int(spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid())
     before = resource.prlimit(jvm, resource.RLIMIT_FSIZE)
     try:

@@ -1,4 +1,5 @@
-"""`trimq pipeline … --continuous` as people run it: it takes what comes, ends in order when told to, and goes on."""
+"""`trimq pipeline … --continuous` on the command line: processes new messages, stops cleanly on a signal, and
+resumes."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ def running(broker: Broker, lake: Path, *more: str) -> Iterator[subprocess.Popen
 
 
 def rows_in(lake: Path) -> int:
-    """As the manifest says, which nobody has to be asked for."""
+    """Returns the number of rows in the manifest."""
     commits = [json.loads(path.read_text()) for path in (lake / "_trimq" / "manifest").glob("0*.json")]
     return sum(entry["rows"] for commit in commits for entry in commit["add"])
 
@@ -75,7 +76,7 @@ def test_a_continuous_archive_takes_what_comes_and_ends_in_order_by_either_signa
             for number in (1, 2):
                 broker.send("orders", str(number))
             wait_until(lambda: rows_in(lake) == 3, process)
-            os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C does: all that belongs to it hears it
+            os.killpg(process.pid, signal.SIGINT)  # like Ctrl-C: the whole process group gets the signal
             code, told, complaints = ended(process)
         assert (code, complaints) == (0, ""), told
         assert re.search(r"rows in the lake +3\n", told)
@@ -83,7 +84,7 @@ def test_a_continuous_archive_takes_what_comes_and_ends_in_order_by_either_signa
         broker.send("orders", "3")
         with running(broker, lake, "--compact-from", "0", "--json", str(tmp_path / "told.json")) as process:
             wait_until(lambda: rows_in(lake) == 4, process)
-            process.send_signal(signal.SIGTERM)  # as a supervisor does
+            process.send_signal(signal.SIGTERM)  # like a supervisor
             code, told, complaints = ended(process)
         assert (code, complaints) == (0, ""), told
     figures = json.loads((tmp_path / "told.json").read_text())["figures"]
