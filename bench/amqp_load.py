@@ -27,7 +27,7 @@ _CONFIRM = Struct(">BHIHHQBB")
 _HEAD_BYTES = 11  # type, channel, length, class and method
 
 
-class Port:
+class LoadConnection:
     """A connection under load: sends pending bytes as soon as the socket accepts them."""
 
     def __init__(self, client: Client) -> None:
@@ -64,7 +64,7 @@ class Port:
         self.received(data)
 
 
-class Publisher(Port):
+class Publisher(LoadConnection):
     """Publishes the same message repeatedly, with at most `window` messages unconfirmed."""
 
     def __init__(self, client: Client, queue: str, body_bytes: int, window: int, most: int) -> None:
@@ -76,7 +76,7 @@ class Publisher(Port):
         self._most = most
         self._sent_bytes = 0
         self._rest = b""
-        self._apart: set[int] = set()  # confirmed before an earlier message was
+        self._out_of_order: set[int] = set()  # confirmed before an earlier message was
         self.confirmed = 0
         client.select_confirms()
 
@@ -100,7 +100,7 @@ class Publisher(Port):
         data = self._rest + data
         whole = len(data) // _CONFIRM.size * _CONFIRM.size
         self._rest = data[whole:]
-        apart = self._apart
+        out_of_order = self._out_of_order
         for _, _, length, class_, method, tag, is_multiple, end in _CONFIRM.iter_unpack(data[:whole]):
             check_confirm_frame(length, (class_, method), end, data)
             if is_multiple:
@@ -108,19 +108,19 @@ class Publisher(Port):
             elif tag == self.confirmed + 1:
                 self.confirmed = tag
             else:
-                apart.add(tag)
+                out_of_order.add(tag)
                 continue
-            if apart:
-                self._join_apart()
+            if out_of_order:
+                self._join_out_of_order()
 
-    def _join_apart(self) -> None:
-        self._apart = {tag for tag in self._apart if tag > self.confirmed}
-        while self.confirmed + 1 in self._apart:
+    def _join_out_of_order(self) -> None:
+        self._out_of_order = {tag for tag in self._out_of_order if tag > self.confirmed}
+        while self.confirmed + 1 in self._out_of_order:
             self.confirmed += 1
-            self._apart.discard(self.confirmed)
+            self._out_of_order.discard(self.confirmed)
 
 
-class Consumer(Port):
+class Consumer(LoadConnection):
     """Acknowledges each delivery with a frame of its own. All deliveries have the same length; this is checked at the
     first and last delivery of each received chunk."""
 
@@ -136,7 +136,7 @@ class Consumer(Port):
         self._begin = memoryview(encode_consume(queue))
 
     @property
-    def is_settled(self) -> bool:
+    def is_all_acked(self) -> bool:
         """True if all delivered messages are acknowledged."""
         return self._acked_bytes == self.delivered * ACK_BYTES
 
@@ -163,37 +163,37 @@ class Consumer(Port):
         self.delivered += whole
 
 
-def drive(ports: Sequence[Port], is_done: Callable[[], bool], stop_s: float | None = None) -> None:
+def drive(connections: Sequence[LoadConnection], is_done: Callable[[], bool], stop_s: float | None = None) -> None:
     """Runs until `is_done`. From `stop_s` on, publishers begin no further message."""
     give_up_s = time.perf_counter() + PATIENCE_S
     with selectors.DefaultSelector() as selector:
-        for port in ports:
-            port.client.socket.setblocking(False)
-            selector.register(port.client.socket, selectors.EVENT_READ, port)
-        waiting = set[Port]()
-        for port in ports:
-            _push(selector, waiting, port)
+        for connection in connections:
+            connection.client.socket.setblocking(False)
+            selector.register(connection.client.socket, selectors.EVENT_READ, connection)
+        waiting = set[LoadConnection]()
+        for connection in connections:
+            _push(selector, waiting, connection)
         while not is_done():
             now_s = time.perf_counter()
             if stop_s is not None and now_s >= stop_s:
                 stop_s = None
-                for port in ports:
-                    if isinstance(port, Publisher):
-                        port.stop()
+                for connection in connections:
+                    if isinstance(connection, Publisher):
+                        connection.stop()
             if now_s > give_up_s:
-                raise WireFailed(f"not all was answered within {PATIENCE_S} s")
+                raise WireFailed(f"not all messages were confirmed or acknowledged within {PATIENCE_S} s")
             for key, events in selector.select(0.05):
-                port = key.data
+                connection = key.data
                 if events & selectors.EVENT_READ:
-                    port.pull()
-                _push(selector, waiting, port)
-    for port in ports:
-        port.client.socket.settimeout(PATIENCE_S)
+                    connection.pull()
+                _push(selector, waiting, connection)
+    for connection in connections:
+        connection.client.socket.settimeout(PATIENCE_S)
 
 
-def _push(selector: selectors.BaseSelector, waiting: set[Port], port: Port) -> None:
-    port.push()
-    if port.is_blocked != (port in waiting):
-        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if port.is_blocked else 0)
-        selector.modify(port.client.socket, events, port)
-        (waiting.add if port.is_blocked else waiting.discard)(port)
+def _push(selector: selectors.BaseSelector, waiting: set[LoadConnection], connection: LoadConnection) -> None:
+    connection.push()
+    if connection.is_blocked != (connection in waiting):
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.is_blocked else 0)
+        selector.modify(connection.client.socket, events, connection)
+        (waiting.add if connection.is_blocked else waiting.discard)(connection)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.processes import PATIENCE_S, ChildFailed
-from tools.made_once import made_once
+from tools.download_cache import cached_folder
 
 SUITE = "sid"
 """Debian suite; the stable suites have RabbitMQ 3."""
@@ -142,7 +142,7 @@ def _unpacked() -> Path:
     for program in ("apt-get", "dpkg"):
         if shutil.which(program) is None:
             raise DebianMissing(f"there is no {program} on this machine")
-    return made_once("debian", f"rabbitmq-{SUITE}", _fetch) / "root"
+    return cached_folder("debian", f"rabbitmq-{SUITE}", _fetch) / "root"
 
 
 def _home(root: Path) -> Path:
@@ -185,7 +185,7 @@ def _sources() -> str:
     release = Path("/etc/os-release").read_text()
     found = re.search(r"^VERSION_CODENAME=(\w+)", release, re.MULTILINE)
     if found is None:
-        raise DebianMissing("this machine does not say which Debian it has")
+        raise DebianMissing("/etc/os-release has no VERSION_CODENAME")
     codename = found[1]
     for file in Path("/etc/apt/sources.list.d").glob("*.sources"):
         for entry in file.read_text().split("\n\n"):
@@ -196,7 +196,7 @@ def _sources() -> str:
         if line.startswith("deb ") and f" {codename} " in line:
             _, address, _, *components = line.split()
             return f"Types: deb\nURIs: {address}\nSuites: {SUITE}\nComponents: {' '.join(components)}\n"
-    raise DebianMissing(f"no source of Debian {codename} is set up on this machine")
+    raise DebianMissing(f"APT has no source of Debian {codename} on this machine")
 
 
 def _wrap_programs(root: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bench.comparison import RATE
-from bench.figures import Figure, shown
+from bench.figures import Figure, format_number
 
 _VERDICTS = {True: "met", False: "**missed**", None: ""}
 
@@ -33,16 +33,23 @@ def _other_head(peer: str) -> tuple[str, ...]:
 
 
 def _work_row(cpu: Figure, rate: Figure) -> tuple[str, ...]:
-    numbers = [shown(value) for each in (cpu, rate) for value in (each.value, each.floor, each.ratio)]
+    numbers = [format_number(value) for each in (cpu, rate) for value in (each.value, each.floor, each.ratio)]
     verdicts = [each.is_met for each in (cpu, rate)]
     verdict = "" if None in verdicts else ", ".join("met" if met else "**missed**" for met in verdicts)
     return (cpu.name, *numbers, verdict)
 
 
 def _other_row(figure: Figure, peer: str) -> tuple[str, ...]:
-    goal = figure.told_goal.replace("<=", "≤").replace(">=", "≥").replace(f" x {figure.beside}", f" of {peer}'s")
-    value = f"{shown(figure.value)} {figure.unit.replace('us', 'µs')}"
-    return (figure.name, value, shown(figure.floor), shown(figure.ratio), goal, _VERDICTS[figure.is_met])
+    goal = figure.goal_text.replace("<=", "≤").replace(">=", "≥").replace(f" x {figure.floor_name}", f" of {peer}'s")
+    value = f"{format_number(figure.value)} {figure.unit.replace('us', 'µs')}"
+    return (
+        figure.name,
+        value,
+        format_number(figure.floor),
+        format_number(figure.ratio),
+        goal,
+        _VERDICTS[figure.is_met],
+    )
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -94,7 +94,7 @@ def _format(words: tuple[str, ...], properties: Path) -> None:
     command = [*words, "kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", str(properties)]
     formatted = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if formatted.returncode:
-        raise ChildFailed(f"Kafka's folder could not be made:\n{formatted.stdout}")
+        raise ChildFailed(f"Kafka's folder could not be formatted:\n{formatted.stdout}")
 
 
 def _await_port(process: subprocess.Popen[bytes], port: int, log: Path) -> None:

@@ -8,7 +8,7 @@ import struct
 import time
 from collections.abc import Sequence
 
-from bench.lanes import DRAINED_BYTES, PATIENCE_S, Lane, WireFailed, connect, drive, receive_exactly
+from bench.pipelined_load import DRAINED_BYTES, PATIENCE_S, Pipeline, WireFailed, connect, drive, receive_exactly
 from trimq.formats.kafka_batch.builder import from_records
 from trimq.model import Record
 
@@ -72,8 +72,8 @@ def produce_until(
 ) -> int:
     """Sends each request on a connection of its own with `depth` requests in flight, until `count` are answered or
     `seconds` have passed. Returns the number of answered requests, which is the number of sent ones."""
-    lanes = [_ProduceLane(address, topic, request, depth) for request in requests]
-    return drive(lanes, count, seconds)
+    pipelines = [_ProducePipeline(address, topic, request, depth) for request in requests]
+    return drive(pipelines, count, seconds)
 
 
 def fetch_until(
@@ -81,12 +81,12 @@ def fetch_until(
 ) -> tuple[int, int]:
     """Like `produce_until`, but each connection sends all requests in turn, and responses are discarded. Returns the
     number of answered requests and of received bytes."""
-    lanes = [_FetchLane(address, requests, depth) for _ in range(connections)]
-    answered = drive(lanes, count, seconds)
-    return answered, sum(lane.received_bytes for lane in lanes)
+    pipelines = [_FetchPipeline(address, requests, depth) for _ in range(connections)]
+    answered = drive(pipelines, count, seconds)
+    return answered, sum(pipeline.received_bytes for pipeline in pipelines)
 
 
-class _ProduceLane(Lane):
+class _ProducePipeline(Pipeline):
     """Checks that every response has the same length and no error."""
 
     def __init__(self, address: tuple[str, int], topic: str, request: bytes, depth: int) -> None:
@@ -112,7 +112,7 @@ class _ProduceLane(Lane):
         return count
 
 
-class _FetchLane(Lane):
+class _FetchPipeline(Pipeline):
     """Reads only the length and the error code of a response; the kernel discards the rest."""
 
     def __init__(self, address: tuple[str, int], requests: Sequence[bytes], depth: int) -> None:

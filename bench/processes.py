@@ -30,7 +30,7 @@ class ChildFailed(Exception):
     """A child process or a broker failed."""
 
 
-def ask(module: str, *words: str) -> dict[str, Any]:
+def run_module(module: str, *words: str) -> dict[str, Any]:
     """Runs a module of the bench in a new interpreter and returns its last line of output, decoded from JSON."""
     done = subprocess.run(
         [sys.executable, "-m", module, *words],
@@ -50,9 +50,9 @@ class RunningBroker:
     """A running `trimq serve`. `started_s` is the start time of the process, `ready_s` the time that it took to become
     ready."""
 
-    def __init__(self, pid: int, told: dict[str, Any], started_s: float, ready_s: float) -> None:
+    def __init__(self, pid: int, addresses: dict[str, Any], started_s: float, ready_s: float) -> None:
         self.pid = pid
-        self.addresses = told
+        self.addresses = addresses
         self.started_s = started_s
         self.ready_s = ready_s
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from uuid import UUID
 
 from bench.figures import Figure, at_least_times_floor, at_most_times_floor
-from bench.measuring import Contestant, Work, take_turns
-from bench.rig import SETTINGS, Storage, batch_of, storage_in
 from bench.sizes import MIB, Sizes
+from bench.storage_setup import SETTINGS, Storage, batch_of, storage_in
+from bench.work_cost import Work, Workload, least_costs
 from trimq.core.partitions.batch_validation import BatchRules
 from trimq.core.partitions.stream import Stream
 from trimq.formats.checksum import crc32c
@@ -46,8 +46,8 @@ def measure_reads(sizes: Sizes, folder: Path) -> Iterator[Figure]:
         path = write_tail(folder / "read", sizes.read_bytes)
         stream = Stream(StreamId(UUID(int=7), 0), "bench", storage.open_log(), 1 << 30, BatchRules(), DamageReports())
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
-            contestants = [_read_stream(stream), _read_stream(stream, is_first=True), _read_map(mapped)]
-            cost, first, floor = take_turns(contestants, sizes.rounds)
+            workloads = [_read_stream(stream), _read_stream(stream, is_first=True), _read_map(mapped)]
+            cost, first, floor = least_costs(workloads, sizes.rounds)
         gigabytes = sizes.read_bytes / 1e9
         for name, taken in (
             ("sequential read, 1 MiB at a time", cost),
@@ -59,7 +59,7 @@ def measure_reads(sizes: Sizes, folder: Path) -> Iterator[Figure]:
             yield Figure(name, gigabytes / taken.cpu_s, "GB/s", gigabytes / floor.cpu_s, goal, note)
 
 
-def _read_map(mapped: mmap.mmap) -> Contestant:
+def _read_map(mapped: mmap.mmap) -> Workload:
     @contextmanager
     def prepare() -> Iterator[Work]:
         def work() -> None:
@@ -72,7 +72,7 @@ def _read_map(mapped: mmap.mmap) -> Contestant:
     return prepare
 
 
-def _read_stream(stream: Stream, is_first: bool = False) -> Contestant:
+def _read_stream(stream: Stream, is_first: bool = False) -> Workload:
     """Reads the stream. Batches that this process wrote or has read are not checked again: `is_first` resets that."""
 
     @contextmanager
@@ -96,7 +96,7 @@ def _read_stream(stream: Stream, is_first: bool = False) -> Contestant:
 def measure_recovery(sizes: Sizes, folder: Path) -> Iterator[Figure]:
     with storage_in(folder / "recovery") as storage:
         path = write_tail(folder / "recovery", sizes.recovery_bytes)
-        cost, floor = take_turns([_recover(storage), _check_map(path)], sizes.recovery_rounds)
+        cost, floor = least_costs([_recover(storage), _check_map(path)], sizes.recovery_rounds)
         yield Figure(
             f"recovery of a tail of {sizes.recovery_bytes // MIB} MiB",
             cost.cpu_s,
@@ -107,7 +107,7 @@ def measure_recovery(sizes: Sizes, folder: Path) -> Iterator[Figure]:
         )
 
 
-def _check_map(path: Path) -> Contestant:
+def _check_map(path: Path) -> Workload:
     @contextmanager
     def prepare() -> Iterator[Work]:
         def work() -> None:
@@ -124,7 +124,7 @@ def _check_map(path: Path) -> Contestant:
     return prepare
 
 
-def _recover(storage: Storage) -> Contestant:
+def _recover(storage: Storage) -> Workload:
     """Opens a log without a checkpoint. It is not synced, and its indexes are not written."""
 
     @contextmanager

@@ -22,7 +22,7 @@ class RocketMQSizes:
     latency_rate: int = 1000
     calls: int = 4000
     """Over gRPC, per round."""
-    calls_under_way: int = 64
+    calls_in_flight: int = 64
     starts: int = 2
     settle_seconds: float = 3.0
     topics: int = 10_000
@@ -46,7 +46,7 @@ ROCKETMQ_QUICK = RocketMQSizes(
     latency_seconds=0.5,
     latency_rate=100,
     calls=50,
-    calls_under_way=8,
+    calls_in_flight=8,
     starts=1,
     settle_seconds=0.0,
     topics=20,

@@ -11,16 +11,16 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bench.lanes import DRAINED_BYTES, Lane, WireFailed, connect, receive_exactly
+from bench.pipelined_load import DRAINED_BYTES, Pipeline, WireFailed, connect, receive_exactly
 
 SEND_V2, PULL, CREATE_TOPIC, CREATE_TOPICS, MAX_OFFSET, CREATE_GROUP, DELETE_TOPIC = 310, 11, 17, 18, 30, 200, 215
 NOT_SUPPORTED = 3
 NOT_FOUND = (19, 20, 21)
 
 _LENGTHS = struct.Struct(">iI")
-_YES = b'{"code":0,'
+_SUCCESS = b'{"code":0,'
 _BUSY = b'{"code":2,'
-_HEAD_BYTES = _LENGTHS.size + len(_YES)
+_HEAD_BYTES = _LENGTHS.size + len(_SUCCESS)
 
 # Layout of a key: 20 digits of the producer as a client generates them, 8 zeros, then the number of the request.
 _KEY_BEGINS = b"7F000001"
@@ -47,15 +47,15 @@ def encode_send(topic: str, queue: int, body: bytes, number: int, properties: Pr
     return encode(SEND_V2, fields, body, 10_000 + number)
 
 
-def encode_lanes(
-    topic: str, queues: int, lanes: int, body_bytes: int, properties: Properties | None = None
+def encode_pipelines(
+    topic: str, queues: int, pipelines: int, body_bytes: int, properties: Properties | None = None
 ) -> list[list[bytes]]:
     """Encodes requests for several connections, 8,192 together, all with different keys."""
     body = b"x" * body_bytes
-    each = 8192 // lanes
+    each = 8192 // pipelines
     return [
-        [encode_send(topic, lane % queues, body, lane * each + number, properties) for number in range(each)]
-        for lane in range(lanes)
+        [encode_send(topic, pipeline % queues, body, pipeline * each + number, properties) for number in range(each)]
+        for pipeline in range(pipelines)
     ]
 
 
@@ -67,7 +67,7 @@ def encode_pull(topic: str, queue: int, offset: int, count: int, wait_ms: int = 
     return encode(PULL, fields)
 
 
-class SendLane(Lane):
+class SendPipeline(Pipeline):
     """Checks that every response is a success. Apache RocketMQ refuses requests when it is overloaded; these are
     counted."""
 
@@ -85,7 +85,7 @@ class SendLane(Lane):
         while len(data) - at >= 4 and (end := at + 4 + int.from_bytes(data[at : at + 4], "big")) <= len(data):
             if data.startswith(_BUSY, at + _LENGTHS.size):
                 self.busy += 1
-            elif not data.startswith(_YES, at + _LENGTHS.size):
+            elif not data.startswith(_SUCCESS, at + _LENGTHS.size):
                 raise WireFailed(f"a send was refused: {data[at:end]!r}")
             at = end
             count += 1
@@ -93,7 +93,7 @@ class SendLane(Lane):
         return count
 
 
-class KeyedLane(SendLane):
+class UniqueKeyPipeline(SendPipeline):
     """Sends no request twice: after each round over all requests their keys get the number of the next round, for which
     `encode_send` leaves room."""
 
@@ -101,18 +101,18 @@ class KeyedLane(SendLane):
         super().__init__(address, requests, depth)
         self.rounds = rounds
         self._keyed = bytearray(b"".join(requests))
-        self._row = memoryview(self._keyed)
+        self._block = memoryview(self._keyed)
         self._number_at = requests[0].index(_KEY_BEGINS) + _ROUND_AT
-        self.begin_again()
+        self.restart()
 
-    def begin_again(self) -> None:
+    def restart(self) -> None:
         self.rounds += 1
         number = b"%08X" % self.rounds
         for at in range(self._number_at, len(self._keyed), self._size):
             self._keyed[at : at + len(number)] = number
 
 
-class PullLane(Lane):
+class PullPipeline(Pipeline):
     """Checks only the start of a response, and that it is long enough for the requested messages; the kernel discards
     the rest."""
 
@@ -132,7 +132,7 @@ class PullLane(Lane):
             if len(self._head) < _HEAD_BYTES:
                 return 0
             size = int.from_bytes(self._head[:4], "big")
-            if not self._head.endswith(_YES) or size < self._least_bytes:
+            if not self._head.endswith(_SUCCESS) or size < self._least_bytes:
                 raise WireFailed(f"a pull was answered with {size} bytes: {self._head!r}")
             self._head = b""
             self._left_bytes = 4 + size - _HEAD_BYTES

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.figures import Figure, at_most
-from bench.processes import ask, broker_in
+from bench.processes import broker_in, run_module
 from bench.sizes import Sizes
 
 
@@ -32,13 +32,13 @@ def measure_process(sizes: Sizes, folder: Path) -> Iterator[Figure]:
         f"wall time, median of {sizes.starts} is judged; least {min(ready_s):.3g} s; CPU until ready {min(cpu_s):.3g} s"
     )
     yield Figure("process start to ready", statistics.median(ready_s), "s", goal=at_most(0.5), note=note)
-    yield Figure("idle RSS", idle_mb, "MB", goal=at_most(70), note="VmRSS, with what it loads in the background")
+    yield Figure("idle RSS", idle_mb, "MB", goal=at_most(70), note="VmRSS, with modules loaded in the background")
 
 
 def measure_embedded(sizes: Sizes, folder: Path) -> Iterator[Figure]:
     """Measures in a new interpreter each time: the first broker of a test run includes the imports."""
-    ask("bench.startup")  # compiles the modules
-    runs = [ask("bench.startup") for _ in range(max(sizes.starts // 2, 1))]
+    run_module("bench.startup")  # compiles the modules
+    runs = [run_module("bench.startup") for _ in range(max(sizes.starts // 2, 1))]
     first_s = [run["import_s"] + run["start_s"] for run in runs]
     least = {name: min(run[name] for run in runs) for name in runs[0]}
     yield Figure(

@@ -46,7 +46,7 @@ def _produce(broker: RunningBroker, seconds: float) -> int:
     def count(error: KafkaError | None, _: Message) -> None:
         nonlocal delivered
         if error is not None:
-            raise ChildFailed(f"a record was not taken: {error}")
+            raise ChildFailed(f"a record was not accepted: {error}")
         delivered += 1
 
     producer = Producer(

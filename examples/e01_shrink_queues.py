@@ -56,7 +56,7 @@ def main() -> None:
         sent += send(192, 64)
         more = pull()
         fresh = [queue for body, queue in more if int(body) >= 192]
-        print(f"write to 8: the new lies in queues {min(fresh)} to {max(fresh)}; the backlog is read to its end")
+        print(f"write to 8: new messages are in queues {min(fresh)} to {max(fresh)}; the backlog is drained")
         assert max(fresh) == 7
         assert {queue for body, queue in more if int(body) < 192} == set(range(16))
         found += more

@@ -63,7 +63,7 @@ def serve(back_ends: list[BackEnd], count: int) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while sum(len(back_end.done) for back_end in back_ends) < count:
         if time.monotonic() > deadline:
-            raise TimeoutError("the back end does not come to an end")
+            raise TimeoutError("the back ends did not finish in time")
         for back_end in back_ends:
             back_end.go_on()
 
@@ -90,8 +90,8 @@ def main() -> None:
     second = BackEnd()  # the gateway does not know of it
     serve([first, second], BURST)
     assert sorted(first.done + second.done) == sorted(burst), (first.done, second.done)
-    assert second.done, "the second back end got nothing"
-    print(f"a burst of {BURST} was accepted; two back ends did {len(first.done)} and {len(second.done)} of it")
+    assert second.done, "the second back end received nothing"
+    print(f"a burst of {BURST} was accepted; two back ends processed {len(first.done)} and {len(second.done)} of it")
     first.close()
     second.close()
 
@@ -104,7 +104,7 @@ def main() -> None:
     assert late == ["late 0", "late 1"], late
     assert third.done == ["in time"], third.done
     third.close()
-    print(f"{len(late)} requests waited longer than {TOO_LATE_MS} ms: dropped, and their senders can be told")
+    print(f"{len(late)} requests waited longer than {TOO_LATE_MS} ms: dead-lettered; their senders can be notified")
     gateway.connection.close()
 
 

@@ -72,7 +72,7 @@ def serve(back_ends: list[BackEnd], count: int) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while sum(len(back_end.done) for back_end in back_ends) < count:
         if time.monotonic() > deadline:
-            raise TimeoutError("the back end does not come to an end")
+            raise TimeoutError("the back ends did not finish in time")
         for back_end in back_ends:
             back_end.work()
 
@@ -91,8 +91,10 @@ def main() -> None:
         second = BackEnd(broker.addresses["rocketmq_grpc"])  # the gateway does not know of it
         serve([first, second], BURST)
         assert sorted(first.done + second.done) == sorted(burst), (first.done, second.done)
-        assert second.done, "the second back end got nothing"
-        print(f"a burst of {BURST} was accepted; two back ends did {len(first.done)} and {len(second.done)} of it")
+        assert second.done, "the second back end received nothing"
+        print(
+            f"a burst of {BURST} was accepted; two back ends processed {len(first.done)} and {len(second.done)} of it"
+        )
         second.close()
 
         for name in ("late 0", "late 1"):
@@ -103,7 +105,7 @@ def main() -> None:
         serve([first], 1)
         first.work()
         assert first.done == ["in time"], first.done
-        print(f"2 requests waited longer than {HURRIED_MS} ms: dropped; one that came later was done in time")
+        print(f"2 requests waited longer than {HURRIED_MS} ms: dropped; a later request was processed in time")
         first.close()
         gateway.close()
 

@@ -61,7 +61,7 @@ def main() -> None:
         assert reached == table[2], reached
         print(f"{table[0]}:")
         for key, queues in reached.items():
-            print(f"  {key:<18} {' '.join(queues) or 'nobody'}")
+            print(f"  {key:<18} {' '.join(queues) or 'no queue'}")
     connection.close()
 
 

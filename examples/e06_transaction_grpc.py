@@ -110,12 +110,12 @@ def main() -> None:
                 assert minutes < MOST_MINUTES, books.asked
                 broker.advance("1m")
                 books.questions.acquire(timeout=4)  # the client may be slow on a busy machine
-            print(f"within {minutes} minutes the broker asks about {sorted(set(books.asked))}")
+            print(f"within {minutes} minutes the broker checks back on {sorted(set(books.asked))}")
             assert set(books.asked) == {"order 3", "order 4", "order 5"}
             deadline = time.monotonic() + PATIENCE_S
             while len(wire.bodies(TOPIC)) < 3 and time.monotonic() < deadline:
                 time.sleep(0.02)  # until the responses are processed
-            show(wire, "answered from the books:", ["order 1", "order 3", "order 5"])
+            show(wire, "after the check-backs:", ["order 1", "order 3", "order 5"])
         finally:
             producer.shutdown()
 

@@ -97,9 +97,9 @@ def main() -> None:
             wire.heartbeat("e06", TOPIC)  # the broker checks back only with known clients
             broker.advance("36s")
             asked = answer(wire, books)
-            print(f"half a minute later the broker asks about {asked}")
+            print(f"half a minute later the broker checks back on {asked}")
             assert asked == ["order 3", "order 4", "order 5"], asked
-            show(wire, "answered from the books:", ["order 1", "order 3", "order 5"])
+            show(wire, "after the check-backs:", ["order 1", "order 3", "order 5"])
 
 
 if __name__ == "__main__":

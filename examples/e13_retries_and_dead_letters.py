@@ -47,7 +47,7 @@ def send_again(wire: Wire, dead: Unit) -> None:
     origin = read_properties(dead.properties)["RETRY_TOPIC"]
     wire.send(origin, bytes(dead.body))
     (again,) = wire.pull(origin, 1, group=GROUP)
-    print(f"dead letter {bytes(dead.body)!r} of {origin} sent again: tried {again.reconsume_times} times so far")
+    print(f"dead letter {bytes(dead.body)!r} of {origin} sent again: {again.reconsume_times} retries so far")
     assert again.reconsume_times == 0
 
 
@@ -66,7 +66,7 @@ def fail_in_order(wire: Wire) -> None:
             if attempt == 3:  # a message of a locked queue that goes to the retry topic loses its place in the order
                 give_up(wire, unit, attempt)
     dead = [bytes(unit.body) for unit in wire.pull(DEAD, 1, group=GROUP)]
-    print(f"in order: {', '.join(tried)}; given up: {dead}")
+    print(f"in order: {', '.join(tried)}; dead-lettered: {dead}")
     assert tried == ["step 1", "step 2", "step 2", "step 2", "step 3"]
     assert dead == [b"step 2"]
 

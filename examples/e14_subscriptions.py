@@ -59,7 +59,7 @@ def main() -> None:
     assert {*right[0], *right[1]} == everything
     wrong = consume("wrong", ("a", "b"))
     lost = sorted(everything - {*wrong[0], *wrong[1]})
-    print(f"wrong, one wants a, one b:   {wrong}; nobody gets {lost}")
+    print(f"wrong, one wants a, one b:   {wrong}; no member gets {lost}")
     assert wrong == ([], ["b in queue 1"])
     apart = [consume(f"apart-{tag}", (tag, tag)) for tag in TAGS]
     print(f"right, a group for each tag: {apart}")

@@ -88,7 +88,7 @@ def main() -> None:
     print(f"a peak of {PEAK_RATE:.0f} messages/s needs {nodes} nodes of {together:.0f} messages/s each")
     left_s = seconds_to_drain(BACKLOG, together * (nodes + 1), PEAK_RATE)
     assert left_s is not None, "more is read than arrives"
-    print(f"with one more, {BACKLOG} messages that had piled up are gone after {left_s:.1f} s, at the peak")
+    print(f"with one more node a backlog of {BACKLOG} messages drains in {left_s:.1f} s, at the peak")
     assert together > alone, (together, alone)
     assert nodes * together >= PEAK_RATE
 

@@ -159,7 +159,7 @@ def show(shop: Shop, database: Path) -> None:
     warehouse = Warehouse(database)
     shop.send_due()
     assert shop.states() == {"a": ("stored", 2)}, shop.states()
-    print("confirm: sent again, a is on the broker's disk and struck off")
+    print("confirm: sent again, a is on the broker's disk and marked as stored")
 
     shop.order("c")
     shop.send_and_die("c")
@@ -169,12 +169,12 @@ def show(shop: Shop, database: Path) -> None:
     warehouse.take_all()
     assert warehouse.repeats == ["c"], warehouse.repeats
     assert warehouse.stock() == ["a", "c"], warehouse.stock()
-    print("confirm lost: the sender died and sent c again; the warehouse saw it twice and took it once")
+    print("confirm lost: the sender died and sent c again; the warehouse received it twice and processed it once")
 
     assert shop.ask("a", warehouse.take_all) == "done"
     assert shop.states()["a"] == ("done", 3), shop.states()
     assert warehouse.stock() == ["a", "c"], warehouse.stock()
-    print("reply: a was asked about once more; it had been done, and was answered so")
+    print("reply: a was sent once more; the warehouse had processed it, and replied so")
     warehouse.close()
 
 

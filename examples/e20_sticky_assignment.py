@@ -64,7 +64,7 @@ def settle(members: list[Member], share: int) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while any(len(member.held) != share for member in members):
         if time.monotonic() > deadline:
-            raise TimeoutError(f"not settled: { {member.name: member.held for member in members} }")
+            raise TimeoutError(f"not yet assigned: { {member.name: member.held for member in members} }")
         for member in members:
             message = member.consumer.poll(0.02)
             if message is not None and message.error() is not None:

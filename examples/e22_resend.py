@@ -56,12 +56,12 @@ class Relay:
 
     def _pass_answers(self, client: socket.socket, broker: socket.socket) -> None:
         # The client connects to the advertised address: that must be the relay too.
-        told, instead = (HOST.encode() + struct.pack(">i", port) for port in (int(PORT), self.port))
+        advertised, relayed = (HOST.encode() + struct.pack(">i", port) for port in (int(PORT), self.port))
         while frame := read_frame(broker):
             (correlation,) = struct.unpack_from(">i", frame, 4)
             if (client, correlation) == self._lost and self._loses == "answer":
                 break
-            client.sendall(frame.replace(told, instead))
+            client.sendall(frame.replace(advertised, relayed))
         cut(client, broker)
 
 
@@ -85,17 +85,17 @@ def cut(*ends: socket.socket) -> None:
 
 def send_through(relay: Relay, topic: str, settings: dict[str, object]) -> bool:
     """Sends one message. Returns True if the producer reports it delivered."""
-    told: list[KafkaError | None] = []
+    errors: list[KafkaError | None] = []
 
     def hear(error: KafkaError | None, _: Message) -> None:
-        told.append(error)
+        errors.append(error)
 
     quiet = {"log_level": 0, "reconnect.backoff.ms": 50, "linger.ms": 0}
     producer = Producer({"bootstrap.servers": f"{HOST}:{relay.port}", **quiet, **settings})
     producer.produce(topic, b"order 1 paid", on_delivery=hear)
     if producer.flush(PATIENCE_S):
-        raise TimeoutError("the message was neither delivered nor given up")
-    return told == [None]
+        raise TimeoutError("the message was neither delivered nor failed")
+    return errors == [None]
 
 
 def count_stored(topic: str) -> int:
@@ -140,7 +140,7 @@ def main() -> None:
         stored = count_stored(topic)
         kind = "idempotent" if idempotent else "plain"
         print(f"{loses:<7} lost, acks {acks:<3}, {kind:<10}: sent {relay.produce_requests}, stored {stored} times")
-        assert believed, "the producer does not believe that the message was delivered"
+        assert believed, "the producer does not report the message as delivered"
         assert relay.produce_requests == (1 if acks == "0" else 2), relay.produce_requests
         assert stored == expected, (stored, expected)
 

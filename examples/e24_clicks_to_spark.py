@@ -70,8 +70,8 @@ def rates() -> list[tuple[str, int, int, int]]:
     found = []
     try:
         while (message := consumer.poll(PATIENCE_S)) is not None and message.error() is None:
-            told = json.loads(message.value() or b"")
-            found.append((told["page"], told["minute"], told["views"], told["clicks"]))
+            row = json.loads(message.value() or b"")
+            found.append((row["page"], row["minute"], row["views"], row["clicks"]))
     finally:
         consumer.close()
     return sorted(found)

@@ -48,7 +48,7 @@ class Pushed:
                 self.held.remove(tag)
                 self.done += 1
                 count -= 1
-        assert not count, "the broker gave it nothing"
+        assert not count, "the broker delivered too few messages"
 
     def close(self) -> None:
         """Closes the channel; unacked messages are requeued."""
@@ -76,8 +76,8 @@ def push(channel: Any, prefetch: int) -> None:
     helper.hear()
     waiting = ready(channel, queue)
     print(
-        f"prefetch {prefetch or 'unlimited':>9}: the slow one holds {len(slow.held)}, "
-        f"its helper {len(helper.held)}, {waiting} wait in the broker"
+        f"prefetch {prefetch or 'unlimited':>9}: the slow consumer holds {len(slow.held)}, "
+        f"the second {len(helper.held)}, {waiting} are in the broker"
     )
     if prefetch:
         assert (len(slow.held), len(helper.held), waiting) == (prefetch, prefetch, MESSAGES - 2 * prefetch)
@@ -105,7 +105,7 @@ def pull(channel: Any) -> None:
         channel.basic_ack(method.delivery_tag)
     assert channel.basic_get(queue)[0] is None
     took_ms = (time.perf_counter() - begun) * 1000
-    print(f"pull: {MESSAGES} messages, each asked for, in {took_ms:.0f} ms; the broker held the rest all along")
+    print(f"pull: {MESSAGES} messages with one request each in {took_ms:.0f} ms; the rest stayed in the broker")
 
 
 def main() -> None:

@@ -47,12 +47,10 @@ def cut_power(flush: str) -> tuple[int, int]:
 def main() -> None:
     for flush in ("sync", "async"):
         times = measure(flush)
-        print(
-            f"{flush:<5}: half of the answers in {times[COUNT // 2]:.2f} ms, 99 of 100 in {times[-COUNT // 100]:.2f} ms"
-        )
+        print(f"{flush:<5}: median response {times[COUNT // 2]:.2f} ms, p99 {times[-COUNT // 100]:.2f} ms")
     for flush in ("sync", "async"):
         acknowledged, kept = cut_power(flush)
-        print(f"{flush:<5}: power cut after {acknowledged} acknowledged: {kept} are there, {acknowledged - kept} lost")
+        print(f"{flush:<5}: power cut after {acknowledged} acknowledged: {kept} kept, {acknowledged - kept} lost")
         assert kept == acknowledged if flush == "sync" else 1 <= kept < acknowledged, (flush, acknowledged, kept)
     try:
         Broker(flush="pooled")

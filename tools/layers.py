@@ -104,7 +104,7 @@ ORDER: dict[str, tuple[str, ...]] = {
 class Door(NamedTuple):
     """`names` may be used by `owners` only. If two doors match, the one with the longer name counts."""
 
-    what: str
+    resource: str
     owners: tuple[str, ...]
     names: tuple[str, ...]
     methods: tuple[str, ...] = ()
@@ -155,7 +155,7 @@ DOORS = (
         (*_SOCKET_MODULES, *_STREAMS, *_PROTOCOLS),
         methods=("create_server", "create_connection"),
     ),
-    Door("chance", ("trimq.server",), ("random", "secrets", "uuid.uuid1", "uuid.uuid4", "os.urandom")),
+    Door("the random source", ("trimq.server",), ("random", "secrets", "uuid.uuid1", "uuid.uuid4", "os.urandom")),
 )
 
 # Names below a door that may be used everywhere: pure functions and types.
@@ -251,35 +251,35 @@ def _broken_order(module: str, references: list[Reference]) -> Iterator[tuple[in
     for package, tiers in ORDER.items():
         if not module.startswith(f"{package}."):
             continue
-        tier_of = {room: number for number, tier in enumerate(tiers) for room in _rooms(tier)}
-        joined = {room: group for tier in tiers for group in tier.split() for room in group.split("+")}
-        own = _room(package, module)
+        tier_of = {entry: number for number, tier in enumerate(tiers) for entry in _entries(tier)}
+        joined = {entry: group for tier in tiers for group in tier.split() for entry in group.split("+")}
+        own = _entry(package, module)
         if own not in tier_of:
             yield 1, f"{package}.{own} has no place in the order of {package}: add it to ORDER"
             continue
         for line, name, _ in references:
-            room = _room(package, name) if name.startswith(f"{package}.") else own
-            if room in tier_of and joined[room] != joined[own] and tier_of[room] >= tier_of[own]:
-                yield line, f"{package}.{own} must not see {package}.{room} (imports {name})"
+            entry = _entry(package, name) if name.startswith(f"{package}.") else own
+            if entry in tier_of and joined[entry] != joined[own] and tier_of[entry] >= tier_of[own]:
+                yield line, f"{package}.{own} must not see {package}.{entry} (imports {name})"
 
 
-def _rooms(tier: str) -> list[str]:
+def _entries(tier: str) -> list[str]:
     return tier.replace("+", " ").split()
 
 
-def _room(package: str, name: str) -> str:
+def _entry(package: str, name: str) -> str:
     return name[len(package) + 1 :].split(".")[0]
 
 
 def _broken_doors(layer: str, module: str, references: list[Reference]) -> Iterator[tuple[int, str]]:
     for line, name, is_plain_import in references:
-        if _covers(FREE, name) or (is_plain_import and _leads_to_more(name, layer, module)):
+        if _covers(FREE, name) or (is_plain_import and _is_partly_allowed(name, layer, module)):
             continue
         held = [(len(owned), door) for door in DOORS for owned in door.names if _is_under(owned, name)]
         if held:
             door = max(held, key=lambda pair: pair[0])[1]
             if not _may_open(door, layer, module):
-                yield line, f"uses {name}: {door.what} belongs to {' and '.join(door.owners)}"
+                yield line, f"uses {name}: {door.resource} belongs to {' and '.join(door.owners)}"
 
 
 def _broken_door_calls(layer: str, module: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
@@ -291,7 +291,10 @@ def _broken_door_calls(layer: str, module: str, tree: ast.Module) -> Iterator[tu
                 # `time` with arguments is another method of that name; without arguments it reads a loop's clock.
                 reads = node.func.attr in door.methods and (node.func.attr != "time" or not node.args)
                 if reads and not _may_open(door, layer, module):
-                    yield node.lineno, f"calls .{node.func.attr}(): {door.what} belongs to {' and '.join(door.owners)}"
+                    yield (
+                        node.lineno,
+                        f"calls .{node.func.attr}(): {door.resource} belongs to {' and '.join(door.owners)}",
+                    )
         named = _called(node)
         if named == "Random" and not node.args and not _may_open(DOORS[-1], layer, module):
             yield node.lineno, "makes an unseeded Random: take one that is passed"
@@ -308,7 +311,7 @@ def _impure(references: list[Reference], tree: ast.Module) -> Iterator[tuple[int
             yield node.lineno, "a codec must not be async"
 
 
-def _leads_to_more(imported: str, layer: str, module: str) -> bool:
+def _is_partly_allowed(imported: str, layer: str, module: str) -> bool:
     """True if only some names of the imported module are allowed: then each use is checked instead of the import."""
     opened = [name for door in DOORS if _may_open(door, layer, module) for name in door.names]
     return any(name.startswith(f"{imported}.") for name in (*FREE, *opened))

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from tools.made_once import made_once
+from tools.download_cache import cached_folder
 
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
 <modelVersion>4.0.0</modelVersion><groupId>trimq</groupId><artifactId>fetched</artifactId><version>1</version>
@@ -36,7 +36,7 @@ def classpath(artifacts: Sequence[str], alone: bool = False) -> str:
     without = _ALONE if alone else ""
     named = (_DEPENDENCY.format(*artifact.split(":"), without) for artifact in artifacts)
     pom = _POM.format(dependencies="".join(named))
-    folder = made_once("maven", hashlib.sha256(pom.encode()).hexdigest()[:16], lambda folder: _fetch(folder, pom))
+    folder = cached_folder("maven", hashlib.sha256(pom.encode()).hexdigest()[:16], lambda folder: _fetch(folder, pom))
     return f"{folder}/libraries/*"
 
 

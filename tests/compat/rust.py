@@ -11,7 +11,7 @@ from pathlib import Path
 from compat.cache import do, require
 from compat.programs import SOURCES, Program, fingerprint
 
-from tools.made_once import made_once
+from tools.download_cache import cached_folder
 
 
 def rust_client(name: str) -> Program:
@@ -20,7 +20,7 @@ def rust_client(name: str) -> Program:
     sources = SOURCES / name
     named = [sources / "Cargo.toml", sources / "Cargo.lock"]
     # To compile the crates is most of the work: they are kept apart, for every program of ours that names the same.
-    crates = made_once("rust-crates", fingerprint(named), lambda _: None)
+    crates = cached_folder("rust-crates", fingerprint(named), lambda _: None)
 
     def build_into(folder: Path) -> None:
         with tempfile.TemporaryDirectory() as place:
@@ -29,7 +29,7 @@ def rust_client(name: str) -> Program:
             do(["cargo", "build", "--quiet", "--locked", "--target-dir", str(crates)], Path(place))
         shutil.copy(crates / "debug" / "client", folder)
 
-    folder = made_once("rust", fingerprint([*named, *(sources / "src").iterdir()]), build_into)
+    folder = cached_folder("rust", fingerprint([*named, *(sources / "src").iterdir()]), build_into)
     return Program((str(folder / "client"),))
 
 

@@ -24,6 +24,6 @@ except Mistake as mistake:
 @pytest.mark.parametrize("call", ["streamWriter(None, False)", "writer(None, False)"])
 def test_what_is_missing_is_told_on_use(call: str) -> None:
     code = _OLD.format(call=call)
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert told.startswith("format('trimq') needs PySpark 4.3, found 4.")
-    assert told.endswith(": pip install 'trimq[spark]'\n")
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert output.startswith("format('trimq') needs PySpark 4.3, found 4.")
+    assert output.endswith(": pip install 'trimq[spark]'\n")

@@ -74,18 +74,18 @@ def test_a_snapshot_has_as_many_files_as_its_size_asks_for(
 def test_a_report_that_cannot_be_written_is_told_before_the_run(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for flag in ("--report", "--json"):
-        code, told = trimq("archive", "orders", "--lake", str(tmp_path / "lake"), flag, str(tmp_path / "file" / "x"))
+        code, output = trimq("archive", "orders", "--lake", str(tmp_path / "lake"), flag, str(tmp_path / "file" / "x"))
         assert code == 2
-        assert "cannot be written: " in told
+        assert "cannot be written: " in output
     assert not (tmp_path / "lake").exists()
 
 
 def test_flags_that_would_be_passed_over_are_refused(tmp_path: Path) -> None:
     for flags in (["--continuous"], ["--checkpoint", str(tmp_path / "checkpoint")]):
-        code, told = trimq("dead-letters", "orders.DLT", *flags)
-        assert (code, "leave out --continuous and --checkpoint" in told) == (2, True), told
-        code, told = trimq("audit", "--lake", str(tmp_path), *flags)
-        assert (code, "only to audit topics" in told) == (2, True), told
+        code, output = trimq("dead-letters", "orders.DLT", *flags)
+        assert (code, "leave out --continuous and --checkpoint" in output) == (2, True), output
+        code, output = trimq("audit", "--lake", str(tmp_path), *flags)
+        assert (code, "only to audit topics" in output) == (2, True), output
 
 
 def test_a_lone_plot_takes_the_room_of_one(tmp_path: Path) -> None:

@@ -38,8 +38,8 @@ def test_the_launcher_drops_one_flag_and_passes_on_the_rest(tmp_path: Path) -> N
     java.chmod(0o700)
     home = make_launcher(real, tmp_path / "made")
     words = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "", "Main", "$HOME"]
-    told = subprocess.run([home / "bin" / "java", *words], capture_output=True, text=True, check=True).stdout
-    assert told.split("\n")[:-1] == ["-cp", "a b", "", "Main", "$HOME"]
+    output = subprocess.run([home / "bin" / "java", *words], capture_output=True, text=True, check=True).stdout
+    assert output.split("\n")[:-1] == ["-cp", "a b", "", "Main", "$HOME"]
     assert make_launcher(real, tmp_path / "made") == home
 
 
@@ -53,5 +53,5 @@ def test_an_old_java_is_passed_over_for_the_one_from_pypi(tmp_path: Path, monkey
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     home = find_java_home()
-    told = subprocess.run([f"{home}/bin/java", "-version"], env={"PATH": os.defpath}, capture_output=True, check=True)
-    assert b'"21.0' in told.stderr
+    output = subprocess.run([f"{home}/bin/java", "-version"], env={"PATH": os.defpath}, capture_output=True, check=True)
+    assert b'"21.0' in output.stderr

@@ -26,12 +26,12 @@ def test_the_launcher_drops_what_spark_puts_in_front_and_passes_on_the_rest(tmp_
     own = [f"{home}/python/lib/pyspark.zip", f"{home}/python/lib/py4j-1-src.zip", f"{home}/jars/core.jar"]
     words = ["-m", "pyspark.other", "", "$HOME a"]
     environment = {"PATH": os.defpath, "PYTHONPATH": ":".join([*own, "/a *", "b"])}
-    told = subprocess.run([launcher, *words], env=environment, capture_output=True, text=True, check=True).stdout
-    assert told.split("\n")[:-1] == ["/a *:b", *words]
+    output = subprocess.run([launcher, *words], env=environment, capture_output=True, text=True, check=True).stdout
+    assert output.split("\n")[:-1] == ["/a *:b", *words]
     assert make_launcher(home, str(python), tmp_path / "made") == launcher
     words = ["-m", "pyspark.daemon", "pyspark.worker"]
-    told = subprocess.run([launcher, *words], env=environment, capture_output=True, text=True, check=True).stdout
-    assert told.split("\n")[1:-1] == ["-m", "pyspark_trimq.worker_daemon", "pyspark.worker"]
+    output = subprocess.run([launcher, *words], env=environment, capture_output=True, text=True, check=True).stdout
+    assert output.split("\n")[1:-1] == ["-m", "pyspark_trimq.worker_daemon", "pyspark.worker"]
 
 
 @pytest.mark.parametrize("asked", ["", "4"])
@@ -41,8 +41,8 @@ def test_numpy_has_one_thread_unless_more_are_asked_for(tmp_path: Path, asked: s
     python.chmod(0o700)
     launcher = make_launcher(tmp_path / "spark", str(python), tmp_path / "made")
     environment = {"PATH": os.defpath, "OMP_NUM_THREADS": asked}
-    told = subprocess.run([launcher, "-m", "any"], env=environment, capture_output=True, text=True, check=True)
-    assert told.stdout == f"{asked or 1}\n"
+    output = subprocess.run([launcher, "-m", "any"], env=environment, capture_output=True, text=True, check=True)
+    assert output.stdout == f"{asked or 1}\n"
 
 
 def _open_to_all(folder: Path) -> None:

@@ -46,7 +46,7 @@ DEATHS = {
     "drivers": (
         Death(0, 0, "half", True, True),
         Death(1, 1, "committed", True, False),
-        Death(2, None, "told", True, False),
+        Death(2, None, "done", True, False),
     ),
     "workers": (
         Death(0, 0, "begin", False, True),
@@ -57,7 +57,7 @@ DEATHS = {
         # The same task dies twice; the second time it had nothing left to send.
         Death(2, 1, "committed", False, True),
         Death(2, 1, "found", False, True),
-        Death(3, None, "told", False, True),
+        Death(3, None, "done", False, True),
     ),
 }
 
@@ -118,7 +118,7 @@ class MortalWriter(StreamWriter):
         return written
 
     def commit(self, messages: list[Any], batchId: int) -> None:
-        reach(batchId, None, "told")
+        reach(batchId, None, "done")
 
 
 class MortalSink(DefaultSource):

@@ -20,10 +20,10 @@ from trimq.testing import Broker
 HERE = Path(__file__).parent
 ROWS = 80
 # Names of the deaths in `killed_driver`, which cannot be imported: tests are no package.
-DRIVERS = ["0-0-half-driver", "1-1-committed-driver", "2-all-told-driver"]
+DRIVERS = ["0-0-half-driver", "1-1-committed-driver", "2-all-done-driver"]
 WORKERS = [
     *("0-0-begin-worker", "0-1-half-worker", "1-0-rows-worker", "1-1-offsets-worker"),
-    *("2-0-committed-worker", "2-1-committed-worker", "2-1-found-worker", "3-all-told-worker"),
+    *("2-0-committed-worker", "2-1-committed-worker", "2-1-found-worker", "3-all-done-worker"),
 ]
 # Just below the limit of faulthandler: on a busy machine Spark takes a minute to start.
 PATIENCE_S = 290
@@ -49,8 +49,8 @@ def run(broker: Broker, folder: Path, of: str) -> tuple[int, str]:
     )
     with driver:  # closes its pipe in any case
         try:
-            told, _ = driver.communicate()
-            return driver.returncode, told
+            output, _ = driver.communicate()
+            return driver.returncode, output
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(driver.pid, signal.SIGKILL)
@@ -72,17 +72,17 @@ def died(folder: Path) -> list[str]:
 def test_three_kills_of_the_driver_leave_each_row_once(broker: Broker, tmp_path: Path) -> None:
     fill(broker, tmp_path)
     for count in range(len(DRIVERS)):
-        code, told = run(broker, tmp_path, "drivers")
-        assert (code, died(tmp_path)) == (-signal.SIGKILL, DRIVERS[: count + 1]), told
+        code, output = run(broker, tmp_path, "drivers")
+        assert (code, died(tmp_path)) == (-signal.SIGKILL, DRIVERS[: count + 1]), output
         assert len(committed(broker, "out")) < ROWS
-    code, told = run(broker, tmp_path, "drivers")
-    assert (code, died(tmp_path)) == (0, DRIVERS), told
+    code, output = run(broker, tmp_path, "drivers")
+    assert (code, died(tmp_path)) == (0, DRIVERS), output
     assert sorted(map(int, committed(broker, "out"))) == list(range(ROWS))
 
 
 @pytest.mark.timeout(PATIENCE_S)
 def test_eight_kills_of_workers_leave_each_row_once(broker: Broker, tmp_path: Path) -> None:
     fill(broker, tmp_path)
-    code, told = run(broker, tmp_path, "workers")
-    assert (code, died(tmp_path)) == (0, WORKERS), told
+    code, output = run(broker, tmp_path, "workers")
+    assert (code, died(tmp_path)) == (0, WORKERS), output
     assert sorted(map(int, committed(broker, "out"))) == list(range(ROWS))

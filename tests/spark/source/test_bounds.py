@@ -103,6 +103,6 @@ def test_a_stream_begins_at_a_time_and_tells_the_latest_offsets(broker: Broker, 
     start = reader.initialOffset()
     assert start["orders"] == {"0": 2, "1": 2}
     assert reader.latestOffset(start, reader.getDefaultReadLimit())["orders"] == {"0": 3, "1": 3}
-    told: Any = reader.reportLatestOffset()
-    assert told["orders"] == {"0": 5, "1": 5}
+    latest: Any = reader.reportLatestOffset()
+    assert latest["orders"] == {"0": 5, "1": 5}
     reader.stop()

@@ -69,11 +69,11 @@ def test_a_running_query_is_a_group_with_its_lag_which_goes_when_it_stops(
     for lag in (10, 6):  # during the first batch, and the second
         eventually(partial(has_lag, broker, group, lag), f"the lag was never {lag}")
         assert f'trimq_group_lag{{group="{group}",topic="orders"}} {lag}.0' in metrics(broker)
-        assert told(broker, group) == lag
+        assert lag_on_command_line(broker, group) == lag
         may_go_on.set()
     eventually(partial(has_lag, broker, group, 0), "the group never got to the end")
     assert f'trimq_group_lag{{group="{group}",topic="orders"}} 0.0' in metrics(broker)
-    assert told(broker, group) == 0
+    assert lag_on_command_line(broker, group) == 0
     query.stop()
     eventually(lambda: group_of(broker, group) is None, "the group outlives the query")
     assert group not in metrics(broker)
@@ -86,7 +86,7 @@ def has_lag(broker: Broker, group: str, lag: int) -> bool:
     return len(cursors) == 2 and sum(cursor["lag"] for cursor in cursors) == lag
 
 
-def told(broker: Broker, group: str) -> int:
+def lag_on_command_line(broker: Broker, group: str) -> int:
     """Returns the lag shown by the command line."""
     command = [sys.executable, "-m", "trimq.cli", "groups", "describe", group, "--http", broker.addresses["http"]]
     text = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True).stdout

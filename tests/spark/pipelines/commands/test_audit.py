@@ -100,8 +100,8 @@ def test_a_thousand_planted_faults_are_found_and_nothing_else(spark: Any, tmp_pa
         )
         outcome = audit(["orders", "intact"], how=how)
         found = outcome.table("Faults")
-        told = {(row["partition"], row["producer"], row["kind"], row["sequence"], row["records"]) for row in found}
-        assert told == expected
+        listed = {(row["partition"], row["producer"], row["kind"], row["sequence"], row["records"]) for row in found}
+        assert listed == expected
         assert len(found) == outcome.found == PLANTED
         assert {row["topic"] for row in found} == {"orders"}
         assert len(outcome.batches) > 1

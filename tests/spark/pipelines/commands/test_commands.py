@@ -100,8 +100,8 @@ def test_letters_of_amqp_queues_and_of_the_ledger_are_found_and_go_back(spark: A
             method, _, _ = channel.basic_get(queue)
             channel.basic_reject(method.delivery_tag, requeue=False)
         outcome = dead_letters(["dead"], how=how(spark, broker))
-        told = [(row["reason"], row["origin"], row["letters"]) for row in outcome.table("Groups")]
-        assert told == [("rejected", "work", 1)]
+        groups = [(row["reason"], row["origin"], row["letters"]) for row in outcome.table("Groups")]
+        assert groups == [("rejected", "work", 1)]
         dry = dead_letters(ledger=True, choice=Choice(origin="plain"), how=how(spark, broker))
         assert (dry.figures["chosen"], "sent again" in dry.figures) == (2, False)
         choice = Choice(origin="plain")
@@ -242,9 +242,9 @@ def test_a_recipe_that_is_wrong_is_told_in_a_sentence(
 ) -> None:
     broker.create_topic("views")
     (tmp_path / "recipe.toml").write_text(text)
-    with pytest.raises(StartupError, match=complaint) as told:
+    with pytest.raises(StartupError, match=complaint) as raised:
         aggregate(tmp_path / "recipe.toml", how=how(spark, broker, checkpoint=tmp_path / "checkpoint"))
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(raised.value)
 
 
 def test_lag_is_told_in_messages_and_seconds_with_a_capacity_sheet(spark: Any, broker: Broker, tmp_path: Path) -> None:
@@ -279,10 +279,10 @@ def test_lag_is_told_in_messages_and_seconds_with_a_capacity_sheet(spark: Any, b
     assert sum(row["messages"] for row in outcome.table("End-to-end latency")) == 10
     assert outcome.table("Groups")[0]["drained in (s)"] is not None
     assert (outcome.figures["threads"], outcome.figures["nodes"]) == (40, 3)
-    page, told = tmp_path / "lag.html", tmp_path / "lag.json"
+    page, raised = tmp_path / "lag.html", tmp_path / "lag.json"
     write_report(outcome, page)
-    write_json(outcome, told)
-    assert json.loads(told.read_text())["figures"]["threads"] == 40
+    write_json(outcome, raised)
+    assert json.loads(raised.read_text())["figures"]["threads"] == 40
     text = page.read_text()
     assert text.count("<svg") == len(outcome.plots)
     assert not [address for address in ("src=", 'href="http', "@import", "<script") if address in text]

@@ -34,10 +34,10 @@ def own(record: Record) -> tuple[Any, ...]:
 
 
 def origin(record: Record) -> tuple[str, int, int]:
-    told = {
+    headers = {
         name.removeprefix(ORIGIN): (value or b"").decode() for name, value in record.headers if name.startswith(ORIGIN)
     }
-    return told["topic"], int(told["partition"]), int(told["offset"])
+    return headers["topic"], int(headers["partition"]), int(headers["offset"])
 
 
 @pytest.mark.parametrize("format", ["parquet", "iceberg"])

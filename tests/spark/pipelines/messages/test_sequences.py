@@ -35,7 +35,7 @@ def runs(sequences: Sequence[int], begin: int, end: int) -> list[SequenceRun]:
     return found
 
 
-def told(found: Sequence[Fault]) -> list[tuple[str, int, int, int]]:
+def fields_of(found: Sequence[Fault]) -> list[tuple[str, int, int, int]]:
     return [(fault.kind, fault.sequence, fault.records, fault.offset) for fault in found]
 
 
@@ -54,12 +54,12 @@ def told(found: Sequence[Fault]) -> list[tuple[str, int, int, int]]:
 def test_each_kind_of_fault_is_told_with_its_place(
     sequences: list[int], expected: list[tuple[str, int, int, int]]
 ) -> None:
-    assert told(faults(sequences)) == expected
+    assert fields_of(faults(sequences)) == expected
 
 
 def test_after_the_last_number_comes_zero() -> None:
     assert faults([SEQUENCES - 2, SEQUENCES - 1, 0, 1], from_start=False) == []
-    assert told(faults([SEQUENCES - 2, SEQUENCES - 1, 1], from_start=False)) == [("gap", 0, 1, 2)]
+    assert fields_of(faults([SEQUENCES - 2, SEQUENCES - 1, 1], from_start=False)) == [("gap", 0, 1, 2)]
 
 
 @given(

@@ -62,9 +62,9 @@ def test_letters_that_are_too_young_are_sent_by_a_later_run(
     options = how(spark, broker, checkpoint=tmp_path)
 
     def again() -> tuple[Any, Any, list[int]]:
-        told = dead_letters(["orders.DLT"], redrive=True, choice=Choice(older_than="1 hour"), rate=2, how=options)
-        assert told.table("Groups")
-        return told.figures["chosen"], told.figures["sent again"], bodies(broker, "orders")
+        outcome = dead_letters(["orders.DLT"], redrive=True, choice=Choice(older_than="1 hour"), rate=2, how=options)
+        assert outcome.table("Groups")
+        return outcome.figures["chosen"], outcome.figures["sent again"], bodies(broker, "orders")
 
     assert again() == (2, 2, [0, 2])
     assert again() == (0, 0, [0, 2])
@@ -96,9 +96,9 @@ def test_a_redrive_that_was_killed_sends_nothing_twice(spark: Any, broker: Broke
     finally:
         SentLetters.done = done  # type: ignore[method-assign]
     assert bodies(broker, "orders") == [0, 1, 2]
-    told = dead_letters(["orders.DLT"], redrive=True, rate=3, how=options)
+    outcome = dead_letters(["orders.DLT"], redrive=True, rate=3, how=options)
     assert bodies(broker, "orders") == [0, 1, 2, 3]
-    assert told.figures["chosen"] == 1
+    assert outcome.figures["chosen"] == 1
 
 
 def test_letters_of_a_topic_that_was_made_anew_are_others(tmp_path: Path) -> None:

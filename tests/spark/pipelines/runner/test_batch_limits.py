@@ -104,7 +104,7 @@ def test_large_letters_are_sent_again_as_many_at_a_time_as_is_said(spark: Any, l
 )
 def test_a_spark_without_memory_is_told_in_a_sentence(error: str, sentence: str) -> None:
     for kind in (PySparkException, Py4JError):
-        with pytest.raises(PipelineFailure, match=f"^{sentence}") as told, plain_errors():
+        with pytest.raises(PipelineFailure, match=f"^{sentence}") as raised, plain_errors():
             raise kind(error)
-        assert str(told.value) == plain_message(kind(error))
-        assert "maxBytesPerTrigger" in str(told.value)
+        assert str(raised.value) == plain_message(kind(error))
+        assert "maxBytesPerTrigger" in str(raised.value)

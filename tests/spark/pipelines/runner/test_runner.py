@@ -60,8 +60,8 @@ def wait_until(look: Callable[[], bool], process: subprocess.Popen[str]) -> None
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    told, complaints = process.communicate(timeout=PATIENCE_S)
-    return process.returncode, told, complaints
+    output, complaints = process.communicate(timeout=PATIENCE_S)
+    return process.returncode, output, complaints
 
 
 @pytest.mark.timeout(900)
@@ -77,17 +77,17 @@ def test_a_continuous_archive_takes_what_comes_and_ends_in_order_by_either_signa
                 broker.send("orders", str(number))
             wait_until(lambda: rows_in(lake) == 3, process)
             os.killpg(process.pid, signal.SIGINT)  # like Ctrl-C: the whole process group gets the signal
-            code, told, complaints = ended(process)
-        assert (code, complaints) == (0, ""), told
-        assert re.search(r"rows in the lake +3\n", told)
+            code, output, complaints = ended(process)
+        assert (code, complaints) == (0, ""), output
+        assert re.search(r"rows in the lake +3\n", output)
         assert "<svg" in report.read_text()
         broker.send("orders", "3")
-        with running(broker, lake, "--compact-from", "0", "--json", str(tmp_path / "told.json")) as process:
+        with running(broker, lake, "--compact-from", "0", "--json", str(tmp_path / "output.json")) as process:
             wait_until(lambda: rows_in(lake) == 4, process)
             process.send_signal(signal.SIGTERM)  # like a supervisor
-            code, told, complaints = ended(process)
-        assert (code, complaints) == (0, ""), told
-    figures = json.loads((tmp_path / "told.json").read_text())["figures"]
+            code, output, complaints = ended(process)
+        assert (code, complaints) == (0, ""), output
+    figures = json.loads((tmp_path / "output.json").read_text())["figures"]
     assert (figures["rows archived"], figures["rows in the lake"]) == (1, 4)
     assert [bytes(value) for value in pandas.read_parquet(lake).sort_values("offset")["value"]] == [
         b"0",

@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 from bench.processes import cpu_s
 
 
-class Contestant(Protocol):
+class MeasuredBroker(Protocol):
     """A running broker."""
 
     @property
@@ -22,7 +22,7 @@ class Contestant(Protocol):
     def pid(self) -> int: ...
 
 
-C = TypeVar("C", bound=Contestant)
+C = TypeVar("C", bound=MeasuredBroker)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +42,11 @@ class Outcome:
         return self.units / self.wall_s
 
 
-def timed(side: Contestant, work: Callable[[], int]) -> Outcome:
+def timed(broker: MeasuredBroker, work: Callable[[], int]) -> Outcome:
     """Measures the CPU time of the broker for `work`, which returns its number of units."""
-    wall_s, used_s = time.perf_counter(), cpu_s(side.pid)
+    wall_s, used_s = time.perf_counter(), cpu_s(broker.pid)
     units = work()
-    return Outcome(units, cpu_s(side.pid) - used_s, time.perf_counter() - wall_s)
+    return Outcome(units, cpu_s(broker.pid) - used_s, time.perf_counter() - wall_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +65,19 @@ class Result:
         return max(outcome.rate for outcome in self.outcomes)
 
     @property
-    def middle_cpu_us(self) -> float:
+    def median_cpu_us(self) -> float:
         return statistics.median(outcome.cpu_us for outcome in self.outcomes)
 
     @property
-    def middle_rate(self) -> float:
+    def median_rate(self) -> float:
         return statistics.median(outcome.rate for outcome in self.outcomes)
 
 
-def take_turns(sides: Sequence[C], rounds: int, work: Callable[[C], Outcome]) -> dict[str, Result]:
+def run_rounds(brokers: Sequence[C], rounds: int, work: Callable[[C], Outcome]) -> dict[str, Result]:
     """Returns the results by name of the broker. The order rotates between rounds."""
-    outcomes: dict[str, list[Outcome]] = {side.name: [] for side in sides}
+    outcomes: dict[str, list[Outcome]] = {broker.name: [] for broker in brokers}
     for number in range(rounds):
-        first = number % len(sides)
-        for side in [*sides[first:], *sides[:first]]:
-            outcomes[side.name].append(work(side))
+        first = number % len(brokers)
+        for broker in [*brokers[first:], *brokers[:first]]:
+            outcomes[broker.name].append(work(broker))
     return {name: Result(own) for name, own in outcomes.items()}

@@ -35,11 +35,13 @@ class Steps:
         self._progress = progress
         self._task = progress.add_task("", visible=False)
 
-    def tell(self, what: str, done: int, total: int) -> None:
+    def show(self, description: str, done: int, total: int) -> None:
         if self._progress is not None:
-            self._progress.update(self._task, description=what, completed=done, total=total, visible=done < total)
+            self._progress.update(
+                self._task, description=description, completed=done, total=total, visible=done < total
+            )
 
-    def say(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         """Prints an intermediate result above the progress bars."""
         if self._progress is not None:
             self._progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
@@ -63,7 +65,7 @@ def scratch(asked: Path | None) -> Iterator[Path]:
 
 def run(
     measures: Mapping[str, Measure],
-    beside: str = "floor",
+    floor_name: str = "floor",
     page: Callable[[Sequence[Figure]], str] | None = None,
     steps: Steps | None = None,
 ) -> None:
@@ -83,7 +85,7 @@ def run(
                 print(figure.as_json(), flush=True)
             progress.advance(task)
     console = Console(width=None if sys.stdout.isatty() else 140)
-    console.print(table_of(figures, beside))
+    console.print(table_of(figures, floor_name))
     console.print(
         f"{os.cpu_count()} cores, Python {platform.python_version()}, Linux {platform.release()}; load average "
         f"{load:.1f} before, {os.getloadavg()[0]:.1f} after; {time.perf_counter() - began_s:.0f} s"

@@ -12,21 +12,21 @@ from pathlib import Path
 
 from bench.comparison import OURS, WorkGoals
 from bench.figures import at_least_times_floor, at_most_times_floor
-from bench.lanes import WireFailed
+from bench.pipelined_load import WireFailed
 from bench.processes import ChildFailed, broker_in, resident_mb
 from bench.rocketmq_peer import rocketmq_in
 from bench.rocketmq_wire import Client, encode_send
 
 ROCKETMQ = "rocketmq"
-SHOWN = "RocketMQ"
+TITLE = "RocketMQ"
 FLUSHES = ("async", "sync")
 PATIENCE_S = 120
 QUEUES = 8
 
 TWICE_THE_RATE = at_least_times_floor(2.0)
-SENDING = WorkGoals(at_most_times_floor(0.35), TWICE_THE_RATE)
-PULLING = WorkGoals(at_most_times_floor(1.0), TWICE_THE_RATE)
-CALLING = WorkGoals(None, TWICE_THE_RATE)
+SEND_GOALS = WorkGoals(at_most_times_floor(0.35), TWICE_THE_RATE)
+PULL_GOALS = WorkGoals(at_most_times_floor(1.0), TWICE_THE_RATE)
+GRPC_GOALS = WorkGoals(None, TWICE_THE_RATE)
 
 _LISTENERS = {
     "rocketmq": "--rocketmq-listen",
@@ -37,7 +37,7 @@ _numbers = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class Broker:
     """A running broker. `pid` is the measured process; `others` are further processes that belong to it."""
 
     name: str
@@ -52,66 +52,66 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class Sides:
+class Brokers:
     """RocketMQ and TriMQ in one flush mode."""
 
     flush: str
-    rocketmq: Side
-    ours: Side
+    rocketmq: Broker
+    ours: Broker
 
-    def both(self) -> list[Side]:
+    def both(self) -> list[Broker]:
         return [self.rocketmq, self.ours]
 
 
-Start = Callable[[Path, str], AbstractContextManager[tuple[Side, float]]]
+Start = Callable[[Path, str], AbstractContextManager[tuple[Broker, float]]]
 """Starts a broker with this flush mode in a new folder, which is removed at the end. Returns the broker and the start
 time of its process."""
 
 
 @contextmanager
-def start_rocketmq(folder: Path, flush: str) -> Iterator[tuple[Side, float]]:
+def start_rocketmq(folder: Path, flush: str) -> Iterator[tuple[Broker, float]]:
     with rocketmq_in(folder, flush) as peer:
-        yield Side(ROCKETMQ, peer.port, peer.grpc_port, peer.pid, (peer.name_server_pid,)), peer.started_s
+        yield Broker(ROCKETMQ, peer.port, peer.grpc_port, peer.pid, (peer.name_server_pid,)), peer.started_s
 
 
 @contextmanager
-def start_ours(folder: Path, flush: str) -> Iterator[tuple[Side, float]]:
+def start_ours(folder: Path, flush: str) -> Iterator[tuple[Broker, float]]:
     listeners = [word for flag in _LISTENERS.values() for word in (flag, "127.0.0.1:0")]
     try:
         with broker_in(folder, [*listeners, "--flush", flush]) as broker:
             port, grpc_port = (
                 int(broker.addresses[name].rsplit(":", 1)[1]) for name in ("rocketmq_broker", "rocketmq_grpc")
             )
-            yield Side(OURS, port, grpc_port, broker.pid), broker.started_s
+            yield Broker(OURS, port, grpc_port, broker.pid), broker.started_s
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
-def topic_on(side: Side, queues: int = QUEUES) -> Iterator[str]:
+def topic_on(broker: Broker, queues: int = QUEUES) -> Iterator[str]:
     """Creates a topic and deletes it at the end."""
     name = f"bench-{next(_numbers):06}-{time.time_ns() % 10**6:06}"
-    with Client(side.address) as client:
+    with Client(broker.address) as client:
         client.create_topic(name, queues)
     yield name
     # Uses a new connection: Apache RocketMQ closes one that was idle for two minutes.
-    with Client(side.address) as client:
+    with Client(broker.address) as client:
         client.delete_topic(name)
 
 
-def await_first(side: Side) -> None:
+def await_first(broker: Broker) -> None:
     """Waits until the broker has acknowledged a message."""
     until_s = time.perf_counter() + PATIENCE_S
     while time.perf_counter() < until_s:
         try:
-            with Client(side.address) as client:
+            with Client(broker.address) as client:
                 client.done(encode_send("first", 0, b"x", 0))
                 return
         except (OSError, WireFailed):
             time.sleep(0.005)
-    raise ChildFailed(f"{side.name} acknowledged nothing within {PATIENCE_S} s")
+    raise ChildFailed(f"{broker.name} acknowledged nothing within {PATIENCE_S} s")
 
 
-def resident_of(side: Side) -> float:
+def resident_of(broker: Broker) -> float:
     """Returns the resident memory of all its processes in MB."""
-    return sum(resident_mb(pid) for pid in (side.pid, *side.others))
+    return sum(resident_mb(pid) for pid in (broker.pid, *broker.others))

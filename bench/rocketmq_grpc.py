@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from bench.broker_rounds import Outcome, run_rounds, timed
 from bench.comparison import work_figures
 from bench.figures import Figure
 from bench.grpc_wire import GrpcConnection
-from bench.lanes import WireFailed
+from bench.pipelined_load import WireFailed
 from bench.processes import ChildFailed
-from bench.rocketmq_sides import CALLING, QUEUES, ROCKETMQ, SHOWN, Side, Sides, topic_on
+from bench.rocketmq_brokers import GRPC_GOALS, QUEUES, ROCKETMQ, TITLE, Broker, Brokers, topic_on
 from bench.rocketmq_sizes import RocketMQSizes
 from bench.rocketmq_traffic import fill
 from bench.rocketmq_wire import Client
-from bench.turns import Outcome, take_turns, timed
 from trimq.protocols.rocketmq.grpc.wire import wire
 from trimq.protocols.rocketmq.grpc.wire.enums import ClientType, Code, FilterType
 
@@ -27,25 +27,25 @@ _METADATA = (("x-mq-client-id", "bench"), ("x-mq-language", "JAVA"), ("x-mq-clie
 _TIMEOUT = ("grpc-timeout", "30S")
 
 
-def measure(sizes: RocketMQSizes, sides: Sides) -> Iterator[Figure]:
-    results = take_turns(sides.both(), sizes.rounds, lambda side: send(sizes, side))
-    name = f"gRPC: send {BODY_BYTES} B, {sizes.calls_under_way} under way, {sides.flush}"
-    yield from work_figures(name, results, ROCKETMQ, SHOWN, CALLING)
-    results = take_turns(sides.both(), sizes.rounds, lambda side: receive(sizes, side))
-    name = f"gRPC: receive {BODY_BYTES} B by {BATCH} and acknowledge, {sides.flush}"
-    yield from work_figures(name, results, ROCKETMQ, SHOWN, CALLING)
+def measure(sizes: RocketMQSizes, brokers: Brokers) -> Iterator[Figure]:
+    results = run_rounds(brokers.both(), sizes.rounds, lambda broker: send(sizes, broker))
+    name = f"gRPC: send {BODY_BYTES} B, {sizes.calls_in_flight} under way, {brokers.flush}"
+    yield from work_figures(name, results, ROCKETMQ, TITLE, GRPC_GOALS)
+    results = run_rounds(brokers.both(), sizes.rounds, lambda broker: receive(sizes, broker))
+    name = f"gRPC: receive {BODY_BYTES} B by {BATCH} and acknowledge, {brokers.flush}"
+    yield from work_figures(name, results, ROCKETMQ, TITLE, GRPC_GOALS)
 
 
-def _connect(side: Side) -> GrpcConnection:
-    return GrpcConnection(("127.0.0.1", side.grpc_port), _SERVICE, (*_METADATA, _TIMEOUT))
+def _connect(broker: Broker) -> GrpcConnection:
+    return GrpcConnection(("127.0.0.1", broker.grpc_port), _SERVICE, (*_METADATA, _TIMEOUT))
 
 
-def send(sizes: RocketMQSizes, side: Side) -> Outcome:
-    with topic_on(side) as topic, _connect(side) as connection:
+def send(sizes: RocketMQSizes, broker: Broker) -> Outcome:
+    with topic_on(broker) as topic, _connect(broker) as connection:
         requests = [_encode_send(topic, number) for number in range(64)]
-        under_way = sizes.calls_under_way
+        under_way = sizes.calls_in_flight
         connection.flood("SendMessage", requests, under_way, under_way, _is_sent)
-        return timed(side, lambda: connection.flood("SendMessage", requests, sizes.calls, under_way, _is_sent))
+        return timed(broker, lambda: connection.flood("SendMessage", requests, sizes.calls, under_way, _is_sent))
 
 
 def _encode_send(topic: str, number: int) -> bytes:
@@ -62,15 +62,15 @@ def _is_sent(raw: bytes) -> bool:
     return bool(wire.SendMessageResponse.FromString(raw).status.code == Code.OK)
 
 
-def receive(sizes: RocketMQSizes, side: Side) -> Outcome:
+def receive(sizes: RocketMQSizes, broker: Broker) -> Outcome:
     """Receives the backlog of a topic, and acknowledges each batch before it asks for the next."""
     each = max(sizes.calls // QUEUES, BATCH)
-    with topic_on(side) as topic, _connect(side) as connection:
-        fill(side, topic, QUEUES, BODY_BYTES, each)
-        with Client(side.address) as client:
+    with topic_on(broker) as topic, _connect(broker) as connection:
+        fill(broker, topic, QUEUES, BODY_BYTES, each)
+        with Client(broker.address) as client:
             client.create_group(GROUP)
         connection.open("Telemetry", _settings(topic))
-        return timed(side, lambda: _receive_all(connection, topic, each * QUEUES))
+        return timed(broker, lambda: _receive_all(connection, topic, each * QUEUES))
 
 
 def _settings(topic: str) -> bytes:
@@ -99,7 +99,7 @@ def _receive_all(connection: GrpcConnection, topic: str, total: int) -> int:
         found += len(messages)
         empty = 0 if messages else empty + 1
         if empty > 30:
-            raise ChildFailed(f"{found} of {total} messages came: {parts[0].status if parts else ''}")
+            raise ChildFailed(f"{found} of {total} messages arrived: {parts[0].status if parts else ''}")
     return found
 
 

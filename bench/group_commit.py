@@ -15,8 +15,8 @@ from pathlib import Path
 from uuid import UUID
 
 from bench.figures import Figure, at_least_times_floor
-from bench.rig import SETTINGS, batch_of, event_loop, raise_failure
 from bench.sizes import Sizes
+from bench.storage_setup import SETTINGS, batch_of, event_loop, raise_failure
 from trimq.clock import LoopTime
 from trimq.config import Settings
 from trimq.offload import ThreadOffload
@@ -45,16 +45,16 @@ def measure(sizes: Sizes, folder: Path) -> Iterator[Figure]:
                 rates["broker"].append(broker.rate(seconds))
                 rates["syncfs"].append(floor.rate(WRITERS, sync_at_once, seconds))
         # On a shared disk the median is more stable than the best round.
-        middle = {name: statistics.median(found) for name, found in rates.items()}
-        chosen = max(("fdatasync", "syncfs"), key=lambda name: middle[name])
+        medians = {name: statistics.median(found) for name, found in rates.items()}
+        chosen = max(("fdatasync", "syncfs"), key=lambda name: medians[name])
         yield Figure(
             f"group commit, 64 writers, {streams:,} stream{'s' if streams > 1 else ''}",
-            middle["broker"],
+            medians["broker"],
             "appends/s",
-            middle[chosen],
+            medians[chosen],
             at_least_times_floor(0.7),
-            f"wall time, median of {sizes.commit_rounds}; floor is {chosen}: fdatasync {middle['fdatasync']:,.0f}, "
-            f"syncfs {middle['syncfs']:,.0f} appends/s",
+            f"wall time, median of {sizes.commit_rounds}; floor is {chosen}: fdatasync {medians['fdatasync']:,.0f}, "
+            f"syncfs {medians['syncfs']:,.0f} appends/s",
         )
 
 
@@ -71,12 +71,12 @@ def measure_crossover(sizes: Sizes, folder: Path) -> Iterator[Figure]:
             each, at_once = (1e3 * files / max(column) for column in zip(*rates, strict=True))
             took_ms[files] = (each, at_once)
     crossover = next((files for files, (each, at_once) in took_ms.items() if at_once < each), max(DIRTY_FILES) + 1)
-    shown = "; ".join(f"{files}: {each:.2f} / {at_once:.2f}" for files, (each, at_once) in took_ms.items())
+    timings = "; ".join(f"{files}: {each:.2f} / {at_once:.2f}" for files, (each, at_once) in took_ms.items())
     yield Figure(
         "dirty files from which one syncfs is quicker",
         crossover,
         "files",
-        note=f"storage.syncfs_threshold is {Settings().storage.syncfs_threshold}; ms by fdatasync / syncfs for {shown}",
+        note=f"storage.syncfs_threshold is {Settings().storage.syncfs_threshold}; ms by fdatasync / syncfs: {timings}",
     )
 
 
@@ -145,8 +145,8 @@ class _Broker:
         self._files = DiskFiles(str(self._folder), Settings().storage.open_files)
         self._passes = Passes(self._loop.call_soon, raise_failure)
         threshold = Settings().storage.syncfs_threshold
-        turns, settle = self._passes.turns, self._passes.mark_durable
-        flusher = SyncFlusher(self._files, self._offload, threshold, settle, raise_failure, turns, LoopTime())
+        turns, mark_durable = self._passes.turns, self._passes.mark_durable
+        flusher = SyncFlusher(self._files, self._offload, threshold, mark_durable, raise_failure, turns, LoopTime())
         self._passes.start(flusher)
         self._logs = self._runner.run(self._open())
         return self
@@ -157,13 +157,13 @@ class _Broker:
         store = PartitionStore(self._files, self._passes, Checkpoints(table), lambda: time.time_ns() // 1_000_000)
         logs = [store.open("bench", index, UUID(int=7), SETTINGS, is_new=True) for index in range(self._streams)]
         for _ in range(2):  # the first append to a stream also creates files, which the floor has already
-            await self._settled()
+            await self._until_idle()
             for log in logs:
                 log.append(*batch_of(SMALL), 0)
-        await self._settled()
+        await self._until_idle()
         return logs
 
-    async def _settled(self) -> None:
+    async def _until_idle(self) -> None:
         while not self._passes.is_idle:
             await asyncio.sleep(0.001)
 
@@ -192,7 +192,7 @@ class _Writers:
 
     async def run(self, seconds: float) -> float:
         """Returns the appends per second."""
-        stop_listening = _listen(self._passes, self._moved)
+        stop_listening = _listen(self._passes, self._on_progress)
         began_s = time.perf_counter()
         self._append(WRITERS)
         await asyncio.sleep(seconds)
@@ -208,27 +208,27 @@ class _Writers:
             for (batch, header), append in zip(self._batches[:writers], self._turns, strict=False)
         ]
 
-    def _moved(self) -> None:
+    def _on_progress(self) -> None:
         durable = self._passes.durable
         if durable == self._durable:
             return
         self._durable = durable
         left = [ticket for ticket in self._waiting if ticket.number > durable]
-        settled = len(self._waiting) - len(left)
+        completed = len(self._waiting) - len(left)
         self._waiting = left
-        self._done += settled
+        self._done += completed
         if not self._is_over:
-            self._append(settled)
+            self._append(completed)
         elif not left:
             self._ended.set()
 
 
 def _listen(passes: Passes, listener: Callable[[], None]) -> Callable[[], None]:
     """Calls `listener` on progress until the returned function is called: passes outlive one measurement."""
-    hears = [listener]
-    passes.on_progress(lambda: hears[0]())
+    listeners = [listener]
+    passes.on_progress(lambda: listeners[0]())
 
     def stop() -> None:
-        hears[0] = lambda: None
+        listeners[0] = lambda: None
 
     return stop

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import NamedTuple
 
 Work = Callable[[], object]
-Contestant = Callable[[], AbstractContextManager[Work]]
+Workload = Callable[[], AbstractContextManager[Work]]
 """Prepares a round outside the measured time, yields the work, and cleans up afterwards."""
 
 
@@ -23,7 +23,7 @@ class Cost(NamedTuple):
 
 
 @contextmanager
-def garbage_collected_as_in_the_broker() -> Iterator[None]:
+def broker_gc_settings() -> Iterator[None]:
     """Sets the garbage collector as `trimq serve` does once it has started."""
     before = gc.get_threshold()
     gc.collect()
@@ -43,15 +43,15 @@ def cost_of(work: Work) -> Cost:
     return Cost(time.process_time() - cpu_s, time.perf_counter() - wall_s)
 
 
-def take_turns(
-    contestants: Sequence[Contestant], rounds: int, rounded: Callable[[], object] = lambda: None
+def least_costs(
+    workloads: Sequence[Workload], rounds: int, after_round: Callable[[], object] = lambda: None
 ) -> list[Cost]:
     """Returns the least cost of each workload; the order alternates between rounds. Calls `after_round` after each."""
-    costs: list[list[Cost]] = [[] for _ in contestants]
+    costs: list[list[Cost]] = [[] for _ in workloads]
     for number in range(rounds):
-        order = range(len(contestants)) if number % 2 == 0 else reversed(range(len(contestants)))
+        order = range(len(workloads)) if number % 2 == 0 else reversed(range(len(workloads)))
         for place in order:
-            with contestants[place]() as work:
+            with workloads[place]() as work:
                 costs[place].append(cost_of(work))
-        rounded()
+        after_round()
     return [Cost(min(cost.cpu_s for cost in own), min(cost.wall_s for cost in own)) for own in costs]

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 
-def made_once(kind: str, name: str, make: Callable[[Path], None]) -> Path:
+def cached_folder(kind: str, name: str, make: Callable[[Path], None]) -> Path:
     """Returns the folder of this name, which `make` fills unless an earlier run completed it."""
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trimq" / kind / name
     folder.mkdir(parents=True, exist_ok=True)

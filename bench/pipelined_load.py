@@ -32,40 +32,40 @@ def receive_exactly(connection: socket.socket, size: int) -> bytes:
     return bytes(received)
 
 
-def drive(lanes: Sequence[Lane], count: int, seconds: float) -> int:
+def drive(pipelines: Sequence[Pipeline], count: int, seconds: float) -> int:
     """Runs until `count` requests are answered or `seconds` have passed. Returns the number of answered requests, which
     is the number of sent ones."""
     until_s = time.perf_counter() + seconds
-    answered = under_way = 0
+    answered = in_flight = 0
     with selectors.DefaultSelector() as selector:
         try:
-            for lane in lanes:
-                lane.owe(lane.depth)
-                under_way += lane.depth
-                selector.register(lane.connection, selectors.EVENT_READ | selectors.EVENT_WRITE, lane)
-            while under_way:
+            for pipeline in pipelines:
+                pipeline.enqueue(pipeline.depth)
+                in_flight += pipeline.depth
+                selector.register(pipeline.connection, selectors.EVENT_READ | selectors.EVENT_WRITE, pipeline)
+            while in_flight:
                 events = selector.select(PATIENCE_S)
                 if not events:
                     raise WireFailed(f"nothing was answered for {PATIENCE_S} s")
                 for key, ready in events:
-                    lane = key.data
-                    arrived = lane.receive() if ready & selectors.EVENT_READ else 0
+                    pipeline = key.data
+                    arrived = pipeline.receive() if ready & selectors.EVENT_READ else 0
                     answered += arrived
-                    under_way -= arrived
-                    if arrived and answered + under_way < count and time.perf_counter() < until_s:
-                        lane.owe(arrived)
-                        under_way += arrived
-                    lane.push()
-                    wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if lane.unsent_bytes else 0)
+                    in_flight -= arrived
+                    if arrived and answered + in_flight < count and time.perf_counter() < until_s:
+                        pipeline.enqueue(arrived)
+                        in_flight += arrived
+                    pipeline.push()
+                    wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if pipeline.unsent_bytes else 0)
                     if key.events != wanted:
-                        selector.modify(lane.connection, wanted, lane)
+                        selector.modify(pipeline.connection, wanted, pipeline)
         finally:
-            for lane in lanes:
-                lane.connection.close()
+            for pipeline in pipelines:
+                pipeline.connection.close()
     return answered
 
 
-class Lane:
+class Pipeline:
     """One connection on which requests of equal length are sent in turn, repeatedly, with up to `depth` in flight."""
 
     def __init__(self, address: tuple[str, int], requests: Sequence[bytes], depth: int) -> None:
@@ -74,27 +74,27 @@ class Lane:
         self.depth = depth
         self.unsent_bytes = 0
         # Several requests in one block, so that a short request needs no system call of its own.
-        row = b"".join(requests)
-        self._row = memoryview(row * max(1, min(depth, (1 << 20) // len(row))))
+        block = b"".join(requests)
+        self._block = memoryview(block * max(1, min(depth, (1 << 20) // len(block))))
         self._size = len(requests[0])
         self._sent_bytes = 0
 
-    def owe(self, count: int) -> None:
+    def enqueue(self, count: int) -> None:
         self.unsent_bytes += count * self._size
 
     def push(self) -> None:
         while self.unsent_bytes:
-            begin = self._sent_bytes % len(self._row)
+            begin = self._sent_bytes % len(self._block)
             if not begin and self._sent_bytes:
-                self.begin_again()
+                self.restart()
             try:
-                sent = self.connection.send(self._row[begin : begin + self.unsent_bytes])
+                sent = self.connection.send(self._block[begin : begin + self.unsent_bytes])
             except BlockingIOError:
                 return
             self._sent_bytes += sent
             self.unsent_bytes -= sent
 
-    def begin_again(self) -> None:
+    def restart(self) -> None:
         """Called when all requests are sent, before they are sent again from the first on."""
 
     def receive(self) -> int:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from bench import comparison
 from bench.amqp_wire import Client
+from bench.broker_rounds import Result
 from bench.comparison import NO_GOALS, WorkGoals
 from bench.figures import Figure, at_least_times_floor, at_most_times_floor
-from bench.turns import Result
 
 RABBITMQ = "rabbitmq"
 
@@ -25,7 +25,7 @@ _numbers = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class Broker:
     """A running broker."""
 
     name: str
@@ -39,31 +39,31 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class Sides:
+class Brokers:
     """RabbitMQ, and TriMQ in one flush mode, with the same queue type."""
 
     flush: str
-    rabbitmq: Side
-    ours: Side
+    rabbitmq: Broker
+    ours: Broker
 
     @property
     def kind(self) -> str:
         return QUEUES[self.flush]
 
-    def both(self) -> list[Side]:
+    def both(self) -> list[Broker]:
         return [self.rabbitmq, self.ours]
 
 
 @contextmanager
-def queue_on(side: Side, kind: str) -> Iterator[str]:
+def queue_on(broker: Broker, kind: str) -> Iterator[str]:
     """Declares a durable queue and deletes it at the end."""
     name = f"bench-{next(_numbers):06}"
-    with Client(side.address) as client:
+    with Client(broker.address) as client:
         client.declare(name, kind)
         yield name
         client.delete(name)
 
 
-def work_figures(name: str, results: dict[str, Result], is_judged: bool) -> Iterator[Figure]:
-    goals = WorkGoals(HALF_THE_TIME, TWICE_THE_RATE) if is_judged else NO_GOALS
+def work_figures(name: str, results: dict[str, Result], has_goals: bool) -> Iterator[Figure]:
+    goals = WorkGoals(HALF_THE_TIME, TWICE_THE_RATE) if has_goals else NO_GOALS
     return comparison.work_figures(name, results, RABBITMQ, "RabbitMQ", goals)

@@ -29,20 +29,20 @@ NOW_MS = time.time_ns() // 1_000_000
 SETTINGS = log_settings({}, Settings())
 
 
-class Unsynced:
+class NoSyncFlusher:
     """A flusher that reports every pass durable at once, which leaves the disk out of the measurement."""
 
     is_idle = True
     preallocates_up_to_writers = 0
 
-    def __init__(self, settle: Callable[[int], None]) -> None:
-        self._settle = settle
+    def __init__(self, mark_durable: Callable[[int], None]) -> None:
+        self._mark_durable = mark_durable
         self.dirty = Dirty()
         self.on_disk = 0
 
     def flush(self, number: int) -> None:
         self.on_disk = number
-        self._settle(number)
+        self._mark_durable(number)
 
     def flush_now(self) -> None: ...
 
@@ -88,7 +88,7 @@ class Storage:
     def __init__(self, folder: Path) -> None:
         self.files = DiskFiles(str(folder))
         self.passes = Passes(lambda finish: None, raise_failure)
-        self.passes.start(Unsynced(self.passes.mark_durable))
+        self.passes.start(NoSyncFlusher(self.passes.mark_durable))
         self.files.make_folder(ROOT)
         table = open_table(
             self.files, "tables", "checkpoints", self.passes, list, lambda work, done: done(work(), None)
