@@ -1,5 +1,5 @@
-"""Every figure of `make bench` runs, with tiny sizes, and is printed as it should be. What it says is not looked at:
-no test depends on how fast a machine is."""
+"""Every figure of `make bench` is measured with tiny sizes and printed in the right form. The values are ignored: no
+test depends on the speed of a machine."""
 
 from __future__ import annotations
 

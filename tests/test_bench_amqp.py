@@ -1,5 +1,5 @@
-"""Every figure of `make bench-amqp` runs, with tiny sizes. Ours stands in for RabbitMQ, which comes from Debian's
-packages, except in the last test. What a figure says is not looked at: no test depends on how fast a machine is."""
+"""Every figure of `make bench-amqp` is measured with tiny sizes. TriMQ takes the place of RabbitMQ, which comes from
+Debian's packages, except in the last test. The values are ignored: no test depends on the speed of a machine."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Every figure of `make bench-rocketmq` runs, with tiny sizes. Ours stands in for RocketMQ, which needs Java, except in
-the last test. What a figure says is not looked at: no test depends on how fast a machine is."""
+"""Every figure of `make bench-rocketmq` is measured with tiny sizes. TriMQ takes the place of Apache RocketMQ, which
+needs Java, except in the last test. The values are ignored: no test depends on the speed of a machine."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_side_has_its_time_and_what_it_showed_by_then_is_kept(tmp_path: Path) 
 
 
 def test_messages_that_fell_due_while_they_were_sent_are_sent_again_with_more_time(tmp_path: Path) -> None:
-    """However busy the machine is: nobody sends a message in no time at all."""
+    """Independent of the speed of the machine: with no spare time, a message is always due before it is sent."""
     sizes = replace(ROCKETMQ_QUICK, delayed=1, spare_seconds=0.0)
     assert are_whole(list(rocketmq_delays.measure(sizes, tmp_path, Steps(), start_ours)))
 

@@ -1,4 +1,4 @@
-"""Every figure of `make bench-spark` runs, with tiny sizes. What a figure says is not looked at."""
+"""Every figure of `make bench-spark` is measured with tiny sizes. The values are ignored."""
 
 from __future__ import annotations
 

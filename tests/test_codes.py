@@ -1,4 +1,4 @@
-"""Every refusal that a verb of the broker can answer has a code in every protocol."""
+"""Every refusal of the broker's API has a code in every protocol."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trimq.errors import Refusal
 
 FOLDERS = [path.parent for folder in trimq.protocols.__path__ for path in Path(folder).glob("*/__init__.py")]
 
-# They carry what front-ends say, and hear of no refusal.
+# Transports of other front-ends, which see no refusals.
 CARRIERS = {"grpc"}
 CODES = {
     "amqp": "trimq.protocols.amqp.wire.codes",
@@ -26,7 +26,7 @@ FRONT_ENDS = sorted(folder.name for folder in FOLDERS if folder.name not in CARR
 
 
 def shared_refusals() -> list[type[Refusal]]:
-    """The refusals of trimq.errors; those of one protocol alone live, with their codes, in that protocol."""
+    """The refusals of trimq.errors; refusals of a single protocol are defined, with their codes, in that protocol."""
     members = inspect.getmembers(trimq.errors, inspect.isclass)
     return [found for _, found in members if issubclass(found, Refusal) and found is not Refusal]
 

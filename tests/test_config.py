@@ -1,4 +1,4 @@
-"""Settings: what is declared, where values come from, and how mistakes are told."""
+"""Settings: declarations, sources of values, and error messages."""
 
 from __future__ import annotations
 

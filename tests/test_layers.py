@@ -1,4 +1,4 @@
-"""Imports point downwards, and time, files, threads, sockets and chance each have one door."""
+"""Imports point downwards, and time, files, threads, sockets and random numbers each have one door."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_a_module_keeps_to_its_layer_and_its_doors(module: str) -> None:
 
 
 PLANTED = [
-    # (module, source, what the complaint names)
+    # (module, source, text in the finding)
     (
         "trimq.core.queues.queue",
         "from trimq.core.commit_log.stream import MessageQueue",

@@ -1,4 +1,4 @@
-"""Packages that each target of the Makefile installs, by what `make --dry-run` prints."""
+"""Packages that each target of the Makefile installs, from the output of `make --dry-run`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def dry_run(checkout: Path, *targets: str) -> str:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """The files that decide what is installed, an hour old, and an environment that has uv alone."""
+    """The files that determine the installation, an hour old, and an environment with uv only."""
     shutil.copytree(PROJECT / "requirements", tmp_path / "requirements")
     for name in ("Makefile", "pyproject.toml"):
         shutil.copy(PROJECT / name, tmp_path)

@@ -1,4 +1,4 @@
-"""The thread that does what may block."""
+"""Offload: the thread for blocking calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The HTTP port when nobody, or somebody else, is there."""
+"""The HTTP client of the commands: no server, or another server, on the port."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lines that a person reads when the broker is ready."""
+"""The start-up banner."""
 
 from __future__ import annotations
 

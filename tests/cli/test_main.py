@@ -1,4 +1,4 @@
-"""The command itself: what it lists, what it refuses, what it does not load."""
+"""The command itself: its list of commands, refused arguments, and lazy imports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`trimq pipeline`: what it takes, and what it says when it cannot."""
+"""`trimq pipeline`: arguments and error messages."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_mistake_is_told_in_a_sentence(words: list[str], complaint: str, capsy
 
 
 def test_without_spark_it_says_what_to_install(tmp_path: Path) -> None:
-    """As on a machine where only the broker is installed: nothing but its own source and no PySpark."""
+    """Simulates a machine with only the broker installed: its own source and no PySpark."""
     program = (
         "import sys; from importlib.abc import MetaPathFinder\n"
         "sys.path[:] = [path for path in sys.path if 'site-packages' not in path] + sys.argv[1:2]\n"
@@ -71,7 +71,7 @@ def test_without_spark_it_says_what_to_install(tmp_path: Path) -> None:
     ],
 )
 def test_a_master_that_is_none_is_told_in_a_sentence(master: str, sentence: str) -> None:
-    """In a process of its own: Spark looks at the environment, and leaves something in it."""
+    """In a process of its own: Spark reads and changes the environment."""
     program = "import sys; from trimq.cli.main import main; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", program, "pipeline", "audit", "orders", "--master", master]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=50)

@@ -1,4 +1,4 @@
-"""`trimq serve` up to the moment the broker starts."""
+"""`trimq serve` up to the start of the broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`trimq settings`, and the page of the documentation that it writes."""
+"""`trimq settings`, and the page docs/settings.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`trimq storage`: how findings, records and figures are printed."""
+"""`trimq storage`: output of findings, records and figures."""
 
 from __future__ import annotations
 

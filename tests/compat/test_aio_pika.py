@@ -1,4 +1,5 @@
-"""aio-pika against a broker process of its own: much at once, confirms, returns, redelivery, dead letters, RPC, tx."""
+"""aio-pika against a broker process: many messages at once, confirms, returns, redelivery, dead letters, RPC,
+transactions."""
 
 from __future__ import annotations
 
@@ -118,7 +119,7 @@ def test_a_consumer_gets_no_more_than_its_prefetch(url: str) -> None:
 
 
 def test_a_robust_connection_that_is_cut_gets_what_it_had_again(address: str) -> None:
-    """It connects, declares and consumes again by itself."""
+    """The connection reconnects, declares and consumes again automatically."""
 
     async def main(cut: Callable[[], None], url: str) -> None:
         connection = await aio_pika.connect_robust(url, reconnect_interval=0.05)

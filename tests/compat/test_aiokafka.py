@@ -1,5 +1,5 @@
-"""aiokafka outside of groups, against a broker process of its own: every codec and kind of acknowledgement, idempotent
-and transactional producers, seeking by time, large messages."""
+"""aiokafka without groups, against a broker process: every codec and acks level, idempotent and transactional
+producers, look-up by time, large messages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 async def read(broker: str, topic: str, isolation: str = "read_committed") -> list[bytes]:
-    """All that there is for a reader now."""
+    """All records that are visible to this isolation level now."""
     partition = TopicPartition(topic, 0)
     async with AIOKafkaConsumer(bootstrap_servers=broker, isolation_level=isolation) as consumer:
         consumer.assign([partition])
@@ -49,7 +49,7 @@ def test_what_is_produced_with_any_codec_and_acknowledgement_is_read(
             await asyncio.gather(*[await producer.send(topic, body, partition=0) for body in bodies])
         found: list[bytes] = []
         async with asyncio.timeout(PATIENCE_S):
-            while len(found) < len(bodies):  # without acknowledgements nobody says when all have arrived
+            while len(found) < len(bodies):  # with acks=0 the producer does not know when the records have arrived
                 found = await read(broker, topic)
         assert found == bodies
 

@@ -1,4 +1,4 @@
-"""ali-ons, a client in JavaScript alone; package.json says which version. It has neither transactions nor pulling."""
+"""ali-ons, a client in pure JavaScript (version in package.json). It supports neither transactions nor pulling."""
 
 from __future__ import annotations
 

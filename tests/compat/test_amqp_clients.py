@@ -1,5 +1,5 @@
-"""RabbitMQ clients in other languages, each a program that is judged by what it prints, against a broker of its own.
-go.mod, package.json and Cargo.toml say which versions."""
+"""RabbitMQ clients in other languages, each a program judged by its output, against a broker of its own. Versions are
+in go.mod, package.json and Cargo.toml."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tools.broker import running
 
 pytestmark = [pytest.mark.external, pytest.mark.timeout(600)]
 
-VERSION = "5.35.0"  # of RabbitMQ's own Java client
+VERSION = "5.35.0"  # of RabbitMQ's Java client
 
 CLIENTS: dict[str, Callable[[], Program]] = {
     "amqp091-go": lambda: go_client("amqp091-go"),
@@ -25,7 +25,7 @@ CLIENTS: dict[str, Callable[[], Program]] = {
     "amqplib": lambda: node_client("amqplib"),
     "lapin": lambda: rust_client("lapin"),
 }
-TRANSACTIONAL = sorted(CLIENTS.keys() - {"amqplib"})  # which has no transactions
+TRANSACTIONAL = sorted(CLIENTS.keys() - {"amqplib"})  # amqplib has no transactions
 
 
 @pytest.fixture(scope="module", params=CLIENTS)

@@ -1,4 +1,4 @@
-"""Celery on classic queues, with worker processes: results by rpc, retries, countdowns, priorities, events, control."""
+"""Celery on classic queues, with worker processes: results by RPC, retries, countdowns, priorities, events, control."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_task_waits_for_its_time(shop: Workshop, form: str) -> None:
 
 
 def test_tasks_are_done_by_their_priority(shop: Workshop) -> None:
-    """The worker hears of the queue by remote control, when all of them are in it."""
+    """Remote control makes the worker consume the queue once all tasks are in it."""
     queue = ranked_queue()
     priorities = [0, 5, 9, 3]
     results = [shop.send("turn", queue=queue, priority=priority) for priority in priorities]
@@ -98,7 +98,7 @@ def test_workers_tell_what_happens(shop: Workshop) -> None:
 
         receiver = shop.app.events.Receiver(connection, handlers={"*": note})
         consumer = receiver.itercapture(limit=None, timeout=PATIENCE_S, wakeup=True)
-        next(consumer)  # it listens from here on
+        next(consumer)  # events are received from here on
         result_id.append(shop.send("add", 20, 22).id)
         for _ in consumer:
             pass
@@ -135,16 +135,16 @@ def test_a_task_that_nobody_wants_goes_where_dead_letters_go(shop: Workshop) -> 
 
 
 def test_a_worker_takes_no_more_than_it_may(shop: Workshop) -> None:
-    """Its prefetch is one: of three tasks, the others wait in the queue while one is done."""
+    """The prefetch is one: of three tasks, the others stay in the queue while one runs."""
     results = [shop.send("left", "patient", queue="patient") for _ in range(3)]
     with shop.worker("patient@here", "-Q", "patient", "-c", "1"):
         assert [result.get(timeout=PATIENCE_S) for result in results] == [2, 1, 0]
 
 
 def test_a_worker_whose_connection_is_cut_gets_its_task_again(shop: Workshop) -> None:
-    """It has it already, and waits for its time, when the connection is lost."""
+    """The connection is lost after the delivery, while the worker holds the task for its countdown."""
     with cable_to(shop.address) as cable, shop.worker("cut@here", "-Q", "cut", url=url_of(cable.address)):
-        assert shop.done("add", 1, 1, queue="cut") == 2  # it is there
+        assert shop.done("add", 1, 1, queue="cut") == 2  # the worker is ready
         result = shop.send("came again", queue="cut", countdown=4)
         inspect = shop.app.control.inspect(["cut@here"], timeout=PATIENCE_S, limit=1)
         while not (waiting := inspect.scheduled()["cut@here"]):

@@ -1,4 +1,4 @@
-"""Celery on quorum queues, where the broker itself holds tasks back until their time (native delayed delivery)."""
+"""Celery on quorum queues, where the broker delays tasks (native delayed delivery)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
 
 
 def waiting(shop: Workshop, level: int) -> int:
-    """How many tasks the broker holds back at this level of its delays, of 2**level seconds."""
+    """Number of tasks that the broker delays at this level, which is 2**level seconds."""
     with shop.app.connection_for_write() as connection:
         name = f"celery_delayed_{level}"
         return int(connection.default_channel.queue_declare(name, passive=True).message_count)

@@ -1,4 +1,4 @@
-"""The pages about Kafka and RabbitMQ name the clients in the versions that the tests use."""
+"""docs/kafka.md and docs/amqp.md name the client versions that the tests use."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def stated(name: str, test: str, constant: str = "VERSION") -> tuple[str, str]:
 
 
 def locked(name: str, folder: str) -> tuple[str, str]:
-    """As the lock file of this crate says."""
+    """Version of a crate in the lock file."""
     lock = (HERE / "clients" / folder / "Cargo.lock").read_text()
     (version,) = re.findall(rf'^name = "{name}"\nversion = "(.+)"$', lock, re.MULTILINE)
     return name, version

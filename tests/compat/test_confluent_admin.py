@@ -1,5 +1,5 @@
-"""confluent-kafka's AdminClient against a broker process of its own: topics, partitions, settings, offsets, records,
-credentials, and that settings are enforced on what its producer sends."""
+"""confluent-kafka's AdminClient against a broker process: topics, partitions, settings, offsets, records, credentials,
+and the enforcement of settings."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def admin(broker: str) -> AdminClient:
-    """Of each test: its sockets close with it."""
+    """One client per test: its sockets are closed with it."""
     return AdminClient({"bootstrap.servers": broker})
 
 
 def the(futures: dict[Any, Future[T]]) -> T:
-    """The result of the only future, whose error is raised."""
+    """Result of the single future; raises its error."""
     (future,) = futures.values()
     return future.result(PATIENCE_S)
 
@@ -90,7 +90,7 @@ def alter(admin: AdminClient, topic: str, operation: AlterConfigOpType, name: st
 
 
 def send(broker: str, topic: str, *, key: bytes | None = b"k", body: bytes = b"body", **options: Any) -> Message:
-    """What became of one message."""
+    """Sends one message. Returns its delivery report."""
     seen: list[tuple[KafkaError | None, Message]] = []
     producer = Producer({"bootstrap.servers": broker, "message.max.bytes": 4_000_000})
     producer.produce(topic, body, key, on_delivery=lambda error, message: seen.append((error, message)), **options)
@@ -249,7 +249,7 @@ def test_a_producer_above_its_quota_is_slowed_down_and_loses_nothing() -> None:
         took_s = time.monotonic() - began
         assert len(broker.records("slow")) == count
     assert max(throttled_ms) > 0
-    # What is beyond the first second's worth takes its time; the answer to the last is not waited for.
+    # The quota of the first second is free, the rest is throttled; the response to the last request is not waited for.
     assert took_s >= (count * size - rate) / rate - 2 * size / rate
 
 

@@ -1,4 +1,4 @@
-"""confluent-kafka (librdkafka) against a broker process of its own: it produces and fetches what it produced."""
+"""confluent-kafka (librdkafka) against a broker process: it fetches the records that it produced."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def produce(broker: str, topic: str, bodies: list[bytes], **settings: object) -> list[int]:
-    """Send each body, in order, to partition 0. Gives the offsets that were acknowledged."""
+    """Sends each body, in order, to partition 0. Returns the acknowledged offsets."""
     offsets: list[int] = []
     errors: list[KafkaError] = []
 

@@ -1,4 +1,4 @@
-"""Kafka's own tool reads partition folders that were compacted here, and finds no fault with them."""
+"""Apache Kafka's dump tool finds no fault in partition folders that TriMQ compacted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def complaints(keyed: KeyedLog, tmp_path: Path) -> tuple[list[str], str]:
 
 
 def write(keyed: KeyedLog, turns: range) -> None:
-    """Batches of every codec, of idempotent and transactional producers, and tombstones."""
+    """Writes batches of every codec, of idempotent and transactional producers, and tombstones."""
     for turn in turns:
         for codec in Codec:
             pairs = [

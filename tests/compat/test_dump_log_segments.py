@@ -1,4 +1,4 @@
-"""Kafka's own tool reads the partition folders that we write, and finds no fault with them."""
+"""Apache Kafka's dump tool finds no fault in partition folders that TriMQ wrote."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ START_MS = 1_780_000_000_000
 
 
 class PartitionFolder:
-    """Writes segments with all their companions, one after the other."""
+    """Writes segments with all their index files, one after the other."""
 
     def __init__(self, path: Path) -> None:
         path.mkdir()
@@ -44,7 +44,7 @@ class PartitionFolder:
         self._aborted = b""
 
     def records(self, texts: list[str | None], codec: int = Codec.NONE, **fields: Any) -> bytearray:
-        """A batch of these bodies at the end of the log, which `append` takes."""
+        """Builds a batch of these bodies at the end of the log, for `append`."""
         numbers = range(self.end, self.end + len(texts))
         records = [
             Record(
@@ -158,7 +158,7 @@ def test_transactions_committed_aborted_and_open(folder: PartitionFolder) -> Non
     assert files_of(folder, ".txnindex") == 2
     assert "version: 0 producerId: 7 firstOffset: 0 lastOffset: 8 lastStableOffset: 4\n" in dumped.output
     assert "endTxnMarker: ABORT coordinatorEpoch: 3" in dumped.output
-    assert dumped.output.count("currentTxnFirstOffset: OptionalLong[") == 4  # three when it rolled, one at the end
+    assert dumped.output.count("currentTxnFirstOffset: OptionalLong[") == 4  # three at the roll, one at the end
 
 
 def test_a_compacted_log(folder: PartitionFolder) -> None:
@@ -231,7 +231,8 @@ def test_what_is_kept_of_the_tool_s_words_about_kafkas_folders_is_what_it_says(f
     assert dumped.output == folder.with_name(f"{folder.name}.dump.txt").read_text()
     complaints = complaints_in(dumped, has_gaps=folder.name == "profiles-0")
     if folder.name == "profiles-0":
-        # Kafka lets time entries name a batch that compaction emptied, where its tool then finds no timestamp.
+        # Kafka allows time index entries for a batch that compaction emptied, for which its tool then finds no
+        # timestamp.
         assert complaints[0].startswith("Found timestamp mismatch in :")
         assert all(line.endswith("log timestamp: -1") for line in complaints[1:])
     else:

@@ -1,6 +1,6 @@
-"""Kafka clients in other languages, each a program that is judged by what it prints, against a broker of its own:
-franz-go (go.mod says which version), kafkajs (package.json), and Kafka's own Java client in two versions: 4.3 in full,
-and 3.9, the last before 4, where releases differ most."""
+"""Kafka clients in other languages, each a program judged by its output, against a broker of its own: franz-go (version
+in go.mod), kafkajs (package.json), and Kafka's Java client in two versions: 4.3 in full, and 3.9, the last before 4,
+for the features that differ between releases."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ASSIGNORS = ("Range", "RoundRobin", "Sticky", "CooperativeSticky")
 
 
 class Client(NamedTuple):
-    """How to start a client, the words in which it says that it was refused, and how much it is asked to do."""
+    """Program of a client, its names of errors, and the scenarios that it runs."""
 
     program: Callable[[], Program]
     too_large: str = "MESSAGE_TOO_LARGE"
@@ -43,7 +43,7 @@ CLIENTS = {
 
 
 def only(*names: str) -> pytest.MarkDecorator:
-    """A case of these clients alone."""
+    """Restricts a test to these clients."""
     return pytest.mark.parametrize("client", names, indirect=True, scope="module")
 
 
@@ -121,7 +121,7 @@ def test_franz_go_divides_the_partitions_of_groups_of_the_newer_protocol(
 
 @only("kafkajs")
 def test_kafkajs_divides_the_partitions(program: Program, broker: CompatBroker) -> None:
-    """Round robin is the one assignor that it has."""
+    """Round robin is its only assignor."""
     judges.judge_groups(program, broker, "shared")
 
 

@@ -1,4 +1,4 @@
-"""Real clients log in by SASL/PLAIN where the broker has users, and do what the user may do."""
+"""Real clients log in with SASL/PLAIN to a broker with users, and have the permissions of the user."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # its own, as it loads its messages
+    warnings.simplefilter("ignore", DeprecationWarning)  # caused by its own imports
     from kafka import KafkaConsumer, KafkaProducer
 
 from tools.users import make_users

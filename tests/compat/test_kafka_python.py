@@ -1,5 +1,5 @@
-"""kafka-python outside of groups, against a broker process of its own: every kind of acknowledgement, the codec that it
-brings, idempotent and transactional producers, seeking by time, large messages."""
+"""kafka-python without groups, against a broker process: every acks level, the codec in its package, idempotent and
+transactional producers, look-up by time, large messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from itertools import islice
 import pytest
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # its own, as it loads its messages
+    warnings.simplefilter("ignore", DeprecationWarning)  # caused by its own imports
     from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
     from kafka.errors import KafkaError, MessageSizeTooLargeError
 
@@ -32,7 +32,7 @@ def reader(broker: str, **settings: object) -> KafkaConsumer:
 
 
 def read(broker: str, topic: str, count: int, isolation: str = "read_committed") -> list[bytes]:
-    """So many, from the first on."""
+    """Reads this many records from the beginning."""
     partition = TopicPartition(topic, 0)
     with closing(reader(broker, isolation_level=isolation)) as consumer:
         consumer.assign([partition])

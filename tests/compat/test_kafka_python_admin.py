@@ -1,4 +1,4 @@
-"""kafka-python's KafkaAdminClient against a broker process of its own."""
+"""kafka-python's KafkaAdminClient against a broker process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # its own, as it loads its messages
+    warnings.simplefilter("ignore", DeprecationWarning)  # caused by its own imports
     from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
     from kafka.admin import (
         ConfigResource,

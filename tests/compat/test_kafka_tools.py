@@ -1,4 +1,4 @@
-"""What counts as a complaint of Kafka's tool. Needs no Java."""
+"""Classification of the output of Kafka's dump tool. Needs no Java."""
 
 from __future__ import annotations
 

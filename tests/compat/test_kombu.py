@@ -1,5 +1,5 @@
-"""kombu, and py-amqp below it, against a broker process of its own: producers, consumers, confirms, compression,
-redelivery, dead letters, RPC. Of transactions it knows nothing."""
+"""kombu, with py-amqp below it, against a broker process: producers, consumers, confirms, compression, redelivery, dead
+letters, RPC. It does not support transactions."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_a_consumer_gets_no_more_than_its_prefetch(connection: kombu.Connection)
 
 
 def test_a_consumer_whose_connection_is_cut_goes_on(address: str) -> None:
-    """As `ConsumerMixin` and `ensure` do it: connected anew, it declares and consumes again."""
+    """After a reconnect it declares and consumes again, as `ConsumerMixin` and `ensure` do."""
     with cable_to(address) as cable, kombu.Connection(f"pyamqp://guest:guest@{cable.address}//") as connection:
         queue = kombu.Queue("kombu.cut")
         for number in range(3):
@@ -169,7 +169,7 @@ def test_a_body_of_any_size_comes_back(connection: kombu.Connection, size: int) 
         content_encoding="binary",
     )
     came = queue(connection.default_channel).get(no_ack=True)
-    assert bytes(came.body or b"") == body  # it makes a text of no bytes
+    assert bytes(came.body or b"") == body  # kombu decodes an empty body as text
 
 
 def test_heartbeats_keep_a_connection_that_says_nothing_else(url: str) -> None:

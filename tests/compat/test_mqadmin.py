@@ -1,4 +1,4 @@
-"""RocketMQ's own `mqadmin` (Maven `rocketmq-tools`), many commands in one process: each is judged by what it says."""
+"""RocketMQ's own `mqadmin` (Maven `rocketmq-tools`), many commands in one process, each judged by its output."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ FLAGS = ["--rocketmq-listen", "127.0.0.1:0", "--rocketmq-broker-listen", "127.0.
 UNIQUE = "7F0000010000TRIMQ000000000000001"
 CLUSTER = "-c DefaultCluster"
 
-# What is typed, and what must be in the answer: each a pattern on one line. NAMES, BROKER and ID stand for those of the
-# run. The order counts: what deletes comes last.
+# Commands, and patterns that must match a line of the output. NAMES, BROKER and ID are replaced by the values of the
+# run. The order matters: commands that delete are last.
 COMMANDS: dict[str, tuple[str, ...]] = {
     f"updateTopic {CLUSTER} -t made -r 4 -w 3": ("create topic to BROKER success", "writeQueueNums=3, perm=RW-"),
     "topicList": (r"^made$", r"^t$", r"^SCHEDULE_TOPIC_XXXX$"),
@@ -125,7 +125,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Answers]:
         names, broker = addresses["rocketmq"], addresses["rocketmq_broker"]
         said = run_all(names, broker, sent["msgId"], tmp_path_factory.mktemp("home"))
         for body in Path("/tmp/rocketmq/msgbodys").glob(f"*{UNIQUE}*"):
-            body.unlink()  # the tool puts them there, whatever it is told
+            body.unlink()  # the tool ignores the option for its folder
         yield Answers(dict(zip(COMMANDS, said, strict=True)), names, broker)
 
 

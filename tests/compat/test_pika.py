@@ -1,4 +1,4 @@
-"""pika against a broker process of its own: confirms, returns, prefetch, redelivery, dead letters, RPC, tx."""
+"""pika against a broker process: confirms, returns, prefetch, redelivery, dead letters, RPC, transactions."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def declare(channel: BlockingChannel, name: str = "", **arguments: Any) -> str:
 
 
 def take(channel: BlockingChannel, queue: str, count: int) -> list[bytes]:
-    """So many bodies, each acknowledged."""
+    """Consumes and acknowledges this many messages. Returns their bodies."""
     bodies = []
     for method, _, body in channel.consume(queue, inactivity_timeout=PATIENCE_S):
         assert method is not None, f"only {len(bodies)} of {count} came"
@@ -157,7 +157,7 @@ def test_what_a_lost_connection_had_comes_again_to_the_next(address: tuple[str, 
         channel.basic_publish("", queue, b"%d" % number)
     other = connect(address)
     taken = [other.channel().basic_get(queue)[2]]
-    other._impl._transport._sock.shutdown(socket.SHUT_RDWR)  # as if its machine had died
+    other._impl._transport._sock.shutdown(socket.SHUT_RDWR)  # simulates the death of its machine
     with pytest.raises(AMQPConnectionError):
         other.process_data_events(PATIENCE_S)
     came = []

@@ -1,4 +1,4 @@
-"""py-amqp, which kombu and Celery stand on, used by itself against a broker process of its own."""
+"""py-amqp, the library below kombu and Celery, used directly against a broker process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def connect(address: str, **parameters: Any) -> amqp.Connection:
 
 @pytest.fixture
 def channel(address: str) -> Iterator[amqp.Channel]:
-    """What it publishes is confirmed before the call comes back."""
+    """A channel on which publishing waits for the confirm."""
     with closing(connect(address, confirm_publish=True)) as connection:
         yield connection.channel()
 
@@ -55,7 +55,7 @@ def ready(channel: amqp.Channel, queue: str) -> int:
 
 
 def consume(channel: amqp.Channel, queue: str, **options: Any) -> list[amqp.Message]:
-    """A list that grows whenever the connection is drained."""
+    """Starts a consumer. Returns a list that grows whenever the connection is drained."""
     came: list[amqp.Message] = []
     channel.basic_consume(queue, callback=came.append, **options)
     return came
@@ -112,7 +112,7 @@ def test_what_a_lost_connection_had_comes_again(address: str, channel: amqp.Chan
     publish(channel, queue, "0", "1", "2")
     other = connect(address)
     assert other.channel().basic_get(queue).body == "0"
-    other.transport.sock.shutdown(socket.SHUT_RDWR)  # as if its machine had died
+    other.transport.sock.shutdown(socket.SHUT_RDWR)  # simulates the death of its machine
     with pytest.raises(OSError, match="closed"):
         other.drain_events(timeout=PATIENCE_S)
     other.collect()
@@ -206,7 +206,7 @@ def test_a_wrong_password_is_refused(address: str) -> None:
 
 
 def test_a_thousand_queues_are_made_used_and_deleted(address: str) -> None:
-    """Asked for without waiting for answers."""
+    """All requests are sent with nowait."""
     names = [f"many.{number}" for number in range(1000)]
     with closing(connect(address)) as connection:
         channel = connection.channel()

@@ -1,5 +1,5 @@
-"""RocketMQ's C++ client (PyPI `rocketmq`): it sends in every way that it has, pushes and pulls. It has no
-transactions, and does not ask for offsets by time."""
+"""RocketMQ's C++ client (PyPI `rocketmq`): every kind of send, push and pull consumers. It supports neither
+transactions nor offsets by time."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the client puts its logs."""
+    """Home folder, in which the client writes its logs."""
     monkeypatch.setenv("HOME", str(tmp_path))
 
 
 @pytest.fixture
 def broker() -> Iterator[Broker]:
-    """One whose time we move."""
+    """Broker with a clock that the test moves."""
     with Broker() as broker:
         yield broker
 
@@ -54,7 +54,7 @@ def test_a_push_consumer_gets_all_that_was_sent(names: str, is_orderly: bool) ->
     with consumer_of(names, f"cg-{is_orderly}", topic, taken, orderly=is_orderly):
         taken.wait(40)
     assert sorted(taken.bodies) == sorted(f"body {number}" for number in range(40))
-    if is_orderly:  # sent to the queues in turn
+    if is_orderly:  # messages are sent to the queues in turn
         assert sorted(taken.queues) == list(range(4))
         for bodies in taken.queues.values():
             assert bodies == sorted(bodies, key=lambda body: int(body.split()[1]))
@@ -114,7 +114,7 @@ def test_what_is_sent_one_way_arrives(names: str) -> None:
 
 
 def test_a_batch_becomes_messages_of_one_queue(names: str) -> None:
-    """The client says `batch=1`, which a genuine broker takes for no batch: it stores all as one message."""
+    """The client sends `batch=1`, which Apache RocketMQ does not take for a batch: it stores all as one message."""
     with producer_of(names) as producer:
         producer.send_batch([message_of("batched", str(number)) for number in range(5)])
     found = pull(names, "batched")
@@ -138,7 +138,7 @@ def test_messages_of_a_number_lie_in_one_queue_in_order(names: str) -> None:
 
 
 def test_every_member_of_a_broadcast_gets_everything(names: str) -> None:
-    """Who comes to a broadcast begins at its end. Each is there when something of every queue has come to it."""
+    """A broadcast consumer begins at the end. Each is ready once it has received a message of every queue."""
     from rocketmq.ffi import MessageModel
 
     send(names, "broadcast", 10)
@@ -172,9 +172,9 @@ def test_a_delayed_message_comes_when_it_is_due(broker: Broker) -> None:
             assert taken.wait(2) == ["now", "later"]
 
 
-@pytest.mark.external  # ten seconds, until the client looks for the topic of its retries
+@pytest.mark.external  # ten seconds, until the client refreshes the route of its retry topic
 def test_what_fails_comes_again_later_each_time(broker: Broker) -> None:
-    """What a callback raises is lost in the package, so that the client is answered past it."""
+    """The package drops exceptions of a callback, so the test returns the status directly to the C++ client."""
     names, taken, times = broker.addresses["rocketmq"], Taken(), []
 
     def fail_twice(message: Any) -> int:
@@ -192,7 +192,7 @@ def test_what_fails_comes_again_later_each_time(broker: Broker) -> None:
     assert times == [0, 1, 2]
 
 
-@pytest.mark.external  # as above
+@pytest.mark.external  # ten seconds, see above
 @pytest.mark.timeout(180)
 def test_sixteen_retries_then_a_dead_letter(broker: Broker) -> None:
     names, taken, times = broker.addresses["rocketmq"], Taken(), []
@@ -213,7 +213,7 @@ def test_sixteen_retries_then_a_dead_letter(broker: Broker) -> None:
     assert times == list(range(17))
 
 
-@pytest.mark.external  # up to half a minute: the client does not look for what is gone more often
+@pytest.mark.external  # up to half a minute: the client refreshes routes only that often
 @pytest.mark.timeout(180)
 def test_clients_live_on_while_the_name_server_does_not(broker: Broker) -> None:
     names, taken = broker.addresses["rocketmq"], Taken()
@@ -237,7 +237,7 @@ def test_clients_live_on_while_the_name_server_does_not(broker: Broker) -> None:
         cable.close()
 
 
-@pytest.mark.external  # up to half a minute: the client says only so often that it is there
+@pytest.mark.external  # up to half a minute: the client sends heartbeats only that often
 def test_clients_live_on_while_the_broker_does_not(broker: Broker) -> None:
     names, taken = broker.addresses["rocketmq"], Taken()
     with producer_of(names) as producer:

@@ -1,4 +1,4 @@
-"""RocketMQ's C++ client (PyPI `rocketmq`), and producers that send more than there is room for."""
+"""RocketMQ's C++ client (PyPI `rocketmq`): producers that send more than the disk or memory holds."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ LOW_WATER_BYTES = 32 * MIB
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the client puts its logs."""
+    """Home folder, in which the client writes its logs."""
     monkeypatch.setenv("HOME", str(tmp_path))
 
 
 def large(topic: str) -> Any:
-    """A message that cannot be made much shorter, nearly as long as the client sends any."""
+    """Incompressible message, close to the client's maximum size."""
     message = message_of(topic, "large")
     message.set_body(base64.b64encode(random.randbytes(90 * 1024)).decode())
     return message
 
 
 def flood(producer: Any, topic: str, most: int) -> int:
-    """Send until the client says that the broker does not take it. How many it took."""
+    """Sends until the broker refuses. Returns the number of accepted messages."""
     from rocketmq.exceptions import ProducerSendSyncFailed
 
     for number in range(most):
@@ -62,7 +62,7 @@ def test_a_flood_is_refused_before_the_disk_is_full_and_goes_on_when_there_is_ro
         with Wire(broker.addresses["rocketmq_broker"]) as wire:
             wire.create_topic("flooded", 1)
         files._total_bytes -= files.space().free_bytes - LOW_WATER_BYTES - 32 * MIB
-        broker.advance("2s", liveness=True)  # the disk is asked anew
+        broker.advance("2s", liveness=True)  # the free space is read again
         with producer_of(broker.addresses["rocketmq"]) as producer:
             taken = flood(producer, "flooded", 800)
             assert taken > 50
@@ -71,7 +71,7 @@ def test_a_flood_is_refused_before_the_disk_is_full_and_goes_on_when_there_is_ro
                 assert flood(producer, "flooded", 1) == 0
             assert files.space().free_bytes >= free_bytes - MIB > 0
             assert refused_writes(broker, "DiskFull") >= 21
-            broker.advance("2h")  # what was sent is kept no longer
+            broker.advance("2h")  # the messages pass their retention
             broker.advance("2s", liveness=True)
             assert producer.send_sync(message_of("flooded", "again")).offset == taken
 
@@ -84,7 +84,7 @@ def test_a_flood_is_refused_while_the_broker_takes_too_much_memory() -> None:
             for _ in range(20):
                 producer.send_sync(large("flooded"))
             files.taken = Memory(51 * MIB, 100 * MIB)
-            broker.advance("2s", liveness=True)  # the system is asked anew
+            broker.advance("2s", liveness=True)  # the memory use is read again
             free_bytes = files.space().free_bytes
             for _ in range(20):
                 assert flood(producer, "flooded", 1) == 0

@@ -1,5 +1,5 @@
-"""RocketMQ clients that speak gRPC, each a program that is judged by what it prints: Maven's `rocketmq-client-java`,
-npm's `rocketmq-client-nodejs` (package.json says which version) and PyPI's `rocketmq-python-client`."""
+"""RocketMQ clients over gRPC, each a program judged by its output: Maven's `rocketmq-client-java`, npm's
+`rocketmq-client-nodejs` (version in package.json) and PyPI's `rocketmq-python-client`."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ VERSION = "5.2.0"  # of the Java client
 
 
 class Client(NamedTuple):
-    """`program` takes the folder that the client writes its logs to. `step` is shorter than its pause between two
-    deliveries of a message that failed."""
+    """`program` takes the folder for the client's logs. `step` is shorter than its delay between two deliveries of a
+    failed message."""
 
     program: Callable[[Path], Program]
     step: str = "1s"
@@ -36,17 +36,17 @@ def _node(home: Path) -> Program:
 
 
 def _python(home: Path) -> Program:
-    """All that it has but lite topics. In a process of its own: its threads end with it."""
+    """All features but lite topics. In a process of its own: its threads end only with the process."""
     source = SOURCES / "rocketmq-grpc-python" / "client.py"
     return Program((sys.executable, "-W", "ignore", str(source)), {"HOME": str(home)})
 
 
 CLIENTS = {
     "java": Client(lambda home: grpc_client(VERSION, home)),
-    "node": Client(_node, step="4ms"),  # it waits for milliseconds where the broker names seconds
+    "node": Client(_node, step="4ms"),  # it takes the broker's seconds for milliseconds
     "python": Client(_python),
 }
-INSTALLED = {"python"}  # by `make test`; the others are fetched and built
+INSTALLED = {"python"}  # installed by `make test`; the others are downloaded and built
 
 
 @pytest.fixture(

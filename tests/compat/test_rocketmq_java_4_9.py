@@ -1,4 +1,4 @@
-"""RocketMQ's own Java client, 4.9: what most of its users do."""
+"""RocketMQ's Java client 4.9: the most common uses."""
 
 from __future__ import annotations
 

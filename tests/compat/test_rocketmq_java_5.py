@@ -1,4 +1,4 @@
-"""RocketMQ's own Java client, 5.x, by remoting: the full matrix."""
+"""RocketMQ's Java client 5.x over remoting: the full matrix."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_a_consumer_that_is_killed_amid_a_batch_loses_nothing(program: Program, 
     assert set(range(10, 40)) <= set(taken)
 
 
-# -- with the broker's time in our hands
+# -- with the broker's clock
 
 
 def test_levels_of_delay_pass_with_the_brokers_time(program: Program, broker: Broker) -> None:
@@ -194,7 +194,7 @@ def test_queues_that_a_topic_gets_are_found_by_clients_that_run(program: Program
     judges.judge_grown(program, broker)
 
 
-# -- servers that go away
+# -- restarts and failures
 
 
 def test_clients_live_on_while_the_name_server_does_not(program: Program, broker: Broker) -> None:

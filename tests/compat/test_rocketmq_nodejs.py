@@ -1,4 +1,4 @@
-"""rocketmq-nodejs, RocketMQ's C++ client 3 for Node; package.json says which version. It sends and pushes."""
+"""rocketmq-nodejs, RocketMQ's C++ client 3 for Node (version in package.json): producer and push consumer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def program() -> Program:
 
 @pytest.fixture
 def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
-    monkeypatch.setenv("HOME", str(tmp_path))  # where the client puts its logs
+    monkeypatch.setenv("HOME", str(tmp_path))  # the client writes its logs there
     with rocketmq_node.broker_with_topics() as broker:
         yield broker
 

@@ -1,5 +1,5 @@
-"""A raw remoting client against a broker process of its own: it finds its topic, sends, and pulls what it sent, also
-after the broker was stopped and started again."""
+"""A raw remoting client against a broker process: it finds its topic, sends, and pulls its messages, also after a
+restart of the broker."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_what_is_sent_is_pulled_also_after_a_restart(tmp_path: Path) -> None:
         ]
         _, route = ask(addresses["rocketmq"], 105, {"topic": "orders"})
         assert json.loads(route)["brokerDatas"][0]["brokerAddrs"] == {"0": broker}
-    (tmp_path / "ready.json").unlink()  # which told of the first run
+    (tmp_path / "ready.json").unlink()  # the ready file of the first run
     with running(tmp_path, FLAGS) as addresses:
         broker = addresses["rocketmq_broker"]
         first, offset = pull(broker, "orders", 0)

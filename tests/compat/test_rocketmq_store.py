@@ -1,5 +1,5 @@
-"""RocketMQ's own store opens the folders that we write, and we open those of a genuine broker: each goes on where the
-other ended."""
+"""RocketMQ's store opens TriMQ's folders, and TriMQ opens those of Apache RocketMQ: each continues where the other
+ended."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ pytestmark = [pytest.mark.external, pytest.mark.timeout(300)]
 FLAGS = ["--rocketmq-listen", "127.0.0.1:0", "--rocketmq-broker-listen", "127.0.0.1:0"]
 FLAGS += ["--rocketmq-commit-file-bytes", str(SIZES["mappedFileSizeCommitLog"])]
 FLAGS += ["--rocketmq-index-keys", str(SIZES["maxIndexNum"])]
-# Our queues have files of RocketMQ's own size, always.
+# TriMQ's consume queues always have files of RocketMQ's default size.
 READ_SIZES = {**SIZES, "mappedFileSizeConsumeQueue": 20 * 300_000}
 
 
 class Killed(Exception):
-    """Out of the block in which a broker runs, which then gets no chance to end in order."""
+    """Leaves the block of a running broker, which is then killed instead of stopped."""
 
 
 @contextmanager
@@ -42,7 +42,7 @@ def our_broker(folder: Path) -> Iterator[Wire]:
 
 
 def read_store(folder: Path, scratch: Path, *questions: str) -> list[str]:
-    """What RocketMQ's own code finds in a copy of the store. Skips the test where Java or Maven is missing."""
+    """Output of RocketMQ's own code on a copy of the store. Skips the test where Java or Maven is missing."""
     require("javac")
     libraries = broker_classpath()
     sources = sorted((SOURCES / "rocketmq-store").glob("*.java"))
@@ -166,7 +166,7 @@ def test_we_go_on_with_the_folder_of_a_genuine_broker(ends: str, tmp_path: Path)
 
 
 def test_one_of_us_at_a_time(tmp_path: Path) -> None:
-    """A genuine broker does not start in the folder that we use."""
+    """Apache RocketMQ does not start in a folder that TriMQ uses."""
     with our_broker(tmp_path / "ours"):
         genuine = GenuineBroker(tmp_path / "ours" / "data")
         with pytest.raises(pytest.fail.Exception, match="Lock failed"):

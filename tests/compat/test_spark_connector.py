@@ -1,4 +1,4 @@
-"""Spark's own Kafka connector on our Kafka port: by batch, by stream, committed messages only, and in real time."""
+"""Spark's own Kafka connector on TriMQ's Kafka port: batch, streaming, read_committed, and real-time mode."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PATIENCE_S = 120
 
 @pytest.fixture(autouse=True)
 def _nothing_leaks() -> None:
-    """In place of the check that holds elsewhere: the gateway to the JVM keeps its connections and threads."""
+    """Replaces the leak check of the other tests: the gateway to the JVM keeps its connections and threads."""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The source and the sink where Spark is not in the same process: declarative pipelines, and Spark Connect."""
+"""The Spark source and sink outside of the test's process: declarative pipelines, and Spark Connect."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_streams_and_pipelines_run_through_spark_connect(broker: Broker, tmp_pat
 
 
 def test_the_java_from_pypi_is_enough(broker: Broker, tmp_path: Path) -> None:
-    """On a machine that has none: Spark's own scripts still need a shell and its tools."""
+    """On a machine without Java: Spark's scripts still need a shell and its tools."""
     tools = tmp_path / "bin"
     tools.mkdir()
     for folder in ("/usr/bin", "/bin"):

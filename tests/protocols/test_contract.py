@@ -1,4 +1,4 @@
-"""Replies and when they are ready."""
+"""Replies: when they are ready."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is read when somebody asks. The numbers of a whole broker are looked at in test_http."""
+"""Gauges, which are computed when metrics are scraped. The values of a whole broker are tested with the HTTP port."""
 
 from __future__ import annotations
 

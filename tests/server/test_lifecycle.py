@@ -1,4 +1,4 @@
-"""The broker as a process: signals, ready file, exit codes, and the sentence when it cannot start."""
+"""The broker as a process: signals, ready file, exit codes, and the error message of a failed start."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Process:
     def await_ready(self) -> dict[str, str]:
         await_so(lambda: self.ready.exists() or self.process.poll() is not None, "it never becomes ready")
         assert self.process.poll() is None, self.process.communicate()[1]
-        # as it is: complete from the first moment on
+        # read without a retry: the file is complete as soon as it exists
         found: dict[str, str] = json.loads(self.ready.read_bytes())
         return found
 
@@ -76,7 +76,7 @@ class Process:
         self.process.send_signal(number)
 
     def end(self) -> tuple[int, str]:
-        """The exit code and what was said on the way."""
+        """Waits for the end. Returns the exit code and the output."""
         _, said = self.process.communicate(timeout=PATIENCE_S)
         return self.process.returncode, said
 
@@ -104,7 +104,7 @@ def connect(address: str) -> socket.socket:
 
 
 def receive(client: socket.socket) -> bytes | None:
-    """The next frame. None: the connection has ended."""
+    """Returns the next frame, or None at the end of the connection."""
     head = exactly(client, 4)
     return None if head is None else exactly(client, struct.unpack(">i", head)[0])
 
@@ -154,21 +154,21 @@ def test_a_signal_drains_the_broker_and_ends_it_with_0(tmp_path: Path, number: i
     with broker(tmp_path, "--flush", flush) as started:
         told = started.await_ready()
         wanted = ["pid", "kafka", "amqp", "rocketmq", "rocketmq_broker", "rocketmq_grpc", "http"]
-        assert [name for name in told if name != "rocketmq_vip"] == wanted  # which is left out where it is taken
+        assert [name for name in told if name != "rocketmq_vip"] == wanted  # left out where its port is taken
         assert told["pid"] == started.process.pid
         with connect(told["kafka"]) as client, connect(told["http"]):
             make_topic(client)
             for correlation_id in range(100):
                 client.sendall(produce(correlation_id))
-            first = receive(client)  # it is in the middle of them
+            first = receive(client)  # the broker is in the middle of the requests
             assert first is not None
             started.signal(number)
             answers = [first]
-            with suppress(ConnectionResetError):  # by then the broker may not have read all that was sent
+            with suppress(ConnectionResetError):  # the broker may not have read all requests
                 while (frame := receive(client)) is not None:
                     answers.append(frame)
         assert started.end() == (0, "")
-        # whatever was taken was answered, in order
+        # every request that was read was answered, in order
         assert [struct.unpack(">i", frame[:4])[0] for frame in answers] == list(range(len(answers)))
 
 
@@ -183,7 +183,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 def test_waiting_consumers_do_not_delay_the_end(tmp_path: Path) -> None:
-    """A stop that waited for them, or for the end of the drain, would last an hour."""
+    """A stop that waited for the consumers, or for the end of the drain, would last an hour."""
     with broker(tmp_path, program=("-c", PATIENT)) as started:
         told = started.await_ready()
         clients = [connect(told["kafka"]) for _ in range(50)]
@@ -267,11 +267,11 @@ def test_the_lock_of_a_broker_that_was_killed_is_taken_over(tmp_path: Path) -> N
         assert second.end() == (0, "")
 
 
-# --- mistakes ---------------------------------------------------------------------------------------------------------
+# --- start-up errors --------------------------------------------------------------------------------------------------
 
 
 def sentence(folder: Path, *flags: str) -> str:
-    """What a broker says that cannot start: one line, and an exit code that is not 0."""
+    """Error message of a broker that cannot start: one line, and a non-zero exit code."""
     with broker(folder, *flags) as started:
         code, said = started.end()
     assert code in (1, 2)
@@ -293,7 +293,7 @@ def test_a_file_above_the_folder_is_a_sentence(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
-    """Not even by root."""
+    """A folder that even root cannot write."""
     assert sentence(tmp_path, "--data-dir", "/proc/trimq").startswith("the data folder /proc/trimq cannot be used: ")
 
 
@@ -378,7 +378,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 def test_a_failed_sync_ends_the_process_with_1_and_a_message(tmp_path: Path) -> None:
-    """As if the disk had gone: what was not synced is never acknowledged."""
+    """The disk fails: unsynced data is never acknowledged."""
     ready, armed = tmp_path / "ready.json", tmp_path / "armed"
     flags = ["--kafka-listen", "127.0.0.1:0", "--amqp-listen", "off", "--http-listen", "off", *NO_ROCKETMQ_FLAGS]
     process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Listeners whose packages are not installed: off by default, and a sentence for who asks for one."""
+"""Listeners with missing packages: off by default, and an error message if one is requested."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GRPC = "rocketmq.grpc_listen"
 
 
 class Absent:
-    """Finds nothing of protobuf."""
+    """Import hook that hides protobuf."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         if name == "google.protobuf":

@@ -1,4 +1,4 @@
-"""Work that is timed."""
+"""Offloaded work with measured time."""
 
 from __future__ import annotations
 

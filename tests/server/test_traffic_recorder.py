@@ -1,4 +1,4 @@
-"""Front-ends that show what they see."""
+"""Recording of front-end traffic."""
 
 from __future__ import annotations
 
@@ -102,11 +102,11 @@ def test_what_has_no_words_of_its_own_is_told_by_its_type() -> None:
     assert str(recorded) == "amqp: float -> response of 3 bytes"
 
 
-# --- the conversation goes on as it would -----------------------------------------------------------------------------
+# --- the conversation is not affected ---------------------------------------------------------------------------------
 
 
 class Scripted:
-    """A conversation that answers with what it is given."""
+    """A conversation that returns the given answer."""
 
     def __init__(self, answer: Reply | Exception | None) -> None:
         self._answer = answer

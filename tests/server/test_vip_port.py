@@ -1,5 +1,5 @@
-"""Where old clients of RocketMQ send: two ports below the broker's, also when the system picks that, as long as nobody
-else has it."""
+"""RocketMQ's VIP channel for old clients: two ports below the broker's port, also for a port chosen by the system,
+unless it is taken."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _ATTEMPTS = 20
 
 
 def two_ports() -> tuple[socket.socket, socket.socket]:
-    """Bound: one that the system picked, and the second below it."""
+    """Binds a port chosen by the system, and the second port below it."""
     for _ in range(_ATTEMPTS):
         upper, lower = socket.socket(), socket.socket()
         upper.bind((HOST, 0))
@@ -54,7 +54,7 @@ def two_ports() -> tuple[socket.socket, socket.socket]:
 
 
 def plan_with(port: int, settings: Settings) -> Mapping[str, PlannedListener]:
-    """As with port 0, when the system picks this one."""
+    """Plan as with port 0, if the system chose this port."""
     planned = configured_front_ends(settings)
     return planned | {"rocketmq_broker": planned["rocketmq_broker"]._replace(address=Address(HOST, port))}
 
@@ -107,7 +107,7 @@ def test_old_clients_send_there(tmp_path: Path) -> None:
         folder.mkdir()
         with running(folder) as addresses:
             if "rocketmq_vip" not in addresses:
-                continue  # somebody has it: the next broker gets another port
+                continue  # the port is taken: the next broker gets another one
             ports = [int(addresses[name].rpartition(":")[2]) for name in ("rocketmq_broker", "rocketmq_vip")]
             assert ports[0] - ports[1] == 2
             with Wire(addresses["rocketmq_vip"]) as vip, Wire(addresses["rocketmq_broker"]) as wire:

@@ -1,4 +1,4 @@
-"""A RabbitMQ client against a broker in this process: its address, its time, its crashes."""
+"""A RabbitMQ client against a broker in this process: address, clock, crashes."""
 
 from __future__ import annotations
 

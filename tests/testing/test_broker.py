@@ -1,4 +1,4 @@
-"""A whole broker in this process: its life, its clock, its crashes."""
+"""A whole broker in this process: life cycle, clock, crashes."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_broker_serves_while_its_block_lasts() -> None:
 
 def test_nothing_is_left_of_a_broker() -> None:
     with Broker():
-        pass  # what is imported and opened once for all
+        pass  # imports and opens the things that stay
     threads, open_before = threading.enumerate(), descriptors()
     with Broker(on_disk=True) as broker:
         broker.create_topic("orders", 3)
@@ -106,7 +106,7 @@ def test_a_broker_can_be_started_and_closed_by_hand() -> None:
     broker.close()
     with pytest.raises(RuntimeError, match="use `with Broker"):
         broker.advance("1s")
-    with broker:  # from the beginning
+    with broker:  # started anew
         broker.create_topic("orders")
 
 
@@ -328,7 +328,7 @@ def test_a_folder_is_kept_and_opened_by_the_next_broker(tmp_path: Path) -> None:
 def test_connections_end_with_a_crash() -> None:
     with Broker() as broker, socket.create_connection(place(broker.kafka)) as client:
         client.settimeout(10)
-        get(f"{broker.http}/readyz")  # the connection above has been accepted by then
+        get(f"{broker.http}/readyz")  # by now the connection above is accepted
         broker.crash()
         assert client.recv(1) == b""
 
@@ -337,7 +337,7 @@ def test_whoever_waits_for_an_answer_hears_of_the_crash() -> None:
     heard: list[str] = []
     with Broker() as broker:
         broker.create_topic("orders")
-        broker.on_loop(lambda node: setattr(node, "_is_aborted", True))  # its passes end no more
+        broker.on_loop(lambda node: setattr(node, "_is_aborted", True))  # its passes are never finished any more
 
         def send() -> None:
             try:

@@ -12,7 +12,7 @@ from trimq.testing.loop_thread import LoopThread
 
 
 class Failures(list[BaseException]):
-    """What the thread told."""
+    """Failures that the thread reported."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The pytest plugin, in runs of its own."""
+"""The pytest plugin, in separate runs of pytest."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PLUGIN = "trimq.testing.plugin"
 
 @pytest.fixture
 def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
-    """Runs with this plugin and no other, whether or not it is installed."""
+    """pytest runs with this plugin and no other, whether or not it is installed."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setenv("PYTHONPATH", str(PROJECT / "src"))
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)

@@ -1,4 +1,4 @@
-"""Ports that stay ours."""
+"""Reserved ports."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_the_broker_can_listen_on_a_held_port_again_and_again(ports: ReservedPor
     for _ in range(2):
         with socket.create_server(tuple(address)) as server, socket.create_connection(tuple(address)) as client:
             accepted, _ = server.accept()
-            accepted.close()  # from this side, so that the port waits in TIME_WAIT
+            accepted.close()  # closed on this side, so that the port stays in TIME_WAIT
             assert client.recv(1) == b""
 
 

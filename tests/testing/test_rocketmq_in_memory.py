@@ -1,4 +1,4 @@
-"""A broker in memory that also serves RocketMQ's clients: what it takes, and what a power cut leaves."""
+"""A broker in memory that serves RocketMQ's clients: messages, and power cuts."""
 
 from __future__ import annotations
 

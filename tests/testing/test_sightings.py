@@ -1,4 +1,4 @@
-"""What a broker saw."""
+"""Requests and responses that a broker recorded."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def sightings() -> Iterator[EventRecorder]:
 
 
 class Costly:
-    """Counts how often its text is made."""
+    """Counts how often it is converted to text."""
 
     def __init__(self) -> None:
         self.made = 0

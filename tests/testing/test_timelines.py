@@ -1,4 +1,4 @@
-"""Message time that a test moves, and liveness that it can move ahead."""
+"""Message time that a test moves, and liveness that it can advance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a channel counts of messages that it has not acknowledged."""
+"""Count of unacknowledged messages of a channel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Publisher confirms: one frame for what a pass made ready, never before its time, never for what still waits."""
+"""Publisher confirms: one frame for all messages of a pass, never before they are durable, never for a pending one."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ outcomes = st.builds(Published, st.integers(0, 3), st.booleans(), rarely, rarely
 
 
 class Publisher:
-    """A client's book of what was not told yet."""
+    """A client's list of unconfirmed messages."""
 
     def __init__(self) -> None:
         self.unsettled: dict[int, Published] = {}
@@ -114,7 +114,7 @@ def test_every_tag_is_told_once_and_rightly(published: list[Published]) -> None:
     waiting: list[tuple[bool, int, Reply]] = []
     number = 1
     for tag, outcome in enumerate(published, 1):
-        number = max(number, outcome.number)  # passes only move on
+        number = max(number, outcome.number)  # pass numbers never decrease
         if outcome.number:
             outcome.number = number
         else:

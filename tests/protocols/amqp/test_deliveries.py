@@ -1,4 +1,4 @@
-"""Messages that their consumers keep for too long: what becomes of who has them, as with RabbitMQ 4.3.6."""
+"""Delivery time-outs: consumers that hold messages for too long, as in RabbitMQ 4.3.6."""
 
 from __future__ import annotations
 

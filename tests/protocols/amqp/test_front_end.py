@@ -1,4 +1,4 @@
-"""The front-end on a whole core: what is answered when, and in which order."""
+"""The AMQP front-end on a whole core: contents, time and order of its answers."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_virtual_host_that_does_not_exist_is_refused(vhost: str) -> None:
 
 def test_users_enter_their_virtual_hosts_and_do_what_they_may() -> None:
     desk = Desk()
-    access = desk.core.broker._access  # there is no verb for it yet
+    access = desk.core.broker._access  # no API for it yet
     access.define_user("alice", "secret")
     access.grant(Right("alice", "shop", configure="^mine", write=".*", read="^mine"))
     desk.core.broker.namespaces.registry.define("shop")
@@ -231,7 +231,7 @@ def test_messages_that_come_together_fill_every_queue_as_they_would_one_by_one(a
 
 
 def test_what_comes_together_with_a_refused_message_counts_up_to_it() -> None:
-    """A refusal that closes the channel, and what is ignored after it."""
+    """A refusal closes the channel; the messages after it are ignored."""
     desk = Desk()
     client = desk.client(1)
     client.declare(1, "q")
@@ -243,7 +243,7 @@ def test_what_comes_together_with_a_refused_message_counts_up_to_it() -> None:
     (close,) = client.heard()
     assert close.reply_code == 406
     desk.settle()
-    assert client.heard() == []  # nothing is said on a closed channel
+    assert client.heard() == []  # nothing is sent on a closed channel
     other = desk.client(1)
     assert other.ask(1, methods.QueueDeclare(queue="q", is_passive=True)).message_count == 3
 
@@ -324,7 +324,7 @@ def test_a_publisher_is_blocked_while_the_disk_is_full_and_loses_nothing(monkeyp
     client.declare(1, "q")
     client.ask(1, methods.ConfirmSelect())
     monkeypatch.setattr(desk.files, "space", lambda: Space(0, 1 << 40))
-    pass_time(desk, 1000)  # the disk is looked at again
+    pass_time(desk, 1000)  # the next check of the disk space
     client.sent.clear()
     client.publish(1, "q", b"a", b"b", header=PERSISTENT)
     assert client.heard() == [methods.ConnectionBlocked("low on disk")]
@@ -333,7 +333,7 @@ def test_a_publisher_is_blocked_while_the_disk_is_full_and_loses_nothing(monkeyp
     assert other.ask(1, methods.BasicGet(queue="q")) == methods.BasicGetEmpty()
     for _ in range(10):
         pass_time(desk, 1000)
-    assert not client.is_aborted  # it cannot be heard, so its silence means nothing
+    assert not client.is_aborted  # the broker does not read from it, so no heartbeat is expected
     assert client.heard() == []
     monkeypatch.setattr(desk.files, "space", lambda: Space(1 << 39, 1 << 40))
     for _ in range(3):
@@ -485,7 +485,7 @@ def test_a_client_that_does_not_read_is_delivered_to_when_it_does() -> None:
     desk.settle()
     client.publish(1, "q", b"2")
     desk.settle()
-    assert client.bodies() == [b"1"]  # only then it was known that it does not read
+    assert client.bodies() == [b"1"]  # its congestion was noticed only after this delivery
     client.relieve()
     desk.settle()
     assert client.bodies() == [b"2"]
@@ -745,7 +745,7 @@ def test_a_global_prefetch_is_for_each_consumer_or_for_the_channel(channel_prefe
         client.tell(1, methods.BasicConsume(queue=name, consumer_tag=name))
     desk.settle()
     assert len(client.bodies()) == expected
-    client.ask(1, methods.BasicGet(queue="q"))  # is neither limited nor counted
+    client.ask(1, methods.BasicGet(queue="q"))  # basic.get is neither limited by prefetch nor counted
     client.tell(1, methods.BasicAck(delivery_tag=1))
     desk.settle()
     assert len(client.bodies()) == 1

@@ -14,7 +14,7 @@ class Peer:
         self.heartbeats = Heartbeats(
             self.time, 2, lambda: self.receive_count, lambda: self.note("sent"), lambda: self.note("silent")
         )
-        self.receive_count += 1  # what opened the connection
+        self.receive_count += 1  # the bytes that opened the connection
 
     def note(self, what: str) -> None:
         self.happened.append((what, self.time.now_ms() - 10_000))

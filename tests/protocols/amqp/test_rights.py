@@ -1,5 +1,5 @@
-"""Who may do what, which is asked before anything else is told, and in which words it is refused: as RabbitMQ 4.3.6 was
-seen to do."""
+"""Permissions: they are checked before anything about an object is revealed, and refusals have the texts of RabbitMQ
+4.3.6."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OWN = r"^(amq\.gen.*|mine.*)"
 
 
 def open_desk(write: str = r"^(amq\.gen.*|mine.*|amq\.default)$") -> tuple[Desk, Client]:
-    """Beside what is `mine`, there are things that the user has no right to."""
+    """Opens a desk with objects named `mine`, which the user may use, and others, which the user may not."""
     desk = Desk()
     access = desk.core.broker._access
     access.define_user("root", "secret", is_administrator=True)

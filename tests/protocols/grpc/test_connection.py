@@ -1,5 +1,4 @@
-"""HTTP/2 on one connection: which frames end it, which end a stream, which are passed over, and how long what comes
-may be."""
+"""HTTP/2 on one connection: frames that end it, frames that reset a stream, ignored frames, and length limits."""
 
 from __future__ import annotations
 

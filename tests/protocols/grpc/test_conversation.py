@@ -1,5 +1,5 @@
-"""Calls without a socket: answered in whatever order they are ready, ended by whoever wants them no longer, and refused
-with gRPC's own statuses."""
+"""Calls without a socket: answered in the order in which they are ready, cancelled by either side, and refused with
+gRPC statuses."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_a_compressed_message_is_unpacked(pack: object) -> None:
 
 
 def rejected(said: bytes) -> tuple[str, str]:
-    """The status and why; the connection goes on."""
+    """Status and reason of a rejected call; the connection stays usable."""
     peer = Http2Peer().greet()
     peer.say(said)
     peer.say(call(99, b"y"))
@@ -267,7 +267,7 @@ def test_a_connection_that_is_gone_leaves_nothing_behind() -> None:
     time = ManualTime(0)
     peer = Http2Peer(liveness=time).greet()
     peer.say(headers(1, request_fields("Stream", grpc_timeout="9S")) + call(3, b"wait", grpc_timeout="9S"))
-    peer._pending_replies.abandon_all()  # as a session does first
+    peer._pending_replies.abandon_all()  # a session does this first
     assert peer.echo.abandoned.is_set()
     peer.echo.abandoned.clear()
     peer.conversation.closed()

@@ -1,5 +1,5 @@
-"""Windows both ways: what a slow reader leaves unread is held and bounded, long messages come a few at a time, and
-nobody waits for ever."""
+"""Flow control in both directions: data that a slow client does not read is held and bounded, few long messages are
+received at a time, and no call waits for ever."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def held_bytes(peer: Http2Peer) -> int:
     return peer.conversation._http2.send_window.held_bytes
 
 
-# -- out
+# -- sending
 
 
 def test_an_answer_waits_for_its_streams_window() -> None:
@@ -139,7 +139,7 @@ def test_a_stream_that_ended_while_it_was_not_read_ends_behind_what_was_said() -
     assert peer.answers[1].reset == ErrorCode.NO_ERROR
 
 
-# -- in
+# -- receiving
 
 
 def test_short_messages_need_no_window_to_be_opened() -> None:
@@ -163,7 +163,7 @@ def test_a_long_message_is_granted_the_rest_of_its_length() -> None:
     body = b"x" * (1 << 20)
     first, *rest = pieces(1, message(body))
     peer.say(headers(1) + first)
-    assert STREAM_WINDOW + peer.windows(1) == len(message(body)) + 256  # a piece may be padded
+    assert STREAM_WINDOW + peer.windows(1) == len(message(body)) + 256  # a frame may be padded
     for piece in rest:
         peer.say(piece, piece=30_000)
     assert peer.answers[1].messages == [b"echo " + body]
@@ -291,7 +291,7 @@ def test_what_is_asked_by_a_slow_reader_is_bounded_too() -> None:
     for number in (3, 5, 7):
         peer.say(call(number, b"y" * 4000))
     assert [number for number in (3, 5, 7) if number in peer.answers] == [7]
-    assert peer.answers[7].reset == ErrorCode.REFUSED_STREAM  # it may be asked again
+    assert peer.answers[7].reset == ErrorCode.REFUSED_STREAM  # the client may retry the call
     peer.say(settings((4, 1 << 20)) + window_update(0, 1 << 20))
     assert [len(peer.answers[number].messages) for number in (1, 3, 5)] == [1, 1, 1]
     assert len(peer.echo.call_info) == 3

@@ -1,5 +1,5 @@
-"""Calls of a genuine client over a real socket: answered when their reply is ready, streams both ways, and a stop that
-leaves nobody hanging."""
+"""Calls of grpcio over a real socket: answered when their reply is ready, streams in both directions, and a stop that
+ends all calls."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_a_call_is_handed_over_with_who_made_it() -> None:
         assert call_info.address.startswith("127.0.0.1:")
         assert call_info.metadata["x-mq-client-id"] == "me"
         assert call_info.remaining_ms is not None
-        assert 0 < call_info.remaining_ms <= PATIENCE_S * 1100  # on its way it is rounded up
+        assert 0 < call_info.remaining_ms <= PATIENCE_S * 1100  # grpcio rounds the time-out up
         assert bench.metrics.requests.value == 1
 
     with_bench(check)
@@ -229,7 +229,7 @@ def test_more_calls_than_are_allowed_at_once_have_their_turn() -> None:
 def test_a_client_hears_that_its_time_is_over() -> None:
     async def check(bench: EchoBench) -> None:
         timeout_s = 0.05
-        while not bench.echo.held:  # a deadline that passed before the call arrived: again, with twice the time
+        while not bench.echo.held:  # the deadline passed before the call arrived: retry with twice the time
             with pytest.raises(grpc.aio.AioRpcError) as found:
                 await bench.channel.unary_unary("/test.Echo/Plain")(b"wait", timeout=timeout_s)
             assert found.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
@@ -258,7 +258,7 @@ def test_a_client_may_compress(compression: grpc.Compression) -> None:
 
 
 def test_who_reads_nothing_is_held_little_for() -> None:
-    """Its windows are small, and it opens them only at the end."""
+    """The client's windows are small; it opens them only at the end."""
 
     async def check(bench: EchoBench) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", bench.listener.port)

@@ -1,4 +1,4 @@
-"""Header blocks, by the examples of RFC 7541, by what must be refused, and by what a table must not grow to."""
+"""Header blocks: the examples of RFC 7541, invalid blocks, and the size limit of the table."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_the_oldest_is_forgotten_when_the_table_is_full() -> None:
     reading = decoder()
     for number in range(100):
         reading.decode(remembered(f"name{number:03}", "x" * 1000))
-    # 4096 bytes hold three of 32 + 7 + 1000
+    # 4096 bytes hold three entries of 32 + 7 + 1000 bytes
     assert [reading.decode(bytes([0x80 | 62 + age])).fields[0][0] for age in range(3)] == [
         "name099",
         "name098",
@@ -80,7 +80,7 @@ def test_a_field_larger_than_the_table_empties_it() -> None:
 def test_a_peer_may_shrink_the_table_and_let_it_grow_again() -> None:
     reading = decoder()
     reading.decode(remembered("a", "b"))
-    reading.decode(b"\x20\x3f\xe1\x1f")  # to nothing, then to 4096
+    reading.decode(b"\x20\x3f\xe1\x1f")  # table size 0, then 4096
     with pytest.raises(Http2ConnectionError):
         reading.decode(b"\xbe")
     reading.decode(remembered("c", "d"))
@@ -163,11 +163,11 @@ def test_any_bytes_are_fields_or_a_fault_and_the_table_stays_small(blocks: list[
         assert reading._table_bytes == sum(len(name) + len(value) + 32 for name, value in table) <= 4096
 
 
-# -- whatever a peer chooses
+# -- any encoder of a peer
 
 
 class Encoder:
-    """Writes fields in any of the ways that there are, with a table of its own, by the words of RFC 7541."""
+    """Encodes fields in every representation of RFC 7541, with a table of its own."""
 
     def __init__(self) -> None:
         self._table: list[tuple[str, str]] = []
@@ -212,8 +212,8 @@ CALL = [
 
 @st.composite
 def blocks(draw: st.DrawFn) -> list[list[tuple[tuple[str, str], str, bool]]]:
-    """Mostly the same fields in the same ways, with an id that differs, a time that does so now and then, and here and
-    there a field written otherwise, more or less."""
+    """Blocks with mostly the same fields in the same representation: each has its own id, the time changes now and
+    then, and some fields are added, omitted or represented differently."""
     ways = [(draw(WAYS), draw(st.integers(0, 4)) == 0) for _ in CALL]
     found = []
     for number in range(draw(st.integers(1, 12))):
@@ -302,7 +302,7 @@ def test_a_table_filled_with_long_fields_cannot_make_a_block_too_long_unseen() -
 
 
 def literal(value: bytes) -> bytes:
-    """A header that is not indexed."""
+    """Encodes a header field that is not indexed."""
     return b"\x00\x01n" + bytes([len(value)]) + value
 
 

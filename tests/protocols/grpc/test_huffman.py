@@ -1,4 +1,4 @@
-"""The Huffman code, by the examples of RFC 7541 and by what must be refused."""
+"""The Huffman code: the examples of RFC 7541 and invalid input."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def test_whatever_was_packed_is_read_again(text: bytes) -> None:
 @pytest.mark.parametrize(
     "packed",
     [
-        "ff",  # eight bits of padding
-        "f1e3c2e5f23a6ba0ab90f4ffff",  # as many behind a text
-        "fe",  # padding that is not all set
-        "fffffffc",  # the mark of the end, which is never sent
+        "ff",  # eight bits of padding only
+        "f1e3c2e5f23a6ba0ab90f4ffff",  # eight bits of padding after a text
+        "fe",  # padding with a cleared bit
+        "fffffffc",  # the end-of-string symbol, which must not be sent
         "ffffffffff",
     ],
 )

@@ -1,5 +1,4 @@
-"""Messages that have come in part take a limited room together, on however many connections: who sends long ones is
-refused beyond it, short calls pass."""
+"""Memory limit of incomplete messages, over all connections: beyond it, long calls are refused; short calls pass."""
 
 from __future__ import annotations
 
@@ -18,13 +17,13 @@ LIMIT = 1_000_000
 
 
 def begin(number: int, method: str = "Plain") -> bytes:
-    """48,000 bytes of a message that has a million."""
+    """The first 48,000 bytes of a message of one million bytes."""
     start = message(bytes(1_000_000))[:16_000]
     return headers(number, request_fields(method)) + b"".join(data(number, each, 0) for each in (start, PIECE, PIECE))
 
 
 def full() -> tuple[ReceiveMemory, list[Http2Peer]]:
-    """They have begun when there was room for them."""
+    """Fills the memory limit with calls that were begun while there was room."""
     receive_memory = ReceiveMemory()
     peers = [Http2Peer(LARGE, receive_memory=receive_memory).greet() for _ in range(3)]
     for peer in peers:

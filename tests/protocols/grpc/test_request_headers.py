@@ -1,4 +1,4 @@
-"""The heads of calls: each is read as if none had come before it."""
+"""Request headers of calls: each is read independently of those before it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def reader() -> CallHeaderReader:
 
 @st.composite
 def calls(draw: st.DrawFn) -> list[Field]:
-    """Mostly the same, with some values changed, and some fields more or fewer."""
+    """Calls with mostly the same headers: some values differ, some fields are added or omitted."""
     fields = list(CALL)
     for name, value in draw(st.lists(st.sampled_from(OTHERS), max_size=3)):
         places = [place for place, field in enumerate(fields) if field[0] == name]

@@ -1,4 +1,4 @@
-"""Plain calls that come together: taken, done and answered in one step, as if each had come alone."""
+"""Batches of plain calls that arrive together: handled and answered in one step, with the same result as one by one."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_callers_that_wait_differently_long_are_answered_together() -> None:
     peer = Http2Peer(liveness=time, gathers=True).greet()
     peer.say(call(1, b"run 1", grpc_timeout="1S") + call(3, b"run 3", grpc_timeout="2S"))
     assert peer.echo.taken == [[b"run 1", b"run 3"]]
-    assert time.next_due_ms() is None  # what waits for the disk alone is not given up
+    assert time.next_due_ms() is None  # calls that wait only for the disk have no time-out
     peer.moved(3)
     assert [answer.status for answer in peer.answers.values()] == ["0", "0"]
 

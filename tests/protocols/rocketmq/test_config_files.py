@@ -1,5 +1,5 @@
-"""Stores that a genuine broker wrote are taken over with their topics, groups and offsets, and ours are left as a
-genuine broker expects them."""
+"""Configuration files of RocketMQ: stores of Apache RocketMQ are opened with their topics, groups and offsets, and
+TriMQ leaves files that Apache RocketMQ can read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trimq.formats.rocketmq_unit.properties import find_property
 from trimq.protocols.rocketmq import config_files
 from trimq.protocols.rocketmq.wire.lenient_json import read_json
 
-# When the genuine broker ran, to the minute; what it was sent is in the order of these tests.
+# Time at which Apache RocketMQ wrote the stores, to the minute; its messages appear in the order of these tests.
 THEN_MS = 1_794_859_560_000
 HOUR_MS = 3_600_000
 
@@ -139,7 +139,7 @@ def test_queues_of_batches_are_refused() -> None:
         Desk(files, THEN_MS, **SIZES)
 
 
-# -- what we leave
+# -- files that TriMQ leaves
 
 
 def read_config(files: FaultyFiles, name: str) -> bytes:
@@ -207,7 +207,7 @@ def test_a_file_that_cannot_be_written_is_written_later() -> None:
 
 
 def test_our_own_files_are_taken_over_by_another_of_us() -> None:
-    """As by a genuine broker: the log and the files alone, without our tables."""
+    """Uses the log and the configuration files alone, without our tables, as Apache RocketMQ does."""
     desk = Desk(**SIZES)
     written(desk)
     files = desk.files
@@ -221,7 +221,7 @@ def test_our_own_files_are_taken_over_by_another_of_us() -> None:
     assert all_bodies(again, "orders") == [b"soon", b"late"]
 
 
-# -- many of them
+# -- many topics and groups
 
 
 def many_cursors(desk: Desk, groups: int) -> None:

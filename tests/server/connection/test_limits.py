@@ -1,4 +1,4 @@
-"""Limits of one connection: its share of a turn of the loop, and how long it may be idle."""
+"""Limits of one connection: its budget in a turn of the loop, and its idle time."""
 
 from __future__ import annotations
 

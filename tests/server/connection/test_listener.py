@@ -1,4 +1,4 @@
-"""Listeners: binding, limits, and the sentence when an address cannot be had."""
+"""Listeners: binding, limits, and the error message for an unavailable address."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ both_loops = pytest.mark.parametrize("loop", LOOPS)
 
 
 class Made:
-    """A listener whose sessions speak the scripted protocol."""
+    """A listener with sessions of the scripted protocol."""
 
     def __init__(self, name: str = "kafka", limit: int = 100) -> None:
         self.front_end = ScriptedFrontEnd()
@@ -88,7 +88,7 @@ def test_a_name_with_two_addresses_has_one_port_on_both(loop: str) -> None:
 def test_every_address_of_a_name_gets_the_port_though_the_system_picks_another_for_each(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of a machine whose resolver knows two addresses for a name, which this one may not be."""
+    """Simulates a resolver that returns two addresses for a name."""
 
     async def main() -> None:
         loop = asyncio.get_running_loop()

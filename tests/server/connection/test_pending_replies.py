@@ -1,4 +1,4 @@
-"""Replies that a connection has not sent yet: which are sent when, in which order, and what is left of them then."""
+"""Pending replies of a connection: time and order of sending, and released memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trimq.server.connection.pending_replies import PassProgress, PendingReplies
 
 
 class Desk:
-    """One connection: sends at once what is not held back, as a session does."""
+    """One connection: sends ready replies at once, as a session does."""
 
     def __init__(self, held_limit: int = 1000) -> None:
         self.progress = PassProgress()
@@ -34,7 +34,7 @@ class Desk:
         return self.heard()
 
     def heard(self) -> list[bytes]:
-        """What was sent since the last call."""
+        """Returns the replies sent since the last call."""
         texts = [text for text, _ in self.sent]
         self.sent.clear()
         return texts
@@ -314,11 +314,11 @@ def test_who_waits_for_two_passes_is_told_of_each_or_of_both_at_once() -> None:
     assert reached == ["a", "a"]
 
 
-# --- nothing is left --------------------------------------------------------------------------------------------------
+# --- released memory --------------------------------------------------------------------------------------------------
 
 
 class Body(bytearray):
-    """Bytes that can be watched."""
+    """Bytes that can be weakly referenced."""
 
     __slots__ = ("__weakref__",)
 

@@ -1,4 +1,4 @@
-"""What waits to be sent on one connection."""
+"""Send queue of one connection."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trimq.server.connection.send_queue import SLICE_BYTES, SendQueue, send_eof
 
 
 class Socket:
-    """Takes `room` bytes, then asks for a pause."""
+    """Accepts `room` bytes, then asks for a pause."""
 
     def __init__(self, outbox: SendQueue, room: int = 1 << 40) -> None:
         self.outbox = outbox

@@ -1,4 +1,4 @@
-"""The session loop: order of replies, back-pressure, fairness, and every way in which a connection ends."""
+"""The session loop: order of replies, back-pressure, fairness, and every way to end a connection."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_a_peer_that_does_not_read_is_not_read_and_costs_bounded_memory() -> Non
             asked += 1
             assert asked < 1000, "it is read for ever"
             await peer.settle()
-        # what a turn takes in after the limit is reached is one answer at most
+        # after the limit is reached, a turn adds one answer at most
         assert peer.session._send_queue.unsent_bytes <= 100_000 + 5001
         assert peer.pipe.most_waiting <= SLICE_BYTES
         assert peer.pipe.steered == ["pause"]
@@ -182,7 +182,7 @@ def test_a_peer_that_does_not_read_is_not_read_and_costs_bounded_memory() -> Non
 
 
 def test_requests_that_arrived_together_are_all_answered_though_each_answer_is_over_the_limit() -> None:
-    """They are in the conversation's buffer: no more bytes come that would wake the session."""
+    """The requests are in the conversation's buffer: no further bytes would wake the session."""
 
     async def main() -> None:
         peer = Peer(SessionLimits(pending_replies=1000, held_replies=1000, unsent_bytes=1024, idle_ms=IDLE_MS))
@@ -280,7 +280,7 @@ def test_deliveries_go_on_when_the_peer_has_read() -> None:
 
 
 def test_deliveries_go_on_though_the_socket_was_never_full() -> None:
-    """Held back by the session's own limit, within one pass."""
+    """The deliveries are paused by the session's own limit, within one pass."""
 
     async def main() -> None:
         peer = Peer(SessionLimits(pending_replies=10, held_replies=1000, unsent_bytes=20_000, idle_ms=IDLE_MS))
@@ -369,7 +369,7 @@ def test_a_session_at_rest_does_nothing() -> None:
         calls: list[object] = []
         call_soon = loop.call_soon
         loop.call_soon = lambda *args, **kwargs: (calls.append(args), call_soon(*args, **kwargs))[1]  # type: ignore
-        peer.progress.advance(1, 1)  # a pass of somebody else
+        peer.progress.advance(1, 1)  # a pass without replies of this session
         assert calls == []
         assert peer.pipe.reads
         assert peer.session.is_quiet
@@ -501,7 +501,7 @@ async def receive_line(client: socket.socket) -> bytes:
 
 
 async def receive_all(client: socket.socket) -> bytes:
-    """Until the end of file."""
+    """Receives until the end of file."""
     received = bytearray()
     while piece := await receive(client):
         received += piece
@@ -541,7 +541,7 @@ def test_a_long_answer_reaches_a_slow_reader_whole_and_is_not_copied_for_it(loop
                     copied = served.sessions[0]._transport.get_write_buffer_size()
                     most_copied = max(most_copied, copied)
                 assert received == 20_000_001 + 6
-                # A transport that gathers keeps what the socket does not take where it is.
+                # A transport with gather writes does not copy the data that the socket does not accept.
                 is_copied = not supports_gather_write(served.sessions[0]._transport)
                 assert most_copied <= (SLICE_BYTES if is_copied else BYTES_PER_PASS)
 
@@ -550,7 +550,7 @@ def test_a_long_answer_reaches_a_slow_reader_whole_and_is_not_copied_for_it(loop
 
 @both_loops
 def test_a_peer_that_ends_its_side_still_gets_its_answers(loop: str) -> None:
-    """As `nc -N` and some HTTP clients do."""
+    """Half-closed connections, as `nc -N` and some HTTP clients use them."""
 
     async def main() -> None:
         async with Served() as served:
@@ -603,7 +603,7 @@ def test_a_broken_protocol_is_told_after_the_earlier_answers_though_the_peer_sti
 
 @both_loops
 def test_a_peer_that_still_sends_when_its_front_end_closes_gets_every_answer(loop: str) -> None:
-    """As amqplib does, whose acknowledgements may follow its connection.close."""
+    """amqplib does this: its acknowledgements may follow its connection.close."""
 
     async def main() -> None:
         async with Served() as served:
@@ -662,7 +662,7 @@ async def ended(served: Served, count: int = 1) -> None:
             await asyncio.sleep(0)
 
 
-# --- every end --------------------------------------------------------------------------------------------------------
+# --- ends of a connection ---------------------------------------------------------------------------------------------
 
 
 def test_a_farewell_comes_after_the_answers_of_every_lane() -> None:
@@ -715,7 +715,7 @@ def test_an_answer_that_cannot_be_made_ends_the_connection_before_the_next_one()
 
 
 class Told:
-    """Somebody else who waits for a pass."""
+    """Another waiter for a pass."""
 
     is_told = False
 
@@ -799,7 +799,8 @@ def test_a_conversation_may_close_while_it_handles_a_request() -> None:
 
 
 def test_a_lingering_connection_goes_on_reading_after_a_long_poll_was_answered() -> None:
-    """An answer that waits to be flushed, a long poll and a mistake in one read: the close answers the long poll."""
+    """One read contains a request with an unsent answer, a long poll and a protocol error: the close answers the long
+    poll."""
 
     async def main() -> None:
         peer = Peer()
@@ -844,7 +845,7 @@ def test_a_front_end_that_cannot_begin_costs_only_that_connection(caplog: pytest
 
 
 def idle(peer: Peer) -> None:
-    """Nothing was asked."""
+    """Makes no request."""
 
 
 def half_a_request(peer: Peer) -> None:
@@ -1061,7 +1062,7 @@ def test_a_connection_that_received_much_and_rests_gives_its_memory_back() -> No
         peer.say("now small")
         assert len(peer.buffer_releaser) == 0
         peer.feed(b"now " + bytes(200_000).replace(b"\0", b"x"))
-        peer.conversation.is_restless = True  # the request has come in part
+        peer.conversation.is_restless = True  # the request was received in part
         while peer.time.step(5_000):
             pass
         assert peer.conversation.times_rested > 0

@@ -1,5 +1,5 @@
-"""The table of a connection's states, walked both ways: every entry is what a real session does, and a session does
-nothing that the table does not say."""
+"""State table of a connection, tested in both directions: a real session does what every entry says, and nothing
+else."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Act = Callable[[Session], object]
 
 
 class Opening(ScriptedFrontEnd):
-    """Does something to the session while it makes the conversation, and may fail."""
+    """Acts on the session while it opens the conversation, and may fail."""
 
     def __init__(self, *acts: Act, fails: bool = False) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ async def in_state(state: SessionState) -> Peer:
         SessionState.LOST: [ACTS[SessionEvent.LOST]],
     }
     if state in HAS_CONVERSATION and state is not SessionState.LINGERING:
-        peer.say("pass 1 a")  # so that it does not end by itself
+        peer.say("pass 1 a")  # keeps the session from ending by itself
     for act in acts.get(state, []):
         act(peer.session)
     if state is SessionState.LINGERING:

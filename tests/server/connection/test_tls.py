@@ -1,4 +1,4 @@
-"""Clients that encrypt, on every port, beside clients that do not."""
+"""TLS clients on every port, beside plain ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 7, -1)
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One that clients can be told to trust: certificate and key in one file."""
+    """Certificate and key in one file, for clients to trust."""
     import time
 
     path = tmp_path_factory.mktemp("tls") / "broker.pem"
@@ -187,7 +187,7 @@ def test_where_encryption_is_required_a_plain_client_is_closed(certificate: Path
 
 
 def raise_end(data: bytes) -> None:
-    """An end and a reset are both a closed connection."""
+    """Treats an end of file and a reset alike."""
     if not data:
         raise ConnectionResetError
 

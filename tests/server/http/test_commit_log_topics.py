@@ -1,4 +1,4 @@
-"""Topics and groups of RocketMQ in the administration: made, seen and removed beside those of Kafka."""
+"""RocketMQ topics and groups over HTTP: created, listed and deleted beside those of Kafka."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which requests are taken for those of a foreign web page."""
+"""Detection of cross-origin requests."""
 
 from __future__ import annotations
 

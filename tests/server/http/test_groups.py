@@ -1,4 +1,4 @@
-"""RocketMQ's groups over HTTP and in the commands, beside Kafka's: raw conversations with a whole broker."""
+"""RocketMQ groups over HTTP and in the commands, beside Kafka's: raw conversations with a whole broker."""
 
 from __future__ import annotations
 

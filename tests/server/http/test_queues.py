@@ -54,7 +54,7 @@ def connect(broker: Broker, name: str = "guest", password: str = "guest", vhost:
 
 
 def with_users(broker: Broker) -> None:
-    """An administrator, and one user who may do what is hers in /."""
+    """Defines an administrator, and a user with permissions for names beginning with `hers` in /."""
     assert ask(broker, "PUT", "/api/users/root", {"password": "secret", "administrator": True}) == (204, None)
     assert ask(broker, "PUT", "/api/users/alice", {"password": "hers"}, ROOT) == (204, None)
     rights = {"configure": "^hers", "write": ".*", "read": "^hers"}
@@ -253,7 +253,7 @@ def test_what_was_just_given_up_is_in_the_listing_of_whoever_asks_next() -> None
     world.publish("q", b"one")
     delivery = world.get("q")
     assert delivery is not None
-    world.broker.queues.reject([delivery])  # the disk has not answered yet
+    world.broker.queues.reject([delivery])  # the disk has not finished yet
     later = QueuesApi(world.core.broker).answer(CALLER, "GET", ["api", "failures"], {}, b"")
     assert isinstance(later, DeferredResponse)
     answers: list[HttpResponse] = []

@@ -1,4 +1,4 @@
-"""Streams over HTTP: what there is, and the stored bytes themselves."""
+"""Streams over HTTP: their list, and the stored bytes."""
 
 from __future__ import annotations
 

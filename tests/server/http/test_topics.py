@@ -177,7 +177,7 @@ def test_names_live_in_namespaces(broker: Broker) -> None:
     assert ask(broker, "GET", "/api/topics?namespace=shop") == (200, {"topics": []})
     status, answer = ask(broker, "GET", "/api/topics/orders?namespace=shop")
     assert (status, answer["message"]) == (404, "there is no topic shop/orders")
-    # until a home keeps namespaces apart, a topic in one is refused rather than mixed up with others
+    # partition logs have no namespaces: a topic in one is refused
     status, answer = ask(broker, "POST", "/api/topics", {"name": "orders", "namespace": "shop"})
     assert (status, answer["error"]) == (400, "InvalidName")
 

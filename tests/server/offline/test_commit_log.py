@@ -1,4 +1,4 @@
-"""What can be asked of the commit log in a stopped broker's folder."""
+"""Offline inspection of the commit log of a stopped broker."""
 
 from __future__ import annotations
 

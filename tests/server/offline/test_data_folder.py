@@ -1,4 +1,4 @@
-"""What can be asked of a stopped broker's folder."""
+"""Offline inspection of the data folder of a stopped broker."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_the_lock_is_given_back_whatever_happens(folder: str) -> None:
     with pytest.raises(StartupError):
         list(data_folder.dump(folder, "none", 0, 0, None))
     for _ in data_folder.dump(folder, "orders", 0, 0, None):
-        break  # a reader that has seen enough
+        break  # the reader stops early
     with Broker(folder=folder) as broker:
         assert len(broker.records("orders")) == 10
 
@@ -118,7 +118,7 @@ def test_a_newer_format_is_a_sentence(folder: str) -> None:
 
 
 def refused_to_start(folder: str) -> str:
-    """What a start says about it."""
+    """Returns the error of a start in this folder."""
     with pytest.raises((StartupError, Damage)) as said, Broker(folder=Path(folder)):
         pass
     return str(said.value)

@@ -1,4 +1,4 @@
-"""What can be asked of AMQP's queues in a stopped broker's folder, shared bodies included."""
+"""Offline inspection of the AMQP queues of a stopped broker, shared bodies included."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PERSISTENT = pika.BasicProperties(delivery_mode=2, headers={"n": "1"})
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two queues, several segments: what is long is shared by both, what is short is the first's alone."""
+    """Folder with two queues of several segments: long bodies are shared by both, short ones are in the first only."""
     folder = tmp_path_factory.mktemp("queues")
     sizes = {"storage_queue_segment_bytes": 10_000, "amqp_shared_body_bytes": SHARED_BYTES}
     no_rocketmq = {"rocketmq_listen": "off", "rocketmq_broker_listen": "off", "rocketmq_grpc_listen": "off"}
@@ -73,7 +73,7 @@ def test_each_queue_has_a_row_and_the_shared_bodies_have_one(folder: Path) -> No
     first, second = rows["a"], rows["b"]
     assert (first["vhost"], first["end"], first["messages"], first["settled"]) == ("/", 80, 80, 1)
     assert (second["end"], second["messages"], second["settled"]) == (MESSAGES, MESSAGES, 0)
-    # After a start, bodies are copied until it is on disk from which number on they are counted.
+    # After a start, bodies are copied until the first number of the new reference counts is durable.
     assert MESSAGES - 5 < first["shared"] == second["shared"] == rows["(shared bodies)"]["messages"] < MESSAGES
     assert first["segments"] > 1
 

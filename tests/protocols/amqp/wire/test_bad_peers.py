@@ -1,4 +1,4 @@
-"""Peers that ask for too much of a broker process: what they cost is bounded, and others are served all along."""
+"""Peers that misuse a broker process: their cost is bounded, and other clients are served meanwhile."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Peer:
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
         self.socket = socket.socket()
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)  # it is soon full
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)  # fills up quickly
         self.socket.settimeout(PATIENCE_S)
         self.socket.connect((host, int(port)))
         self._received = bytearray()
@@ -63,7 +63,7 @@ class Peer:
             data += came
 
     def expect(self, wanted: type[methods.Method]) -> methods.Method:
-        """The next method of this kind; what comes before it is passed over."""
+        """Returns the next method of this kind and skips all others."""
         while True:
             kind, payload = self.next_frame()
             if kind == METHOD and payload[:4] == wanted.ID.to_bytes(4):
@@ -74,7 +74,8 @@ class Peer:
         return self.expect(answer)
 
     def push(self, data: bytes, most: int) -> int:
-        """Send this again and again until the broker takes no more, or it was too much. How many bytes it took."""
+        """Sends this repeatedly until the broker stops reading or `most` bytes are sent. Returns the number of bytes
+        sent."""
         self.socket.settimeout(1)
         sent = 0
         try:
@@ -98,12 +99,12 @@ class Broker:
             yield peer
 
     def memory(self) -> int:
-        """Resident, in bytes."""
+        """Resident memory in bytes."""
         status = Path(f"/proc/{self._pid}/status").read_text()
         return int(status.partition("VmRSS:")[2].split()[0]) * 1024
 
     def serves(self) -> bool:
-        """Somebody else publishes and gets, as if nothing were."""
+        """Publishes and gets a message on another connection."""
         with self.peer() as other:
             other.ask(methods.QueueDeclare(queue="mine", is_exclusive=True), methods.QueueDeclareOk)
             other.socket.sendall(publish(1, methods.BasicPublish(routing_key="mine"), b"still here"))
@@ -157,7 +158,7 @@ def test_a_publisher_that_never_reads_what_comes_back_is_not_read_any_more(broke
 
 
 def test_a_publisher_that_never_reads_its_confirms_is_not_read_any_more(broker: Broker) -> None:
-    """Each of its messages is refused for want of a route that is full: an answer for each, and none can be joined."""
+    """Each message is rejected because its queue is full. Each rejection is a frame of its own."""
     with broker.peer() as peer, costing_less_than(32 * MIB, broker):
         table = {"x-max-length": 0, "x-overflow": "reject-publish"}
         peer.ask(methods.QueueDeclare(queue="full", is_exclusive=True, arguments=table), methods.QueueDeclareOk)
@@ -210,7 +211,7 @@ def read_body(peer: Peer) -> bytes:
 
 
 def await_all_that_is_out(peer: Peer, left: int) -> int:
-    """How many of those that are left the broker has sent already."""
+    """Waits for all messages in flight. Returns how many of the remaining ones the broker has sent."""
     came = 0
     while True:
         peer.tell(1, methods.QueueDeclare(queue="unacknowledged", is_passive=True))

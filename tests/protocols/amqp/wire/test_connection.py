@@ -1,4 +1,4 @@
-"""The connection without IO: what bytes become, and what each broken rule closes."""
+"""The AMQP connection without IO: decoded events, and the close that follows each violation of the protocol."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_a_length_alone_takes_no_memory() -> None:
     assert len(connection.get_buffer(1)) < 1_000_000
 
 
-# (what is sent on an open connection with channel 1 open, code, class and method)
+# (bytes sent on an open connection with channel 1 open, code, class and method)
 FAULTS = [
     (b"\x01\0\1\0\0\0\4\0\x3c\0\x0aX", Code.FRAME_ERROR, (0, 0)),
     (frame(4, 1, b"abcd"), Code.FRAME_ERROR, (0, 0)),

@@ -1,4 +1,4 @@
-"""Contents on their way out: what a client's own decoder makes of them."""
+"""Encoded contents, read by a client's own decoder."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What closes what, with which code and about which method: as RabbitMQ 4.3.6 was seen to do. Whatever is closed, all
-others go on."""
+"""Errors that close a channel or a connection, with code and method, as in RabbitMQ 4.3.6. All other channels and
+connections stay open."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MESSAGE_BYTES = 1000
 
 
 class Mistake(NamedTuple):
-    """What is said on channel 1, and the class and the method that the answer is about."""
+    """Bytes sent on channel 1, and the class and the method named in the answer."""
 
     code: int
     about: tuple[int, int]
@@ -127,7 +127,7 @@ CLOSE_THE_CONNECTION = {
 
 
 def one_of_two(desk: Desk) -> Client:
-    """With channels 1 and 2, of three that it may have."""
+    """Opens a client with channels 1 and 2, of three that it may have."""
     client = desk.client(1, 2, channel_max=3)
     client.declare(1, "q")
     client.declare(1, "stream", arguments={"x-queue-type": "stream"})

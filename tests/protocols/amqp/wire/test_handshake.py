@@ -1,4 +1,4 @@
-"""Logins and tuning: what a client may say, and what drops it."""
+"""Login and tuning: accepted client values, and values that close the connection."""
 
 from __future__ import annotations
 

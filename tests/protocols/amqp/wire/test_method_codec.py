@@ -1,4 +1,4 @@
-"""Methods: every one comes back from its bytes, and bytes that are no method are refused."""
+"""Codec of methods: each one survives a round trip, and invalid bytes are refused."""
 
 from __future__ import annotations
 

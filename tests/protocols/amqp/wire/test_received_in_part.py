@@ -1,5 +1,5 @@
-"""Messages that have come in part, or wait, take a limited room together, on however many connections: who sends long
-ones is told so and closed beyond it, short ones pass."""
+"""Memory limit of incomplete and waiting messages, over all connections: beyond it, a connection that sends a long
+message is closed with an error; short messages pass."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HALF = command(1, TO_Q) + header_frame(1, MIB) + frame(BODY, 1, bytes(30_000)) *
 
 
 def feed(client: Client, data: bytes) -> None:
-    """As a session does: what has come is looked at after every piece."""
+    """Feeds the bytes piece by piece and decodes after each piece, as a session does."""
     for at in range(0, len(data), 20_000):
         if not client.is_closed:
             client.feed(data[at : at + 20_000])

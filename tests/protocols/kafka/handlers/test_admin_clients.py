@@ -160,7 +160,7 @@ def test_what_is_only_validated_is_not_set(desk: Desk) -> None:
     assert described(desk) == {}
 
 
-# -- use
+# -- enforcement
 
 
 def batch(size: int = 1000) -> bytearray:
@@ -177,7 +177,7 @@ def test_a_producer_above_its_rate_is_told_to_wait_and_not_read(desk: Desk) -> N
     assert produce(desk, batch()).throttle_time_ms == 0
     size = len(batch())
     alter(desk, CLIENT, producer_byte_rate=float(size))
-    assert produce(desk, batch()).throttle_time_ms == 0  # a second's worth
+    assert produce(desk, batch()).throttle_time_ms == 0  # exactly the quota of one second
     answer = produce(desk, batch())
     assert answer.responses[0].partition_responses[0].error_code == Code.NONE
     assert answer.throttle_time_ms == 1000

@@ -1,4 +1,4 @@
-"""Administration of settings: described, changed one by one or all at once, enforced, kept."""
+"""Administration of settings: described, changed one by one or all at once, enforced, durable."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ def test_resources_are_listed_by_kind(desk: Desk) -> None:
     assert desk.ask(ListConfigResourcesRequest(), 0).config_resources == []
 
 
-# -- enforced
+# -- enforcement
 
 
 def test_sizes_are_enforced_and_change_at_once(desk: Desk) -> None:

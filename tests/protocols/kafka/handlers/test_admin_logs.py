@@ -1,4 +1,4 @@
-"""Administration of logs: records deleted, sizes told, epochs and their ends, replicas that cannot move."""
+"""Administration of logs: deleted records, sizes, epochs and their end offsets, and refused moves of replicas."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def offsets(desk: Desk, time: int, version: int = 11, **fields: Any) -> Any:
     return desk.ask(ListOffsetsRequest(replica_id=-1, topics=[topic]), version).topics[0].partitions[0]
 
 
-# -- records are deleted
+# -- deletion of records
 
 
 def test_records_before_an_offset_go_and_do_not_come_back(desk: Desk) -> None:
@@ -188,7 +188,7 @@ def test_a_partition_that_is_asked_for_twice_is_refused_once(desk: Desk) -> None
     assert result.error_code == Code.INVALID_REQUEST
 
 
-# -- where logs are
+# -- log directories
 
 
 def test_logs_are_measured(desk: Desk) -> None:

@@ -1,4 +1,4 @@
-"""ApiVersions: what is told is what is served."""
+"""ApiVersions: the announced versions are the served ones."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_the_second_version_of_transactions_is_finalized(desk: Desk, version: in
     assert finalized == {"group.version": (1, 1), "transaction.version": (2, 2)}
     assert response.finalized_features_epoch >= 0
     supported = {each.name: (each.min_version, each.max_version) for each in response.supported_features}
-    # Kafka hides from version 3 what may be at 0.
+    # In version 3 Kafka omits features with a minimum of 0.
     assert supported == ({} if version == 3 else {"group.version": (0, 1), "transaction.version": (0, 2)})
 
 

@@ -1,5 +1,5 @@
-"""Classic groups and committed offsets, request by request. What a whole story of requests answers is compared with
-Kafka's own answers elsewhere; here are waiting, versions, durability and rights."""
+"""Classic groups and committed offsets, request by request: waiting, versions, durability and permissions. The golden
+probe compares whole sequences of requests with Kafka's answers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SUBSCRIPTION = b"\0\1" + b"\0\0\0\1" + b"\0\6orders" + b"\xff\xff\xff\xff"
 
 
 class GroupDesk(Desk):
-    """A desk at which one may also wait."""
+    """Desk with requests that may be held."""
 
     def begin(self, message: RequestMessage, version: int) -> Reply:
         self._receive(request_frame(message, version))
@@ -92,7 +92,7 @@ def sync(member: str, generation: int, shares: dict[str, bytes] | None = None) -
 
 
 def enter(desk: GroupDesk, **changes: Any) -> str:
-    """A stable group of one member: its name."""
+    """Forms a stable group of one member. Returns the member's id."""
     joined = desk.ask(join(**changes), 3)
     desk.ask(sync(joined.member_id, joined.generation_id, {joined.member_id: b"share"}))
     return joined.member_id

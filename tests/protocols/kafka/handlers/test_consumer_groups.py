@@ -1,4 +1,4 @@
-"""Groups that the broker divides (KIP-848), request by request."""
+"""Groups with assignment by the broker (KIP-848), request by request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fetch: what is found, how long it waits, and what waiting costs."""
+"""Fetch: results, long polls, and the cost of waiting."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def request(*partitions: FetchPartition, topic: str = "t", wait_ms: int = WAIT_M
 
 
 class Poll:
-    """A request on a connection of the desk, and its answer as soon as there is one."""
+    """A fetch on a connection of the desk, and its response as soon as there is one."""
 
     def __init__(self, desk: Desk, message: FetchRequest, version: int = 12) -> None:
         self._desk = desk
@@ -65,7 +65,7 @@ class Poll:
         return codec.decode(FetchResponse, self._version, b"".join(self.reply.take()), 9)
 
     def found(self) -> list[tuple[int, int, int]]:
-        """Partition, error and number of bytes."""
+        """Partition, error code and number of bytes of each result."""
         topics = self.response().responses
         return [
             (data.partition_index, data.error_code, len(data.records or b""))
@@ -94,7 +94,7 @@ def test_a_waiting_reader_is_answered_when_what_came_is_durable(desk: Desk) -> N
         SYSTEM, (topic := desk.core.broker.topics.get(SYSTEM, "t")), topic.stream(0), [Record(b"x")]
     )
     desk.runner.end_pass()
-    assert not poll.is_answered  # written, but a power cut could take it back
+    assert not poll.is_answered  # written, but not durable: a power cut could lose it
     desk.runner.settle()
     assert [size > 0 for *_, size in poll.found()] == [True]
     assert waiting(desk) == watchers(desk) == 0
@@ -122,7 +122,7 @@ def test_what_comes_to_another_partition_wakes_nobody(desk: Desk, monkeypatch: p
 
 
 def test_an_idle_reader_is_one_timer_and_nothing_else(desk: Desk) -> None:
-    desk.let_pass(5000)  # after the last write the guards of the disk look once more
+    desk.let_pass(5000)  # the checks of the disk run once more after the last write
     assert desk.liveness.next_due_ms() is None
     poll = Poll(desk, request(asked(0), asked(1), asked(2)))
     assert not desk.runner._soon
@@ -220,7 +220,7 @@ def test_one_who_waits_for_an_unknown_topic_is_told_at_once_but_not_beside_a_goo
     assert poll.found() == [(0, 0, len(batch())), unknown]
 
 
-# --- what is found ----------------------------------------------------------------------------------------------------
+# --- results ----------------------------------------------------------------------------------------------------------
 
 
 def test_bytes_are_bounded_over_all_partitions(desk: Desk) -> None:

@@ -1,4 +1,4 @@
-"""Fetch of what is on disk only: the event loop never waits for it, and nobody gets less because of it."""
+"""Fetch of cold data: the event loop never waits for the disk, and the client gets the same data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SIZE = len(batch())
 
 @pytest.fixture
 def desk() -> Desk:
-    """With one batch in each of three partitions, all of them on disk only."""
+    """Desk with one batch in each of three partitions, all cold."""
     desk = Desk()
     desk.create("t", 3)
     for partition in range(3):

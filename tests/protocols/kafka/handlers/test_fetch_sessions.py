@@ -1,4 +1,4 @@
-"""Fetch sessions: who may go on with one, what an answer leaves out, and which of them are kept."""
+"""Fetch sessions: epochs, incremental responses, and eviction from the cache."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def opened(sessions: FetchSessions, *partitions: int, now_ms: int = 0, **changed
 
 
 def read(sessions: FetchSessions, id: int, epoch: int, **changes: Any) -> list[int]:
-    """The order in which the next request of a session reads."""
+    """Partitions that the next request of a session reads, in order."""
     return [one.place.partition for one in sessions.begin(ask(id, epoch, **changes), False, 0).wanted]
 
 
-# --- what an answer leaves out ----------------------------------------------------------------------------------------
+# --- incremental responses --------------------------------------------------------------------------------------------
 
 
 def test_the_first_answer_tells_everything_and_the_next_only_what_changed() -> None:
@@ -83,7 +83,7 @@ def test_a_request_changes_offsets_adds_and_forgets() -> None:
     assert [(one.place.partition, one.asked.fetch_offset) for one in begun.wanted] == [(1, 7), (2, 7)]
     response = answer(begun)
     sessions.finish(begun, response, 0)
-    assert told(response) == [2]  # nothing had been told of it
+    assert told(response) == [2]  # this partition was never in a response
 
 
 def test_partitions_with_records_are_read_last_the_next_time() -> None:
@@ -100,7 +100,7 @@ def test_what_is_asked_for_twice_is_read_once_as_it_was_asked_for_last() -> None
     assert [(one.place.partition, one.asked.fetch_offset) for one in begun.wanted] == [(0, 9), (1, 0)]
 
 
-# --- who may go on ----------------------------------------------------------------------------------------------------
+# --- epochs -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_request_without_a_session_opens_none() -> None:
@@ -115,7 +115,7 @@ def test_a_wrong_epoch_is_refused_and_the_session_lives_on(epoch: int) -> None:
     id = opened(sessions, 0)
     refused = exchange(sessions, ask(id, epoch, 1))
     assert (refused.error_code, refused.session_id) == (Code.INVALID_FETCH_SESSION_EPOCH, 0)
-    assert read(sessions, id, 1) == [0]  # and what the refused request wanted is not in it
+    assert read(sessions, id, 1) == [0]  # the partitions of the refused request were not added
 
 
 def test_an_epoch_serves_once() -> None:
@@ -179,7 +179,7 @@ def test_who_waited_while_another_went_on_is_told_so(forget: tuple[int, ...]) ->
     assert response.responses == []
 
 
-# --- which are kept ---------------------------------------------------------------------------------------------------
+# --- eviction ---------------------------------------------------------------------------------------------------------
 
 
 def test_who_finds_no_room_is_answered_without_a_session() -> None:
@@ -204,8 +204,8 @@ def test_a_smaller_session_gives_way_to_a_larger_one_when_it_is_not_new() -> Non
     small, large = opened(sessions, 0, 1), opened(sessions, 0, 1, 2)
     for id in (small, large):
         exchange(sessions, ask(id, 1), now_ms=PROTECTED_MS)
-    assert opened(sessions, 0, 1, 2, 3, now_ms=PROTECTED_MS) == 0  # they are still new
-    assert opened(sessions, 0, 1, now_ms=PROTECTED_MS + 1) == 0  # as large is not larger
+    assert opened(sessions, 0, 1, 2, 3, now_ms=PROTECTED_MS) == 0  # both are still protected
+    assert opened(sessions, 0, 1, now_ms=PROTECTED_MS + 1) == 0  # a session of the same size is not larger
     assert opened(sessions, 0, 1, 2, now_ms=PROTECTED_MS + 1) > 0
     assert exchange(sessions, ask(small, 2)).error_code == Code.FETCH_SESSION_ID_NOT_FOUND
     assert told(exchange(sessions, ask(large, 2))) == []
@@ -219,7 +219,7 @@ def test_the_partitions_of_all_sessions_are_bounded() -> None:
     assert opened(sessions, 0, 1) > 0
     grown = exchange(sessions, ask(id, 1, 2))
     assert grown.error_code == Code.FETCH_SESSION_ID_NOT_FOUND
-    assert opened(sessions, 0, 1) > 0  # there is room again
+    assert opened(sessions, 0, 1) > 0  # there is room for another session again
 
 
 # --- through the front-end --------------------------------------------------------------------------------------------

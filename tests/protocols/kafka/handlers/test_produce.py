@@ -1,4 +1,4 @@
-"""Produce: what is taken, what is refused, and when it is answered."""
+"""Produce: accepted and refused requests, and the time of the response."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def data(records: bytes | bytearray | None, partition: int = 0, topic: str = "t"
 
 
 def ask(desk: Desk, *topics: TopicProduceData, acks: int = -1, version: int = 9) -> list[tuple[int, int]]:
-    """Error and base offset of every partition, in the order of the answer."""
+    """Error code and base offset of every partition, in the order of the response."""
     response = desk.ask(ProduceRequest(acks=acks, timeout_ms=1000, topic_data=list(topics)), version)
     return [
         (partition.error_code, partition.base_offset)
@@ -138,7 +138,7 @@ def test_every_version_is_answered(desk: Desk, version: int) -> None:
 
 
 class Sent:
-    """A request whose answer the test waits for by itself."""
+    """A request with a reply that the test takes itself."""
 
     def __init__(self, desk: Desk, acks: int, records: bytearray, topic: str = "t") -> None:
         message = ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[data(records, topic=topic)])
@@ -194,7 +194,8 @@ def test_a_disk_that_is_nearly_full_refuses_and_takes_again_when_there_is_room()
 
 
 def test_nothing_is_kept_of_a_request_but_its_answer(desk: Desk) -> None:
-    """What waits for the disk must not hold the connection's receive buffer, or each request would get a new one."""
+    """A reply that waits for the disk must not hold the connection's receive buffer, or each request would allocate a
+    new one."""
     sent = [Sent(desk, -1, batch(b"x" * 500)) for _ in range(50)]
     desk.runner.end_pass()
     received = desk._conversation._connection._received

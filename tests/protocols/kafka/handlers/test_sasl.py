@@ -1,4 +1,4 @@
-"""Logging in by SASL: who it is decides what may be done, and a wrong password ends the connection."""
+"""SASL login: the user's permissions apply, and a wrong password closes the connection."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trimq.protocols.kafka.names.codes import Code
 
 
 class Closes:
-    """In place of a way that must not be closed."""
+    """Outlet that records its close."""
 
     is_closed = False
 

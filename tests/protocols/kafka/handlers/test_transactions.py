@@ -1,4 +1,4 @@
-"""Producers and transactions as clients ask for them: ids and epochs, codes by version, what readers get, offsets."""
+"""Producers and transactions, request by request: ids and epochs, error codes by version, isolation levels, offsets."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TOPIC = "orders"
 
 
 class Client:
-    """One transactional producer and what it asks for."""
+    """One transactional producer and its requests."""
 
     def __init__(self, desk: Desk, name: str = "t", version: int = 4) -> None:
         self.desk, self.name = desk, name
@@ -193,7 +193,7 @@ def test_a_disk_that_takes_nothing_is_a_coordinator_that_is_not_available(desk: 
     assert client.end().error_code == Code.COORDINATOR_NOT_AVAILABLE
 
 
-# -- the life of a transaction
+# -- life cycle of a transaction
 
 
 def test_one_unknown_partition_keeps_the_others_from_being_added(client: Client) -> None:
@@ -227,7 +227,7 @@ def test_a_batch_is_refused_whose_transaction_could_not_be_written(desk: Desk, c
     desk.files.before = refuse
     assert client.send(version=12).error_code == Code.KAFKA_STORAGE_ERROR
     desk.files.before = lambda operation, name: None
-    # Sent again with the same number it would be taken for the one that is aborted by now.
+    # With the same sequence number, a retry would be taken for the batch of the transaction that is aborted by now.
     assert client.send(version=12).error_code == Code.INVALID_PRODUCER_EPOCH
 
 
@@ -336,7 +336,7 @@ def test_transactions_are_filtered(
 
 
 def test_a_pattern_that_means_harm_costs_no_more_than_another(desk: Desk) -> None:
-    """An engine that tries every way to match would try 2 ** 60 of them."""
+    """A backtracking engine would try 2 ** 60 ways to match."""
     Client(desk, "a" * 60)
     answer = desk.ask(ListTransactionsRequest(transactional_id_pattern="(a+)+b"))
     assert (answer.error_code, answer.transaction_states) == (Code.NONE, [])

@@ -1,4 +1,4 @@
-"""Kafka's names for the settings of topics and of the broker."""
+"""Kafka's names for topic and broker settings."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ TOPIC_ID = bytes(range(16))
 
 
 def sent(version: int, *topics: str, acks: int = -1) -> bytearray:
-    """A request as it is in a frame after the correlation id, with two partitions in each topic."""
+    """Request bytes after the correlation id, with two partitions in each topic."""
     partitions = [PartitionProduceData(0, b"first" * 50), PartitionProduceData(7, b"second" * 5000)]
     data = [TopicProduceData(name, TOPIC_ID, partitions) for name in topics]
     body = encode(ProduceRequest(acks=acks, timeout_ms=30, topic_data=data), version)

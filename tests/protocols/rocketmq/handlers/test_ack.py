@@ -1,4 +1,4 @@
-"""Receipts over remoting: what settles a message, what prolongs it, and what is no receipt."""
+"""Receipts over remoting: acknowledgements, changed invisible times, and invalid receipts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ACK, CHANGE, BATCH = 200051, 200053, 200151
 
 
 def receipts(popped: Command) -> list[dict[str, Any]]:
-    """What a client sends to settle each message, made as Java's client makes it."""
+    """Fields that acknowledge each message, built as Java's client builds them."""
     told = popped.fields
     starts = {tuple(each.split(" ")[:2]): each.split(" ")[2] for each in told["startOffsetInfo"].split(";")}
     found = []
@@ -34,7 +34,7 @@ def test_what_is_acknowledged_does_not_come_back() -> None:
     desk = made(1, (b"0", b"1"))
     first, _ = receipts(pop(desk.broker))
     assert desk.broker.ask(ACK, first).code == 0
-    assert desk.broker.ask(ACK, first).code == 0  # again is no mistake
+    assert desk.broker.ask(ACK, first).code == 0  # a second acknowledgement is not an error
     desk.advance(10 * SECOND)
     again = pop(desk.broker)
     assert bodies_of(again) == [b"1"]
@@ -73,7 +73,7 @@ def test_a_message_may_come_back_sooner() -> None:
 def test_many_are_acknowledged_at_once(as_numbers: bool) -> None:
     desk = made(1, tuple(b"%d" % number for number in range(10)))
     popped = pop(desk.broker)
-    bits = bytes([0b10111111, 0b01])  # all but the seventh and the last
+    bits = bytes([0b10111111, 0b01])  # all but the seventh and the last message
     entry = {"c": "g", "t": "t", "r": "0", "so": 0, "q": 0, "rq": 0, "pt": int(popped.fields["popTime"]), "it": 10000}
     signed = [each - 256 if each > 127 else each for each in bits]
     entry["b"] = signed if as_numbers else base64.b64encode(bits).decode()

@@ -1,4 +1,4 @@
-"""Which queues a member of a group reads, and whether it pulls or pops."""
+"""Queue assignment to the members of a group, and the choice between pull and POP."""
 
 from __future__ import annotations
 

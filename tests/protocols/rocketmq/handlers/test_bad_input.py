@@ -1,5 +1,5 @@
-"""Commands of every code with fields and bodies that no client would send: each is answered or passed over, memory is
-bounded, and who comes next is served."""
+"""Commands of every code with invalid fields and bodies: each is answered or ignored, memory is bounded, and the next
+command is served."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ CODES = sorted({*BROKER, *NAME_SERVER, 0, -1, 3, 999_999})
 
 
 def hurried(reply: Reply | None) -> None:
-    """Nobody waits for an answer that has to wait."""
+    """Resolves a long poll at once."""
     if isinstance(reply, DeferredReply) and reply.on_resolve_now is not None:
         reply.on_resolve_now()
 

@@ -1,4 +1,4 @@
-"""What operators ask the broker itself: how it does, and to let go what may go."""
+"""Administration of the broker itself: its state, and deletion of expired files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the broker is set, and what may be changed while it runs: each change has its effect, and 26 shows it."""
+"""Broker settings that may be changed at run time: each change takes effect, and code 26 shows it."""
 
 from __future__ import annotations
 

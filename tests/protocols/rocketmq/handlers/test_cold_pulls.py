@@ -1,4 +1,4 @@
-"""Messages that are on disk only: they are read off the event loop, and nobody else waits for the disk."""
+"""Pulls of cold messages: they are read off the event loop, and no other client waits for the disk."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ POP = {"consumerGroup": "g", "topic": "t", "queueId": 0, "maxMsgNums": 32, "invi
 
 
 def cold_desk() -> Desk:
-    """A queue whose messages and entries this process has never read."""
+    """Desk with a queue of messages and entries that this process has never read."""
     desk = Desk()
     for number, body in enumerate(BODIES):
         desk.broker.send("t", body, properties=f"TAGS\x01{'AB'[number % 2]}\x02")
@@ -108,7 +108,7 @@ def test_where_memory_is_too_short_the_loop_reads_for_itself_in_the_end() -> Non
         nonlocal warmings
         if operation == "warm":
             warmings += 1
-            desk.files.is_cold = True  # it is gone at once
+            desk.files.is_cold = True  # evicted at once
 
     desk.files.before = before
     answer = desk.broker.pull("t")

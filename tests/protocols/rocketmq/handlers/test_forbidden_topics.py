@@ -1,4 +1,4 @@
-"""Which topics a group may not read."""
+"""Topics that a group may not read."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_name_that_no_topic_has_cannot_be_forbidden() -> None:
 
 
 def test_another_of_us_takes_it_over_from_the_files() -> None:
-    """As a genuine broker does: the log and the files alone, without our tables."""
+    """Uses the log and the configuration files alone, without our tables, as Apache RocketMQ does."""
     desk = forbidden()
     desk.restart()
     file = desk.files.open("store/config/subscriptionGroup.json")

@@ -1,4 +1,4 @@
-"""What is set for groups, and who is in them."""
+"""Settings and members of groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Heartbeats, groups and their members, notices, and queues for one member alone."""
+"""Heartbeats, group members, change notifications, and queue locks."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_a_group_that_locks_too_many_queues_is_told_so() -> None:
     assert (answer.code, answer.remark) == (1, "one group may lock 2 queues, see rocketmq.group_locks")
 
 
-# -- how much one client may say
+# -- limits for one client
 
 
 def test_a_client_may_be_in_so_many_groups() -> None:
@@ -145,7 +145,7 @@ def test_a_heartbeat_may_tell_of_so_many_subscriptions() -> None:
 
 
 class CountedWay(Way):
-    """Counts how often a table is searched for it."""
+    """Counts hash table look-ups with this outlet as key."""
 
     searches = 0
 

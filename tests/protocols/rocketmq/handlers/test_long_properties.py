@@ -1,5 +1,5 @@
-"""Properties that are nearly as long as a unit can hold: what the broker adds to a copy must fit, or the message has a
-defined end. None of them harms the broker or any other message."""
+"""Properties near the maximum length of a unit: the broker's additions to a copy must fit, otherwise the message is
+refused or dead-lettered. None of them harms the broker or other messages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SECOND = 1000
 
 
 def filled(size: int, properties: str = "") -> str:
-    """These properties, and one more that makes them so long."""
+    """Extends these properties by one more to this length."""
     return f"{properties}k\x01{'x' * (size - len(properties) - 3)}\x02"
 
 
@@ -42,7 +42,7 @@ def topic_of(desk: Desk, name: str) -> CommitLogTopic:
 
 
 def store(desk: Desk, name: str, properties: str, body: bytes = b"long", code: int = 0) -> int:
-    """A message as another broker, or an earlier version, may have stored it. Gives back where it stands."""
+    """Stores a message as another broker, or an earlier version, may have stored it. Returns its position."""
     topic = topic_of(desk, name)
     draft = UnitDraft(topic.raw_name, 0, body, properties.encode(), 0, 0, 77, HOST)
     placed = sharing_of(desk).append(SYSTEM, topic, topic.stream(0), draft, code, HOST)
@@ -72,7 +72,7 @@ def questions(desk: Desk) -> list[str]:
     return [sent.fields["transactionId"] for sent in desk.broker.way.sent if sent.code == 39]
 
 
-# -- what clients send
+# -- messages from clients
 
 
 @pytest.mark.parametrize("more", ["", "UNIQ_KEY\x01U\x02", "TIMER_DELAY_MS\x011500\x02", "TRAN_MSG\x01true\x02"])
@@ -106,7 +106,7 @@ def test_the_longest_that_may_be_sent_goes_all_the_ways_of_a_message() -> None:
     assert "POP_CK" in read_properties(back.properties)
 
 
-# -- what is stored already, and longer than that
+# -- stored messages with longer properties
 
 
 @pytest.mark.parametrize("size", [32_700, LONGEST_PROPERTIES])

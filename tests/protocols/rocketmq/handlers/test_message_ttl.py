@@ -1,4 +1,4 @@
-"""Messages that are of use for a time only: nobody is given one that is too old, by pull, by pop or in a later try."""
+"""Message TTL: an expired message is never delivered, by pull, by POP or as a retry."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_one_who_waits_is_given_what_comes_in_time() -> None:
     assert bodies_of(desk.take(held)) == [b"b"]
 
 
-# -- a time for all messages of a topic
+# -- TTL of a topic
 
 
 def make_topic(desk: Desk, attributes: str) -> int:
@@ -132,7 +132,7 @@ def test_a_topic_takes_no_other_time(value: str) -> None:
     assert make_topic(Desk(), f"+trimq.ttl.ms={value}") == 29
 
 
-# -- popping
+# -- POP
 
 
 def test_what_is_too_old_is_not_popped_either() -> None:
@@ -174,7 +174,7 @@ def test_in_order_what_comes_back_too_late_is_passed_over_and_the_next_is_given(
     assert desk.broker.ask(14, {"consumerGroup": "g", "topic": "t", "queueId": 0}).fields["offset"] == "1"
 
 
-# -- tried again, sent later, decided later
+# -- retries, delayed messages and transactions
 
 
 def send_back(desk: Desk, level: int = 1) -> None:

@@ -1,4 +1,4 @@
-"""Routes, lists and small texts of the name server."""
+"""Name server: routes, lists and key-value settings."""
 
 from __future__ import annotations
 

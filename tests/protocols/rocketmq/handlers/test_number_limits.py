@@ -1,4 +1,5 @@
-"""Numbers that do not fit into Java's: each is refused, and none is kept where a genuine broker could not read it."""
+"""Numbers out of the range of Java's types: each is refused, and none is stored where Apache RocketMQ could not read
+it."""
 
 from __future__ import annotations
 
@@ -91,7 +92,7 @@ def test_what_is_larger_than_a_long_is_refused(
 @pytest.mark.parametrize("name", ["brokerId", "heartbeatTimeoutMillis"])
 def test_a_broker_with_such_a_number_is_refused(desk: Desk, name: str, value: int) -> None:
     if name == "brokerId" and value == 2**31:
-        return  # its number is a long
+        return  # a broker id is a long
     assert desk.names.ask(103, {**BROKER, name: value}).code == (0 if value == 2**31 else 1)
 
 

@@ -1,4 +1,4 @@
-"""Popping over remoting: who asks first gets a message, waits for one, looks at one; what came back looks as before."""
+"""POP over remoting: delivery, long polls and peeking; a revived message looks as at its first delivery."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pulling: every status with its offsets, filters, and clients that wait."""
+"""Pull: every status with its offsets, filters, and long polls."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_without_a_subscription_that_of_the_heartbeat_counts() -> None:
     assert desk.broker.ask(11, {**desk.broker.pull_fields("TBW102"), "sysFlag": 0}).code == 24
 
 
-# -- waiting
+# -- long polls
 
 
 def held(desk: Desk, **fields: Any) -> Reply:
@@ -168,7 +168,7 @@ def test_a_pull_without_leave_to_wait_does_not() -> None:
         assert desk.broker.pull("t", 1, **{**WAITS, **fields}).code == 19
 
 
-# -- committing on the way
+# -- offsets committed with a pull
 
 
 def test_a_pull_may_commit() -> None:
@@ -223,7 +223,7 @@ def test_one_who_is_turned_away_hears_that_there_is_nothing() -> None:
 def test_a_pull_that_waits_and_cannot_be_answered_does_not_wait_for_ever(
     subscription: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever takes the answer hears why there is none."""
+    """Taking the answer raises the error."""
     desk = desk_with("A")
     reply = desk.broker.begin(11, desk.broker.pull_fields("t", 1, subscription=subscription, **WAITS))
     assert reply is not None

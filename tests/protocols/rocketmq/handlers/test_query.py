@@ -1,4 +1,4 @@
-"""Messages by key: of a search that takes long nobody else notices anything."""
+"""Queries by message key: a long search does not block other clients."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ASKED = {"topic": "t", "key": "k", "maxNum": 32, "beginTimestamp": NOW_MS, "endT
 
 @pytest.fixture
 def desk(monkeypatch: pytest.MonkeyPatch) -> Desk:
-    """Sixty messages of one key, a second between them, of which the index is in a file."""
+    """Desk with sixty messages of one key, one second apart, with their index in a file."""
     desk = Desk()
     for number in range(60):
         desk.broker.send("t", b"%d" % number, properties="KEYS\x01k\x02")
@@ -29,7 +29,7 @@ def begun(peer: Peer, **changes: int | str) -> Reply:
 
 
 def turns(desk: Desk, *replies: Reply) -> int:
-    """How many turns of the loop it takes until all are answered."""
+    """Number of loop turns until all queries are answered."""
     for count in range(1000):
         if all(map(desk.is_ready, replies)):
             return count

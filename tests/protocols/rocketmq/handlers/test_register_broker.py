@@ -1,4 +1,4 @@
-"""Other brokers register with the name server: routes, versions, signs of life, rights, and how they go."""
+"""Registration of other brokers with the name server: routes, versions, expiry, permissions, and unregistration."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_the_right_to_write_is_taken_away_and_given_back() -> None:
     assert desk.names.ask(205, {"brokerName": "other"}).fields == {"wipeTopicCount": "2"}
     assert route(desk, "only") == ({"other": (3, 4)}, OTHER)
     register(peer)
-    assert route(desk, "only") == ({"other": (3, 4)}, OTHER)  # it told nothing new
+    assert route(desk, "only") == ({"other": (3, 4)}, OTHER)  # the registration did not change
     register(peer, body_of(TOPICS, counter=2))
     assert route(desk, "only") == ({"other": (3, 6)}, OTHER)
     desk.names.ask(205, {"brokerName": "other"})
@@ -166,7 +166,7 @@ def test_what_cannot_be_believed_is_refused() -> None:
     assert register(desk.names, bodyCrc32=1).code == 1
     assert register(desk.names, b"nonsense").code == 1
     assert register(desk.names, b"[]").code == 1
-    assert register(desk.names, body_of({"one": (1, 6)})).code == 1  # of a broker that is not known
+    assert register(desk.names, body_of({"one": (1, 6)})).code == 1  # this broker is not registered
     assert register(desk.names, brokerName="broker-a").code == 1
     assert route(desk, "only") == 17
     assert register(desk.names, b"").code == 0
@@ -283,7 +283,7 @@ def test_topics_of_units_are_listed() -> None:
     assert listed == [["all", "unit"], ["all", "heard"], ["heard"]]
 
 
-# --- the packed form --------------------------------------------------------------------------------------------------
+# --- compressed body --------------------------------------------------------------------------------------------------
 
 
 def packed(topics: dict[str, tuple[int, int]]) -> bytes:

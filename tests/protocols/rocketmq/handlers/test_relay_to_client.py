@@ -1,4 +1,4 @@
-"""What tools ask of consumers goes through the broker to the client itself, and its answer comes back."""
+"""Requests of tools to consumers: the broker relays them to the client and returns its answer."""
 
 from __future__ import annotations
 

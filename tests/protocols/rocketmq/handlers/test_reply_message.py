@@ -1,4 +1,4 @@
-"""Request and reply: the answer to a message goes back to the client that asked, over its own connection."""
+"""Request and reply: the reply to a message is pushed to the client that sent the request, over its own connection."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_reply_goes_to_who_asked_and_is_answered_when_that_has_taken_it(code: 
 def failed(desk: Desk, reply: Reply) -> str:
     done = desk.take(reply)
     assert done.code == 1
-    assert done.fields["msgId"]  # it was kept
+    assert done.fields["msgId"]  # the reply was stored
     return done.remark or ""
 
 
@@ -84,7 +84,7 @@ def test_a_client_that_says_nothing_is_given_ten_seconds() -> None:
     assert not desk.is_ready(reply)
     desk.let_pass(1)
     assert "fail" in failed(desk, reply)
-    answer(asker, asker.way.sent[0])  # too late, and harmless
+    answer(asker, asker.way.sent[0])  # late, and ignored
 
 
 def test_a_client_that_goes_while_it_is_asked() -> None:

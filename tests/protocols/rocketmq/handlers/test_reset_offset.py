@@ -1,4 +1,4 @@
-"""An administrator moves where groups read."""
+"""Offset resets of groups by an administrator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sending: what is stored, what is answered, and all that is refused."""
+"""Send: stored messages, responses, and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages that come back: how often, how late, and where the road ends."""
+"""Retries of messages that consumers send back: number, delay, and the dead-letter topic."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trimq.model import SYSTEM
 
 
 def sent_back(desk: Desk, topic: str = "t", level: int = 0, version: int = 479, **fields: Any) -> Any:
-    """The first message of a queue cannot be consumed."""
+    """Sends back the first message of a queue."""
     (unit, *_) = units_of(desk.broker.pull(topic))
     asked = {"offset": unit.position, "group": "g", "delayLevel": level, **fields}
     return desk.broker.ask(36, asked, version=version)
@@ -119,7 +119,7 @@ def test_a_retry_outlives_a_crash_in_every_phase() -> None:
     assert bodies_of(desk.kill().broker.pull("%DLQ%g")) == [b"hard"]
 
 
-# -- what was given up is told, and sent again
+# -- dead letters in the ledger, and redrive
 
 
 def test_a_dead_letter_is_told_with_its_way_and_goes_again_to_its_group() -> None:

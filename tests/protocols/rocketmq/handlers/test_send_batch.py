@@ -1,4 +1,4 @@
-"""Messages that come together: read, stored and answered as if each had come alone."""
+"""Send commands that arrive together: the batch is read, stored and answered with the same result as one by one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ UNIQUE = "UNIQ_KEY\x017F00000100000000000000000000{:04d}\x02"
 def sent(
     number: int, is_alone: bool = False, code: int = 310, flag: int = 0, body: bytes = b"", **fields: Any
 ) -> bytes:
-    """`is_alone`: its header begins as no header that is read with others."""
+    """Encodes a send command. `is_alone`: with a header that the fast path does not accept."""
     given = {"a": "pg", "b": "t", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 77, "h": 0, "i": UNIQUE.format(number)}
     texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in (given | fields).items()}
     names: dict[str, object] = {"opaque": number, "flag": flag, "extFields": texts}
@@ -37,7 +37,7 @@ def sent(
 
 
 def receive(peer: Peer, data: bytes) -> list[tuple[int, Reply | None]]:
-    """How many messages were taken together, 0 for a command alone, and what is answered."""
+    """Number of messages in each batch (0 for a single command), with its reply."""
     made = []
     for _ in arriving(peer.conversation, data):
         while (event := peer.conversation.next_event()) is not None:
@@ -56,7 +56,7 @@ def commands(parts: Parts) -> list[Command]:
 
 
 def answers(desk: Desk, *frames: bytes) -> list[tuple[int, int, str | None, dict[str, str]]]:
-    """In the order of the requests: opaque, code, remark and fields."""
+    """Opaque, code, remark and fields of each response, in the order of the requests."""
     replies = [reply for _, reply in receive(desk.broker, b"".join(frames)) if reply is not None]
     desk.runner.settle()
     found = []
@@ -139,7 +139,7 @@ PROPERTIES = st.lists(
 
 @st.composite
 def messages(draw: st.DrawFn) -> list[dict[str, Any]]:
-    """Most are plain, and some are not, in one or two ways."""
+    """Messages: most are plain, some are special in one or two fields."""
     found: list[dict[str, Any]] = []
     for number in range(draw(st.integers(1, 8))):
         changed = draw(st.lists(st.sampled_from([*FIELDS, "i", "i", "flag", "code", "body"]), max_size=2))
@@ -214,7 +214,7 @@ def test_delayed_messages_that_come_together_are_taken_together_and_may_be_recal
     assert reply is not None
     got = [each.fields for each in commands(reply.take())]
     assert ["recallHandle" in fields for fields in got] == [True, False, False, True]
-    for topic, count in (("t", 3), ("u", 3)):  # with the first of each
+    for topic, count in (("t", 3), ("u", 3)):  # including the first message of each topic
         sums = desk.doors._services.traffic.sent(topic)
         assert sums is not None
         assert sums.total()[0] == count
@@ -291,7 +291,7 @@ def test_no_run_is_longer_than_its_share() -> None:
 def test_a_topic_that_went_between_two_turns_is_not_found_by_the_next() -> None:
     desk = desk_of()
     assert runs(receive(desk.broker, sent(0))) == [1]
-    special = sent(1, i="TAGS\x01A\x02")  # its topic is looked at, and it is not taken
+    special = sent(1, i="TAGS\x01A\x02")  # its topic is looked up, and the fast path refuses it
     assert runs(receive(desk.broker, special)) == []
     desk.runner.settle()
     assert desk.broker.ask(215, {"topic": "t"}).code == 0
@@ -340,7 +340,7 @@ def test_what_was_refused_is_not_said_to_be_late(is_alone: bool) -> None:
     desk.runner.end_pass()
     desk.files.before = lambda operation, name: None
     while desk.liveness.step(desk.liveness.now_ms() + 1000):
-        desk.runner.end_pass()  # nor does the disk sync that nothing is left
+        desk.runner.end_pass()  # the removal of the failed write is not synced either
     assert not any(reply.is_ready(desk.runner.passes.written, desk.runner.passes.durable) for reply in made)
     desk.runner.settle()
     assert [each.code for reply in made for each in commands(reply.take())] == [1, 1]

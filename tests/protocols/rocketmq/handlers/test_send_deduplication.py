@@ -1,4 +1,4 @@
-"""A message that is sent again under its id is stored once, where that was asked for."""
+"""Deduplication: a message sent again with the same id is stored once, if this is switched on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules for where producers may store messages. That every way to send obeys them is tested with each of the ways."""
+"""Checks of the target of a send. Each path of sending has its own tests that it uses them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def sender_of(desk: Desk) -> Context:
 
 
 def create(desk: Desk, name: str, reads: int = 4, writes: int = 4, **more: Any) -> Context:
-    """A sender, when the topic is durable."""
+    """Creates a durable topic. Returns the context of a sender."""
     sender = sender_of(desk)
     definition = CommitLogTopicDefinition(DEFAULT_NAMESPACE, name, reads, writes, **more)
     sender.commit_log_api.create(sender.caller, definition)

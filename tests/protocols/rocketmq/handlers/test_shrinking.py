@@ -1,4 +1,4 @@
-"""Topics whose queues become fewer, whose permissions change, and names in namespaces."""
+"""Topics with a reduced number of queues or changed permissions, and names in namespaces."""
 
 from __future__ import annotations
 

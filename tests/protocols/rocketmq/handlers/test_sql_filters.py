@@ -1,4 +1,4 @@
-"""Consumers that filter by an expression over properties: in the pull, from the heartbeat, while they wait."""
+"""SQL filters over properties: in a pull, from the heartbeat, and during a long poll."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tools ask about topics, groups and their progress."""
+"""Statistics of topics, groups and their progress, as tools request them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trimq.protocols.rocketmq.wire.lenient_json import read_json
 
 
 def desk_with_progress() -> Desk:
-    """Five messages in two of three queues, of which a group has read one."""
+    """Desk with five messages in two of three queues; a group has consumed one."""
     desk = Desk()
     desk.broker.ask(17, {"topic": "t", "readQueueNums": 3, "writeQueueNums": 3, "perm": 6})
     for number in range(5):
@@ -86,7 +86,7 @@ def test_between_which_times_a_group_reads() -> None:
     spans = asked(desk_with_progress(), 303, topic="t", group="g")["consumeTimeSpanSet"]
     first = spans[0]
     assert (first["minTimeStamp"], first["maxTimeStamp"]) == (NOW_MS, NOW_MS + 4000)
-    assert (first["consumeTimeStamp"], first["delayTime"]) == (NOW_MS, 3000)  # the next has waited since 2 s
+    assert (first["consumeTimeStamp"], first["delayTime"]) == (NOW_MS, 3000)  # the next message was stored at 2 s
     assert first["minTimeStampStr"] == "2023-11-14 22:13:20,000"
     assert first["messageQueue"]["queueId"] == 0
     assert (spans[2]["minTimeStamp"], spans[2]["delayTime"]) == (0, 0)

@@ -1,4 +1,4 @@
-"""Topics: made, changed, shrunk, deleted, shown; and messages found by place and key."""
+"""Topics: created, changed, shrunk, deleted and described; messages found by position and key."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_change_that_is_not_durable_is_taken_back() -> None:
     assert desk.broker.ask(351, {"topic": "other"}).code == 17
 
 
-# -- finding
+# -- queries
 
 
 def test_a_message_is_found_by_its_place() -> None:

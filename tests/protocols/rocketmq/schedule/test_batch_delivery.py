@@ -1,4 +1,4 @@
-"""Messages that fall due together: they come in rows, and each ends as it would alone."""
+"""Delayed messages with the same due time: delivered in batches, each with the same result as alone."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def send(desk: Desk, number: int, more: str = "", topic: str = "t", queue: int =
 
 
 def store(desk: Desk, properties: str, body: bytes, filled: bool = False) -> None:
-    """A message that waits, as another broker or an earlier version may have stored it. `filled`: its last property is
-    so long that there is no room even for what ends it."""
+    """Stores a delayed message as another broker or an earlier version may have stored it. `filled`: its last property
+    is so long that even its terminator does not fit."""
     assert desk.core.commit_log_service is not None
     commit_log_api = desk.core.commit_log_service.commit_log_api
     topic = commit_log_api.topic(SYSTEM, WHEEL_TOPIC)
@@ -65,7 +65,7 @@ def fire_alone(self: DelayScheduler, row: list[TimerEntry], begin: int) -> int:
 
 
 def send_all_kinds(desk: Desk) -> None:
-    """Each between others that are like most."""
+    """Sends messages of every kind, each between plain ones."""
     desk.broker.send("gone", b"x")
     desk.broker.send("t", b"x", 1)
     others = iter(range(100, 200))

@@ -1,4 +1,4 @@
-"""What is noted of a queue in which messages wait: it covers what is done with, and never a message that is not."""
+"""Checkpoint of a schedule queue: it covers delivered messages, and never a pending one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOG_END = 10_000
 
 
 def waiting(desk: Desk, dues_s: Sequence[int], offset: int = 0, text: str = "") -> ScheduleProgress:
-    """The queue of messages that wait for these times; none is timed yet."""
+    """Schedule queue of messages with these due times; none has a timer yet."""
     for number, due_s in enumerate(dues_s):
         properties = f"UNIQ_KEY\x01K{number}\x02TIMER_DELIVER_MS\x01{NOW_MS + due_s * SECOND}\x02"
         assert desk.broker.send("t", b"x", 0, properties).code == 0
@@ -28,7 +28,7 @@ def waiting(desk: Desk, dues_s: Sequence[int], offset: int = 0, text: str = "") 
 
 
 def left(queue: ScheduleProgress) -> list[int]:
-    """What a next run takes for waiting, after the note that this one writes now."""
+    """Offsets that are pending after a restart from the checkpoint that is written now."""
     again = ScheduleProgress(queue.topic, queue.stream, 0, queue.next_offset, queue.write_checkpoint())
     return [offset for offset, due_ms in again.stream.codes(again.next_offset) if again.find(offset, due_ms, 0, 0)]
 

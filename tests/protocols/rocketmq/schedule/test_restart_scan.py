@@ -1,4 +1,5 @@
-"""Delayed messages that waited before a start: what is known of them at once, what is looked for, and what is asked."""
+"""Delayed messages after a restart: pending ones by checkpoint, by a scan of the log, and by look-ups in the key
+index."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ RECALL = 370
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The keys that the key index was asked for."""
+    """Keys that were looked up in the key index."""
     keys: list[str] = []
     find_key = CommitLogApi.find_key
 
@@ -42,7 +43,7 @@ def sharing_of(desk: Desk) -> CommitLogApi:
 
 
 def send_by_level(desk: Desk, number: int, level: int = 4) -> None:
-    """Half a minute, if nothing is said."""
+    """Sends a delayed message, by default with a level of half a minute."""
     desk.broker.send("t", b"%d" % number, 1, f"UNIQ_KEY\x01K{number}\x02DELAY\x01{level}\x02")
 
 
@@ -55,7 +56,7 @@ def no_units(commit_log_api: CommitLogApi, caller: Any, position: int) -> Iterat
 
 
 def forget_notes(desk: Desk) -> None:
-    """As if an earlier version had written the folder."""
+    """Removes the checkpoints, as in a folder written by an earlier version."""
     commit_log_api = sharing_of(desk)
     for name in (SCHEDULE_TOPIC, WHEEL_TOPIC):
         topic = commit_log_api.topic(SYSTEM, name)
@@ -83,7 +84,7 @@ def test_what_waited_at_a_level_comes_in_rows_and_nothing_is_asked(ends: str, as
     desk = Desk()
     desk.broker.send("t", b"x", 1)
     send_by_level(desk, 0)
-    desk.advance(31 * SECOND)  # so that there is a note
+    desk.advance(31 * SECOND)  # so that a checkpoint exists
     for number in range(1, FIRES_PER_TURN + 50):
         send_by_level(desk, number)
     desk = getattr(desk, ends)()
@@ -133,7 +134,7 @@ def test_what_was_taken_back_before_a_start_does_not_come_and_few_are_asked_for(
     for number in (0, 300, 599):
         recall(desk, handles[number])
     desk = getattr(desk, ends)()
-    forget_notes(desk)  # all must be looked at
+    forget_notes(desk)  # so that all messages must be checked
     desk = getattr(desk, ends)()
     desk.advance(10 * SECOND)
     assert bodies(desk) == [body for body in numbers(600) if body not in (b"0", b"300", b"599")]
@@ -191,7 +192,7 @@ def test_a_folder_without_notes_is_read_as_it_was_before_there_were_any(asked: l
     desk = Desk()
     for number in range(600):
         send(desk, number)
-        send_by_level(desk, 1000 + number, 5)  # a minute
+        send_by_level(desk, 1000 + number, 5)  # one minute
     assert desk.message_time.step(DUE_MS)
     desk.runner.settle()
     forget_notes(desk)
@@ -258,4 +259,4 @@ def test_a_step_of_the_look_is_bounded_by_what_it_reads(monkeypatch: pytest.Monk
     monkeypatch.setattr(restart_scan.RestartScan, "_run_step", count)
     desk = desk.kill()
     desk.advance(0)
-    assert len(steps) >= 5  # of 5 MB
+    assert len(steps) >= 5  # 5 MB each

@@ -1,4 +1,4 @@
-"""Delayed messages: where they wait, when they come, what outlives a crash, and what takes them back."""
+"""Delayed messages: storage, delivery, durability and recall."""
 
 from __future__ import annotations
 
@@ -154,11 +154,11 @@ def test_a_message_of_a_topic_that_is_gone_is_dropped() -> None:
     assert found(desk) == [b"new"]
 
 
-# -- queues that cannot be looked into
+# -- schedule queues that cannot be read
 
 
 def fail_looking(patch: pytest.MonkeyPatch, times: int, error: Exception) -> list[int]:
-    """So often; the list holds the number of times that are left."""
+    """Makes the next reads fail, `times` times; the list holds the number of failures that are left."""
     whole, left = MessageQueue.entries, [times]
 
     def fails(stream: MessageQueue, offset: int, count: int) -> Iterator[QueueEntry]:
@@ -228,7 +228,7 @@ def test_a_recalled_message_does_not_come() -> None:
 
 
 def fail_reading(patch: pytest.MonkeyPatch, *offsets: int) -> None:
-    """Messages that wait at these offsets are in a file that cannot be opened now."""
+    """Makes reads of the delayed messages at these offsets fail, as if too many files were open."""
     whole = MessageQueue.unit
 
     def fails(stream: MessageQueue, offset: int) -> Unit:

@@ -1,5 +1,5 @@
-"""Delayed messages come once, wherever a run ended and whatever went wrong before: clocks that were set back, levels
-that were changed, disks that were full for a moment."""
+"""Delayed messages are delivered exactly once across crashes, clocks that were set back, changed delay levels, and
+disks that were full for a while."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def send_by_level(desk: Desk, body: bytes, level: int) -> None:
 
 
 def fire_and_kill(desk: Desk, until_ms: int) -> Desk:
-    """What is due is written, and the process ends before it could be noted."""
+    """Writes the messages that are due, and kills the process before a checkpoint."""
     while desk.message_time.step(until_ms):
-        """Nothing is settled."""
+        """Nothing is made durable."""
     desk.runner.end_pass()
     return desk.kill()
 
@@ -65,7 +65,7 @@ def test_levels_that_were_changed_deliver_nothing_twice_after_two_more_starts() 
         send_by_level(desk, b"%d" % number, 1)
         desk.advance(60 * SECOND)
     desk.core.stop_writes()
-    desk = Desk(desk.files, desk.message_time.now_ms() + HOUR, desk.memory, **desk.given)  # they were due meanwhile
+    desk = Desk(desk.files, desk.message_time.now_ms() + HOUR, desk.memory, **desk.given)  # due during the downtime
     desk.given["delay_levels"] = "3h 4h"
     desk = fire_and_kill(desk, desk.message_time.now_ms())
     desk.advance(2 * HOUR - 240 * SECOND - 1)

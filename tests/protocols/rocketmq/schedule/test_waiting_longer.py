@@ -1,4 +1,4 @@
-"""Messages that wait for longer than files are kept: delayed ones, and halves that nobody decides."""
+"""Messages that are pending for longer than the retention of files: delayed ones, and undecided half messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FILE_BYTES = 1 << 16
 
 
 def opened(**settings: Any) -> Desk:
-    """Files go after an hour."""
+    """Desk with a retention of one hour."""
     given = {"commit_file_bytes": FILE_BYTES, "message_bytes": 20_000, "retention_ms": HOUR_MS, "delete_when": ""}
     return Desk(**{**given, "dead_letter_retention_ms": HOUR_MS, "max_delay_ms": 100 * HOUR_MS, **settings})
 
@@ -39,7 +39,7 @@ def failures(desk: Desk) -> list[Failure]:
 
 
 def press(desk: Desk, size: int = FILE_BYTES) -> None:
-    """The disk is fuller than it may be, at the next look."""
+    """Reports a disk that is too full at the next check."""
     assert desk.core.commit_log_service is not None
     desk.core.commit_log_service._pressure = lambda: size
     desk.advance(desk.settings.storage.retention_check_ms)
@@ -95,7 +95,7 @@ def test_what_waits_on_a_disk_that_is_nearly_full_goes_and_is_told_of(caplog: py
     undecided = half(desk, b"half", "H")
     fill(desk)
     desk.broker.send("t", b"later", 0, f"TIMER_DELAY_MS\x01{5 * HOUR_MS}\x02UNIQ_KEY\x01V\x02")
-    desk = desk.restart()  # so that all of it is behind a checkpoint
+    desk = desk.restart()  # so that the checkpoint covers everything
     with caplog.at_level(logging.WARNING):
         press(desk)
     assert "delayed messages: deleted" in caplog.text

@@ -1,4 +1,4 @@
-"""Searches that take longer than a turn of the loop, whatever they look for."""
+"""Searches that take longer than one turn of the loop."""
 
 from __future__ import annotations
 

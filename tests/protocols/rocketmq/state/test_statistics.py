@@ -1,4 +1,4 @@
-"""What passed in the last minute, hour and day."""
+"""Traffic of the last minute, hour and day."""
 
 from __future__ import annotations
 

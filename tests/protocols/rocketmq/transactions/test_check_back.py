@@ -1,5 +1,4 @@
-"""How producers are asked about transactions that they left undecided: a share at a time, and who does not read is
-not."""
+"""Transaction check-back: a bounded number per loop turn, and none to producers that do not read."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ def begin_half(desk: Desk, number: int, body: bytes = b"half") -> None:
 
 
 def with_halves(count: int, **settings: int) -> Desk:
-    """A desk with so many undecided halves, a moment before their producer is asked."""
+    """Desk with this many undecided half messages, just before the check-back."""
     desk = Desk(**settings)
     produce(desk)
     for number in range(count):
@@ -41,7 +40,7 @@ def with_halves(count: int, **settings: int) -> Desk:
 
 
 def step(desk: Desk, milliseconds: int = 0) -> None:
-    """One turn of the loop, and what it has begun."""
+    """Runs one turn of the loop and everything that it caused."""
     assert desk.message_time.step(desk.message_time.now_ms() + milliseconds)
     desk.runner.settle()
 
@@ -106,7 +105,7 @@ def test_a_broker_that_ends_amid_its_questions_asks_the_rest_after_the_next_star
     before = uniques(desk)
     again = getattr(desk, ends)()
     desk.advance(3 * INTERVAL_MS)
-    assert uniques(desk) == before  # who has stopped asks no more
+    assert uniques(desk) == before  # a stopped broker sends no check-backs
     produce(again)
     again.advance(INTERVAL_MS)
     assert len(heard(again)) == len(uniques(again)) == 2 * SHARE
@@ -124,7 +123,7 @@ def test_a_disk_that_takes_nothing_amid_the_questions_ends_them_until_the_next_l
     assert {checked_times(question) for question in heard(desk)[SHARE:]} == {"1", "2"}
 
 
-# -- who does not read is not asked
+# -- producers that do not read
 
 
 def test_a_producer_that_does_not_read_is_not_asked_and_no_question_is_counted() -> None:
@@ -151,7 +150,7 @@ def test_a_producer_that_reads_slowly_is_asked_the_rest_before_the_next_look() -
     desk.advance(INTERVAL_MS - 6000)
     assert len(heard(desk)) == 3
     desk.advance(1)
-    assert len(heard(desk)) == 6  # at the time at which it is looked for all of them
+    assert len(heard(desk)) == 6  # at the next scheduled check of all half messages
 
 
 def test_of_several_producers_one_that_reads_is_asked() -> None:
@@ -184,7 +183,7 @@ def test_another_producer_is_asked_when_the_chosen_one_stops_reading() -> None:
     assert len(heard(desk)) + len(heard(desk, other)) == 3
 
 
-# -- what is asked about is the message as it was sent
+# -- check-back of the message as it was sent
 
 
 def test_a_compressed_half_stays_so_when_it_was_asked_about_or_set_aside() -> None:

@@ -1,4 +1,4 @@
-"""The index of undecided transactions: where a start begins to read, and halves that are far behind."""
+"""Index of half messages: the offset at which recovery begins, and stragglers."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ FAR_BEHIND = 100
 
 @pytest.fixture(autouse=True)
 def _few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What takes thousands of transactions takes a hundred."""
+    """Lowers the limits, so that a hundred transactions have the effect of thousands."""
     monkeypatch.setattr(half_messages, "STRAGGLER_DISTANCE", FAR_BEHIND)
     monkeypatch.setattr(half_messages, "CHECKPOINT_INTERVAL", 10)
 
 
 def begins_at(desk: Desk, topic: str) -> int:
-    """Where a start would begin to read."""
+    """Offset at which a restart would begin to read."""
     answer = desk.broker.ask(14, {"consumerGroup": GROUP, "topic": topic, "queueId": 0})
     return int(answer.fields["offset"]) if answer.code == 0 else 0
 
 
 def pass_by(desk: Desk, count: int) -> None:
-    """So many transactions come and are rolled back, ten at a time."""
+    """Sends this many half messages and rolls them back, ten at a time."""
     for first in range(0, count, 10):
         replies = [begin_half(desk, number) for number in range(first, min(first + 10, count))]
         for reply in replies:
@@ -72,7 +72,7 @@ def begin_half(desk: Desk, number: int) -> Reply:
 
 
 def left_behind(**settings: int) -> tuple[Desk, dict[str, Any]]:
-    """A desk with a half that was left far behind, and was moved; where it was sent to."""
+    """Desk with a straggling half message that was moved to the end; returned with its original position."""
     desk = Desk(**settings)
     place = half(desk)
     desk.advance(6000)
@@ -92,7 +92,7 @@ def test_a_start_reads_little_though_a_half_was_left_long_ago(ends: str) -> None
         assert stored - begins_at(desk, HALVES) <= FAR_BEHIND + 50
         assert stored - begins_at(desk, WORDS) <= FAR_BEHIND + 50
     commit_what_is_asked_for(desk)
-    assert found(desk) == [b"half"]  # and none of those that were rolled back was asked for
+    assert found(desk) == [b"half"]  # none of those rolled back was checked
     assert bodies_of(desk.broker.pull("p")) == []
 
 
@@ -146,12 +146,12 @@ def test_a_half_that_was_moved_is_decided_by_the_place_that_its_producer_knows(e
 
 
 def moving() -> tuple[Desk, dict[str, Any]]:
-    """A desk with a half that is being moved; where it was sent to."""
+    """Desk with a half message that is being moved; returned with its original position."""
     desk = Desk(commit_file_bytes=1 << 16)
     place = half(desk)
     pass_by(desk, FAR_BEHIND + 5)
     desk.advance(29_999)
-    assert desk.message_time.step(desk.message_time.now_ms() + 1)  # it is moved at the next look
+    assert desk.message_time.step(desk.message_time.now_ms() + 1)  # the move begins at the next check
     return desk, place
 
 
@@ -175,7 +175,7 @@ def test_a_half_that_could_not_be_moved_is_decided_where_it_stands() -> None:
     desk.fail_writes()
     desk.runner.end_pass()
     desk.files.before = lambda operation, name: None
-    refused = decide(desk, place, COMMIT).code  # nobody knows yet that it was not moved
+    refused = decide(desk, place, COMMIT).code  # the failure of the move is not known yet
     assert [refused, decide(desk, place, COMMIT).code] in ([0, 1], [1, 0])
     desk = desk.kill()
     commit_what_is_asked_for(desk)

@@ -1,4 +1,4 @@
-"""Transactions: halves that nobody sees, decisions, questions to producers, and crashes in every phase."""
+"""Transactions: half messages are invisible; decisions, check-backs, and crashes in every phase."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_who_wants_to_be_left_alone_is() -> None:
     assert heard(desk) == []
     desk.advance(30_000)
     assert len(heard(desk)) == 1
-    assert decide(desk, asked, COMMIT).code == 1  # it was asked about under another place
+    assert decide(desk, asked, COMMIT).code == 1  # the check-back named another position
 
 
 def test_a_decision_that_cannot_be_written_may_be_made_again() -> None:
@@ -193,7 +193,7 @@ def test_a_half_that_was_stored_anew_when_the_power_failed_counts_once() -> None
         produce(desk)
         half(desk)
         desk.advance(29_999)
-        assert desk.message_time.step(desk.message_time.now_ms() + 1)  # its producer is to be asked
+        assert desk.message_time.step(desk.message_time.now_ms() + 1)  # the check-back is being written
         desk = torn(desk, percent)
         halves = len(units_of(desk.broker.pull("RMQ_SYS_TRANS_HALF_TOPIC")))
         has_lost_a_word = has_lost_a_word or (halves == 2 and not words_stored(desk))
@@ -210,7 +210,7 @@ def test_a_half_that_was_set_aside_when_the_power_failed_is_set_aside_once() -> 
         half(desk)
         desk.advance(59_999)
         assert (len(heard(desk)), words_stored(desk)) == (1, 1)
-        assert desk.message_time.step(desk.message_time.now_ms() + 1)  # it is to be set aside
+        assert desk.message_time.step(desk.message_time.now_ms() + 1)  # the move to TRANS_CHECK_MAX_TIME is pending
         desk = torn(desk, percent)
         letters = bodies_of(desk.broker.pull("TRANS_CHECK_MAX_TIME_TOPIC"))
         has_lost_a_word = has_lost_a_word or (len(letters) == 1 and words_stored(desk) == 1)
@@ -243,7 +243,7 @@ def test_a_half_that_was_set_aside_is_told_and_can_be_sent_to_its_topic() -> Non
     assert (bytes(unit.body), kept["TAGS"], "TRAN_MSG" in kept, "REAL_TOPIC" in kept) == (b"half", "A", False, False)
 
 
-# -- halves that were set aside are asked for again
+# -- a new check-back of expired half messages
 
 
 def test_a_half_that_was_set_aside_is_asked_for_again_and_counts_when_it_is_committed() -> None:
@@ -265,7 +265,7 @@ def test_a_half_that_was_set_aside_is_put_back_once(ends: str) -> None:
     desk = Desk(transaction_timeout_ms=1000, transaction_check_interval_ms=1000, transaction_check_max=1)
     id = set_aside(desk)
     first = desk.broker.begin(323, {"topic": "t", "msgId": id})
-    assert desk.broker.ask(323, {"topic": "t", "msgId": id}).code == 1  # though nothing of it is durable yet
+    assert desk.broker.ask(323, {"topic": "t", "msgId": id}).code == 1  # although the first request is not durable yet
     assert first is not None
     assert desk.take(first).code == 0
     desk = getattr(desk, ends)() if ends else desk

@@ -1,4 +1,4 @@
-"""A producer whose message is not on disk in time is told so, and the message stays."""
+"""Flush time-out: the producer of a message that is not durable in time gets an error, and the message stays stored."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ BATCH = write_batch([(0, b"one", b""), (0, b"two", b"")])
 
 
 def is_ready(desk: Desk, reply: Reply) -> bool:
-    """Without a sync."""
+    """Tells whether the reply is ready, without a sync."""
     return reply.is_ready(desk.runner.passes.written, desk.runner.passes.durable)
 
 
 def begin(desk: Desk, body: bytes = b"one", code: int = 310, **fields: Any) -> Reply:
-    """The message is written; the disk does not sync it."""
+    """Writes a message that the disk does not sync."""
     reply = desk.broker.begin(code, {**FIELDS, **fields}, body)
     assert reply is not None
     desk.runner.end_pass()
@@ -31,7 +31,7 @@ def begin(desk: Desk, body: bytes = b"one", code: int = 310, **fields: Any) -> R
 
 
 def hang(desk: Desk, milliseconds: int) -> None:
-    """Time goes on, and the disk does not."""
+    """Advances time while the disk does not sync."""
     until_ms = desk.liveness.now_ms() + milliseconds
     while desk.liveness.step(until_ms):
         desk.runner.end_pass()

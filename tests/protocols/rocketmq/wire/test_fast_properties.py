@@ -1,4 +1,5 @@
-"""What stands around a unique key is looked at once, and found to be what a closer look would find each time."""
+"""Fast path for properties around a unique key: the layout is parsed once, with the same result as parsing each
+text."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ def test_each_text_is_read_as_if_none_had_come_before_it(texts: list[str]) -> No
     shapes = PropertyTemplates(ADDED, SPECIAL)
     for text in texts:
         found, expected = shapes.read(text), looked_at_closely(text)
-        assert found == expected or (found is None and "MY_UNIQ_KEY" in text)  # a closer look is always right
+        assert found == expected or (found is None and "MY_UNIQ_KEY" in text)  # the slow path is always right
 
 
 def test_a_shape_that_is_met_again_gives_the_new_key() -> None:

@@ -1,4 +1,4 @@
-"""Remoting frames: both headers in, JSON out, and what ends a connection."""
+"""Remoting frames: both header formats are read, JSON is written, and invalid frames close the connection."""
 
 from __future__ import annotations
 

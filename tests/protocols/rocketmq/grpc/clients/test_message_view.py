@@ -1,4 +1,4 @@
-"""A stored message is written as protobuf would write it, whatever it holds."""
+"""Encoding of a stored message: the same bytes as protobuf writes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def units(draw: st.DrawFn) -> Unit:
 
 
 def filled(unit: Unit, topic: str, handle: str, attempt: int) -> Any:
-    """By protobuf's own means."""
+    """The message built with protobuf's own classes."""
     properties = read_properties(unit.properties)
     message = wire.Message(topic=wire.Resource(name=topic), body=bytes(unit.body))
     for name in properties.keys() - RESERVED:

@@ -1,4 +1,4 @@
-"""Receipts over gRPC: acknowledged, prolonged, given up, expired, and such as are none."""
+"""Receipts over gRPC: acknowledged, prolonged, dead-lettered, expired, and invalid ones."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Acknowledgements that come together over gRPC: read, settled and answered as if each had come alone. Real frames,
-without a socket."""
+"""Acknowledgements over gRPC that arrive together: the batch is read, applied and answered with the same result as one
+by one. Real frames, without a socket."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def request(*entries: Any, group: str = "g", topic: str = "t") -> Any:
 
 
 def desk_of(count: int = 4) -> GrpcDesk:
-    """With so many messages in each of two topics."""
+    """Desk with this many messages in each of two topics."""
     desk = GrpcDesk()
     for topic in ("t", "u"):
         desk.make_topic(topic, queues=2)
@@ -59,7 +59,7 @@ def codes(answers: list[Any]) -> list[int]:
 
 
 def left(desk: GrpcDesk) -> list[list[bytes]]:
-    """What comes back to each group, once the time of all that is out is over."""
+    """Messages redelivered to each group after all leases have expired."""
     desk.desk.advance(60 * SECOND)
     return [sorted(bodies_of(desk.client().receive(topic, group))) for topic in ("t", "u") for group in GROUPS]
 
@@ -184,7 +184,7 @@ def test_an_older_receipt_behind_the_right_one_hears_that_it_could_not_be_writte
 
 @pytest.mark.parametrize("is_alone", [False, True])
 def test_what_only_looks_like_an_entry_is_none(is_alone: bool) -> None:
-    """The end of a field that nobody knows."""
+    """The bytes are the end of an unknown field."""
 
     def crafted(real: str, seeming: str) -> bytes:
         unknown = field(b"\x7a", field(b"\x1a", entry(seeming).SerializeToString()))
@@ -233,7 +233,7 @@ def test_a_long_name_of_a_namespace_is_not_kept() -> None:
     assert line.runs == []
 
 
-# -- whatever comes
+# -- random requests
 
 
 HANDLES = ("out", "out", "out", "late", "changed", "returned", "of another group", "in order", "never given", "none")
@@ -241,10 +241,10 @@ NONE = ("zz", "", "é", "1 2 3", "x" * 3000, "0 1 1 0 0 broker-trimq 0 0 0 0 0")
 
 
 def handles_of(desk: GrpcDesk) -> dict[str, list[str]]:
-    """Receipts in every state that one may be in."""
+    """Receipts in every possible state."""
     phone = desk.client()
     returned = received(desk, count=1)
-    desk.desk.advance(11 * SECOND)  # it comes back
+    desk.desk.advance(11 * SECOND)  # the lease expires and the message is revived
     again = received(desk, count=4)
     late = received(desk, "h", invisible_ms=10_000)
     in_order = received(desk, "o", count=2, invisible_ms=60_000)
@@ -268,7 +268,7 @@ def handles_of(desk: GrpcDesk) -> dict[str, list[str]]:
 
 @st.composite
 def asked(draw: st.DrawFn) -> list[tuple[list[tuple[str, int, str, bool]], str, str]]:
-    """Most name one message of theirs; some are not plain, or none of theirs."""
+    """Requests: most have one valid entry; some have unusual or invalid ones."""
     found = []
     for _ in range(draw(st.integers(1, 10))):
         ids = st.sampled_from(["M1", "M1", "M1", "", "é", "x" * 127, "x" * 128, "x" * 2100])
@@ -308,14 +308,14 @@ def test_what_comes_together_is_settled_and_answered_as_what_comes_alone(
         line.say(*raws[:first])
         line.say(*raws[first:])  # in the same pass
         line.settle()
-        line.say(*raws)  # all of it again
+        line.say(*raws)  # all requests again
         line.settle()
         answers.append({number: each.data for number, each in line.peer.answers.items()})
     assert answers[0] == answers[1]
     assert left(desks[0]) == left(desks[1])
 
 
-# -- the bytes
+# -- encoding
 
 
 TEXTS = st.one_of(st.text(max_size=200), st.text(st.characters(max_codepoint=127), max_size=140))

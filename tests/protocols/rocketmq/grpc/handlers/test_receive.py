@@ -1,4 +1,4 @@
-"""Receiving over gRPC: what there is, what comes, what is wanted, in order, and what is refused."""
+"""ReceiveMessage over gRPC: available messages, long polls, filters, ordered queues, and refusals."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def begin(phone: Phone, **fields: Any) -> Reply:
 
 
 def outcome(phone: Phone, reply: Reply) -> list[Any]:
-    """The code, how many messages, and whether the time was told."""
+    """The code, the number of messages, and the kind of the last part."""
     status, *messages, end = phone.take("ReceiveMessage", reply)
     return [status.status.code, len(messages), end.WhichOneof("content")]
 
@@ -219,7 +219,7 @@ def test_what_the_disk_does_not_take_is_not_given() -> None:
     assert (answers[0].status.code, messages_of(answers)) == (Code.INTERNAL_SERVER_ERROR, [])
 
 
-# -- as long as it takes
+# -- long polls
 
 
 def test_what_a_push_consumer_works_on_stays_out_while_it_is_there() -> None:
@@ -314,7 +314,7 @@ def test_a_damaged_message_keeps_no_other_from_its_group_whatever_is_wanted(kind
     phone = desk.client()
     found: set[bytes] = set()
     for _ in range(10):
-        with suppress(AssertionError):  # told of the damage
+        with suppress(AssertionError):  # the damage is reported
             found.update(bodies_of(phone.receive("t", expression=expression, kind=kind)))
         desk.desk.advance(11 * SECOND)
     assert found == {b"body-%d" % number for number in (0, 1, 2, 4, 5)}

@@ -1,4 +1,4 @@
-"""Where gRPC clients are told that a topic is, and which of its queues a consumer gets."""
+"""Routes for gRPC clients, and the queues assigned to a consumer."""
 
 from __future__ import annotations
 

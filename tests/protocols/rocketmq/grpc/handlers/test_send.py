@@ -1,4 +1,4 @@
-"""Sending over gRPC: what is stored, which queue is chosen, what is answered, and all that is refused."""
+"""SendMessage over gRPC: stored messages, the choice of the queue, responses, and refusals."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_message_that_is_born_at_no_time_is_refused_with_those_beside_it() -> 
 
 
 def test_of_several_messages_none_is_stored_when_there_is_no_file_for_the_last() -> None:
-    """The first would still have found room in the file that is there."""
+    """The first message would still fit into the existing file."""
     desk = desk_with(commit_file_bytes=1 << 16)
     desk.client().send(message("t", bytes(40_000)))
     desk.desk.fail_writes(operation="create")
@@ -112,7 +112,7 @@ def test_of_several_messages_none_is_stored_when_there_is_no_file_for_the_last()
     assert desk.client().send(message("t", b"next")).entries[0].offset == 1
 
 
-# As a genuine proxy was seen to choose.
+# Queues chosen by Apache RocketMQ's proxy.
 GENUINE = {"a": 7, "b": 3, "c": 7, "d": 1, "e": 4, "f": 6, "g": 4, "h": 2}
 
 
@@ -126,7 +126,7 @@ def test_messages_of_one_group_keep_its_queue_also_when_several_are_sent_at_once
     assert [bytes(unit.body) for unit in stored(desk, GENUINE["b"])] == [b"b"]
 
 
-# As a genuine proxy refuses them: of whatever goes wrong with several messages it says 50001.
+# Apache RocketMQ's proxy answers every error in a request with several messages with 50001.
 NOT_TOGETHER: list[tuple[str, dict[str, Any]]] = [
     ("DELAY", {"due_ms": NOW_MS + 1000}),
     ("TRANSACTION", {"kind": MessageType.TRANSACTION}),

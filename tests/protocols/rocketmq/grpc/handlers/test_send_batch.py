@@ -1,5 +1,5 @@
-"""Messages that come together over gRPC: read, stored and answered as if each had come alone. Real frames, without a
-socket."""
+"""SendMessage calls that arrive together: the batch is read, stored and answered with the same result as one by one.
+Real frames, without a socket."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def all_units(desk: GrpcDesk) -> list[Unit]:
 
 
 def refusals(desk: GrpcDesk) -> list[bytes]:
-    """The metrics that count them."""
+    """Metrics that count refusals."""
     return [row for row in desk.desk.metrics.render().splitlines() if b"refused" in row]
 
 
@@ -124,7 +124,7 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
 
 @st.composite
 def requests(draw: st.DrawFn) -> list[Any]:
-    """Most are plain, and some are not, in one or two ways."""
+    """Requests: most are plain, some are special in one or two fields."""
     found: list[Any] = []
     for number in range(draw(st.integers(1, 8))):
         changed = draw(st.lists(st.sampled_from([*FIELDS, "topic", "topic", "body", "count"]), max_size=2))

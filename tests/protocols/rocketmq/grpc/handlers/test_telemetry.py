@@ -1,4 +1,4 @@
-"""What gRPC clients say of themselves, what they are told to be, and how they are forgotten."""
+"""Telemetry of gRPC clients: their settings, the broker's settings for them, and their expiry."""
 
 from __future__ import annotations
 

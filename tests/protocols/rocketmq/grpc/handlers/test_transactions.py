@@ -1,4 +1,5 @@
-"""Transactions over gRPC: halves are decided by their ids, also after a restart, and their producers are asked."""
+"""Transactions over gRPC: half messages are committed or rolled back by their ids, also after a restart; check-back of
+producers."""
 
 from __future__ import annotations
 

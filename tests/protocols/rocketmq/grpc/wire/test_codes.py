@@ -1,4 +1,4 @@
-"""Every refusal that a verb of the broker can answer has a status, whichever surface it was written for."""
+"""Every refusal of the broker's API has a gRPC status, for all protocols' refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The messages are those that clients have, field by field, and live in the same process as theirs."""
+"""The protobuf messages equal those of the client package, field by field, and both can be loaded in one process."""
 
 from __future__ import annotations
 
