@@ -71,7 +71,7 @@ def test_the_best_of_the_rounds_counts_and_each_side_is_first_once() -> None:
     assert (results["b"].cpu_us, results["b"].rate) == (2e5, 30.0)
 
 
-def test_a_word_that_names_no_comparison_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_comparison_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--only", "nothing of that kind"]) == 2
     assert NAMES[0] in capsys.readouterr().err
 

@@ -37,7 +37,7 @@ def test_processor_time_counts_children() -> None:
     parent.communicate(b"\n")
 
 
-def test_help_is_told() -> None:
+def test_help_is_printed() -> None:
     with pytest.raises(SystemExit) as ended:
         main(["--help"])
     assert ended.value.code == 0

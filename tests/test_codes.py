@@ -50,7 +50,7 @@ def test_a_front_end_has_codes_for_refusals_only(front_end: str) -> None:
 @pytest.mark.parametrize(
     "folder", [folder for folder in FOLDERS if folder.name in CARRIERS], ids=lambda each: each.name
 )
-def test_a_carrier_hears_of_no_refusal(folder: Path) -> None:
+def test_a_transport_has_no_refusals(folder: Path) -> None:
     assert [path.name for path in folder.rglob("*.py") if "Refusal" in path.read_text()] == []
 
 

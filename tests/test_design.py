@@ -7,7 +7,7 @@ import pytest
 from tools.design import BEGIN, END, PAGE, faults, folder_table, packages_without_purpose, shown_table, with_table
 
 
-def test_every_package_states_what_it_owns() -> None:
+def test_every_package_states_its_purpose() -> None:
     assert packages_without_purpose() == []
 
 

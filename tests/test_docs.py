@@ -66,7 +66,7 @@ def fault_in(command: str) -> str:
 # --- the documents ----------------------------------------------------------------------------------------------------
 
 
-def test_the_page_of_settings_is_what_the_broker_prints() -> None:
+def test_the_page_of_settings_is_the_output_of_the_broker() -> None:
     """The page is generated with `trimq settings --format markdown > docs/settings.md`."""
     code, printed = trimq("settings", "--format", "markdown")
     assert code == 0
@@ -110,7 +110,7 @@ def as_case(block: Block) -> object:
 
 @pytest.mark.timeout(300)  # some of them start Spark
 @pytest.mark.parametrize("block", [as_case(each) for each in BLOCKS if each.language in RUNNABLE])
-def test_what_a_document_shows_runs(block: Block, tmp_path: Path) -> None:
+def test_a_code_block_of_a_document_runs(block: Block, tmp_path: Path) -> None:
     run_block(block, tmp_path)
 
 
@@ -120,7 +120,7 @@ def test_settings_that_a_document_shows_load() -> None:
             load({}, {}, block.text, file_name=f"{block.document}:{block.line}")
 
 
-def test_a_block_says_what_it_is() -> None:
+def test_a_block_states_its_kind() -> None:
     known = {*RUNNABLE, "toml", "text", "json", "mermaid"}
     assert [f"{block.document}:{block.line}" for block in BLOCKS if block.language not in known] == []
 

@@ -44,7 +44,7 @@ def change(path: Path) -> None:
     os.utime(path)
 
 
-def test_run_installs_what_the_broker_needs_and_nothing_else(checkout: Path) -> None:
+def test_run_installs_the_packages_of_the_broker_and_nothing_else(checkout: Path) -> None:
     printed = dry_run(checkout, "run")
     assert "requirements/runtime.txt" in printed
     assert "requirements/dev.txt" not in printed

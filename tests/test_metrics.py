@@ -58,7 +58,7 @@ def test_each_combination_of_labels_has_its_own_number() -> None:
     }
 
 
-def test_what_is_forgotten_is_no_longer_shown() -> None:
+def test_a_removed_metric_is_no_longer_shown() -> None:
     metrics = Metrics()
     sizes = metrics.gauges("topic_bytes", "Size.", ("topic",))
     sizes.labelled("orders").value = 10
@@ -167,7 +167,7 @@ def test_the_content_type_is_that_of_the_text_format() -> None:
     assert content_type().startswith("text/plain; version=")
 
 
-def test_counting_does_not_import_what_showing_needs() -> None:
+def test_counting_does_not_import_the_packages_for_rendering() -> None:
     program = (
         "import sys; from trimq.metrics import Metrics; m = Metrics(); m.counter('a', 'A.').add(); "
         "assert 'prometheus_client' not in sys.modules; m.render(); assert 'prometheus_client' in sys.modules"
@@ -212,7 +212,7 @@ def steps(statement: str, names: dict[str, object]) -> int:
     return count
 
 
-def test_steps_count_what_is_called_as_well() -> None:
+def test_steps_include_called_functions() -> None:
     def slow() -> None:
         for _ in range(1000):
             abs(1)

@@ -98,7 +98,7 @@ class Taken:
             assert self._grown.wait_for(lambda: len(self.bodies) >= count, PATIENCE_S), self.bodies
             return list(self.bodies)
 
-    def has_come(self, is_so: Callable[[Taken], bool], seconds: float = PATIENCE_S) -> bool:
+    def is_reached(self, is_so: Callable[[Taken], bool], seconds: float = PATIENCE_S) -> bool:
         with self._grown:
             return self._grown.wait_for(lambda: is_so(self), seconds)
 

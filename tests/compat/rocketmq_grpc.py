@@ -103,17 +103,17 @@ def judge_dead_letter(program: Program, broker: Broker, step: str = "1s") -> Non
             line = talk.heard()
             assert line["done"] == f"tried {number}"
             assert line["attempt"] == number
-            let_come_back(broker, talk, step)
+            advance_to_redelivery(broker, talk, step)
         assert _dead(broker) == [b"bad"]
         assert talk.heard() == {"tries": 3}
 
 
-def let_come_back(broker: Broker, talk: Conversation, step: str) -> None:
+def advance_to_redelivery(broker: Broker, talk: Conversation, step: str) -> None:
     """Advances just past the delay between two deliveries: the client reacts at once."""
     deadline = time.monotonic() + PATIENCE_S
     before = _returned(broker)
     while _returned(broker) == before:
-        assert time.monotonic() < deadline, "it does not come back"
+        assert time.monotonic() < deadline, "the message is not redelivered"
         broker.advance(step)
     talk.go_on()
 

@@ -215,7 +215,7 @@ def await_waiting(broker: Broker, level: int) -> None:
     deadline = time.monotonic() + PATIENCE_S
     with Wire(broker.addresses["rocketmq_broker"]) as wire:
         while wire.done(30, {"topic": "SCHEDULE_TOPIC_XXXX", "queueId": level - 1})["offset"] == "0":
-            assert time.monotonic() < deadline, f"nothing came to wait at level {level}"
+            assert time.monotonic() < deadline, f"no message is delayed at level {level}"
             time.sleep(0.02)
 
 
@@ -225,7 +225,7 @@ def await_dead_letters(broker: Broker, group: str) -> list[bytes]:
     deadline = time.monotonic() + PATIENCE_S
     with Wire(broker.addresses["rocketmq_broker"]) as wire:
         while (wire.ask(30, {"topic": topic, "queueId": 0})[0].get("extFields") or {}).get("offset", "0") == "0":
-            assert time.monotonic() < deadline, "nothing was given up"
+            assert time.monotonic() < deadline, "no message was dead-lettered"
             time.sleep(0.02)
         return wire.bodies(topic)
 

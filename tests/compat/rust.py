@@ -41,5 +41,5 @@ def _complete_lock(folder: Path) -> None:
     lock.unlink()
     do(["cargo", "generate-lockfile", "--quiet"], folder)
     found = re.search(r'^source = "(.+)"$', lock.read_text(), re.MULTILINE)
-    assert found is not None, "every crate comes from somewhere"
+    assert found is not None, "Cargo.lock names no registry"
     lock.write_text(pinned.replace('source = "registry"', f'source = "{found[1]}"'))

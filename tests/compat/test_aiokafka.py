@@ -39,9 +39,7 @@ async def read(broker: str, topic: str, isolation: str = "read_committed") -> li
 
 @pytest.mark.parametrize("acks", [0, 1, "all"])
 @pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])
-def test_what_is_produced_with_any_codec_and_acknowledgement_is_read(
-    broker: str, codec: str | None, acks: int | str
-) -> None:
+def test_records_of_any_codec_and_acks_level_are_read(broker: str, codec: str | None, acks: int | str) -> None:
     async def main() -> None:
         topic = f"codec-{codec}-{acks}"
         bodies = [b"%d " % number * 20 for number in range(200)]
@@ -66,7 +64,7 @@ def test_an_idempotent_producer_keeps_its_order(broker: str) -> None:
     asyncio.run(main())
 
 
-def test_what_is_committed_is_read_and_what_is_aborted_is_not(broker: str) -> None:
+def test_committed_records_are_read_and_aborted_ones_are_not(broker: str) -> None:
     async def main() -> None:
         async with AIOKafkaProducer(bootstrap_servers=broker, transactional_id="both-ways") as producer:
             for number in range(6):
@@ -79,7 +77,7 @@ def test_what_is_committed_is_read_and_what_is_aborted_is_not(broker: str) -> No
     asyncio.run(main())
 
 
-def test_a_producer_that_is_taken_over_is_fenced(broker: str) -> None:
+def test_a_replaced_producer_is_fenced(broker: str) -> None:
     async def main() -> None:
         old = AIOKafkaProducer(bootstrap_servers=broker, transactional_id="fenced")
         await old.start()
@@ -114,7 +112,7 @@ def test_offsets_are_committed_with_the_transaction_or_not_at_all(broker: str) -
     asyncio.run(main())
 
 
-def test_a_time_finds_the_first_message_that_is_not_older(broker: str) -> None:
+def test_a_look_up_by_time_finds_the_first_message_that_is_not_older(broker: str) -> None:
     async def main() -> None:
         partition = TopicPartition("times", 0)
         async with AIOKafkaProducer(bootstrap_servers=broker, compression_type="zstd", linger_ms=50) as producer:

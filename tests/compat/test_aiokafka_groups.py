@@ -117,7 +117,7 @@ async def read_and_commit(broker: str, sent: range) -> list[bytes]:
         return sorted(member.read, key=int)
 
 
-def test_what_was_committed_is_where_reading_goes_on_after_a_restart(tmp_path: Path) -> None:
+def test_reading_resumes_at_the_committed_offset_after_a_restart(tmp_path: Path) -> None:
     with running(tmp_path, ARGUMENTS) as addresses:
         asyncio.run(read_and_commit(addresses["kafka"], range(20)))
     (tmp_path / "ready.json").unlink()
@@ -138,5 +138,5 @@ async def come_back(broker: str) -> None:
             assert first.consumer._coordinator.generation == generation
 
 
-def test_a_static_member_comes_back_to_its_partitions_without_disturbing_the_others(broker: str) -> None:
+def test_a_static_member_gets_its_partitions_back_without_a_rebalance(broker: str) -> None:
     asyncio.run(come_back(broker))

@@ -133,7 +133,7 @@ def test_two_groups_of_two_share_the_partitions_and_one_takes_over_when_the_othe
         poll_until(groups[0] + groups[1], lambda: set(groups[0][0].read - before) == new)
 
 
-def test_what_was_committed_is_where_reading_goes_on_after_a_restart(tmp_path: Path) -> None:
+def test_reading_resumes_at_the_committed_offset_after_a_restart(tmp_path: Path) -> None:
     with running(tmp_path) as addresses:
         make_topic(addresses["kafka"], "kept")
         produce(addresses["kafka"], "kept", range(40))
@@ -154,7 +154,7 @@ PATIENT = {**CLASSIC[0], "session.timeout.ms": 45_000}
 
 
 @pytest.mark.parametrize("way", [PATIENT, NEWER[0]], ids=["classic", "848"])
-def test_a_member_lives_through_a_restart_of_the_broker(tmp_path: Path, way: dict[str, object]) -> None:
+def test_a_member_survives_a_restart_of_the_broker(tmp_path: Path, way: dict[str, object]) -> None:
     with running(tmp_path) as addresses:
         kafka = addresses["kafka"]
         make_topic(kafka, "lasting")
@@ -168,11 +168,11 @@ def test_a_member_lives_through_a_restart_of_the_broker(tmp_path: Path, way: dic
         poll_until([member], lambda: member.read.total() >= 40)
         assert set(member.read) == {b"%d" % number for number in range(40)}
         member.consumer.commit(asynchronous=False)
-        assert member.rebalances == 1, "the broker knew its members again"
+        assert member.rebalances == 1, "the broker did not recognise its members"
 
 
 @pytest.mark.parametrize("way", [CLASSIC[0], NEWER[0]], ids=["classic", "848"])
-def test_a_static_member_comes_back_to_its_partitions_without_disturbing_the_others(
+def test_a_static_member_gets_its_partitions_back_without_a_rebalance(
     broker: str, way: dict[str, str], request: pytest.FixtureRequest
 ) -> None:
     topic = f"static-{request.node.callspec.id}"
@@ -191,7 +191,7 @@ def test_a_static_member_comes_back_to_its_partitions_without_disturbing_the_oth
         assert first.rebalances == before
 
 
-def test_a_second_static_member_of_the_same_name_takes_the_place_of_the_first(broker: str) -> None:
+def test_a_second_static_member_of_the_same_name_fences_the_first(broker: str) -> None:
     make_topic(broker, "fenced")
     with ExitStack() as stack:
         first = stack.enter_context(Member(broker, "fenced", ["fenced"], **{"group.instance.id": "one"}))
@@ -202,7 +202,7 @@ def test_a_second_static_member_of_the_same_name_takes_the_place_of_the_first(br
             poll_until([first], lambda: False)
 
 
-def test_a_pattern_finds_topics_that_come_later(broker: str) -> None:
+def test_a_pattern_matches_topics_created_later(broker: str) -> None:
     make_topic(broker, "found-a", 1)
     with Member(broker, "finders", ["^found-.*"], **NEWER[0]) as member:
         poll_until([member], lambda: member.owned == {("found-a", 0)})

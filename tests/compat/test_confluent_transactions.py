@@ -80,7 +80,7 @@ def send(producer: Producer, topic: str, *bodies: bytes) -> None:
         producer.produce(topic, body, partition=0)
 
 
-def test_what_is_committed_is_read_and_what_is_aborted_is_not(broker: str) -> None:
+def test_committed_records_are_read_and_aborted_ones_are_not(broker: str) -> None:
     producer = transactional(broker, "both-ways")
     for number in range(10):
         producer.begin_transaction()
@@ -116,7 +116,7 @@ def test_an_open_transaction_is_not_read_and_its_commit_wakes_a_reader(broker: s
         consumer.close()
 
 
-def test_a_producer_that_is_taken_over_cannot_commit(broker: str) -> None:
+def test_a_fenced_producer_cannot_commit(broker: str) -> None:
     old = transactional(broker, "fenced")
     old.begin_transaction()
     send(old, "fenced", b"lost")
@@ -249,7 +249,7 @@ def await_progress(mover: Mover, count: int) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_what_is_moved_while_the_broker_is_killed_is_moved_exactly_once(tmp_path: Path) -> None:
+def test_records_are_moved_exactly_once_while_the_broker_is_killed(tmp_path: Path) -> None:
     broker = KilledBroker(tmp_path)
     broker.start()
     try:

@@ -112,7 +112,7 @@ def test_batches_of_every_codec(folder: PartitionFolder) -> None:
     assert complaints_of(folder.path) == []
 
 
-def test_the_broker_s_own_times(folder: PartitionFolder) -> None:
+def test_log_append_times(folder: PartitionFolder) -> None:
     for number in range(12):
         folder.append(
             folder.records(words(4), Codec.LZ4 if number % 2 else Codec.NONE, append_time_ms=START_MS + number)
@@ -198,7 +198,7 @@ def test_a_partition_log_that_rolled_and_was_opened_again(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("kafka", FOLDERS, ids=lambda folder: folder.name)
-def test_a_folder_of_kafka_that_we_went_on_with(kafka: Path, tmp_path: Path) -> None:
+def test_a_folder_of_kafka_continued_by_trimq(kafka: Path, tmp_path: Path) -> None:
     folder = tmp_path / "partitions" / kafka.name
     shutil.copytree(kafka, folder)
     with opened(tmp_path, kafka.name.removesuffix("-0")) as partition:
@@ -226,7 +226,7 @@ def test_the_tool_does_find_a_fault(folder: PartitionFolder, suffix: str, positi
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-def test_what_is_kept_of_the_tool_s_words_about_kafkas_folders_is_what_it_says(folder: Path) -> None:
+def test_the_recorded_output_of_the_tool_about_kafkas_folders_is_current(folder: Path) -> None:
     dumped = dump(folder)
     assert dumped.output == folder.with_name(f"{folder.name}.dump.txt").read_text()
     complaints = complaints_in(dumped, has_gaps=folder.name == "profiles-0")

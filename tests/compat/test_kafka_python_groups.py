@@ -151,7 +151,7 @@ def test_two_groups_of_two_share_the_partitions_and_one_takes_over_when_the_othe
         wait_until(lambda: has_read([survivor], range(40, 60)))
 
 
-def test_what_was_committed_is_where_reading_goes_on_after_a_restart(tmp_path: Path) -> None:
+def test_reading_resumes_at_the_committed_offset_after_a_restart(tmp_path: Path) -> None:
     arguments = ["--kafka-num-partitions", str(PARTITIONS)]
     with running(tmp_path, arguments) as addresses:
         send(addresses["kafka"], "kept", range(20))
@@ -166,7 +166,7 @@ def test_what_was_committed_is_where_reading_goes_on_after_a_restart(tmp_path: P
             assert has_read([member], range(20, 30))
 
 
-def test_a_static_member_comes_back_to_its_partitions_without_disturbing_the_others(broker: str) -> None:
+def test_a_static_member_gets_its_partitions_back_without_a_rebalance(broker: str) -> None:
     send(broker, "static", range(4))
     with ExitStack() as stack:
         first, second = (

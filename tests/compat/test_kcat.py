@@ -110,7 +110,7 @@ def sending_in_a_transaction(kcat: Kcat, topic: str, name: str) -> subprocess.Po
     return process
 
 
-def test_what_is_committed_is_read_and_what_is_left_open_is_aborted(kcat: Kcat) -> None:
+def test_committed_records_are_read_and_an_open_transaction_is_aborted(kcat: Kcat) -> None:
     """kcat cannot abort. When it is killed, it leaves an open transaction, which the broker aborts after the
     time-out."""
     kcat.do("-P", "-t", "both-ways", "-p", "0", "-X", "transactional.id=both-ways", lines=["kept", "too"])
@@ -122,7 +122,7 @@ def test_what_is_committed_is_read_and_what_is_left_open_is_aborted(kcat: Kcat) 
     await_that(lambda: kcat.do(*committed) == ["kept", "too", "after"], lambda: kcat.do(*committed))
 
 
-def test_a_producer_that_is_taken_over_cannot_commit(kcat: Kcat) -> None:
+def test_a_fenced_producer_cannot_commit(kcat: Kcat) -> None:
     kcat.make_topics(["fenced"])
     with sending_in_a_transaction(kcat, "fenced", "fenced") as old:
         kcat.do("-P", "-t", "fenced", "-X", "transactional.id=fenced", lines=["kept"])
@@ -137,17 +137,17 @@ class Member:
 
     def __init__(self, kcat: Kcat, folder: Path, group: str, topic: str, assignor: str) -> None:
         folder.mkdir()
-        self._read, self._told = folder / "read", folder / "told"
+        self._read, self._log = folder / "read", folder / "told"
         own = ("-X", f"partition.assignment.strategy={assignor}", "-X", "heartbeat.interval.ms=300", "-u")
-        with self._read.open("w") as read, self._told.open("w") as told:
+        with self._read.open("w") as read, self._log.open("w") as log:
             arguments = ("-G", group, *FROM_START, "-f", "%s\n", *own, topic)
-            self.process = kcat.start(*arguments, stdout=read.fileno(), stderr=told.fileno())
+            self.process = kcat.start(*arguments, stdout=read.fileno(), stderr=log.fileno())
 
     @property
     def share(self) -> set[int]:
         """Partitions of this member, from the rebalance messages: eager or incremental."""
         owned: set[int] = set()
-        for line in self._told.read_text().splitlines():
+        for line in self._log.read_text().splitlines():
             numbers = {int(number) for number in re.findall(r"\[(\d+)\]", line)}
             if " rebalanced" in line:
                 owned = owned | numbers if " assign" in line else owned - numbers
@@ -201,7 +201,7 @@ def test_two_groups_of_two_share_the_partitions_and_one_takes_over_when_the_othe
         await_that(lambda: set(stayed.read) >= set(range(100, 120)), state)
 
 
-def test_a_group_goes_on_after_a_restart_of_the_broker(program: Program, tmp_path: Path) -> None:
+def test_a_group_resumes_after_a_restart_of_the_broker(program: Program, tmp_path: Path) -> None:
     with CompatBroker(tmp_path) as broker:
         kcat = Kcat(program, broker)
         kcat.do("-P", "-t", "resume", "-p", "0", lines=range(20))
@@ -211,7 +211,7 @@ def test_a_group_goes_on_after_a_restart_of_the_broker(program: Program, tmp_pat
         assert kcat.do("-c", "10", *group) == [str(i) for i in range(10, 20)]
 
 
-def test_a_time_finds_its_record(kcat: Kcat) -> None:
+def test_a_look_up_by_time_finds_its_record(kcat: Kcat) -> None:
     # kcat sets the time of sending as timestamp; look-ups use times before, between and after the records.
     kcat.do("-P", "-t", "times", "-p", "0", lines=["first"])
     between = kcat.do("-C", "-t", "times", "-f", "%T\n", *ALL)[0]
@@ -224,7 +224,7 @@ def test_a_time_finds_its_record(kcat: Kcat) -> None:
     assert kcat.do("-C", "-t", "times", "-o", "s@1", "-o", f"e@{after}", "-q") == ["first"]
 
 
-def test_large_messages_travel_and_too_large_ones_are_refused(kcat: Kcat, tmp_path: Path) -> None:
+def test_large_messages_pass_and_too_large_ones_are_refused(kcat: Kcat, tmp_path: Path) -> None:
     kcat.make_topics(["large"], max_message_bytes="8000000")
     body = tmp_path / "body"
     body.write_text("0123456789abcdefghi" * 300_000)
@@ -239,7 +239,7 @@ def test_large_messages_travel_and_too_large_ones_are_refused(kcat: Kcat, tmp_pa
     assert "Message size too large" in complaint
 
 
-def test_the_listing_tells_of_brokers_topics_and_partitions(kcat: Kcat) -> None:
+def test_the_metadata_listing_has_brokers_topics_and_partitions(kcat: Kcat) -> None:
     kcat.make_topics(["listed"], 3)
     (text,) = kcat.do("-L", "-J", "-t", "listed")
     listed = json.loads(text)

@@ -60,7 +60,7 @@ def test_a_push_consumer_gets_all_that_was_sent(names: str, is_orderly: bool) ->
             assert bodies == sorted(bodies, key=lambda body: int(body.split()[1]))
 
 
-def test_a_push_consumer_gets_the_tags_that_it_asks_for(names: str) -> None:
+def test_a_push_consumer_gets_the_subscribed_tags(names: str) -> None:
     send(names, "tagged", 20)
     taken = Taken()
     with consumer_of(names, "tagged", "tagged", taken, "odd || none"):
@@ -68,7 +68,7 @@ def test_a_push_consumer_gets_the_tags_that_it_asks_for(names: str) -> None:
     assert sorted(taken.bodies) == sorted(f"body {number}" for number in range(1, 20, 2))
 
 
-def test_a_pull_consumer_gets_the_tags_that_it_asks_for(names: str) -> None:
+def test_a_pull_consumer_gets_the_subscribed_tags(names: str) -> None:
     send(names, "pulled", 20)
     found = pull(names, "pulled", "even")
     assert {(body, keys) for body, keys, _ in found} == {
@@ -83,26 +83,26 @@ def test_offsets_count_up_in_each_queue(names: str) -> None:
     assert len({result.msg_id for result in results}) == 8
 
 
-def test_answers_come_to_callbacks(names: str) -> None:
+def test_responses_are_passed_to_callbacks(names: str) -> None:
     offsets: list[int] = []
     failures: list[object] = []
     done = threading.Semaphore(0)
 
-    def hear(result: Any) -> None:
+    def record(result: Any) -> None:
         offsets.append(result.offset)
         done.release()
 
     with producer_of(names) as producer:
         producer.send_sync(message_of("called", "first"))
         for number in range(20):
-            producer.send_async(message_of("called", str(number)), hear, failures.append)
+            producer.send_async(message_of("called", str(number)), record, failures.append)
         for _ in range(20):
             assert done.acquire(timeout=PATIENCE_S), failures
     assert (len(offsets), failures) == (20, [])
     assert sorted(body for body, _, _ in pull(names, "called")) == sorted(["first", *map(str, range(20))])
 
 
-def test_what_is_sent_one_way_arrives(names: str) -> None:
+def test_one_way_messages_arrive(names: str) -> None:
     taken = Taken()
     with producer_of(names) as producer:
         producer.send_sync(message_of("one-way", "first"))
@@ -122,7 +122,7 @@ def test_a_batch_becomes_messages_of_one_queue(names: str) -> None:
     assert len({queue for _, _, queue in found}) == 1
 
 
-def test_messages_of_a_number_lie_in_one_queue_in_order(names: str) -> None:
+def test_messages_of_a_number_are_in_one_queue_in_order(names: str) -> None:
     with producer_of(names) as producer:
         for step in range(5):
             for order in range(6):
@@ -150,18 +150,18 @@ def test_every_member_of_a_broadcast_gets_everything(names: str) -> None:
         producer_of(names) as producer,
     ):
         deadline = time.monotonic() + PATIENCE_S
-        while not all(taken.has_come(lambda taken: len(taken.queues) == 4, 0.05) for taken in members):
+        while not all(taken.is_reached(lambda taken: len(taken.queues) == 4, 0.05) for taken in members):
             assert time.monotonic() < deadline, [taken.queues for taken in members]
             producer.send_sync(message_of("broadcast", "warming"))
         for number in range(20):
             producer.send_sync(message_of("broadcast", f"each {number}"))
         for taken in members:
-            assert taken.has_come(lambda taken: sum(body.startswith("each") for body in taken.bodies) >= 20)
+            assert taken.is_reached(lambda taken: sum(body.startswith("each") for body in taken.bodies) >= 20)
     wanted = sorted(f"each {number}" for number in range(20))
     assert [sorted(body for body in taken.bodies if body.startswith("each")) for taken in members] == [wanted] * 2
 
 
-def test_a_delayed_message_comes_when_it_is_due(broker: Broker) -> None:
+def test_a_delayed_message_is_delivered_when_it_is_due(broker: Broker) -> None:
     names, taken = broker.addresses["rocketmq"], Taken()
     with producer_of(names) as producer:
         producer.send_sync(message_of("delayed", "later", level=5))
@@ -173,7 +173,7 @@ def test_a_delayed_message_comes_when_it_is_due(broker: Broker) -> None:
 
 
 @pytest.mark.external  # ten seconds, until the client refreshes the route of its retry topic
-def test_what_fails_comes_again_later_each_time(broker: Broker) -> None:
+def test_a_failed_message_is_redelivered_with_growing_delay(broker: Broker) -> None:
     """The package drops exceptions of a callback, so the test returns the status directly to the C++ client."""
     names, taken, times = broker.addresses["rocketmq"], Taken(), []
 
@@ -215,7 +215,7 @@ def test_sixteen_retries_then_a_dead_letter(broker: Broker) -> None:
 
 @pytest.mark.external  # up to half a minute: the client refreshes routes only that often
 @pytest.mark.timeout(180)
-def test_clients_live_on_while_the_name_server_does_not(broker: Broker) -> None:
+def test_clients_survive_an_outage_of_the_name_server(broker: Broker) -> None:
     names, taken = broker.addresses["rocketmq"], Taken()
     cable = Cable(names)
     try:
@@ -238,7 +238,7 @@ def test_clients_live_on_while_the_name_server_does_not(broker: Broker) -> None:
 
 
 @pytest.mark.external  # up to half a minute: the client sends heartbeats only that often
-def test_clients_live_on_while_the_broker_does_not(broker: Broker) -> None:
+def test_clients_survive_an_outage_of_the_broker(broker: Broker) -> None:
     names, taken = broker.addresses["rocketmq"], Taken()
     with producer_of(names) as producer:
         producer.send_sync(message_of("restarted", "before"))

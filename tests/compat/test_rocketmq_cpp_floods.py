@@ -44,7 +44,7 @@ def flood(producer: Any, topic: str, most: int) -> int:
             producer.send_sync(large(topic))
         except ProducerSendSyncFailed:
             return number
-    raise AssertionError(f"{most} messages were taken")
+    raise AssertionError(f"{most} messages were accepted")
 
 
 def refused_writes(broker: Broker, reason: str) -> int:
@@ -54,7 +54,7 @@ def refused_writes(broker: Broker, reason: str) -> int:
     return sum(int(float(line.rpartition(" ")[2])) for line in found)
 
 
-def test_a_flood_is_refused_before_the_disk_is_full_and_goes_on_when_there_is_room() -> None:
+def test_a_flood_is_refused_before_the_disk_is_full_and_accepted_when_there_is_room() -> None:
     settings: dict[str, Any] = {"rocketmq_delete_when": "", "rocketmq_retention_ms": 3_600_000}
     with Broker(storage_low_water_bytes=LOW_WATER_BYTES, **settings) as broker:
         disk: Any = broker._store
@@ -76,7 +76,7 @@ def test_a_flood_is_refused_before_the_disk_is_full_and_goes_on_when_there_is_ro
             assert producer.send_sync(message_of("flooded", "again")).offset == taken
 
 
-def test_a_flood_is_refused_while_the_broker_takes_too_much_memory() -> None:
+def test_a_flood_is_refused_while_the_broker_uses_too_much_memory() -> None:
     with Broker(limits_memory_percent=50) as broker:
         disk: Any = broker._store
         files = disk._files
@@ -96,8 +96,8 @@ def test_a_flood_is_refused_while_the_broker_takes_too_much_memory() -> None:
         assert "again" in [body for body, _, _ in pull(broker.addresses["rocketmq"], "flooded")]
 
 
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the system does not tell what a process takes")
-def test_what_nobody_reads_does_not_take_the_brokers_memory(tmp_path: Path) -> None:
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the system has no /proc/self/statm")
+def test_unread_messages_do_not_stay_in_the_brokers_memory(tmp_path: Path) -> None:
     def private_bytes(pid: int) -> int:
         _, resident, shared, *_ = Path(f"/proc/{pid}/statm").read_text().split()
         return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
@@ -110,4 +110,4 @@ def test_what_nobody_reads_does_not_take_the_brokers_memory(tmp_path: Path) -> N
             (producer.send_oneway if number % 20 else producer.send_sync)(large("flooded"))
             most = max(most, private_bytes(pid))
         producer.send_sync(message_of("flooded", "last"))
-    assert most - before < 16 * MIB, "less than half of what was sent"
+    assert most - before < 16 * MIB, "memory grew by more than half of the sent bytes"

@@ -36,7 +36,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
     return rocketmq_client(VERSION, tmp_path_factory.mktemp("home"), "NewerClient")
 
 
-def test_a_send_to_a_broker_that_stands_still_ends_in_its_time(program: Program, tmp_path: Path) -> None:
+def test_a_send_to_a_hanging_broker_times_out(program: Program, tmp_path: Path) -> None:
     with running(tmp_path) as addresses, program.talking(addresses["rocketmq"], "stalled") as talk:
         pid = json.loads((tmp_path / "ready.json").read_text())["pid"]
         assert judges.heard(talk) == {"done": "sent"}
@@ -47,7 +47,7 @@ def test_a_send_to_a_broker_that_stands_still_ends_in_its_time(program: Program,
         finally:
             os.kill(pid, signal.SIGCONT)
         assert line["failure"] == "timeout"
-        assert 2000 <= line["took"] < 12_000, "it was told to wait for two seconds; a busy machine adds some"
+        assert 2000 <= line["took"] < 12_000, "the time-out is two seconds, plus some on a busy machine"
         assert judges.heard(talk) == {"done": "waited"}
         talk.go_on()
         assert judges.heard(talk) == {"after": "SEND_OK"}
@@ -77,8 +77,8 @@ def register(names: Wire, broker: Broker) -> None:
     topic = {"readQueueNums": 1, "writeQueueNums": 1, "perm": 6, "topicSysFlag": 0}
     # The first registration of a broker has all its topics: one alone is taken for an update of a known broker.
     topics = {name: {"topicName": name, **topic} for name in ("spread", "broker-b")}
-    told = {"topicConfigTable": topics, "dataVersion": {"counter": 1, "timestamp": 1}}
-    body = {"topicConfigSerializeWrapper": told, "filterServerList": []}
+    wrapper = {"topicConfigTable": topics, "dataVersion": {"counter": 1, "timestamp": 1}}
+    body = {"topicConfigSerializeWrapper": wrapper, "filterServerList": []}
     names.done(103, place, json.dumps(body).encode())
 
 
@@ -119,7 +119,7 @@ def unsynced(broker: Broker) -> Iterator[None]:
         is_over.set()
 
 
-def test_what_one_broker_does_not_take_goes_to_the_other_unless_its_queue_was_chosen(program: Program) -> None:
+def test_a_send_refused_by_one_broker_is_retried_on_the_other_unless_its_queue_was_chosen(program: Program) -> None:
     with (
         Broker() as first,
         second_broker(first) as second,

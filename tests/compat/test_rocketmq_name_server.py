@@ -59,7 +59,7 @@ def send_with_client(names: str, topic: str, body: str) -> int:
         producer.shutdown()
 
 
-def test_a_genuine_broker_lives_under_our_name_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_apache_rocketmq_broker_uses_our_name_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))  # the client writes its logs there
     folder = tmp_path / "ours"
     folder.mkdir()

@@ -32,7 +32,7 @@ def test_groups_get_all_or_the_tags_that_they_ask_for(program: Program, broker: 
     rocketmq_node.judge_push(program, broker, LIBRARY, "OK")
 
 
-def test_what_fails_comes_again(program: Program, broker: Broker) -> None:
+def test_a_failed_message_is_redelivered(program: Program, broker: Broker) -> None:
     rocketmq_node.judge_retries(program, broker, LIBRARY)
 
 

@@ -48,7 +48,7 @@ def send(broker: str, topic: str, body: bytes) -> dict[str, Any]:
     return ask(broker, 310, fields, body)[0]
 
 
-def test_what_is_sent_is_pulled_also_after_a_restart(tmp_path: Path) -> None:
+def test_sent_messages_are_pulled_also_after_a_restart(tmp_path: Path) -> None:
     bodies = [b"%d" % number * 50 for number in range(40)]
     with running(tmp_path, FLAGS) as addresses:
         broker = addresses["rocketmq_broker"]

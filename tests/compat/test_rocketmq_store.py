@@ -74,7 +74,7 @@ def write_much(wire: Wire) -> None:
         wire.send("orders", b"%02d " % number + b"x" * 30_000, number % 2, **keys)
 
 
-def test_rocketmqs_store_reads_what_we_wrote(tmp_path: Path) -> None:
+def test_rocketmqs_store_reads_our_files(tmp_path: Path) -> None:
     with our_broker(tmp_path / "ours") as wire:
         write_much(wire)
     store = tmp_path / "ours" / "data" / "store"
@@ -92,7 +92,7 @@ def test_rocketmqs_store_reads_what_we_wrote(tmp_path: Path) -> None:
     assert bodies(lines[fourth:]) == []
 
 
-def test_rocketmqs_store_recovers_what_we_left_when_we_were_killed(tmp_path: Path) -> None:
+def test_rocketmqs_store_recovers_our_files_after_a_kill(tmp_path: Path) -> None:
     with suppress(Killed), our_broker(tmp_path / "ours") as wire:
         write_much(wire)
         raise Killed
@@ -130,7 +130,7 @@ def check_some_of_each(wire: Wire) -> None:
     assert wire.send("orders", b"next", 0)["queueOffset"] == "10"
 
 
-def test_a_genuine_broker_goes_on_with_our_folder(tmp_path: Path) -> None:
+def test_apache_rocketmq_continues_our_folder(tmp_path: Path) -> None:
     with our_broker(tmp_path / "ours") as wire:
         write_some_of_each(wire)
     shutil.copytree(tmp_path / "ours" / "data" / "store", tmp_path / "theirs" / "store")
@@ -144,7 +144,7 @@ def test_a_genuine_broker_goes_on_with_our_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ends", ["stop", "kill"])
-def test_we_go_on_with_the_folder_of_a_genuine_broker(ends: str, tmp_path: Path) -> None:
+def test_we_continue_the_folder_of_apache_rocketmq(ends: str, tmp_path: Path) -> None:
     genuine = GenuineBroker(tmp_path / "theirs")
     genuine.start()
     try:
@@ -154,7 +154,7 @@ def test_we_go_on_with_the_folder_of_a_genuine_broker(ends: str, tmp_path: Path)
                 deadline = 40
                 offsets = tmp_path / "theirs" / "store" / "config" / "consumerOffset.json"
                 while "orders@readers" not in (offsets.read_text() if offsets.exists() else ""):
-                    assert deadline, "the genuine broker does not write its offsets"
+                    assert deadline, "Apache RocketMQ does not write its offsets"
                     deadline -= 1
                     time.sleep(0.5)
         getattr(genuine, ends)()
@@ -165,7 +165,7 @@ def test_we_go_on_with_the_folder_of_a_genuine_broker(ends: str, tmp_path: Path)
         check_some_of_each(wire)
 
 
-def test_one_of_us_at_a_time(tmp_path: Path) -> None:
+def test_one_broker_at_a_time_uses_a_folder(tmp_path: Path) -> None:
     """Apache RocketMQ does not start in a folder that TriMQ uses."""
     with our_broker(tmp_path / "ours"):
         genuine = GenuineBroker(tmp_path / "ours" / "data")

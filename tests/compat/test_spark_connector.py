@@ -56,10 +56,10 @@ def of_kafka(maker: Any, broker: Broker, **options: str) -> Any:
     return maker.format("kafka").option("kafka.bootstrap.servers", broker.kafka).options(**options)
 
 
-def eventually(look: Callable[[], bool], what: str) -> None:
+def eventually(look: Callable[[], bool], failure: str) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not look():
-        assert time.monotonic() < deadline, what
+        assert time.monotonic() < deadline, failure
         time.sleep(0.1)
 
 
@@ -99,7 +99,7 @@ def test_it_writes_a_batch(spark: Any, broker: Broker) -> None:
     assert sorted(int(body or b"") for body in found) == list(range(30))
 
 
-def test_it_reads_only_what_is_committed(spark: Any, broker: Broker) -> None:
+def test_it_reads_only_committed_records(spark: Any, broker: Broker) -> None:
     broker.create_topic("orders")
     producer = Producer({"bootstrap.servers": broker.kafka, "transactional.id": "t"})
     producer.init_transactions(PATIENCE_S)
@@ -115,7 +115,7 @@ def test_it_reads_only_what_is_committed(spark: Any, broker: Broker) -> None:
     assert values(of_kafka(spark.read, broker, **options).load().collect()) == [b"a", b"c"]
 
 
-def test_it_runs_in_real_time(spark: Any, broker: Broker, tmp_path: Path) -> None:
+def test_it_supports_real_time_mode(spark: Any, broker: Broker, tmp_path: Path) -> None:
     broker.create_topic("in", partitions=2)
     broker.create_topic("out")
     rows = of_kafka(spark.readStream, broker, subscribe="in", startingOffsets="earliest").load()

@@ -45,7 +45,7 @@ def explained_lines(page: str) -> dict[str, str]:
     reasons: dict[str, str] = {}
     for names, reason in re.findall(r"^\| (`.*`) \| (.*) \|$", table, re.MULTILINE):
         for name in re.findall(r"`([^`]+)`", names):
-            assert name not in reasons, f"{name} stands twice in the table"
+            assert name not in reasons, f"{name} is twice in the table"
             reasons[name] = reason.strip()
     return reasons
 
@@ -95,7 +95,7 @@ WANTED = "a.one: channel 404 NOT_FOUND - no queue 'x' [50.10]\na.two: ok {'n': 1
         (WANTED + "a.PROBE_FAILED: TimeoutError\n", ["a.PROBE_FAILED"]),
     ],
 )
-def test_only_what_clients_go_by_is_compared(printed: str, differing: list[str]) -> None:
+def test_only_the_parts_that_clients_evaluate_are_compared(printed: str, differing: list[str]) -> None:
     assert list(differences(read_observations(WANTED), read_observations(printed))) == differing
 
 

@@ -42,7 +42,7 @@ def explained_lines(page: str) -> dict[str, str]:
     reasons: dict[str, str] = {}
     for names, reason in re.findall(r"^\| (`.*`) \| (.*) \|$", table, re.MULTILINE):
         for name in re.findall(r"`([^`]+)`", names):
-            assert name not in reasons, f"{name} stands twice in the table"
+            assert name not in reasons, f"{name} is twice in the table"
             reasons[name] = reason.strip()
     return reasons
 
@@ -95,7 +95,7 @@ PLANTED_PAGE = (
             ["edge.one\n  want a\n  got  b", "edge.two\n  want 1\n  got  (no such line)"],
         ),
     ],
-    ids=["explained", "not on the table", "settled", "no reason"],
+    ids=["explained", "not in the table", "no longer differs", "no reason"],
 )
 def test_a_difference_needs_a_reason_and_a_reason_a_difference(row: str, complaints: list[str]) -> None:
     explained = explained_lines(PLANTED_PAGE.replace("ROW", row))

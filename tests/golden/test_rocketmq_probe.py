@@ -68,7 +68,7 @@ def free_port() -> int:
             port: int = upper.getsockname()[1]
             lower.bind(("127.0.0.1", port - 2))
             return port
-    raise AssertionError("no two ports are free")
+    raise AssertionError("no free pair of ports")
 
 
 def probe_section(addresses: Mapping[str, str], section: str) -> dict[str, str]:

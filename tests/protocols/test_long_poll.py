@@ -113,7 +113,7 @@ def test_a_deadline_may_leave_the_answer_to_the_event(bench: Bench) -> None:
     bench.check_over()
 
 
-def test_it_is_answered_when_nobody_waits_any_longer(bench: Bench) -> None:
+def test_it_is_answered_at_once_on_demand(bench: Bench) -> None:
     assert bench.reply.on_resolve_now is not None
     bench.reply.on_resolve_now()
     assert bench.answer() == [b"nothing"]

@@ -207,12 +207,12 @@ class Pipe(asyncio.Transport):
         self.is_lost = False
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        assert high == 0, "what is unsent stays with the session"
+        assert high == 0, "unsent data must stay in the session"
 
     def write(self, data: Buffer) -> None:
         assert not self.is_closed
         assert not self.has_sent_end
-        assert not self.waiting, "the socket is full, and the session knows it"
+        assert not self.waiting, "the session wrote to a full socket"
         self.writes.append(len(data))
         taken = min(self.room, len(data))
         self.room -= taken
@@ -300,7 +300,7 @@ class Peer:
     def feed(self, data: bytes) -> None:
         """Feeds bytes as a transport does: only while it reads, and in pieces of the size of the buffer."""
         while data:
-            assert self.pipe.reads, f"{len(data)} bytes are left, but nobody reads"
+            assert self.pipe.reads, f"{len(data)} bytes are left, but reading is paused"
             buffer = self.session.get_buffer(-1)
             count = min(len(buffer), len(data))
             buffer[:count] = data[:count]
@@ -320,7 +320,7 @@ class Peer:
             await asyncio.sleep(0)
             if not loop._ready:
                 return
-        raise AssertionError("the session is never at rest")
+        raise AssertionError("the session does not become idle")
 
     async def listen(self) -> list[str]:
         await self.settle()

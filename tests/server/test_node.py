@@ -157,7 +157,7 @@ async def create(node: Node) -> None:
 
 
 @both_loops
-def test_a_node_tells_where_it_listens_and_is_ready_from_then_on(loop: str) -> None:
+def test_a_node_reports_its_addresses_and_is_ready_from_then_on(loop: str) -> None:
     async def main() -> None:
         async with rigged() as rig:
             node = rig.make()
@@ -228,7 +228,7 @@ def test_a_disk_that_fails_at_any_moment_of_the_start_is_a_sentence_or_does_not_
                     assert moment > 5
                     return
                 assert "No space left" in str(mistake)
-        raise AssertionError("it never starts")
+        raise AssertionError("the node does not start")
 
     run(main)
 
@@ -302,7 +302,7 @@ def test_a_failed_sync_ends_the_node_and_nothing_more_is_acknowledged(
     assert "can no longer be made durable, the broker stops" in caplog.text
 
 
-def test_a_node_whose_disk_failed_stops_without_vouching_for_anything() -> None:
+def test_a_node_with_a_failed_disk_stops_without_a_checkpoint() -> None:
     async def main() -> None:
         async with rigged() as rig:
             node = rig.make()
@@ -355,7 +355,7 @@ def test_a_bug_in_a_pass_ends_the_node_instead_of_leaving_everyone_waiting(
     assert any(record.exc_info for record in caplog.records)  # with the traceback
 
 
-def test_a_write_that_fails_is_told_and_counted_and_the_node_lives() -> None:
+def test_a_failed_write_is_reported_and_counted_and_the_node_keeps_running() -> None:
     async def main() -> None:
         async with rigged() as rig, started(rig) as node:
             await create(node)
@@ -385,7 +385,7 @@ def test_a_write_that_fails_is_told_and_counted_and_the_node_lives() -> None:
 
 
 @both_loops
-def test_what_was_asked_before_the_stop_is_answered(loop: str) -> None:
+def test_requests_received_before_the_stop_are_answered(loop: str) -> None:
     async def main() -> None:
         async with rigged() as rig:
             node = rig.make()
@@ -502,7 +502,7 @@ def test_a_disk_that_hangs_does_not_keep_the_node_from_stopping() -> None:
 
 
 @both_loops
-def test_health_is_told_until_everything_else_has_stopped(loop: str) -> None:
+def test_health_is_reported_until_everything_else_has_stopped(loop: str) -> None:
     async def main() -> None:
         async with rigged() as rig:
             node = rig.make()
@@ -628,7 +628,7 @@ def test_a_bit_that_flips_in_the_last_record_of_a_stopped_brokers_table_ends_the
             file.write(last.end - 1, [bytes([data[last.end - 1] ^ 4])])
             with pytest.raises(Damage, match=rf"{name} is damaged at byte {last.position}: .*restore it from a backup"):
                 await rig.make().start()
-            assert len(data) == file.size(), "nothing is cut"
+            assert len(data) == file.size(), "the log was cut"
 
     run(main)
 

@@ -50,7 +50,7 @@ def two_ports() -> tuple[socket.socket, socket.socket]:
             return upper, lower
         upper.close()
         lower.close()
-    raise AssertionError("no two ports are free")
+    raise AssertionError("no free pair of ports")
 
 
 def plan_with(port: int, settings: Settings) -> Mapping[str, PlannedListener]:
@@ -86,7 +86,7 @@ def test_it_is_opened_below_the_port_that_the_system_picked(loop: str) -> None:
 
 @both_loops
 @pytest.mark.parametrize("does_listen", [True, False])
-def test_it_is_left_out_where_somebody_else_has_it(loop: str, does_listen: bool) -> None:
+def test_it_is_left_out_where_its_port_is_taken(loop: str, does_listen: bool) -> None:
     async def main() -> None:
         upper, lower = two_ports()
         port: int = upper.getsockname()[1]
@@ -114,4 +114,4 @@ def test_old_clients_send_there(tmp_path: Path) -> None:
                 vip.send("old", b"body")
                 assert wire.bodies("old") == [b"body"]
             return
-    raise AssertionError("it was never opened")
+    raise AssertionError("the VIP port was never opened")

@@ -199,7 +199,7 @@ def test_kafka_python_sends_and_reads_across_a_crash(broker: Broker, tried: list
         broker.crash()
         before, until_s = len(tried), time.monotonic() + PATIENCE_S
         while len(tried) < before + 2:  # refused at least once
-            assert time.monotonic() < until_s, "it does not try again"
+            assert time.monotonic() < until_s, "the client does not reconnect"
         broker.restart()
         assert producer.send(TOPIC, b"after", partition=0).get(PATIENCE_S).offset == 1
     with closing(KafkaConsumer(bootstrap_servers=broker.kafka, group_id=None, consumer_timeout_ms=30_000)) as consumer:
@@ -208,7 +208,7 @@ def test_kafka_python_sends_and_reads_across_a_crash(broker: Broker, tried: list
         assert [next(consumer).value, next(consumer).value] == [b"before", b"after"]
 
 
-def test_what_clients_did_is_seen(broker: Broker) -> None:
+def test_requests_of_clients_are_recorded(broker: Broker) -> None:
     sender = Sender(broker)
     sender.send(1, "one")
     sender.wait_for_all()

@@ -57,7 +57,7 @@ def test_the_fixtures_give_brokers(run: pytest.Pytester) -> None:
     assert "what the broker" not in result.stdout.str()
 
 
-def test_a_failing_test_prints_what_the_broker_saw(run: pytest.Pytester) -> None:
+def test_a_failing_test_prints_the_requests_that_the_broker_recorded(run: pytest.Pytester) -> None:
     result = run_test(
         run,
         """
@@ -84,7 +84,7 @@ def test_a_failing_test_prints_what_the_broker_saw(run: pytest.Pytester) -> None
     )
 
 
-def test_what_a_kafka_client_was_refused_is_named(run: pytest.Pytester) -> None:
+def test_a_refusal_to_a_kafka_client_is_named(run: pytest.Pytester) -> None:
     result = run_test(
         run,
         """

@@ -45,14 +45,14 @@ def test_the_broker_can_listen_on_a_held_port_again_and_again(ports: ReservedPor
             assert client.recv(1) == b""
 
 
-def test_nobody_answers_on_a_held_port(ports: ReservedPorts) -> None:
+def test_a_held_port_does_not_answer(ports: ReservedPorts) -> None:
     address = ports.choose(settings_from({})).kafka.listen
     assert address is not None
     with socket.socket() as client:
         assert client.connect_ex(tuple(address)) == errno.ECONNREFUSED
 
 
-def test_nobody_else_gets_a_held_port(ports: ReservedPorts) -> None:
+def test_a_held_port_is_not_given_to_another_process(ports: ReservedPorts) -> None:
     address = ports.choose(settings_from({})).kafka.listen
     assert address is not None
     with socket.socket() as other, pytest.raises(OSError, match="in use"):

@@ -35,7 +35,7 @@ class Costly:
         return "costly"
 
 
-def test_events_are_told_in_order(sightings: EventRecorder) -> None:
+def test_events_are_printed_in_order(sightings: EventRecorder) -> None:
     for event in ("one", "two", "two", "three"):
         sightings.add_event(event)
     lines = [line.split("s  ", 1)[1] for line in sightings.text().splitlines()]

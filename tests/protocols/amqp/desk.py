@@ -105,7 +105,7 @@ class Client:
         self.sent += b"".join(parts)
 
     def throttle_reading(self, milliseconds: int) -> None:
-        raise AssertionError("there are no quotas here")
+        raise AssertionError("reading was throttled unexpectedly")
 
     def hold_reading(self) -> None:
         self.is_held = True
@@ -197,8 +197,8 @@ class Client:
         self.tell(0, methods.ConnectionOpen(vhost))
         self.heard()
 
-    def tell(self, channel: int, *told: methods.Method) -> None:
-        self.feed(b"".join(command(channel, method) for method in told))
+    def tell(self, channel: int, *sent_methods: methods.Method) -> None:
+        self.feed(b"".join(command(channel, method) for method in sent_methods))
 
     def ask(self, channel: int, method: methods.Method) -> Any:
         """Sends a method and returns its single answer once everything is durable."""

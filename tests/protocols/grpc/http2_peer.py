@@ -198,7 +198,7 @@ class Http2Peer:
             room = self.conversation.get_buffer(len(view))
             assert isinstance(room, memoryview)
             size = min(len(room), len(view))
-            assert size, "there is no room to receive into"
+            assert size, "the receive buffer has no room"
             room[:size] = view[:size]
             room.release()
             self.conversation.buffer_updated(size)
@@ -226,7 +226,7 @@ class Http2Peer:
         if found.kind == FrameType.RST_STREAM:
             answer.reset = struct.unpack(">I", found.payload)[0]
             return
-        assert not answer.is_ended, "something was sent behind the end"
+        assert not answer.is_ended, "frames were sent after the end of the stream"
         answer.is_ended = bool(found.flags & END_STREAM)
         if found.kind == FrameType.DATA:
             answer.data += found.payload

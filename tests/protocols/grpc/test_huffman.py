@@ -26,12 +26,12 @@ EXAMPLES = {
 
 
 @pytest.mark.parametrize("packed", EXAMPLES)
-def test_what_the_standard_shows_is_read(packed: str) -> None:
+def test_the_examples_of_the_rfc_are_decoded(packed: str) -> None:
     assert decode(bytes.fromhex(packed)).decode() == EXAMPLES[packed]
 
 
 @given(st.binary(max_size=100))
-def test_whatever_was_packed_is_read_again(text: bytes) -> None:
+def test_any_encoded_text_is_decoded(text: bytes) -> None:
     assert decode(encoded(text)) == text
 
 
@@ -45,6 +45,6 @@ def test_whatever_was_packed_is_read_again(text: bytes) -> None:
         "ffffffffff",
     ],
 )
-def test_what_is_not_of_the_code_is_refused(packed: str) -> None:
+def test_an_invalid_code_is_refused(packed: str) -> None:
     with pytest.raises(BadHuffman):
         decode(bytes.fromhex(packed))

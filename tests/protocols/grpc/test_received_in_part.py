@@ -59,7 +59,7 @@ def test_beyond_the_limit_short_calls_pass_on_every_connection() -> None:
     assert other.answers[1].messages == [b"echo " + b"y" * 50_000]
 
 
-def test_beyond_the_limit_a_long_message_is_refused_and_its_connection_lives() -> None:
+def test_beyond_the_limit_a_long_message_is_refused_and_its_connection_stays_open() -> None:
     receive_memory, (first, second, _) = full()
     other = Http2Peer(LARGE, receive_memory=receive_memory).greet()
     other.say(call(1, b"y" * 200_000))
@@ -72,7 +72,7 @@ def test_beyond_the_limit_a_long_message_is_refused_and_its_connection_lives() -
     assert other.answers[3].messages == [b"echo " + b"y" * 200_000]
 
 
-def test_a_stream_that_is_reset_gives_back_what_it_held() -> None:
+def test_a_stream_that_is_reset_releases_its_memory() -> None:
     receive_memory = ReceiveMemory(LIMIT)
     peer = Http2Peer(LARGE, receive_memory=receive_memory).greet()
     peer.say(begin(1))
@@ -81,7 +81,7 @@ def test_a_stream_that_is_reset_gives_back_what_it_held() -> None:
     assert receive_memory.count == 0
 
 
-def test_the_message_of_a_call_that_does_not_end_is_counted() -> None:
+def test_the_message_of_an_unfinished_call_is_counted() -> None:
     receive_memory = ReceiveMemory(LIMIT)
     peer = Http2Peer(LARGE, receive_memory=receive_memory).greet()
     peer.say(headers(1) + data(1, message(b"x" * 9000), 0))
@@ -90,7 +90,7 @@ def test_the_message_of_a_call_that_does_not_end_is_counted() -> None:
     assert (receive_memory.count, peer.answers[1].messages) == (0, [b"echo " + b"x" * 9000])
 
 
-def test_what_a_slow_reader_asks_is_counted_until_it_is_handled() -> None:
+def test_requests_of_a_slow_reader_are_counted_until_they_are_handled() -> None:
     receive_memory = ReceiveMemory(100_000)
     peer = Http2Peer(LARGE._replace(unsent_bytes=1000), window=10, receive_memory=receive_memory).greet()
     for number in range(1, 41, 2):

@@ -40,13 +40,13 @@ class Way:
         self.pauses_ms: list[int] = []
 
     def send(self, parts: list[Buffer]) -> None:
-        raise AssertionError("nothing is sent that was not asked for")
+        raise AssertionError("data was sent without a request")
 
     def throttle_reading(self, milliseconds: int) -> None:
         self.pauses_ms.append(milliseconds)
 
     def close(self) -> None:
-        raise AssertionError("nobody asked for the end")
+        raise AssertionError("the connection was closed unexpectedly")
 
 
 class Desk:

@@ -61,6 +61,6 @@ def exchange(sessions: FetchSessions, request: FetchRequest, now_ms: int = 0, **
     return response
 
 
-def told(response: FetchResponse) -> list[int]:
+def sent_partitions(response: FetchResponse) -> list[int]:
     assert response.error_code == Code.NONE
     return [data.partition_index for topic in response.responses for data in topic.partitions]

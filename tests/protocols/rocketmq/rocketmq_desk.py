@@ -45,10 +45,10 @@ class Way:
         self.sent.append(read_frame(parts))
 
     def throttle_reading(self, milliseconds: int) -> None:
-        raise AssertionError("nobody is over a quota")
+        raise AssertionError("reading was throttled unexpectedly")
 
     def close(self) -> None:
-        raise AssertionError("nobody asked for the end")
+        raise AssertionError("the connection was closed unexpectedly")
 
 
 def read_frame(parts: Parts) -> Command:

@@ -54,7 +54,7 @@ def place_of(question: Any) -> dict[str, Any]:
     return {"producerGroup": "pg", **{name: question.fields[name] for name in names}}
 
 
-def commit_what_is_asked_for(desk: Desk) -> None:
+def commit_checked_messages(desk: Desk) -> None:
     produce(desk)
     for _ in range(3):
         desk.advance(30_000)
@@ -77,12 +77,12 @@ def checked_times(question: Any) -> str:
     return read_properties(unit.properties)["TRANSACTION_CHECK_TIMES"]
 
 
-def halves_stored(desk: Desk) -> int:
+def half_messages_stored(desk: Desk) -> int:
     """Number of stored half messages, copies included."""
     return _stored(desk, "RMQ_SYS_TRANS_HALF_TOPIC")
 
 
-def words_stored(desk: Desk) -> int:
+def markers_stored(desk: Desk) -> int:
     return _stored(desk, "RMQ_SYS_TRANS_OP_HALF_TOPIC")
 
 

@@ -88,7 +88,7 @@ def amqp(broker: Broker) -> tuple[socket.socket, bytes]:
 
 
 @pytest.mark.parametrize("begin", [kafka, remoting, http, grpc, amqp])
-def test_what_came_in_part_goes_with_its_connection(
+def test_partly_received_data_is_freed_with_its_connection(
     broker: Broker, begin: Callable[[Broker], tuple[socket.socket, bytes]]
 ) -> None:
     plugged, sent = begin(broker)

@@ -121,7 +121,7 @@ def test_a_request_that_wants_no_answer_gets_none() -> None:
 # --- one write per pass -----------------------------------------------------------------------------------------------
 
 
-def test_what_one_pass_answers_leaves_in_one_write() -> None:
+def test_replies_of_one_pass_are_sent_in_one_write() -> None:
     async def main() -> None:
         peer = Peer()
         peer.say(*(f"now {number}" for number in range(50)), "big 30000", "now last", "send sent")
@@ -164,7 +164,7 @@ def test_a_peer_that_does_not_read_is_not_read_and_costs_bounded_memory() -> Non
         while peer.pipe.reads:
             peer.say("big 5000")
             asked += 1
-            assert asked < 1000, "it is read for ever"
+            assert asked < 1000, "reading was never paused"
             await peer.settle()
         # after the limit is reached, a turn adds one answer at most
         assert peer.session._send_queue.unsent_bytes <= 100_000 + 5001
@@ -254,7 +254,7 @@ def test_one_more_that_would_wait_for_an_event_than_allowed_is_answered_at_once(
     run(main)
 
 
-def test_what_must_leave_in_order_is_counted_though_it_waits_for_an_event() -> None:
+def test_an_ordered_reply_is_counted_though_it_waits_for_an_event() -> None:
     async def main() -> None:
         peer = Peer(SessionLimits(pending_replies=10, held_replies=3, unsent_bytes=1 << 20, idle_ms=IDLE_MS))
         peer.say(*(f"later {number}?" for number in range(10)), "|now behind")
@@ -291,7 +291,7 @@ def test_deliveries_go_on_though_the_socket_was_never_full() -> None:
     run(main)
 
 
-def test_a_conversation_that_was_not_congested_is_not_told_of_relief() -> None:
+def test_a_conversation_that_was_not_congested_gets_no_congestion_end() -> None:
     async def main() -> None:
         peer = Peer()
         peer.say("deliver 3", "now a", "big 500000")
@@ -301,7 +301,7 @@ def test_a_conversation_that_was_not_congested_is_not_told_of_relief() -> None:
     run(main)
 
 
-def test_a_peer_over_its_quota_is_not_read_for_as_long_as_it_was_told() -> None:
+def test_a_peer_over_its_quota_is_not_read_for_its_throttle_time() -> None:
     async def main() -> None:
         peer = Peer()
         peer.say("rest 100", "now a")
@@ -317,7 +317,7 @@ def test_a_peer_over_its_quota_is_not_read_for_as_long_as_it_was_told() -> None:
     run(main)
 
 
-def test_a_peer_whose_intake_is_held_is_neither_read_nor_handled_until_it_is_resumed() -> None:
+def test_a_peer_with_reading_on_hold_is_neither_read_nor_handled_until_it_is_released() -> None:
     async def main() -> None:
         peer = Peer()
         peer.say("now a", "hold", "now b")
@@ -336,7 +336,7 @@ def test_a_peer_whose_intake_is_held_is_neither_read_nor_handled_until_it_is_res
     run(main)
 
 
-def test_a_peer_that_is_dismissed_hears_its_answers_and_the_protocols_word_for_it() -> None:
+def test_a_dismissed_peer_gets_its_answers_and_the_protocols_close() -> None:
     async def main() -> None:
         peer = Peer()
         peer.say("remember goodbye", "now a")
@@ -458,7 +458,7 @@ def test_a_flood_of_requests_does_not_keep_others_waiting(loop: str) -> None:
 
 
 @both_loops
-def test_a_slow_reader_blocks_nobody(loop: str) -> None:
+def test_a_slow_reader_blocks_no_other_client(loop: str) -> None:
     async def main() -> None:
         async with Served() as served:
             with connected(served) as slow, connected(served) as other:
@@ -583,7 +583,7 @@ def test_a_peer_that_ends_its_side_while_it_is_held_back_still_gets_its_answers(
 
 
 @both_loops
-def test_a_broken_protocol_is_told_after_the_earlier_answers_though_the_peer_still_sends(loop: str) -> None:
+def test_a_protocol_error_is_sent_after_the_earlier_answers_though_the_peer_still_sends(loop: str) -> None:
     async def main() -> None:
         async with Served() as served:
             with connected(served) as client:
@@ -714,16 +714,16 @@ def test_an_answer_that_cannot_be_made_ends_the_connection_before_the_next_one()
     run(main)
 
 
-class Told:
+class Waiter:
     """Another waiter for a pass."""
 
-    is_told = False
+    is_notified = False
 
     def pass_reached(self) -> None:
-        self.is_told = True
+        self.is_notified = True
 
 
-def test_what_is_resolved_in_one_turn_of_the_loop_is_written_at_once_and_what_waited_for_a_pass_with_it() -> None:
+def test_replies_resolved_in_one_loop_turn_are_written_at_once_together_with_those_of_a_pass() -> None:
     async def main() -> None:
         peer = Peer()
         peer.say("|later a", "|later b", "|pass 1 c", "|pass 1 d")
@@ -744,12 +744,12 @@ def test_a_connection_that_cannot_be_written_to_ends_alone(caplog: pytest.LogCap
         def fail(data: object) -> None:
             raise RuntimeError("planted")
 
-        other = Told()
+        other = Waiter()
         peer.say("pass 1 a")
         peer.progress.wait(other, 1)
         peer.pipe.write = fail  # type: ignore[method-assign, assignment]
         peer.progress.advance(1, 1)
-        assert other.is_told
+        assert other.is_notified
         await peer.settle()
         assert peer.ended == [peer.session]
         assert "planted" in caplog.text
@@ -767,7 +767,7 @@ def test_an_answer_that_cannot_be_made_at_once_ends_the_connection_after_the_ear
     run(main)
 
 
-def test_a_broker_that_stops_answers_what_was_asked_with_what_there_is() -> None:
+def test_a_broker_that_stops_answers_pending_requests_with_available_data() -> None:
     async def main() -> None:
         peer = Peer()
         peer.say("pass 1 a", "later b!", "pass 1 c", "later d", "pass 1 e")
@@ -912,7 +912,7 @@ def test_a_connection_that_is_lost_in_any_state_ends_once_and_leaves_nothing(
         assert peer.conversation.times_closed == 1
         assert peer.ended == [peer.session]
         assert len(peer.front_end.abandoned) + peer.front_end.hurried == "".join(peer.front_end.handled).count("later")
-        assert peer.time.next_due_ms() is None, "a timer is left"
+        assert peer.time.next_due_ms() is None, "a timer is still running"
         peer.session.send([b"too late"])
         peer.session._pending_replies.pass_reached()
         peer.session.close()
@@ -925,7 +925,7 @@ def test_a_connection_that_is_lost_in_any_state_ends_once_and_leaves_nothing(
         progress = peer.progress
         del peer
         gc.collect()
-        assert gone() is None, "somebody still holds the session"
+        assert gone() is None, "the session is still referenced"
         progress.advance(99, 99)
         assert len(progress) == 0
 

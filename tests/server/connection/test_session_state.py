@@ -118,7 +118,7 @@ def test_a_session_follows_the_table_while_its_front_end_opens_the_conversation(
 
 
 @pytest.mark.parametrize("act", [close, close_and_linger])
-def test_a_session_whose_front_end_closes_it_and_fails_is_aborted(act: Act) -> None:
+def test_a_session_closed_by_a_failing_front_end_is_aborted(act: Act) -> None:
     async def main() -> None:
         peer = Peer(front_end=Opening(act, fails=True))
         assert peer.session._state is SessionState.ABORTED
@@ -177,7 +177,7 @@ def test_every_state_is_reached_and_ends_and_none_is_entered_again() -> None:
     assert all(state not in later for state, later in after.items())
 
 
-def test_what_a_connection_has_ended_it_does_not_take_up_again() -> None:
+def test_a_connection_does_not_resume_an_ended_activity() -> None:
     for state, row in TRANSITIONS.items():
         for then in row.values():
             if state in HAS_CONVERSATION:

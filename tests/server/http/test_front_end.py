@@ -73,7 +73,7 @@ def parse(received: bytes, methods: list[str]) -> list[Response]:
         headers = {name.decode(): value.decode() for name, value in head.headers}
         responses.append(Response(head.status_code, headers, body))
         received = reader.trailing_data[0]
-    assert received == b"", f"more than was asked for: {received!r}"
+    assert received == b"", f"bytes after the last response: {received!r}"
     return responses
 
 
@@ -105,7 +105,7 @@ def test_a_broker_that_serves_is_healthy_and_ready(broker: Broker, path: str, te
     assert response.headers["content-type"].startswith("text/plain")
 
 
-def test_a_broker_whose_disk_is_full_is_ready_and_says_that_writes_are_refused() -> None:
+def test_a_broker_with_a_full_disk_is_ready_and_reports_refused_writes() -> None:
     with Broker(storage_low_water_bytes=1 << 60) as full:
         response = ask(full, "GET", "/readyz")
     assert response.status == 200
@@ -129,7 +129,7 @@ def metrics_of(broker: Broker) -> dict[str, float]:
     return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
 
 
-def test_metrics_tell_what_operators_ask_for(broker: Broker) -> None:
+def test_metrics_have_the_values_that_operators_need(broker: Broker) -> None:
     found = metrics_of(broker)
     assert found["trimq_topics"] == 1
     assert found["trimq_streams"] == 2
@@ -180,7 +180,7 @@ def test_a_client_that_asks_for_one_answer_gets_it_and_the_end(broker: Broker, s
     assert response.status == 200
 
 
-def test_head_tells_what_get_would_without_its_body(broker: Broker) -> None:
+def test_head_answers_like_get_without_the_body(broker: Broker) -> None:
     for target in ("/healthz", "/metrics", "/api/topics", "/api/topics/orders", "/api/topics/none"):
         get, head = ask(broker, "GET", target), ask(broker, "HEAD", target)
         assert (head.status, head.body) == (get.status, b"")
@@ -311,7 +311,7 @@ def feed(broker: Broker, conversation: HttpConversation, data: bytes) -> bytes:
         (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n", 413, "TooLarge"),
     ],
 )
-def test_what_is_no_request_is_told_so_and_ends_the_connection(
+def test_an_invalid_request_is_answered_and_ends_the_connection(
     broker: Broker, sent: bytes, status: int, error: str
 ) -> None:
     before, after = request("GET", "/healthz"), request("GET", "/never")
@@ -332,7 +332,7 @@ def test_a_long_body_is_refused_before_it_is_sent_if_the_client_asks(broker: Bro
     assert response.status == 413
 
 
-def test_a_client_that_sends_a_long_body_all_the_same_hears_why_it_is_refused(broker: Broker) -> None:
+def test_a_client_that_sends_a_long_body_all_the_same_gets_the_refusal(broker: Broker) -> None:
     with connect(broker) as client:
         client.sendall(f"POST /api/topics HTTP/1.1\r\nHost: x\r\nContent-Length: {20 * MIB}\r\n\r\n".encode())
         client.sendall(b"x" * (20 * MIB))
@@ -371,7 +371,7 @@ def test_chunks_that_never_end_are_refused(broker: Broker) -> None:
     assert response.status == 413
 
 
-def test_what_is_sent_ahead_of_an_answer_is_bounded(broker: Broker) -> None:
+def test_pipelined_requests_are_bounded(broker: Broker) -> None:
     """The first request waits for the disk while the peer keeps sending."""
     conversation, _ = open_conversation(broker)
     assert feed(broker, conversation, request("DELETE", "/api/topics/none"))  # the conversation works

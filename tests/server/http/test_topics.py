@@ -216,7 +216,7 @@ def test_an_unknown_group_is_not_found(broker: Broker) -> None:
         assert (status, answer["error"]) == (404, "UnknownGroup")
 
 
-def test_a_group_whose_topic_is_being_deleted_is_described_without_it(broker: Broker) -> None:
+def test_a_group_is_described_without_a_topic_that_is_being_deleted(broker: Broker) -> None:
     broker.create_topic("going")
     broker.create_topic("staying")
     commit(broker, "billing", "going", 0, 0)

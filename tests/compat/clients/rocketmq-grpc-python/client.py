@@ -35,11 +35,11 @@ def wait() -> None:
     sys.stdin.readline()
 
 
-def until(condition: Callable[[], bool], what: str) -> None:
+def until(condition: Callable[[], bool], awaited: str) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
         if time.monotonic() > deadline:
-            sys.exit(f"waited in vain: {what}")
+            sys.exit(f"timed out waiting for: {awaited}")
         time.sleep(0.01)
 
 
@@ -217,10 +217,10 @@ class Client:
             producer.send(message("transaction", body), transaction)
             if end:
                 getattr(transaction, end)()
-        until(lambda: "commit" in listener.bodies, "what was committed")
+        until(lambda: "commit" in listener.bodies, "the committed message")
         say(done=f"taken {listener.bodies}")
         wait()
-        until(lambda: len(listener.bodies) > 1 and len(checker.asked) >= 2, "what was asked for")
+        until(lambda: len(listener.bodies) > 1 and len(checker.asked) >= 2, "the checked messages")
         say(taken=listener.bodies, asked=sorted(set(checker.asked)))
 
     def dead_letter(self) -> None:

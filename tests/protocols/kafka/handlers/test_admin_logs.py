@@ -90,7 +90,7 @@ def test_records_before_an_offset_go_and_do_not_come_back(desk: Desk) -> None:
         ("__consumer_offsets", 0, 0, Code.INVALID_TOPIC),
     ],
 )
-def test_what_cannot_be_deleted_is_refused(desk: Desk, topic: str, partition: int, offset: int, code: Code) -> None:
+def test_an_invalid_deletion_is_refused(desk: Desk, topic: str, partition: int, offset: int, code: Code) -> None:
     desk.create("t")
     desk.create("keyed", cleanup_policy="compact")
     desk.produce("t", batch(5))
@@ -129,7 +129,7 @@ def test_each_epoch_ends_where_the_next_has_written(desk: Desk) -> None:
     assert epoch_end(desk, -1) == (Code.NONE, -1, -1)
 
 
-def test_who_knows_another_leader_is_told_so(desk: Desk) -> None:
+def test_another_leader_epoch_is_refused(desk: Desk) -> None:
     desk.create("t")
     desk = desk.restart()
     assert epoch_end(desk, 0, 1)[0] == Code.NONE
@@ -147,7 +147,7 @@ def test_who_knows_another_leader_is_told_so(desk: Desk) -> None:
 # -- offsets
 
 
-def test_an_offset_is_told_with_the_epoch_of_its_record(desk: Desk) -> None:
+def test_an_offset_is_returned_with_the_epoch_of_its_record(desk: Desk) -> None:
     desk.create("t")
     desk.produce("t", batch(3))
     desk = desk.restart()

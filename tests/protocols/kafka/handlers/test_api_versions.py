@@ -35,7 +35,7 @@ def header(key: int, version: int) -> bytes:
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_every_version_tells_the_same(desk: Desk, version: int) -> None:
+def test_every_version_announces_the_same(desk: Desk, version: int) -> None:
     body = codec.encode(ApiVersionsRequest(**SOFTWARE), version)
     response = answer(desk, framed(header(18, version) + (b"\0" if version >= 3 else b"") + body), version)
     assert response.error_code == Code.NONE
@@ -58,20 +58,20 @@ def test_the_second_version_of_transactions_is_finalized(desk: Desk, version: in
 
 
 @pytest.mark.parametrize("version", [5, 99, 32767, -1])
-def test_an_unknown_version_is_told_the_known_ones(desk: Desk, version: int) -> None:
+def test_an_unknown_version_is_answered_with_the_supported_ones(desk: Desk, version: int) -> None:
     response = answer(desk, framed(header(18, version) + b"\0"), 0)
     assert response.error_code == Code.UNSUPPORTED_VERSION
     assert [(row.api_key, row.min_version, row.max_version) for row in response.api_keys] == [(18, 0, 4)]
 
 
 @pytest.mark.parametrize("name", ["", "a b", "-a", "a-", ".a", "ä", "a_b"])
-def test_a_client_without_a_proper_name_is_told_so(desk: Desk, name: str) -> None:
+def test_a_client_with_an_invalid_name_is_refused(desk: Desk, name: str) -> None:
     body = codec.encode(ApiVersionsRequest(client_software_name=name, client_software_version="1"), 3)
     response = answer(desk, framed(header(18, 3) + b"\0" + body), 3)
     assert (response.error_code, response.api_keys) == (Code.INVALID_REQUEST, [])
 
 
-def test_what_is_known_but_not_served_closes_the_connection_with_its_name(desk: Desk) -> None:
+def test_a_known_but_unserved_api_closes_the_connection_with_its_name(desk: Desk) -> None:
     unserved = next((key for key in APIS if key not in HANDLERS), None)
     if unserved is None:
         return

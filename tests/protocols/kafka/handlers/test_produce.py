@@ -107,7 +107,7 @@ def test_a_batch_that_takes_long_to_look_through_is_too_large(limits: dict[str, 
         ([data(batch(b"x" * 2_000_000))], -1, Code.MESSAGE_TOO_LARGE, "MessageTooLong"),
     ],
 )
-def test_what_is_not_taken_is_refused_with_its_code_and_counted(
+def test_an_invalid_batch_is_refused_with_its_code_and_counted(
     desk: Desk, topics: list[TopicProduceData], acks: int, code: Code, reason: str | None
 ) -> None:
     before = (end(desk, 0), end(desk, 1))
@@ -160,15 +160,13 @@ def test_an_answer_waits_for_the_disk(desk: Desk, acks: int) -> None:
     assert sent.reply.is_ready(passes.written, passes.durable)
 
 
-def test_nobody_waits_for_what_wants_no_answer(desk: Desk) -> None:
+def test_a_request_without_response_is_not_waited_for(desk: Desk) -> None:
     assert Sent(desk, 0, batch()).reply is None
     assert end(desk) == 1
 
 
 @pytest.mark.parametrize(("records", "topic"), [(bend(batch(), CRC), "t"), (batch(), "none")])
-def test_who_wants_no_answer_notices_an_error_by_the_end_of_the_connection(
-    desk: Desk, records: bytearray, topic: str
-) -> None:
+def test_an_error_without_response_closes_the_connection(desk: Desk, records: bytearray, topic: str) -> None:
     with pytest.raises(ProtocolError, match="with acks=0 failed"):
         Sent(desk, 0, records, topic)
 

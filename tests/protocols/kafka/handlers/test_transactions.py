@@ -177,7 +177,7 @@ def test_an_init_during_a_transaction_aborts_it_first(desk: Desk, client: Client
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_a_fenced_producer_hears_what_its_version_knows(client: Client, version: int) -> None:
+def test_a_fenced_producer_gets_the_code_of_its_version(client: Client, version: int) -> None:
     client.init()
     expected = Code.PRODUCER_FENCED if version >= 2 else Code.INVALID_PRODUCER_EPOCH
     assert client.end(version=version).error_code == expected
@@ -219,7 +219,7 @@ def test_from_version_12_on_a_batch_adds_its_partition(desk: Desk, client: Clien
     assert fetch(desk).last_stable_offset == 2
 
 
-def test_a_batch_is_refused_whose_transaction_could_not_be_written(desk: Desk, client: Client) -> None:
+def test_a_batch_is_refused_if_its_transaction_could_not_be_written(desk: Desk, client: Client) -> None:
     def refuse(operation: str, name: str) -> None:
         if operation == "write" and "transactions" in name:
             raise OSError(28, "full")

@@ -26,8 +26,8 @@ class Line:
 
     def frames(self, raw: bytes, **metadata: str) -> bytes:
         self._last += 2
-        told = {"x_mq_client_id": "c1", **metadata}
-        return call(self._last, raw, self._method, service=GrpcFrontEnd.service, **told)
+        headers = {"x_mq_client_id": "c1", **metadata}
+        return call(self._last, raw, self._method, service=GrpcFrontEnd.service, **headers)
 
     def say(self, *raws: bytes) -> list[int]:
         """Sends all calls at once. Returns the stream number of each."""

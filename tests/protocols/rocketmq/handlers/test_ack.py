@@ -17,20 +17,22 @@ ACK, CHANGE, BATCH = 200051, 200053, 200151
 
 def receipts(popped: Command) -> list[dict[str, Any]]:
     """Fields that acknowledge each message, built as Java's client builds them."""
-    told = popped.fields
-    starts = {tuple(each.split(" ")[:2]): each.split(" ")[2] for each in told["startOffsetInfo"].split(";")}
+    fields = popped.fields
+    starts = {tuple(each.split(" ")[:2]): each.split(" ")[2] for each in fields["startOffsetInfo"].split(";")}
     found = []
     for unit in units_of(popped):
         queue, offset = unit.queue_id, unit.queue_offset
         start = starts.get(("0", str(queue)))
-        text = f"{start} {told['popTime']} {told['invisibleTime']} {told['reviveQid']} 0 broker-a {queue} {offset}"
+        text = (
+            f"{start} {fields['popTime']} {fields['invisibleTime']} {fields['reviveQid']} 0 broker-a {queue} {offset}"
+        )
         text = read_properties(unit.properties).get("POP_CK", text)
         topic = "%RETRY%g_t" if text.split(" ")[4] == "1" else "t"
         found.append({"consumerGroup": "g", "topic": topic, "queueId": queue, "offset": offset, "extraInfo": text})
     return found
 
 
-def test_what_is_acknowledged_does_not_come_back() -> None:
+def test_an_acknowledged_message_is_not_redelivered() -> None:
     desk = made(1, (b"0", b"1"))
     first, _ = receipts(pop(desk.broker))
     assert desk.broker.ask(ACK, first).code == 0
@@ -54,8 +56,8 @@ def test_a_longer_time_has_a_receipt_of_its_own() -> None:
     assert pop(desk.broker).code == 210
     stale = desk.broker.ask(CHANGE, {**receipt, "invisibleTime": 1})
     assert (stale.code, stale.fields["popTime"]) == (208, "0")
-    told = changed.fields
-    text = f"0 {told['popTime']} {told['invisibleTime']} {told['reviveQid']} 0 broker-a 0 0"
+    fields = changed.fields
+    text = f"0 {fields['popTime']} {fields['invisibleTime']} {fields['reviveQid']} 0 broker-a 0 0"
     assert desk.broker.ask(ACK, {**receipt, "extraInfo": text}).code == 0
     desk.advance(60 * SECOND)
     assert pop(desk.broker).code == 210

@@ -76,7 +76,7 @@ def questions(desk: Desk) -> list[str]:
 
 
 @pytest.mark.parametrize("more", ["", "UNIQ_KEY\x01U\x02", "TIMER_DELAY_MS\x011500\x02", "TRAN_MSG\x01true\x02"])
-def test_what_leaves_no_room_for_what_the_broker_adds_later_is_refused(more: str) -> None:
+def test_properties_without_room_for_the_brokers_additions_are_refused(more: str) -> None:
     desk = Desk()
     assert desk.broker.send("t", b"x", 0, filled(32_000, more)).code == 0
     assert desk.broker.send("t", b"x", 0, filled(32_400, more)).code == 13
@@ -124,7 +124,7 @@ def test_a_popped_message_without_room_for_its_receipt_goes_to_the_dead_letters(
     assert bodies_of(desk.broker.pull("%DLQ%g")) == [b"long"]
 
 
-def test_what_came_back_and_cannot_be_shown_is_left_out_and_goes_to_the_dead_letters() -> None:
+def test_a_retried_message_that_cannot_be_shown_is_skipped_and_dead_lettered() -> None:
     desk = Desk()
     topic_of(desk, "t")
     store(desk, "%RETRY%g_t", filled(LONGEST_PROPERTIES, "UNIQ_KEY\x01U\x02"))
@@ -136,7 +136,7 @@ def test_what_came_back_and_cannot_be_shown_is_left_out_and_goes_to_the_dead_let
 
 
 @pytest.mark.parametrize("is_there", [False, True])
-def test_what_cannot_be_stored_again_is_not_taken_back(is_there: bool) -> None:
+def test_a_message_that_cannot_be_stored_again_is_not_sent_back(is_there: bool) -> None:
     desk = Desk()
     if is_there:
         topic_of(desk, "%RETRY%g")
@@ -147,7 +147,7 @@ def test_what_cannot_be_stored_again_is_not_taken_back(is_there: bool) -> None:
 
 @pytest.mark.parametrize("is_there", [False, True])
 @pytest.mark.parametrize("size", [32_600, 32_740, LONGEST_PROPERTIES])
-def test_a_dead_letter_has_room_whatever_its_message_carries(size: int, is_there: bool) -> None:
+def test_a_dead_letter_has_room_for_any_properties_of_its_message(size: int, is_there: bool) -> None:
     desk = Desk()
     if is_there:
         topic_of(desk, "%DLQ%g")
@@ -168,7 +168,7 @@ def test_a_delayed_message_comes_though_its_times_do_not_fit() -> None:
     assert "TIMER_DEQUEUE_MS" not in read_properties(unit.properties)
 
 
-def test_a_half_that_cannot_be_asked_about_is_set_aside_and_the_others_are_asked_about() -> None:
+def test_a_half_message_that_cannot_be_checked_back_is_set_aside_and_the_others_are_checked() -> None:
     desk = Desk()
     desk.broker.ask(34, body={"clientID": "c", "producerDataSet": [{"groupName": "pg"}]})
     topic_of(desk, "t")

@@ -74,7 +74,7 @@ def desk() -> Desk:
 
 @pytest.mark.parametrize(("code", "fields", "name"), INTS)
 @pytest.mark.parametrize("value", LARGE)
-def test_what_is_larger_than_an_int_is_refused(
+def test_a_number_larger_than_an_int_is_refused(
     desk: Desk, code: int, fields: dict[str, Any], name: str, value: int
 ) -> None:
     assert desk.broker.ask(code, {**fields, name: value}, b"x").code in (1, 29)
@@ -82,7 +82,7 @@ def test_what_is_larger_than_an_int_is_refused(
 
 @pytest.mark.parametrize(("code", "fields", "name"), LONGS)
 @pytest.mark.parametrize("value", LARGER)
-def test_what_is_larger_than_a_long_is_refused(
+def test_a_number_larger_than_a_long_is_refused(
     desk: Desk, code: int, fields: dict[str, Any], name: str, value: int
 ) -> None:
     assert desk.broker.ask(code, {**fields, name: value}, b"x").code in (1, 29)
@@ -107,7 +107,7 @@ def test_groups_and_topics_in_a_body_are_held_to_the_same(desk: Desk, value: int
 
 
 @pytest.mark.parametrize("value", [2**63, 2**70])
-def test_what_a_member_says_in_such_numbers_is_refused_or_harmless(desk: Desk, value: int) -> None:
+def test_a_heartbeat_with_such_numbers_is_refused_or_harmless(desk: Desk, value: int) -> None:
     queue = {"topic": "t", "brokerName": "broker-a", "queueId": value}
     assert desk.broker.ask(41, body={"consumerGroup": "g", "clientId": "c", "mqSet": [queue]}).code in (0, 1, 29)
     subscription = {"topic": "t", "subString": "*", "subVersion": value}

@@ -64,7 +64,7 @@ def test_topics_of_the_broker_take_nothing_of_producers(name: str) -> None:
     (0, READABLE, Obstacle.NOT_WRITABLE),
     (1, WRITABLE, None),
 ])  # fmt: skip
-def test_what_the_definition_says_is_an_obstacle(writes: int, permissions: int, expected: Obstacle | None) -> None:
+def test_the_definition_may_forbid_a_send(writes: int, permissions: int, expected: Obstacle | None) -> None:
     sender = create(Desk(), "t", writes=writes, permissions=permissions)
     assert obstacle(sender, "t") is expected
     assert (resolve_plain(sender, "t") is None) == (expected is not None)

@@ -72,7 +72,7 @@ def test_how_far_behind_all_groups_are() -> None:
     assert asked(desk, 317, isOrder=True)["totalDiff"] == 0
 
 
-def test_who_reads_what() -> None:
+def test_groups_of_a_topic_and_topics_of_a_group() -> None:
     desk = desk_with_progress()
     desk.connect().heartbeat("c", "live", "t")
     assert asked(desk, 300, topic="t") == {"groupList": ["g", "live"]}
@@ -92,7 +92,7 @@ def test_between_which_times_a_group_reads() -> None:
     assert (spans[2]["minTimeStamp"], spans[2]["delayTime"]) == (0, 0)
 
 
-def test_what_passed_is_counted() -> None:
+def test_traffic_is_counted() -> None:
     desk = desk_with_progress()
     desk.broker.pull("t")
     sent = asked(desk, 315, statsName="TOPIC_PUT_NUMS", statsKey="t")
@@ -106,7 +106,7 @@ def test_what_passed_is_counted() -> None:
     assert desk.broker.ask(315, {"statsName": "NONSENSE", "statsKey": "t"}).code == 1
 
 
-def test_what_comes_back_and_what_comes_in_batches_is_counted_too() -> None:
+def test_retries_and_batches_are_counted_too() -> None:
     desk = Desk()
     one = bytes(12) + b"\0\0\0\1x" + b"\0\0"
     batch = ((4 + len(one)).to_bytes(4, "big") + one) * 2

@@ -18,10 +18,10 @@ def test_a_command_that_stumbles_after_it_has_waited_ends_its_connection_and_not
     context = desk.broker.conversation._context
     topic, _ = context.commit_log_api.create(SYSTEM, CommitLogTopicDefinition("", "new", 1, 1))
 
-    def stumble() -> Reply:
+    def fail() -> Reply:
         raise ZeroDivisionError
 
-    reply = after_topic_creation(context, topic, stumble, lambda refusal: Reply.now(()))
+    reply = after_topic_creation(context, topic, fail, lambda refusal: Reply.now(()))
     assert reply is not None
     assert not reply.is_ready(desk.runner.passes.written, desk.runner.passes.durable)
     assert desk.is_ready(reply)

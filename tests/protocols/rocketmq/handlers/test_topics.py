@@ -63,7 +63,7 @@ def test_a_deleted_topic_is_gone_and_may_be_made_again() -> None:
         {"attributes": "message.type=FIFO"},
     ],
 )
-def test_what_no_topic_can_be_is_refused(changes: dict[str, Any]) -> None:
+def test_an_invalid_topic_is_refused(changes: dict[str, Any]) -> None:
     answer = Desk().broker.ask(17, {**TOPIC, **changes})
     assert (answer.code, answer.fields) == (29, {})
 

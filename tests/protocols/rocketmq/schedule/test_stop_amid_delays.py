@@ -40,7 +40,7 @@ def fire_and_kill(desk: Desk, until_ms: int) -> Desk:
     return desk.kill()
 
 
-def test_what_was_tried_again_beside_what_is_due_later_comes_once() -> None:
+def test_a_retried_message_beside_a_later_one_is_delivered_once() -> None:
     desk = Desk()
     send_for(desk, b"late", NOW_MS + HOUR)
     send_for(desk, b"refused", NOW_MS + 10 * SECOND)
@@ -91,7 +91,9 @@ def test_a_clock_that_was_set_back_delivers_nothing_twice() -> None:
     assert came(desk) == [b"plain", b"first", b"another", b"0", b"1"]
 
 
-def test_what_could_not_be_read_when_it_was_due_comes_with_the_next_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_that_could_not_be_read_when_due_is_delivered_after_the_next_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     desk = Desk()
     send_for(desk, b"late", NOW_MS + HOUR)
     send(desk, b"unread", f"TIMER_DELIVER_MS\x01{NOW_MS + 10 * SECOND}\x02TIMER_ENQUEUE_MS\x011\x02")

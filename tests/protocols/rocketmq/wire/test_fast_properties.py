@@ -14,7 +14,7 @@ ADDED = "CLUSTER\x01c\x02"
 SPECIAL = ("DELAY", "CLUSTER")
 
 
-def looked_at_closely(text: str) -> PlainProperties | None:
+def parsed_fully(text: str) -> PlainProperties | None:
     properties = read_plain_properties(text)
     if properties is None or UNIQUE_KEY not in properties or not set(SPECIAL).isdisjoint(properties):
         return None
@@ -40,7 +40,7 @@ CUT = st.tuples(TEXTS, st.sampled_from(["", "\x02", "\x01", "UNIQ_KEY\x01z"]), s
 def test_each_text_is_read_as_if_none_had_come_before_it(texts: list[str]) -> None:
     shapes = PropertyTemplates(ADDED, SPECIAL)
     for text in texts:
-        found, expected = shapes.read(text), looked_at_closely(text)
+        found, expected = shapes.read(text), parsed_fully(text)
         assert found == expected or (found is None and "MY_UNIQ_KEY" in text)  # the slow path is always right
 
 

@@ -94,7 +94,7 @@ def filled(unit: Unit, topic: str, handle: str, attempt: int) -> Any:
 
 
 @given(units(), TEXT, st.text(max_size=150), NUMBERS)
-def test_a_message_says_what_protobuf_would_have_it_say(unit: Unit, topic: str, handle: str, attempt: int) -> None:
+def test_a_message_has_the_same_content_as_with_protobuf(unit: Unit, topic: str, handle: str, attempt: int) -> None:
     written = encode_message(unit, topic, handle, attempt)
     expected = filled(unit, topic, handle, attempt)
     assert wire.Message.FromString(written) == expected

@@ -64,7 +64,7 @@ def left(desk: GrpcDesk) -> list[list[bytes]]:
     return [sorted(bodies_of(desk.client().receive(topic, group))) for topic in ("t", "u") for group in GROUPS]
 
 
-def test_messages_that_are_acknowledged_together_are_settled_together_and_answered_each() -> None:
+def test_a_batch_of_acks_is_applied_together_and_answered_each() -> None:
     desk = desk_of()
     handles = received(desk)
     line = line_of(desk)
@@ -74,7 +74,7 @@ def test_messages_that_are_acknowledged_together_are_settled_together_and_answer
     assert left(desk)[0] == []
 
 
-def test_nothing_is_answered_before_it_is_durable_and_who_repeats_one_waits_for_it_too() -> None:
+def test_an_ack_is_answered_when_durable_and_a_repeated_one_too() -> None:
     desk = desk_of()
     first, second, *_ = received(desk)
     line = line_of(desk)
@@ -100,7 +100,7 @@ def test_a_write_that_fails_refuses_them_all_and_they_stay_out(is_alone: bool) -
 
 
 @pytest.mark.parametrize("is_alone", [False, True])
-def test_who_may_not_read_is_refused_call_by_call(is_alone: bool) -> None:
+def test_without_read_permission_each_call_is_refused(is_alone: bool) -> None:
     desk = desk_of()
     handles, others = received(desk), received(desk, topic="u")
     access = desk.desk.core.broker._access
@@ -122,19 +122,19 @@ def test_clients_of_one_connection_are_kept_apart() -> None:
     assert codes([line.answer(number) for number in (1, 3, 5)]) == [Code.OK] * 3
 
 
-def test_a_client_without_an_id_is_told_so() -> None:
+def test_a_client_without_an_id_is_refused() -> None:
     line = line_of(desk_of())
     line.peer.say(line.frames(request(entry("zz")).SerializeToString(), x_mq_client_id=""))
     assert (line.runs, line.answer(1).status.code) == ([], Code.CLIENT_ID_REQUIRED)
 
 
-def test_what_is_no_request_ends_its_call() -> None:
+def test_an_invalid_request_ends_its_call() -> None:
     line = line_of(desk_of())
     line.say(request(entry("zz")).SerializeToString(), b"\xff\xff")
     assert line.peer.answers[3].status == "3"
 
 
-def test_who_gives_up_one_of_several_is_not_answered_but_has_settled_it() -> None:
+def test_a_cancelled_call_of_a_batch_is_not_answered_but_applied() -> None:
     desk = desk_of()
     line = line_of(desk)
     raws = [request(entry(handle)).SerializeToString() for handle in received(desk)]
@@ -155,7 +155,7 @@ def test_a_message_that_is_renewed_is_renewed_no_more_when_it_was_acknowledged()
     assert len(renewals) == 1
 
 
-def test_who_repeats_one_and_acknowledges_another_waits_for_the_later_of_both() -> None:
+def test_a_call_with_a_repeated_and_a_new_ack_waits_for_the_later() -> None:
     desk = desk_of()
     first, second, *_ = received(desk)
     line, passes = line_of(desk), desk.desk.runner.passes
@@ -169,7 +169,7 @@ def test_who_repeats_one_and_acknowledges_another_waits_for_the_later_of_both() 
     assert sorted(line.peer.answers) == [1]
 
 
-def test_an_older_receipt_behind_the_right_one_hears_that_it_could_not_be_written() -> None:
+def test_an_older_receipt_in_a_batch_gets_the_write_error_too() -> None:
     desk = desk_of()
     first, *_ = received(desk)
     words = first.split(" ")
@@ -183,7 +183,7 @@ def test_an_older_receipt_behind_the_right_one_hears_that_it_could_not_be_writte
 
 
 @pytest.mark.parametrize("is_alone", [False, True])
-def test_what_only_looks_like_an_entry_is_none(is_alone: bool) -> None:
+def test_bytes_that_only_look_like_an_entry_are_ignored(is_alone: bool) -> None:
     """The bytes are the end of an unknown field."""
 
     def crafted(real: str, seeming: str) -> bytes:
@@ -212,7 +212,7 @@ def test_a_topic_that_went_between_two_turns_is_not_found_by_the_next() -> None:
     assert (line.runs, answers[0].status.code) == ([1, 1], Code.INTERNAL_SERVER_ERROR)
 
 
-def test_what_is_known_of_many_groups_is_bounded() -> None:
+def test_the_cache_of_groups_is_bounded() -> None:
     desk = desk_of()
     line = line_of(desk)
     for number in range(300):
@@ -284,7 +284,7 @@ def asked(draw: st.DrawFn) -> list[tuple[list[tuple[str, int, str, bool]], str, 
 
 @settings(max_examples=120, deadline=None)
 @given(asked(), st.integers(0, 10), st.booleans())
-def test_what_comes_together_is_settled_and_answered_as_what_comes_alone(
+def test_a_batch_is_applied_and_answered_as_single_calls_are(
     calls: list[tuple[list[tuple[str, int, str, bool]], str, str]], first: int, is_late: bool
 ) -> None:
     desks = desk_of(), desk_of()

@@ -28,5 +28,5 @@ def test_every_shared_refusal_has_a_status() -> None:
         (trimq.errors.UnknownTopic("t"), Code.TOPIC_NOT_FOUND),
     ],
 )
-def test_a_refusal_is_told_in_this_surface_s_words(refusal: Refusal, code: Code) -> None:
+def test_a_refusal_has_its_grpc_status_and_text(refusal: Refusal, code: Code) -> None:
     assert code_of(refusal) is code
