@@ -1,4 +1,4 @@
-"""What holds for every test: nothing leaks out of it, nothing is skipped where all is required, chance is seeded."""
+"""Checks for every test: no leaks, no skips where everything is required, seeded random numbers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ hypothesis.settings.load_profile("trimq")
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seeds", type=int, default=300, metavar="N", help="how many seeds the simulation runs through")
     parser.addoption("--seed", type=int, default=None, metavar="N", help="the one seed that the simulation replays")
-    # A peer closes its side of a connection, and a stopped thread ends, a moment after the test that caused it.
+    # A peer closes its side of a connection, and a stopped thread ends, shortly after the test that caused it.
     parser.addini("leak_grace_s", "how long a test's sockets, threads and tasks may outlive it", default="20")
 
 
@@ -36,13 +36,13 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """`-q` hides the header that names the seed, without which a failure in random order cannot be repeated."""
+    """Prints the seed, without which a failure in random order cannot be repeated: `-q` hides the header with it."""
     if terminalreporter.stats.get("failed") or terminalreporter.stats.get("error"):
         seed = getattr(config.option, "randomly_seed", None)  # none with `-p no:randomly`
         terminalreporter.write_line(f"repeat this order with: --randomly-seed={seed}")
 
 
-# --- nothing is skipped where all is required -------------------------------------------------------------------------
+# --- no skips where everything is required ----------------------------------------------------------------------------
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -76,11 +76,11 @@ def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
     )
 
 
-# --- nothing leaks ----------------------------------------------------------------------------------------------------
+# --- no leaks ---------------------------------------------------------------------------------------------------------
 
 
 class _Complaints(logging.Handler):
-    """What asyncio says about tasks that were dropped and exceptions that nobody looked at."""
+    """asyncio's log messages about dropped tasks and unretrieved exceptions."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -91,7 +91,7 @@ class _Complaints(logging.Handler):
 
 
 def _open_sockets() -> dict[str, str]:
-    """Each socket of this process by its inode, with the descriptor that holds it."""
+    """Each socket of this process by its inode, with its descriptor."""
     sockets = {}
     for descriptor in os.listdir("/proc/self/fd"):
         try:
@@ -104,18 +104,19 @@ def _open_sockets() -> dict[str, str]:
 
 
 def _set_aside() -> None:
-    """What is alive now is not looked at again. Else each test would pay for all modules that earlier ones imported."""
+    """Exempts the objects that are alive now from the search. Otherwise each test would pay for all modules that
+    earlier ones imported."""
     gc.collect()
     gc.freeze()
 
 
 def _pending_tasks() -> list[asyncio.Task[object]]:
-    """Those that have begun since the last setting aside."""
+    """Tasks that were started since the last `_set_aside`."""
     return [found for found in gc.get_objects() if issubclass(type(found), asyncio.Task) and not found.done()]
 
 
 class _Before:
-    """What was open before a test; `leaks` is what has come to it since."""
+    """Open resources before a test; `leaks` returns those opened since."""
 
     def __init__(self) -> None:
         _set_aside()
@@ -145,7 +146,8 @@ def _lasting_leaks(before: _Before, grace_s: float) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def _nothing_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Sockets, threads and tasks that a test opens are gone when it ends. Fixtures of a wider scope came before."""
+    """Fails a test that leaves sockets, threads or tasks open. Resources of fixtures with a wider scope are opened
+    before."""
     if "pyspark" in sys.modules:
         # PySpark leaves the sockets of its results to the garbage collector, which must not blame the next test.
         with warnings.catch_warnings():
@@ -157,9 +159,9 @@ def _nothing_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     try:
         if request.node.stash.get(_failed, False):
-            return  # its traceback keeps everything alive that it touched
-        # pytest holds the values of ended fixtures until after this check; a client that closes when it is dropped
-        # would count as a leak.
+            return  # the traceback keeps the objects of the test alive
+        # pytest holds the values of ended fixtures until after this check; a client that closes on deletion would count
+        # as a leak.
         request.node.funcargs.clear()
         gc.collect()
         leaks = _lasting_leaks(before, float(request.config.getini("leak_grace_s")))

@@ -1,4 +1,4 @@
-"""For tests of the other front-ends: settings under which a broker does not serve RocketMQ, in each of their forms."""
+"""Settings of a broker without RocketMQ, in each of their forms, for the tests of the other front-ends."""
 
 from __future__ import annotations
 

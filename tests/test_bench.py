@@ -1,5 +1,5 @@
-"""Every figure of `make bench` runs, with tiny sizes, and is printed as it should be. What it says is not looked at:
-no test depends on how fast a machine is."""
+"""Every figure of `make bench` is measured with tiny sizes and printed in the right form. The values are ignored: no
+test depends on the speed of a machine."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_lines_come_first_and_then_the_table(tmp_path: Path, capsys: pytest.Capt
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_word_that_names_no_measurement_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_measurement_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--only", "nothing of that kind"]) == 2
     assert "group commit" in capsys.readouterr().err
 
@@ -53,7 +53,7 @@ def test_a_figure_is_held_against_its_goal(figure: Figure, ratio: float | None, 
     assert (shown["ratio"], shown["met"]) == (ratio, is_met)
 
 
-def test_the_full_size_measures_what_the_goals_are_about() -> None:
+def test_the_full_size_measures_the_goals() -> None:
     assert FULL.recovery_bytes == 1 << 30
     assert FULL.topics * FULL.streams_per_topic == 10_000
     assert FULL.commit_streams == (1, 64, 1000)

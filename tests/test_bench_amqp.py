@@ -1,5 +1,5 @@
-"""Every figure of `make bench-amqp` runs, with tiny sizes. Ours stands in for RabbitMQ, which comes from Debian's
-packages, except in the last test. What a figure says is not looked at: no test depends on how fast a machine is."""
+"""Every figure of `make bench-amqp` is measured with tiny sizes. TriMQ takes the place of RabbitMQ, which comes from
+Debian's packages, except in the last test. The values are ignored: no test depends on the speed of a machine."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_start_memory_and_queues_are_compared_and_leave_nothing_behind(tmp_path:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_counted_as_published_and_consumed_is_what_the_queue_had(brokers: Brokers) -> None:
+def test_the_counted_messages_are_those_published_and_consumed(brokers: Brokers) -> None:
     with queue_on(brokers.ours, brokers.kind) as queue, Client(brokers.ours.address) as client:
         fill(brokers.ours, queue, 100, 300)
         assert client.count(queue) == 300
@@ -94,7 +94,7 @@ def test_the_page_has_processor_time_and_rate_of_a_work_in_one_line() -> None:
     assert lines[-1] == "| memory | 50 MB | 100 | 0.5 | ≤ 70 | met |"
 
 
-def test_a_word_that_names_no_comparison_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_comparison_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--only", "nothing of that kind"]) == 2
     assert NAMES[0] in capsys.readouterr().err
 

@@ -1,5 +1,5 @@
-"""Every figure of `make bench-kafka` runs, with tiny sizes. Ours stands in for Kafka, which needs Java, except in the
-last test. What a figure says is not looked at: no test depends on how fast a machine is."""
+"""Every figure of `make bench-kafka` is measured with tiny sizes. TriMQ takes the place of Apache Kafka, which needs
+Java, except in the last test. The values are ignored: no test depends on the speed of a machine."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_refused_request_is_no_figure(brokers: Brokers) -> None:
     """A broker that refuses everything would be the fastest of all."""
     broker = brokers.ours["full"]
     batch = bytearray(encode_batch(1, 100))
-    batch[-1] ^= 1  # its checksum does not hold
+    batch[-1] ^= 1  # invalid checksum
     with topic_on(broker, 1) as topic, pytest.raises(WireFailed, match="refused"):
         produce_until(broker.address, topic, [encode_produce(topic, 0, bytes(batch), acks=1)], 2, 4, 1.0)
 
@@ -71,7 +71,7 @@ def test_the_best_of_the_rounds_counts_and_each_side_is_first_once() -> None:
     assert (results["b"].cpu_us, results["b"].rate) == (2e5, 30.0)
 
 
-def test_a_word_that_names_no_comparison_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_comparison_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--only", "nothing of that kind"]) == 2
     assert NAMES[0] in capsys.readouterr().err
 

@@ -1,5 +1,5 @@
-"""Every figure of `make bench-rocketmq` runs, with tiny sizes. Ours stands in for RocketMQ, which needs Java, except in
-the last test. What a figure says is not looked at: no test depends on how fast a machine is."""
+"""Every figure of `make bench-rocketmq` is measured with tiny sizes. TriMQ takes the place of Apache RocketMQ, which
+needs Java, except in the last test. The values are ignored: no test depends on the speed of a machine."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ def test_figures_of_ours_stay_when_the_other_side_fails(tmp_path: Path) -> None:
     assert all(figure.floor is None and "planted" in figure.note for figure in figures)
 
 
-def test_a_side_has_its_time_and_what_it_showed_by_then_is_kept(tmp_path: Path) -> None:
+def test_a_side_has_a_time_limit_and_its_figures_up_to_then_are_kept(tmp_path: Path) -> None:
     sizes = replace(ROCKETMQ_QUICK, delayed_seconds=0.0)
     assert list(rocketmq_delays.measure(sizes, tmp_path, Steps(), start_ours)) == []
 
 
 def test_messages_that_fell_due_while_they_were_sent_are_sent_again_with_more_time(tmp_path: Path) -> None:
-    """However busy the machine is: nobody sends a message in no time at all."""
+    """Independent of the speed of the machine: with no spare time, a message is always due before it is sent."""
     sizes = replace(ROCKETMQ_QUICK, delayed=1, spare_seconds=0.0)
     assert are_whole(list(rocketmq_delays.measure(sizes, tmp_path, Steps(), start_ours)))
 
@@ -92,7 +92,7 @@ def test_no_two_delayed_messages_have_one_key(brokers: Brokers) -> None:
     assert len(set(keys)) == len(keys) == sent >= 10
 
 
-def test_what_is_counted_as_sent_is_what_the_queues_have(brokers: Brokers) -> None:
+def test_the_counted_messages_are_those_in_the_queues(brokers: Brokers) -> None:
     with topic_on(brokers.ours) as topic, Client(brokers.ours.address) as client:
         pipelines = [SendPipeline(brokers.ours.address, own, 4) for own in encode_pipelines(topic, 2, 2, 100)]
         sent = drive(pipelines, 100, 10.0)
@@ -123,7 +123,7 @@ def test_a_pull_that_brings_less_than_it_asked_for_is_no_figure(brokers: Brokers
             drive([PullPipeline(brokers.ours.address, requests, BATCH * 100)], 2, 10.0)
 
 
-def test_a_word_that_names_no_comparison_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_comparison_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--only", "nothing of that kind"]) == 2
     assert NAMES[0] in capsys.readouterr().err
 

@@ -1,4 +1,4 @@
-"""Every figure of `make bench-spark` runs, with tiny sizes. What a figure says is not looked at."""
+"""Every figure of `make bench-spark` is measured with tiny sizes. The values are ignored."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_processor_time_counts_children() -> None:
     parent.communicate(b"\n")
 
 
-def test_help_is_told() -> None:
+def test_help_is_printed() -> None:
     with pytest.raises(SystemExit) as ended:
         main(["--help"])
     assert ended.value.code == 0

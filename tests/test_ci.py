@@ -1,4 +1,4 @@
-"""`.ci/run` on a small project: no test of our own has a second try; tests that drive foreign clients have one."""
+"""`.ci/run` on a small project: only tests that drive foreign clients are retried."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def case(name: str, body: str, marks: str = "") -> str:
 
 
 def run(folder: Path, source: str) -> tuple[int, str]:
-    """Exit code and output of `.ci/run` in a project that has these tests beside two that pass."""
+    """Exit code and output of `.ci/run` in a project with these tests and two that pass."""
     (folder / ".ci").mkdir()
     shutil.copy(PROJECT / ".ci" / "run", folder / ".ci")
     (folder / ".venv" / "bin").mkdir(parents=True)
@@ -110,7 +110,7 @@ def test_many_failures_are_not_repeated(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("end", ["os._exit(1)", "pytest.exit('planted', 3)"], ids=["ended", "interrupted"])
 def test_a_run_that_did_not_reach_its_end_is_not_repeated(tmp_path: Path, end: str) -> None:
-    """Even where a test that drives a foreign client failed before: the tests after it are unknown."""
+    """Also after the failure of a test that drives a foreign client: the results of the later tests are unknown."""
     code, output = run(tmp_path, case("unsteady", UNSTEADY, FOREIGN) + case("ending", end))
     assert code == 1
     assert "make test JOBS=2 FAILED" in closing_line(output)

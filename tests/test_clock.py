@@ -23,7 +23,7 @@ def in_loop(main: Callable[[], object], loop: asyncio.AbstractEventLoop | None =
 
 
 class JumpingLoop(asyncio.SelectorEventLoop):
-    """A loop whose time the test moves: timers come due without anybody waiting for them."""
+    """An event loop with a clock that the test moves: timers become due without waiting."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -111,13 +111,13 @@ def test_a_wall_timer_follows_a_wall_clock_that_is_set(monkeypatch: pytest.Monke
         fired: list[int] = []
         timeline = WallTime()
         timeline.call_at(timeline.now_ms() + 3_600_000, lambda: fired.append(1))
-        wall_ns[0] += 3_600_000 * 10**6  # somebody sets the clock an hour ahead
+        wall_ns[0] += 3_600_000 * 10**6  # the clock is set an hour ahead
         await loop.jump(59.9)
         assert fired == []
         await loop.jump(0.2)
         assert fired == [1]
         timeline.call_at(timeline.now_ms() + 1000, lambda: fired.append(2))
-        wall_ns[0] -= 500 * 10**6  # and a little back
+        wall_ns[0] -= 500 * 10**6  # and slightly back
         await loop.jump(1)
         assert fired == [1]
         wall_ns[0] += 1500 * 10**6

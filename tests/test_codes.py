@@ -1,4 +1,4 @@
-"""Every refusal that a verb of the broker can answer has a code in every protocol."""
+"""Every refusal of the broker's API has a code in every protocol."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trimq.errors import Refusal
 
 FOLDERS = [path.parent for folder in trimq.protocols.__path__ for path in Path(folder).glob("*/__init__.py")]
 
-# They carry what front-ends say, and hear of no refusal.
+# Transports of other front-ends, which see no refusals.
 CARRIERS = {"grpc"}
 CODES = {
     "amqp": "trimq.protocols.amqp.wire.codes",
@@ -26,7 +26,7 @@ FRONT_ENDS = sorted(folder.name for folder in FOLDERS if folder.name not in CARR
 
 
 def shared_refusals() -> list[type[Refusal]]:
-    """The refusals of trimq.errors; those of one protocol alone live, with their codes, in that protocol."""
+    """The refusals of trimq.errors; refusals of a single protocol are defined, with their codes, in that protocol."""
     members = inspect.getmembers(trimq.errors, inspect.isclass)
     return [found for _, found in members if issubclass(found, Refusal) and found is not Refusal]
 
@@ -50,7 +50,7 @@ def test_a_front_end_has_codes_for_refusals_only(front_end: str) -> None:
 @pytest.mark.parametrize(
     "folder", [folder for folder in FOLDERS if folder.name in CARRIERS], ids=lambda each: each.name
 )
-def test_a_carrier_hears_of_no_refusal(folder: Path) -> None:
+def test_a_transport_has_no_refusals(folder: Path) -> None:
     assert [path.name for path in folder.rglob("*.py") if "Refusal" in path.read_text()] == []
 
 

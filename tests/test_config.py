@@ -1,4 +1,4 @@
-"""Settings: what is declared, where values come from, and how mistakes are told."""
+"""Settings: declarations, sources of values, and error messages."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_without_any_source_every_setting_has_its_default() -> None:
     ]
 
 
-def test_a_listener_whose_packages_are_missing_is_off_unless_asked_for() -> None:
+def test_a_listener_with_missing_packages_is_off_unless_requested() -> None:
     assert load({}, {}, missing=["rocketmq.grpc_listen"]).rocketmq.grpc_listen is None
     asked = load({"rocketmq.grpc_listen": "127.0.0.1:8081"}, {}, missing=["rocketmq.grpc_listen"])
     assert asked.rocketmq.grpc_listen == Address("127.0.0.1", 8081)
@@ -150,7 +150,7 @@ def test_an_address_reads_as_it_is_written(text: str, address: Address) -> None:
     ["", "9092", ":9092", "host", "host:", "host:-1", "host:65536", "host:000080", "host:٣", "::1:9092", "[::1]",
      "[]:1", "http://host:80", "a b:1", "user@host:1", "host\n:1", "host: 1", "a..b:1", ".:1", "é:1", "x" * 64 + ":1"],
 )  # fmt: skip
-def test_what_is_no_address_is_refused(text: str) -> None:
+def test_an_invalid_address_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"host|port|brackets"):
         parse_address(text)
 
@@ -165,7 +165,7 @@ def test_any_text_is_an_address_that_writes_itself_back_or_a_value_error(text: s
 
 
 @pytest.mark.parametrize(
-    ("advertise", "told"),
+    ("advertise", "expected"),
     [
         (None, Address("127.0.0.1", 4711)),
         ("broker.example", Address("broker.example", 4711)),
@@ -174,10 +174,10 @@ def test_any_text_is_an_address_that_writes_itself_back_or_a_value_error(text: s
         ("[::1]:9092", Address("::1", 9092)),
     ],
 )
-def test_clients_are_told_what_is_advertised_else_what_was_bound(advertise: str | None, told: Address) -> None:
+def test_clients_get_the_advertised_address_or_else_the_bound_one(advertise: str | None, expected: Address) -> None:
     flags = {} if advertise is None else {"kafka.advertise": advertise}
     advertised = load(flags, {}).kafka.advertise
-    assert advertised_address(advertised, Address("127.0.0.1", 4711)) == told
+    assert advertised_address(advertised, Address("127.0.0.1", 4711)) == expected
     assert advertise is None or str(advertised) == advertise
 
 
@@ -208,7 +208,7 @@ def test_a_mistake_names_the_source_that_it_came_from() -> None:
         ("http.listen", "80", "--http-listen: expected HOST:PORT or off, got '80': host or port is missing"),
     ],
 )  # fmt: skip
-def test_a_bad_value_is_told_in_one_sentence(key: str, value: str, sentence: str) -> None:
+def test_a_bad_value_is_a_one_line_error(key: str, value: str, sentence: str) -> None:
     assert mistakes_of({key: value}) == sentence
 
 
@@ -234,7 +234,7 @@ def test_a_bad_value_is_told_in_one_sentence(key: str, value: str, sentence: str
         ("[node_id]\nx = 1", "node_id in trimq.toml: expected a whole number, 0 to 2147483647, got {'x': 1}"),
     ],
 )
-def test_a_mistake_in_the_file_is_told_in_one_sentence(file: str, sentence: str) -> None:
+def test_an_error_in_the_file_is_a_one_line_error(file: str, sentence: str) -> None:
     assert mistakes_of(file=file) == sentence
 
 
@@ -242,7 +242,7 @@ def test_a_very_long_value_does_not_flood_the_screen() -> None:
     assert len(mistakes_of({"node_id": "9" * 100_000})) < 300
 
 
-def test_a_misspelt_variable_is_told_but_the_variables_of_others_are_left_alone() -> None:
+def test_a_misspelt_variable_is_reported_but_variables_of_other_programs_are_ignored() -> None:
     others = {"TRIMQ_SERVICE_HOST": "10.0.0.1", "TRIMQ_PORT": "tcp://10.0.0.1:9092", "TRIMQ_KAFKA_PORT_9092_TCP": "x",
               "TRIMQ_HTTP": "127.0.0.1:1", "TRIMQ_REQUIRE_ALL": "1"}  # fmt: skip
     assert load({}, others) == Settings()
@@ -251,7 +251,7 @@ def test_a_misspelt_variable_is_told_but_the_variables_of_others_are_left_alone(
     )
 
 
-def test_a_variable_of_a_section_that_is_no_setting_is_told() -> None:
+def test_an_unknown_variable_of_a_section_is_reported() -> None:
     assert mistakes_of(environment={"TRIMQ_KAFKA_NOPE": "abc"}).startswith("TRIMQ_KAFKA_NOPE is not a setting")
     assert mistakes_of(environment={"TRIMQ_STORAGE_SEGMENT_SIZE": "1"}) == (
         "TRIMQ_STORAGE_SEGMENT_SIZE is not a setting (did you mean TRIMQ_STORAGE_SEGMENT_MS?)"
@@ -274,7 +274,7 @@ def test_variables_of_a_section_that_others_set_are_left_alone(variable: str) ->
     assert load({}, {variable: "x"}) == Settings()
 
 
-def test_a_variable_that_was_renamed_is_told_with_its_new_name() -> None:
+def test_a_renamed_variable_is_reported_with_its_new_name() -> None:
     assert mistakes_of(environment={"TRIMQ_AMQP_FAILURES_BYTES": "5"}) == (
         "TRIMQ_AMQP_FAILURES_BYTES is not a setting any more: it is called TRIMQ_FAILURES_RETENTION_BYTES now"
     )
@@ -285,7 +285,7 @@ def test_renamed_settings_are_settings() -> None:
     assert not set(RENAMED) & BY_KEY.keys()
 
 
-def test_all_mistakes_are_told_at_once() -> None:
+def test_all_errors_are_reported_at_once() -> None:
     with pytest.raises(StartupError) as raised:
         load(
             {"flush": "maybe", "kafka.listen": "0.0.0.0:1"},
@@ -314,13 +314,13 @@ def test_values_that_contradict_each_other_are_refused(flags: dict[str, str], wo
     assert words in mistakes_of(flags)
 
 
-def test_a_broker_that_nobody_could_reach_is_refused() -> None:
+def test_a_broker_without_listeners_is_refused() -> None:
     listeners = {declaration.key: "off" for declaration in declarations() if declaration.is_listener}
     assert "every listener is off" in mistakes_of(listeners)
     assert load(listeners | {"http.listen": "127.0.0.1:0"}, {}).kafka.listen is None
 
 
-def test_what_only_looks_like_a_contradiction_is_allowed() -> None:
+def test_compatible_listener_settings_are_accepted() -> None:
     load({"kafka.listen": "127.0.0.1:0", "http.listen": "127.0.0.1:0"}, {})
     load({"kafka.listen": "0.0.0.0:9092", "kafka.advertise": "broker.example"}, {})
     load({"http.listen": "0.0.0.0:8180"}, {})

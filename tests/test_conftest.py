@@ -1,4 +1,4 @@
-"""The checks that hold for every test, on tests planted to break them."""
+"""The checks of conftest.py, on planted tests that violate them."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def test_it(client): pass
 
 
 def run_planted(folder: Path, sources: dict[str, str], *flags: str, **environment: str) -> tuple[dict[str, str], str]:
-    """Run each source as a test module under the project's conftest and settings: what went wrong in each, "" for
-    nothing, and all that was printed."""
+    """Runs each source as a test module under the project's conftest and settings. Returns the failure of each ("" for
+    none), and the output."""
     shutil.copy(PROJECT / "tests" / "conftest.py", folder)
     shutil.copy(PROJECT / "pyproject.toml", folder)
     for name, source in sources.items():

@@ -1,4 +1,4 @@
-"""DESIGN.md names what is there."""
+"""DESIGN.md agrees with the code."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import pytest
 from tools.design import BEGIN, END, PAGE, faults, folder_table, packages_without_purpose, shown_table, with_table
 
 
-def test_every_package_states_what_it_owns() -> None:
+def test_every_package_states_its_purpose() -> None:
     assert packages_without_purpose() == []
 
 
 def test_the_table_of_folders_is_that_of_the_packages() -> None:
-    """`python -m tools.design` writes it anew."""
+    """`python -m tools.design` generates the table."""
     assert shown_table(PAGE.read_text()) == folder_table()
 
 

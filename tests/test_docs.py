@@ -1,11 +1,10 @@
-"""What the documents say holds: settings, commands and links exist, and what they show as code is run.
+"""The documents are correct: settings, commands and links exist, and code examples run.
 
-A block of `sh` is run as a script in an empty folder; a block of `console` is run command by command, and what follows
-a command must be its output (`...` stands for anything); a block of `python` is run, under pytest if it defines tests.
-A broker is started beside a block whose fence says so (```sh broker) and for a block that itself says `make run` or
-`trimq serve`; standard ports stand for the ports that it got. A block of `toml` must load as settings. What is not to
-be run is a block of `text`.
-"""
+A block of `sh` is run as a script in an empty folder; a block of `console` is run command by command, and the lines
+after a command must be its output (`...` stands for anything); a block of `python` is run, under pytest if it defines
+tests. A broker is started for a block with `broker` in its fence (```sh broker) and for a block that itself contains
+`make run` or `trimq serve`; standard ports are replaced by the broker's ports. A block of `toml` must load as settings.
+A block that must not be run is `text`."""
 
 from __future__ import annotations
 
@@ -50,7 +49,7 @@ def targets() -> set[str]:
 
 
 def fault_in(command: str) -> str:
-    """Why this command of `trimq` or `make` cannot be as a document shows it; "" if it can."""
+    """Error in a command of `trimq` or `make` as a document shows it; "" if it is correct."""
     program, *words = shlex.split(command)
     if program == "make":
         unknown = [word for word in words if "=" not in word and word not in targets()][:1]
@@ -67,8 +66,8 @@ def fault_in(command: str) -> str:
 # --- the documents ----------------------------------------------------------------------------------------------------
 
 
-def test_the_page_of_settings_is_what_the_broker_prints() -> None:
-    """It is made with `trimq settings --format markdown > docs/settings.md`."""
+def test_the_page_of_settings_is_the_output_of_the_broker() -> None:
+    """The page is generated with `trimq settings --format markdown > docs/settings.md`."""
     code, printed = trimq("settings", "--format", "markdown")
     assert code == 0
     assert (PROJECT / "docs" / "settings.md").read_text() == printed
@@ -102,7 +101,8 @@ def test_the_readme_shows_the_two_commands_that_do_the_set_up() -> None:
 
 
 def as_case(block: Block) -> object:
-    """A block that imports a client library or PySpark, or starts a pipeline, runs code of other projects."""
+    """Test case of a block. One that imports a client library or PySpark, or starts a pipeline, is marked as
+    foreign."""
     is_foreign = re.search(FOREIGN, block.text, re.MULTILINE) is not None
     marks = [pytest.mark.foreign_client] if is_foreign else []
     return pytest.param(block, id=f"{block.document}:{block.line}", marks=marks)
@@ -110,7 +110,7 @@ def as_case(block: Block) -> object:
 
 @pytest.mark.timeout(300)  # some of them start Spark
 @pytest.mark.parametrize("block", [as_case(each) for each in BLOCKS if each.language in RUNNABLE])
-def test_what_a_document_shows_runs(block: Block, tmp_path: Path) -> None:
+def test_a_code_block_of_a_document_runs(block: Block, tmp_path: Path) -> None:
     run_block(block, tmp_path)
 
 
@@ -120,7 +120,7 @@ def test_settings_that_a_document_shows_load() -> None:
             load({}, {}, block.text, file_name=f"{block.document}:{block.line}")
 
 
-def test_a_block_says_what_it_is() -> None:
+def test_a_block_states_its_kind() -> None:
     known = {*RUNNABLE, "toml", "text", "json", "mermaid"}
     assert [f"{block.document}:{block.line}" for block in BLOCKS if block.language not in known] == []
 

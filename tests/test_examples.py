@@ -1,4 +1,4 @@
-"""Every example runs and sees what it shows."""
+"""Every example runs and passes its own checks."""
 
 from __future__ import annotations
 

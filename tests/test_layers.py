@@ -1,4 +1,4 @@
-"""Imports point downwards, and time, files, threads, sockets and the random source each have one door."""
+"""Imports point downwards, and time, files, threads, sockets and random numbers each have one door."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_a_module_keeps_to_its_layer_and_its_doors(module: str) -> None:
 
 
 PLANTED = [
-    # (module, source, what the complaint names)
+    # (module, source, text in the finding)
     (
         "trimq.core.queues.queue",
         "from trimq.core.commit_log.stream import MessageQueue",
@@ -164,11 +164,11 @@ LAWFUL = [
 
 
 @pytest.mark.parametrize(("module", "source"), LAWFUL)
-def test_what_the_rules_allow_is_not_complained_about(module: str, source: str) -> None:
+def test_lawful_imports_are_not_reported(module: str, source: str) -> None:
     assert violations(module, source) == []
 
 
-def test_every_layer_that_a_row_names_has_a_row() -> None:
+def test_every_layer_named_in_a_table_row_has_a_table_row() -> None:
     assert {seen for row in SEES.values() for seen in row} <= SEES.keys()
 
 

@@ -1,4 +1,4 @@
-"""What is pinned is pinned by name and hash alone: no lock file says from which host anything comes."""
+"""Lock files pin by name and hash alone: none contains the host of a registry."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ def lock_files(folder: Path) -> Iterator[Path]:
 
 
 def hosts_in(name: str, text: str) -> list[str]:
-    """Every host, address or choice of an index in a lock file of this name."""
+    """Hosts, addresses and index options in a lock file of this name."""
     return [found.group().strip() for part in _stated(name, text) for found in HOST.finditer(part)]
 
 
 def _stated(name: str, text: str) -> Iterator[str]:
-    """The parts of a file that can say where something comes from."""
+    """The parts of a file that can name a source."""
     if name == "pom.xml":
-        # An XML name space looks like an address and is a name; parsed, it is no part of a text or a value.
+        # An XML namespace looks like an address but is a name; after parsing it is in no text or value.
         for element in ElementTree.fromstring(text).iter():
             yield from (element.text or "", *element.attrib.values())
     elif name in ("go.sum", "go.mod"):
-        # A Go module's path is its name, whichever proxy it comes from.
+        # A Go module's path is its name, independent of the proxy.
         yield re.sub(r"^\s*(?:(?:module|require|replace) )?[\w./~-]+(?=\s|$)", "", text, flags=re.MULTILINE)
     elif name.endswith(".json"):
         yield from _strings(json.loads(text))

@@ -1,4 +1,4 @@
-"""Packages that each target of the Makefile installs, by what `make --dry-run` prints."""
+"""Packages that each target of the Makefile installs, from the output of `make --dry-run`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def dry_run(checkout: Path, *targets: str) -> str:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """The files that decide what is installed, an hour old, and an environment that has uv alone."""
+    """The files that determine the installation, an hour old, and an environment with uv only."""
     shutil.copytree(PROJECT / "requirements", tmp_path / "requirements")
     for name in ("Makefile", "pyproject.toml"):
         shutil.copy(PROJECT / name, tmp_path)
@@ -44,7 +44,7 @@ def change(path: Path) -> None:
     os.utime(path)
 
 
-def test_run_installs_what_the_broker_needs_and_nothing_else(checkout: Path) -> None:
+def test_run_installs_the_packages_of_the_broker_and_nothing_else(checkout: Path) -> None:
     printed = dry_run(checkout, "run")
     assert "requirements/runtime.txt" in printed
     assert "requirements/dev.txt" not in printed

@@ -1,4 +1,4 @@
-"""Metrics: cheap to count, right when shown."""
+"""Metrics: counting is cheap, and the output is correct."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trimq.metrics import Counter, Histogram, Metrics, content_type, load_render
 
 
 def samples_of(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-    """What a scraper reads: every sample by its name and labels."""
+    """Scraped samples, by name and labels."""
     families = text_string_to_metric_families(metrics.render().decode())
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
@@ -58,7 +58,7 @@ def test_each_combination_of_labels_has_its_own_number() -> None:
     }
 
 
-def test_what_is_forgotten_is_no_longer_shown() -> None:
+def test_a_removed_metric_is_no_longer_shown() -> None:
     metrics = Metrics()
     sizes = metrics.gauges("topic_bytes", "Size.", ("topic",))
     sizes.labelled("orders").value = 10
@@ -167,12 +167,12 @@ def test_the_content_type_is_that_of_the_text_format() -> None:
     assert content_type().startswith("text/plain; version=")
 
 
-def test_counting_does_not_import_what_showing_needs() -> None:
+def test_counting_does_not_import_the_packages_for_rendering() -> None:
     program = (
         "import sys; from trimq.metrics import Metrics; m = Metrics(); m.counter('a', 'A.').add(); "
         "assert 'prometheus_client' not in sys.modules; m.render(); assert 'prometheus_client' in sys.modules"
     )
-    source = str(Path(trimq.metrics.__file__).parents[1])  # a checkout that nobody installed is tested too
+    source = str(Path(trimq.metrics.__file__).parents[1])  # also without an installation
     subprocess.run([sys.executable, "-c", program], check=True, env=os.environ | {"PYTHONPATH": source})
 
 
@@ -182,8 +182,8 @@ def test_the_renderer_can_be_loaded_before_it_is_needed() -> None:
 
 
 def steps(statement: str, names: dict[str, object]) -> int:
-    """Bytecode instructions that a statement runs in all functions that it calls, and calls of C functions. In the
-    place of its time, which depends on what else the machine does."""
+    """Bytecode instructions that a statement executes in all functions that it calls, plus calls of C functions.
+    Measured instead of time, which depends on the load of the machine."""
     count = 0
 
     def trace(frame: FrameType, event: str, _: object) -> Callable[..., object]:
@@ -200,7 +200,7 @@ def steps(statement: str, names: dict[str, object]) -> int:
         exec(code, names)
 
     code = compile(statement, "<statement>", "exec")
-    run()  # whatever is made at the first use is made
+    run()  # warms up caches
     tracing, profiling = sys.gettrace(), sys.getprofile()
     sys.setprofile(profile)
     sys.settrace(trace)
@@ -212,7 +212,7 @@ def steps(statement: str, names: dict[str, object]) -> int:
     return count
 
 
-def test_steps_count_what_is_called_as_well() -> None:
+def test_steps_include_called_functions() -> None:
     def slow() -> None:
         for _ in range(1000):
             abs(1)

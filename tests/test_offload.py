@@ -1,4 +1,4 @@
-"""The thread that does what may block."""
+"""Offload: the thread for blocking calls."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_work_is_done_off_the_loop_in_order_and_its_outcome_comes_back_to_the_lo
 
 
 @pytest.mark.parametrize("error", [OSError(5, "planted"), SystemExit(3), KeyboardInterrupt()])
-def test_whatever_goes_wrong_is_told_and_the_next_work_is_done(error: BaseException) -> None:
+def test_a_failure_is_reported_and_the_next_work_is_done(error: BaseException) -> None:
     async def main() -> None:
         offload = ThreadOffload("test", asyncio.get_running_loop())
         outcomes: list[tuple[object, BaseException | None]] = []
@@ -57,7 +57,7 @@ def test_whatever_goes_wrong_is_told_and_the_next_work_is_done(error: BaseExcept
     asyncio.run(main())
 
 
-def test_what_was_given_is_finished_before_the_thread_ends() -> None:
+def test_submitted_work_is_finished_before_the_thread_ends() -> None:
     async def main() -> None:
         offload = ThreadOffload("test", asyncio.get_running_loop())
         finished: list[int] = []

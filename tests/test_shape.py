@@ -15,7 +15,7 @@ VAGUE = {"utils", "util", "common", "helpers", "helper", "manager", "base", "imp
 
 
 def faults(name: str, source: str) -> list[str]:
-    """What is wrong with the shape of one file."""
+    """Faults in the shape of one file."""
     tree = ast.parse(source)
     found = []
     if tree.body and not ast.get_docstring(tree):

@@ -1,4 +1,4 @@
-"""The real command in a process of its own, and a double of the HTTP port for it to talk to."""
+"""The real command in a process of its own, and a double of the HTTP port."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def environment_of_command() -> dict[str, str]:
-    """No settings of the person who runs the tests, and this checkout even if nobody installed it."""
+    """Environment without TRIMQ settings, and with this checkout in the path even if it is not installed."""
     source = str(Path(trimq_package.__file__).parents[1])
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("TRIMQ_")}
     return inherited | {"PYTHONPATH": os.pathsep.join([source, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)}
@@ -34,7 +34,7 @@ def command_environment() -> dict[str, str]:
 
 @pytest.fixture
 def trimq() -> Run:
-    """Run `trimq` with these words. Its environment has no settings but those that are given."""
+    """Runs `trimq` with these arguments. Its environment has no settings but the given ones."""
 
     def run(*words: str, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -50,7 +50,7 @@ def trimq() -> Run:
 
 @dataclass
 class HttpDouble:
-    """Answers by (method, path) from a table, and remembers what was asked."""
+    """Answers by (method, path) from a table, and records the requests."""
 
     answers: dict[tuple[str, str], tuple[int, Any]] = field(default_factory=dict)
     asked: list[tuple[str, str, Any]] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""The HTTP port when nobody, or somebody else, is there."""
+"""The HTTP client of the commands: no server, or another server, on the port."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def speak_once() -> Iterator[object]:
     listener.close()
 
 
-def test_a_broker_that_is_not_there_is_one_sentence(trimq) -> None:
+def test_an_unreachable_broker_is_a_one_line_error(trimq) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
     for words in (["topics", "list"], ["groups", "list"]):
@@ -55,7 +55,7 @@ def test_a_broker_that_is_not_there_is_one_sentence(trimq) -> None:
         b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 200 + b"\r\n",
     ],
 )
-def test_what_is_not_our_port_is_a_failure_and_not_a_traceback(speak_once, answer: bytes) -> None:
+def test_a_foreign_server_on_the_port_is_a_failure_without_a_traceback(speak_once, answer: bytes) -> None:
     address = speak_once(answer)
     with pytest.raises(CommandFailure):
         connect(address).get("/api/topics", Topics)

@@ -1,4 +1,4 @@
-"""The lines that a person reads when the broker is ready."""
+"""The start-up banner."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def test_it_shows_where_the_data_is_and_how_it_is_flushed() -> None:
     assert "flush async, every 50 ms" in compose_banner(Settings(flush="async", flush_interval_ms=50), {}, 0.1)
 
 
-def test_what_does_not_listen_is_not_shown() -> None:
+def test_a_protocol_that_does_not_listen_is_not_shown() -> None:
     assert "Kafka" not in compose_banner(Settings(), {"http": "127.0.0.1:8180"}, 0.1)
 
 
-def test_a_listener_that_it_knows_nothing_about_is_shown_with_its_address() -> None:
+def test_an_unknown_listener_is_shown_with_its_address() -> None:
     assert "other     127.0.0.1:1" in compose_banner(Settings(), {"other": "127.0.0.1:1"}, 0.1)

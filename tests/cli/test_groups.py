@@ -43,7 +43,7 @@ def test_programs_get_json(trimq, broker_http) -> None:
     assert json.loads(described.stdout) == BILLING | {"members": [], "cursors": [CURSOR]}
 
 
-def test_an_unknown_group_is_one_sentence(trimq, broker_http) -> None:
+def test_an_unknown_group_is_a_one_line_error(trimq, broker_http) -> None:
     answer = {"error": "UnknownGroup", "message": "there is no group a/b"}
     broker_http.answers["GET", "/api/groups/a%2Fb"] = 404, answer
     done = trimq("groups", "describe", "a/b", "--http", broker_http.address)

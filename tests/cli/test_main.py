@@ -1,4 +1,4 @@
-"""The command itself: what it lists, what it refuses, what it does not load."""
+"""The command itself: its list of commands, refused arguments, and lazy imports."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from trimq.cli.main import COMMANDS, main
 
 
-def test_without_a_command_it_shows_what_there_is(trimq) -> None:
+def test_without_a_command_it_lists_the_commands(trimq) -> None:
     done = trimq()
     assert done.returncode == 2
     assert done.stdout == ""
@@ -19,13 +19,13 @@ def test_without_a_command_it_shows_what_there_is(trimq) -> None:
         assert command in done.stderr
 
 
-def test_help_is_not_a_mistake(trimq) -> None:
+def test_help_is_not_an_error(trimq) -> None:
     done = trimq("--help")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("usage: trimq")
 
 
-def test_it_tells_its_version(trimq) -> None:
+def test_it_prints_its_version(trimq) -> None:
     done = trimq("--version")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("trimq ")
@@ -49,7 +49,7 @@ def test_it_tells_its_version(trimq) -> None:
         (["serve", "--flush", "maybe"], "--flush: expected sync or async, got 'maybe'"),
     ],
 )
-def test_a_mistake_is_one_sentence_and_exit_code_2(words: list[str], sentence: str, capsys) -> None:
+def test_a_wrong_argument_is_a_one_line_error_with_exit_code_2(words: list[str], sentence: str, capsys) -> None:
     assert main(words) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
@@ -62,7 +62,7 @@ def test_a_flag_may_not_be_shortened(capsys) -> None:
     assert "--data is not a flag of trimq serve (did you mean --data-dir?)" in capsys.readouterr().err
 
 
-def test_a_reader_that_goes_away_causes_no_traceback(command_environment) -> None:
+def test_a_reader_that_closes_the_pipe_causes_no_traceback(command_environment) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "wb") as pipe:
@@ -78,7 +78,7 @@ def test_a_reader_that_goes_away_causes_no_traceback(command_environment) -> Non
     assert done.returncode == 1
 
 
-def test_serving_does_not_load_what_only_other_commands_need(command_environment) -> None:
+def test_serving_does_not_import_packages_of_other_commands(command_environment) -> None:
     program = (
         "import sys; from trimq.cli.main import main; main(['serve', '--node-id', 'x']); "
         "print([name for name in ('rich', 'prometheus_client', 'http.client', 'tomllib', 'importlib.metadata') "

@@ -1,4 +1,4 @@
-"""What commands print."""
+"""Output of commands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_numbers_stand_right_and_texts_left() -> None:
+def test_numbers_are_right_aligned_and_texts_left_aligned() -> None:
     assert list(align(("name", "size"), [("a", 5), ("longer", 12345)])) == [
         "name     size",
         "a           5",
@@ -27,7 +27,7 @@ def test_numbers_stand_right_and_texts_left() -> None:
 
 
 @given(st.text())
-def test_nothing_that_a_client_named_can_move_the_cursor(text: str) -> None:
+def test_a_name_chosen_by_a_client_cannot_move_the_cursor(text: str) -> None:
     assert escape_unprintable(text).isprintable()
     assert escape_unprintable(text) == text or not text.isprintable()
 

@@ -1,4 +1,4 @@
-"""`trimq pipeline`: what it takes, and what it says when it cannot."""
+"""`trimq pipeline`: arguments and error messages."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from trimq.cli.pipeline import PIPELINES
 
 
 @pytest.mark.parametrize("name", PIPELINES)
-def test_every_pipeline_tells_its_flags(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_pipeline_prints_its_flags(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["pipeline", name, "--help"])
-    told = capsys.readouterr().out
+    printed = capsys.readouterr().out
     for flag in ("--master", "--conf", "--once", "--continuous", "--checkpoint", "--bootstrap", "--report", "--json"):
-        assert flag in told
+        assert flag in printed
 
 
 @pytest.mark.parametrize(
@@ -34,13 +34,15 @@ def test_every_pipeline_tells_its_flags(name: str, capsys: pytest.CaptureFixture
         (["audit", "orders", "--once", "--continuous"], "not allowed with"),
     ],
 )
-def test_a_mistake_is_told_in_a_sentence(words: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_argument_is_a_one_line_error(
+    words: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["pipeline", *words]) == 2
     assert complaint in capsys.readouterr().err
 
 
-def test_without_spark_it_says_what_to_install(tmp_path: Path) -> None:
-    """As on a machine where only the broker is installed: nothing but its own source and no PySpark."""
+def test_without_spark_it_names_the_package_to_install(tmp_path: Path) -> None:
+    """Simulates a machine with only the broker installed: its own source and no PySpark."""
     program = (
         "import sys; from importlib.abc import MetaPathFinder\n"
         "sys.path[:] = [path for path in sys.path if 'site-packages' not in path] + sys.argv[1:2]\n"
@@ -70,8 +72,8 @@ def test_without_spark_it_says_what_to_install(tmp_path: Path) -> None:
         ("sc://host:many", r"--master sc://host:many is not an address of a Spark Connect server: .*many.*"),
     ],
 )
-def test_a_master_that_is_none_is_told_in_a_sentence(master: str, sentence: str) -> None:
-    """In a process of its own: Spark looks at the environment, and leaves something in it."""
+def test_an_invalid_master_is_a_one_line_error(master: str, sentence: str) -> None:
+    """In a process of its own: Spark reads and changes the environment."""
     program = "import sys; from trimq.cli.main import main; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", program, "pipeline", "audit", "orders", "--master", master]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=50)
@@ -79,7 +81,7 @@ def test_a_master_that_is_none_is_told_in_a_sentence(master: str, sentence: str)
     assert done.returncode == 1
 
 
-def test_without_java_it_says_what_to_install(
+def test_without_java_it_names_the_package_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -89,7 +91,7 @@ def test_without_java_it_says_what_to_install(
     assert capsys.readouterr().err.startswith("trimq: Spark does not start: Spark needs Java 17 or 21")
 
 
-def test_the_extra_for_spark_brings_what_connect_and_declarative_pipelines_need() -> None:
+def test_the_extra_for_spark_has_the_packages_of_connect_and_declarative_pipelines() -> None:
     declared = tomllib.loads((Path(__file__).parent.parent.parent / "pyproject.toml").read_text())
     (pyspark,) = [each for each in declared["project"]["optional-dependencies"]["spark"] if each.startswith("pyspark")]
     assert pyspark.startswith("pyspark[connect,pipelines]")

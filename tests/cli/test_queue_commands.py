@@ -61,7 +61,7 @@ def test_failures_are_listed_and_sent_again(trimq, broker_http) -> None:
     assert "no resource at" in missing.stderr
 
 
-def test_users_are_listed_with_what_they_may_do(trimq, broker_http) -> None:
+def test_users_are_listed_with_their_permissions(trimq, broker_http) -> None:
     right = {"user": "alice", "vhost": "/", "configure": "^a", "write": ".*", "read": ""}
     broker_http.answers["GET", "/api/users"] = 200, {"users": [{"name": "alice", "administrator": False}]}
     broker_http.answers["GET", "/api/permissions"] = 200, {"permissions": [right]}
@@ -118,7 +118,7 @@ def test_a_login_is_taken_from_the_environment(trimq, broker_http) -> None:
         (("policies", "delete", "p"), "DELETE", "/api/policies/p?vhost=%2F", None),
     ],
 )
-def test_a_change_is_asked_for(trimq, broker_http, words, method, path, body) -> None:
+def test_a_change_is_requested(trimq, broker_http, words, method, path, body) -> None:
     broker_http.answers[method, path] = 204, None
     done = trimq(*words, "--http", broker_http.address)
     assert (done.returncode, done.stderr) == (0, "")
@@ -134,13 +134,13 @@ def test_policies_are_listed(trimq, broker_http) -> None:
     assert done.stdout.splitlines()[1].split() == ["p", "/", "^q", "queues", "1", '{"expires":5}']
 
 
-def test_a_definition_that_is_no_json_is_a_mistake(trimq, broker_http) -> None:
+def test_a_definition_that_is_not_json_is_refused(trimq, broker_http) -> None:
     done = trimq("policies", "set", "p", "^q", "max-length=5", "--http", broker_http.address)
     assert done.returncode == 2
     assert "not a JSON object" in done.stderr
 
 
-def test_definitions_are_printed_and_brought(trimq, broker_http, tmp_path: Path) -> None:
+def test_definitions_are_exported_and_imported(trimq, broker_http, tmp_path: Path) -> None:
     document = {"vhosts": ["/"], "users": []}
     broker_http.answers["GET", "/api/definitions"] = 200, document
     broker_http.answers["POST", "/api/definitions"] = 204, None

@@ -1,4 +1,4 @@
-"""`trimq serve` up to the moment the broker starts."""
+"""`trimq serve` up to the start of the broker."""
 
 from __future__ import annotations
 
@@ -64,33 +64,33 @@ def test_the_file_is_read_and_beaten_by_environment_and_flags(tmp_path: Path) ->
     assert settings == Settings(node_id=4, flush="async", data_dir="from variable")
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     path = str(tmp_path / "none.toml")
     assert mistakes_of("--config", path) == f"the settings file {path!r} cannot be read: No such file or directory"
 
 
-def test_a_folder_is_no_settings_file(tmp_path: Path) -> None:
+def test_a_folder_is_not_a_settings_file(tmp_path: Path) -> None:
     assert mistakes_of("--config", str(tmp_path)).endswith("cannot be read: Is a directory")
 
 
-def test_a_file_of_other_bytes_is_told(tmp_path: Path) -> None:
+def test_a_file_of_binary_data_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "trimq.toml"
     file.write_bytes(b"\xff\xfe\x00")
     assert mistakes_of("--config", str(file)).endswith("is not UTF-8 text")
 
 
-def test_a_file_that_is_no_toml_is_told_with_the_line(tmp_path: Path) -> None:
+def test_invalid_toml_is_reported_with_its_line(tmp_path: Path) -> None:
     file = tmp_path / "trimq.toml"
     file.write_text("node_id = 1\nflush sync\n")
     assert mistakes_of("--config", str(file)).startswith(f"{file} is not TOML: ")
     assert "line 2" in mistakes_of("--config", str(file))
 
 
-def test_an_empty_name_of_a_file_is_a_mistake_too() -> None:
+def test_an_empty_file_name_is_refused() -> None:
     assert "cannot be read" in mistakes_of("--config", "")
 
 
-def test_unknown_flags_are_told_together_with_all_other_mistakes(trimq, tmp_path: Path) -> None:
+def test_unknown_flags_are_reported_together_with_all_other_errors(trimq, tmp_path: Path) -> None:
     done = trimq(
         "serve",
         "--kafka-listn",
@@ -107,6 +107,6 @@ def test_unknown_flags_are_told_together_with_all_other_mistakes(trimq, tmp_path
     assert "Traceback" not in done.stderr
 
 
-def test_the_value_of_an_unknown_flag_is_not_a_mistake_of_its_own() -> None:
+def test_the_value_of_an_unknown_flag_is_not_an_error_of_its_own() -> None:
     assert mistakes_of("--zzz", "1") == "--zzz is not a flag of trimq serve"
     assert mistakes_of("--zzz=1") == "--zzz is not a flag of trimq serve"

@@ -1,4 +1,4 @@
-"""`trimq settings`, and the page of the documentation that it writes."""
+"""`trimq settings`, and the page docs/settings.md."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_the_table_names_every_setting(trimq) -> None:
     assert names == ["setting", *(declaration.key for declaration in declarations())]
 
 
-def test_the_documentation_is_what_the_declarations_say(capsys) -> None:
+def test_the_documentation_agrees_with_the_declarations(capsys) -> None:
     assert main(["settings", "--format", "markdown"]) == 0
     assert PAGE.read_text(encoding="utf-8") == capsys.readouterr().out, (
         "docs/settings.md is old: write it with `trimq settings --format markdown > docs/settings.md`"

@@ -1,4 +1,4 @@
-"""`trimq storage`: how findings, records and figures are printed."""
+"""`trimq storage`: output of findings, records and figures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Finding:
 TORN = Finding("orders-0/00000000000000000000.log", 4096, "the batch does not match its checksum", "Restore the file.")
 
 
-def test_a_sound_folder_says_so_and_exits_0(capsys) -> None:
+def test_a_sound_folder_is_reported_as_such_and_exits_0(capsys) -> None:
     assert print_findings([], as_json=False) == 0
     assert capsys.readouterr().out == "no damage found\n"
 
@@ -61,7 +61,7 @@ def test_figures_are_a_table_or_json(capsys) -> None:
     assert json.loads(capsys.readouterr().out) == rows
 
 
-def test_an_empty_folder_is_told_in_words(capsys) -> None:
+def test_an_empty_folder_is_reported(capsys) -> None:
     print_stats([], as_json=False)
     assert capsys.readouterr().out == "the data folder has no streams\n"
 

@@ -58,7 +58,7 @@ def test_a_name_is_quoted_and_the_namespace_is_asked_for(trimq, broker_http) -> 
     assert broker_http.asked == [("GET", path, None)]
 
 
-def test_a_name_cannot_play_tricks_with_the_terminal(trimq, broker_http) -> None:
+def test_control_characters_in_a_name_do_not_reach_the_terminal(trimq, broker_http) -> None:
     broker_http.answers["GET", "/api/topics"] = 200, {"topics": [ORDERS | {"name": "\x1b[31mred"}]}
     done = trimq("topics", "list", "--http", broker_http.address)
     assert "\x1b" not in done.stdout
@@ -77,7 +77,7 @@ def test_a_topic_is_created_as_asked(trimq, broker_http) -> None:
     assert broker_http.asked == [("POST", "/api/topics", body)]
 
 
-def test_settings_of_a_topic_are_changed_and_given_back(trimq, broker_http) -> None:
+def test_settings_of_a_topic_are_changed_and_reset(trimq, broker_http) -> None:
     broker_http.answers["PATCH", "/api/topics/orders"] = 200, ORDERS | {"settings": {"writable": "false"}}
     done = trimq(
         "topics", "alter", "orders", "--setting", "writable=false", "--reset", "segment_ms",
@@ -89,7 +89,7 @@ def test_settings_of_a_topic_are_changed_and_given_back(trimq, broker_http) -> N
     assert broker_http.asked == [("PATCH", "/api/topics/orders", body)]
 
 
-def test_a_change_of_nothing_is_a_mistake(trimq, broker_http) -> None:
+def test_a_change_without_settings_is_refused(trimq, broker_http) -> None:
     done = trimq("topics", "alter", "orders", "--http", broker_http.address)
     assert (done.returncode != 0, broker_http.asked) == (True, [])
     assert "--setting NAME=VALUE or --reset NAME" in done.stderr
@@ -112,7 +112,7 @@ def test_a_topic_is_deleted(trimq, broker_http) -> None:
         (200, {"name": "orders"}, "the response from {address} cannot be decoded: Object missing required field"),
     ],
 )
-def test_a_refusal_or_a_strange_answer_is_one_sentence(trimq, broker_http, status, answer, sentence) -> None:
+def test_a_refusal_or_an_unexpected_response_is_a_one_line_error(trimq, broker_http, status, answer, sentence) -> None:
     broker_http.answers["GET", "/api/topics/orders"] = status, answer
     done = trimq("topics", "describe", "orders", "--http", broker_http.address)
     assert done.returncode == 1

@@ -1,4 +1,4 @@
-"""What the calls of the Java client's administrator must be answered with, as Apache Kafka 4.3.1 answers them."""
+"""Expected answers to the calls of the Java client's administrator, as Apache Kafka 4.3.1 gives them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def refused(why: str) -> dict[str, Any]:
 
 
 def answers(program: Program, broker: CompatBroker, scenario: str, **options: str) -> list[tuple[str, dict[str, Any]]]:
-    """Each call with what it was answered, in order."""
+    """Each call with its answer, in order."""
     lines = program.run(broker.address, scenario, **options)
     return [(line.pop("call"), line) for line in lines]
 

@@ -1,4 +1,4 @@
-"""A broker process that a test can start anew on the same folder and port, and into whose files it can look."""
+"""A broker process that a test can restart on the same folder and port, with access to its files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trimq.formats.kafka_batch.header import BatchHeader, read_header
 
 
 class CompatBroker:
-    """Runs from `with` to the end of it."""
+    """Broker process that runs for the duration of a `with` block."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -31,5 +31,5 @@ class CompatBroker:
         self.__enter__()
 
     def first_batch(self, topic: str) -> BatchHeader:
-        """As it lies in the files of partition 0."""
+        """Header of the first batch in the files of partition 0."""
         return read_header((self._folder / "data" / "partitions" / f"{topic}-0" / f"{0:020}.log").read_bytes())

@@ -1,4 +1,4 @@
-"""A cable between a client and a broker, which a test can cut; knows nothing of what passes through it."""
+"""TCP proxy between a client and a broker, which a test can cut; ignores the content of the traffic."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Cable:
         return int(self.address.rpartition(":")[2])
 
     def cut(self) -> None:
-        """Neither side hears a word of farewell. Who connects again is joined again."""
-        for end in tuple(self._ends):  # not those who connect again meanwhile
+        """Cuts all connections without a goodbye to either side. New connections are forwarded again."""
+        for end in tuple(self._ends):  # without connections that are opened meanwhile
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
-        self._threads[0].join()  # nobody is joined after it
+        self._threads[0].join()  # no connection is forwarded afterwards
         self.cut()
         for thread in self._threads:
             thread.join()
@@ -51,7 +51,7 @@ class Cable:
                 self._ends.append(near)
                 try:
                     far = socket.create_connection(self._far)
-                except OSError:  # nobody is there now
+                except OSError:  # the broker is down
                     near.shutdown(socket.SHUT_RDWR)
                     continue
                 self._ends.append(far)

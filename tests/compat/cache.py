@@ -1,4 +1,4 @@
-"""What tests with foreign tools need, and the steps by which it is made."""
+"""Requirements of tests with foreign tools, and cached builds of them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import pytest
 
 
 def require(*programs: str) -> None:
-    """Skips the test where one of them is missing."""
+    """Skips the test if one of these programs is missing."""
     for program in programs:
         if shutil.which(program) is None:
             pytest.skip(f"there is no {program} on this machine")
 
 
 def do(command: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None) -> str:
-    """What this step of the making prints. The test fails where the step does."""
+    """Runs a build step. Returns its output; fails the test if the step fails."""
     done = subprocess.run(
         command,
         cwd=folder,

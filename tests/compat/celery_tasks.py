@@ -1,4 +1,4 @@
-"""The tasks of the Celery tests, and the worker that does them: `celery_tasks.py URL QUEUE_TYPE [flags]`."""
+"""Tasks of the Celery tests, and the worker that runs them: `celery_tasks.py URL QUEUE_TYPE [flags]`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from celery.exceptions import Reject
 
 QUEUES: dict[str, dict[str, Any]] = {
     "classic": {"task_queue_max_priority": 10},
-    # Delays that the broker counts need exchanges by topic; that the queue is a quorum queue Celery sees for itself.
+    # Native delayed delivery needs topic exchanges; Celery detects by itself that the queue is a quorum queue.
     "quorum": {
         "task_default_queue_type": "quorum",
         "task_create_missing_queue_type": "quorum",
@@ -50,7 +50,7 @@ def _define(app: Any) -> None:
 
     @app.task(name="turn", shared=False)
     def turn() -> int:
-        """How many of these this worker has done before."""
+        """Returns how many of these tasks this worker has run before."""
         return next(turns)
 
     @app.task(name="flaky", shared=False, bind=True, max_retries=3)
@@ -61,7 +61,7 @@ def _define(app: Any) -> None:
 
     @app.task(name="deadly", shared=False, bind=True)
     def deadly(self: Any, mark: str) -> bool:
-        """The worker that does it first dies of it. Says whether it came again."""
+        """Kills the worker that runs it first. Returns whether the message is marked as redelivered."""
         try:
             Path(mark).touch(exist_ok=False)
         except FileExistsError:
@@ -82,7 +82,7 @@ def _define(app: Any) -> None:
 
     @app.task(name="left", shared=False)
     def left(queue: str) -> int:
-        """How many messages wait behind this one."""
+        """Returns the number of messages left in the queue."""
         with app.connection_for_read() as connection:
             return int(connection.default_channel.queue_declare(queue, passive=True).message_count)
 
@@ -92,7 +92,7 @@ def _define(app: Any) -> None:
 
 
 def ranked_queue() -> kombu.Queue:
-    """Nobody consumes it until a worker is told to."""
+    """Queue that has no consumer until a worker is asked to consume it."""
     return kombu.Queue("ranked", kombu.Exchange("ranked"), routing_key="ranked", max_priority=10)
 
 

@@ -22,7 +22,7 @@ def url_of(address: str) -> str:
 
 
 class Workshop:
-    """A broker's address, an application that talks to it, and the workers that were started."""
+    """A broker's address, an application that uses it, and the workers that were started."""
 
     def __init__(self, folder: Path, url: str, queue_type: str) -> None:
         self.app = celery_tasks.make_app(url, queue_type)
@@ -32,7 +32,7 @@ class Workshop:
         self._workers: list[subprocess.Popen[bytes]] = []
 
     def start_worker(self, name: str, *flags: str, url: str = "") -> subprocess.Popen[bytes]:
-        """It goes on until the workshop closes, or until somebody ends it."""
+        """Starts a worker that runs until the workshop closes or the test ends it."""
         command = [sys.executable, celery_tasks.__file__, url or self._url, self._queue_type]
         with (self._folder / f"{name}.log").open("wb") as log:
             worker = subprocess.Popen(
@@ -57,11 +57,11 @@ class Workshop:
         return self.app.tasks[task].apply_async(arguments, **options)
 
     def done(self, task: str, *arguments: object, **options: Any) -> Any:
-        """What comes of it."""
+        """Returns the result of a task."""
         return self.send(task, *arguments, **options).get(timeout=PATIENCE_S)
 
     def complaints(self, name: str) -> str:
-        """All that this worker printed."""
+        """Returns the output of this worker."""
         return (self._folder / f"{name}.log").read_text()
 
     def close(self) -> None:
@@ -74,12 +74,12 @@ class Workshop:
 
 @contextmanager
 def workshop(factory: pytest.TempPathFactory, queue_type: str) -> Iterator[Workshop]:
-    """With one worker that is ready."""
+    """Opens a workshop with one ready worker."""
     with running(factory.mktemp("broker"), ["--amqp-listen", "127.0.0.1:0"]) as addresses:
         shop = Workshop(factory.mktemp("workers"), url_of(addresses["amqp"]), queue_type)
         try:
             shop.start_worker("first@here")
-            # The connections that all tests share are made here, so that none of them seems to leak one.
+            # Connections that all tests share are opened here, so that they do not count as leaks of a test.
             assert shop.done("add", 1, 1) == 2
             assert shop.app.control.ping(timeout=PATIENCE_S, limit=1)
             yield shop

@@ -1,4 +1,4 @@
-"""Marks the tests that drive foreign clients, and lets the judges explain failed assertions as tests do."""
+"""Marks the tests that drive foreign clients, and enables assertion rewriting for the judges."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ pytest.register_assert_rewrite(
     "compat.judges", "compat.administration", "compat.queue_judges", "compat.rocketmq_judges"
 )
 
-# Modules of this folder that no foreign client takes part in.
+# Modules of this folder without a foreign client.
 OURS = {"test_client_versions.py", "test_kafka_tools.py", "test_rocketmq_remoting.py"}
 
 

@@ -1,5 +1,5 @@
-"""Programs from Debian's packages: fetched, and unpacked into a cache folder with the libraries that the machine lacks.
-Nothing is installed, and nobody has to be root."""
+"""Programs from Debian's packages: downloaded and unpacked into a cache folder, with the libraries that the machine
+lacks. Nothing is installed, and root is not needed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NEEDS += ("--no-replaces", "--no-enhances")
 
 
 def debian_program(package: str, version: str) -> Program:
-    """The program of the package's own name. Skips the test on a machine without apt."""
+    """The program with the name of the package. Skips the test on a machine without apt."""
     require("apt-get", "apt-cache", "dpkg", "dpkg-query", "dpkg-deb")
 
     def unpack_into(folder: Path) -> None:
@@ -34,13 +34,13 @@ def debian_program(package: str, version: str) -> Program:
 
 
 def _fetch(folder: Path, package: str) -> None:
-    """The archive of the package, and of all that it needs and the machine lacks."""
-    # Lists of our own: the machine's may be missing or too old to find anything by, and are not ours to change.
+    """Downloads the package and those of its dependencies that the machine lacks."""
+    # Package lists of our own: the machine's lists may be missing or outdated, and must not be changed.
     (folder / "lists" / "partial").mkdir(parents=True, exist_ok=True)
     (folder / "cache" / "archives" / "partial").mkdir(parents=True, exist_ok=True)
     own = ["-o", f"Dir::State::lists={folder}/lists", "-o", f"Dir::Cache={folder}/cache"]
     if os.getuid() == 0:
-        own += ["-o", "APT::Sandbox::User=root"]  # apt's own user need not see into a home folder
+        own += ["-o", "APT::Sandbox::User=root"]  # apt's sandbox user may have no access to a home folder
     do(["apt-get", "-q", *own, "update"], folder)
     needed = [line for line in do(["apt-cache", *own, *_NEEDS, package], folder).splitlines() if line[:1].isalnum()]
     here = do(["dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\n"], folder).splitlines()

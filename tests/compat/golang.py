@@ -1,4 +1,4 @@
-"""The programs in Go, built with the modules that their go.sum names."""
+"""Programs in Go, built with the modules in their go.sum."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tools.download_cache import cached_folder
 
 
 def go_client(name: str) -> Program:
-    """The program of this folder of `clients`. Skips the test where Go is missing."""
+    """The program in this folder of `clients`. Skips the test where Go is missing."""
     require("go")
     sources = SOURCES / name
 

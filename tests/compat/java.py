@@ -1,4 +1,4 @@
-"""The programs in Java, compiled against one version of the client that they use."""
+"""Programs in Java, compiled against one version of the client library."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from compat.programs import SOURCES, Program, fingerprint
 
 from tools.download_cache import cached_folder
 
-# A short life is better served by a small heap and the first compiler than by the server's defaults.
+# Short runs are faster with a small heap and the first compiler than with the server's defaults.
 _QUICK = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _SILENT = "org.slf4j:slf4j-nop:1.7.36"
 
 
 def java_client(version: str, main: str = "Client") -> Program:
-    """The program with Kafka's own client of this version; `NewerClient` is for those that have all we use. Skips the
-    test where Java or Maven is missing."""
+    """The program with Kafka's Java client of this version; `NewerClient` uses the features of newer versions. Skips
+    the test where Java or Maven is missing."""
     sources = sorted((SOURCES / "java").glob("*.java" if main == "Client" else "**/*.java"))
     return _compiled(f"org.apache.kafka:kafka-clients:{version}", sources, main)
 
 
 def amqp_java_client(version: str) -> Program:
-    """The program with RabbitMQ's own client of this version. Skips the test where Java or Maven is missing."""
+    """The program with RabbitMQ's Java client of this version. Skips the test where Java or Maven is missing."""
     sources = [*sorted((SOURCES / "amqp-java").glob("*.java")), SOURCES / "java" / "Lines.java"]
     return _compiled(f"com.rabbitmq:amqp-client:{version}", sources, "Client")
 

@@ -1,4 +1,4 @@
-"""What every Kafka client must see of a broker, whichever program drives it: one judge for each scenario."""
+"""Expectations of every Kafka client, independent of its language: one judge per scenario."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ START_MS = 1_780_000_000_000
 
 
 def judge_codecs(program: Program, broker: CompatBroker, codecs: Sequence[str], acks: Sequence[str]) -> None:
-    """What was sent is read, with key and header; it lies in the log with the codec that was asked for."""
+    """Records are read as they were sent, with key and header, and are stored with the requested codec."""
     lines = program.run(broker.address, "codecs", codecs=",".join(codecs), acks=",".join(acks))
     acknowledged = {line["topic"]: line["offsets"] for line in lines if "offsets" in line}
     read = {line["topic"]: line["read"] for line in lines if "read" in line}
@@ -26,7 +26,7 @@ def judge_codecs(program: Program, broker: CompatBroker, codecs: Sequence[str], 
             topic = f"codecs-{codec}-{ack}"
             sent = [[i, f"key-{i}", f"{codec} {ack} {i} " + "x" * 200, str(i)] for i in range(RECORDS)]
             assert read[topic] == sent
-            if ack != "0":  # which nobody answers
+            if ack != "0":  # which has no response
                 assert acknowledged[topic] == list(range(RECORDS))
             assert Codec(broker.first_batch(topic).codec).name.lower() == codec
 
@@ -70,7 +70,8 @@ def judge_fencing(program: Program, broker: CompatBroker, refusals: Sequence[str
 
 
 def judge_groups(program: Program, broker: CompatBroker, topic: str, **settings: str) -> None:
-    """Two groups of two halve the partitions; whoever is left in one gets all of them, and goes on at its commits."""
+    """Two groups of two members share the partitions; when one member leaves, the other gets all of them and resumes at
+    the committed offsets."""
     lines = program.run(broker.address, "groups", topic=topic, **settings)
     one, two, taken_over, read_on = lines
     for line, group in ((one, "one"), (two, "two")):
@@ -83,8 +84,8 @@ def judge_groups(program: Program, broker: CompatBroker, topic: str, **settings:
 
 
 def judge_restart(program: Program, folder: Path) -> None:
-    """A consumer goes on after a restart of the broker without being made anew, and so does its group. What it has read
-    and not committed may come again."""
+    """A consumer and its group resume after a restart of the broker. Records that were read but not committed may be
+    delivered again."""
     with CompatBroker(folder) as broker:
         with program.talking(broker.address, "resume") as conversation:
             assert conversation.heard() == {"read": list(range(10))}
@@ -98,7 +99,7 @@ def judge_restart(program: Program, folder: Path) -> None:
 
 
 def judge_times(program: Program, broker: CompatBroker) -> None:
-    """Ten records a second apart: a time finds the first that is not older."""
+    """Ten records one second apart: a look-up by time finds the first record that is not older."""
     places = {1: 0, START_MS: 0, START_MS + 2000: 2, START_MS + 2001: 3, START_MS + 9000: 9, START_MS + 9001: None}
     lines = program.run(broker.address, "times", start=START_MS, asked=",".join(map(str, places)))
     assert len(lines) == len(places)

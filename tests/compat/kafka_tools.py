@@ -1,4 +1,4 @@
-"""Kafka's own `DumpLogSegments`, asked what it has to say against a partition folder."""
+"""Apache Kafka's `DumpLogSegments`, run on a partition folder."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def dump(folder: Path) -> Dump:
 
 
 def complaints_of(folder: Path, has_gaps: bool = False) -> list[str]:
-    """Whatever the tool finds wrong with the folder. `has_gaps`: it was compacted, and offsets may be missing."""
+    """Faults that the tool finds in the folder. `has_gaps`: it was compacted, and offsets may be missing."""
     return complaints_in(dump(folder), has_gaps)
 
 
@@ -47,12 +47,13 @@ def complaints_in(dumped: Dump, has_gaps: bool = False) -> list[str]:
 
 
 def _is_fault(line: str) -> bool:
-    # What a record holds is not the tool's word.
+    # Lines with record contents are not messages of the tool.
     return not line.startswith("|") and _FAULTS_IN_OUTPUT.search(line) is not None
 
 
 def _unexpected(errors: list[str], has_gaps: bool) -> Iterator[str]:
-    """Kafka 4.3.1 takes -1 for the offset before a file's first, and so finds a gap in all that do not begin at 0."""
+    """Filters false alarms: Kafka 4.3.1 assumes -1 as the offset before a file's first, and reports a gap in all files
+    that do not begin at 0."""
     log = first_offset = ""
     for line in errors:
         gap = _GAP.match(line)

@@ -1,4 +1,4 @@
-"""Java libraries for tests that compare with the genuine thing."""
+"""Java libraries for tests that compare with the original Java code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tools import maven
 
 
 def classpath(artifacts: Sequence[str]) -> str:
-    """A class path with these `group:artifact:version` and all that they need. Skips the test where Java is missing."""
+    """A class path with these `group:artifact:version` and their dependencies. Skips the test where Java is missing."""
     try:
         return maven.classpath(artifacts)
     except maven.JavaMissing as missing:

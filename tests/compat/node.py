@@ -1,4 +1,4 @@
-"""The programs in Node, with the packages that their lock files name."""
+"""Programs in Node.js, with the packages in their lock files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tools.download_cache import cached_folder
 
 
 def node_client(name: str) -> Program:
-    """The program of this folder of `clients`. Skips the test where Node or npm is missing."""
+    """The program in this folder of `clients`. Skips the test where Node or npm is missing."""
     require("node", "npm")
     sources = [path for path in (SOURCES / name).iterdir() if path.is_file()]
 
@@ -22,6 +22,7 @@ def node_client(name: str) -> Program:
         do(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"], folder)
 
     folder = cached_folder("node", fingerprint(sources), install_into)
-    # kafkajs tells about a change of its own partitioner, and Node about a timer of kafkajs, on every start.
+    # Without these, kafkajs prints a warning about its partitioner, and Node one about a timer of kafkajs, at every
+    # start.
     quiet = {"KAFKAJS_NO_PARTITIONER_WARNING": "1", "NODE_NO_WARNINGS": "1"}
     return Program(("node", str(folder / "client.js")), quiet)

@@ -1,4 +1,4 @@
-"""Programs in other languages that drive their own client: started with a scenario, judged by what they print."""
+"""Programs in other languages that drive their own client: started with a scenario, and judged by their output."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Line = dict[str, Any]
 
 @dataclass(frozen=True)
 class Program:
-    """Takes an address, the name of a scenario and its options; prints a JSON object a line."""
+    """Program that takes an address, the name of a scenario and its options, and prints one JSON object per line."""
 
     command: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class Program:
 
     @contextmanager
     def talking(self, address: str, scenario: str, **options: object) -> Iterator[Conversation]:
-        """A program that waits for a line of ours in the middle of its scenario."""
+        """Runs a program that waits for input in the middle of its scenario."""
         process = subprocess.Popen(
             self._words(address, scenario, options),
             env={**os.environ, **self.environment},
@@ -67,7 +67,7 @@ class Conversation:
     process: subprocess.Popen[str]
 
     def heard(self) -> Line:
-        """The next line that it prints."""
+        """Returns the next line of output."""
         assert self.process.stdout is not None
         if line := self.process.stdout.readline():
             found: Line = json.loads(line)
@@ -81,13 +81,13 @@ class Conversation:
         self.process.stdin.flush()
 
     def ended(self) -> None:
-        """It has nothing more to say and is content."""
+        """Asserts that the program ended without further output and without an error."""
         rest, complaint = self.process.communicate(timeout=PATIENCE_S)
         assert (rest, self.process.returncode) == ("", 0), complaint[-3000:]
 
 
 def fingerprint(paths: Iterable[Path], *more: str) -> str:
-    """A short name for what is built from these files and words."""
+    """Short hash of these files and words, for the name of a build."""
     digest = hashlib.sha256("\0".join(more).encode())
     for path in sorted(paths):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")

@@ -1,4 +1,4 @@
-"""What every AMQP client must see of a broker, whichever program drives it: one judge for each scenario."""
+"""Expectations of every AMQP client, independent of its language: one judge per scenario."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from compat.cables import cable_to
 from compat.programs import Program
 
 MESSAGES = 200
-# One frame carries 131,072 bytes less its own eight.
+# A frame of 131,072 bytes has eight bytes of overhead.
 SIZES = [0, 1, 131_064, 131_065, 5_000_000]
 HEADERS = {
     "text": "é",
@@ -20,7 +20,7 @@ HEADERS = {
 
 
 def judge_confirms(program: Program, address: str) -> None:
-    """Many at once are confirmed and come in order; a queue with room for one that refuses more says so."""
+    """Many messages are confirmed and delivered in order; a full queue with `reject-publish` rejects."""
     assert program.run(address, "confirms", count=MESSAGES) == [
         {"confirmed": MESSAGES, "refused": 0},
         {"read": [str(number) for number in range(MESSAGES)]},
@@ -36,7 +36,7 @@ def judge_returns(program: Program, address: str) -> None:
 
 
 def judge_prefetch(program: Program, address: str) -> None:
-    """Of ten messages three come; when two of them are acknowledged, two more."""
+    """With a prefetch of three, three of ten messages are delivered; after two acks, two more."""
     assert program.run(address, "prefetch") == [
         {"came": ["0", "1", "2"], "ready": 7},
         {"came": ["0", "1", "2", "3", "4"], "ready": 5},
@@ -44,7 +44,7 @@ def judge_prefetch(program: Program, address: str) -> None:
 
 
 def judge_cut(program: Program, address: str) -> None:
-    """Of five messages it has three when its connection is lost; connected again, it gets all of them in order."""
+    """The connection is lost with three of five messages unacked; after a reconnect all are delivered in order."""
     with cable_to(address) as cable, program.talking(cable.address, "cut") as conversation:
         assert conversation.heard() == {"came": [["0", False], ["1", False], ["2", False]]}
         cable.cut()
@@ -56,7 +56,7 @@ def judge_cut(program: Program, address: str) -> None:
 
 
 def judge_dead_letters(program: Program, address: str) -> None:
-    """What is rejected waits in a second queue until it expires, and comes back, twice."""
+    """A rejected message is dead-lettered to a second queue, expires there, and is returned, twice."""
     assert program.run(address, "dead-letters") == [
         {"try": 1, "deaths": []},
         {"try": 2, "deaths": [["retry", "expired", 1], ["work", "rejected", 1]]},
@@ -79,7 +79,7 @@ def judge_headers(program: Program, address: str) -> None:
 
 
 def judge_transactions(program: Program, address: str) -> None:
-    """Nothing of a transaction is seen before its commit, and nothing ever of one that is rolled back."""
+    """Messages of a transaction are invisible before the commit, and dropped by a rollback."""
     assert program.run(address, "transactions") == [
         {"ready": 0, "after": "publish"},
         {"ready": 0, "after": "rollback"},
@@ -89,7 +89,7 @@ def judge_transactions(program: Program, address: str) -> None:
 
 
 def judge_mistakes(program: Program, address: str) -> None:
-    """Each closes its channel; the connection goes on."""
+    """Each error closes its channel; the connection stays open."""
     assert program.run(address, "mistakes") == [
         {"did": "declare passively", "code": 404},
         {"did": "declare otherwise", "code": 406},

@@ -1,4 +1,4 @@
-"""RocketMQ's C++ client (PyPI `rocketmq`) behind the few verbs that the tests use."""
+"""RocketMQ's C++ client (PyPI `rocketmq`), reduced to the calls that the tests use."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from typing import Any
 
 PATIENCE_S = 40
-# Each consumer is an instance of its own: one that shares connections and timers with a producer may begin a minute
-# late, and the client may end the whole process when one of the two ends.
+# Each consumer is a separate instance: one that shares connections and timers with a producer may start a minute late,
+# and the client may abort the process when one of the two ends.
 _NUMBERS = itertools.count()
 
 
@@ -68,19 +68,19 @@ def send(names: str, topic: str, count: int) -> None:
 
 
 def send_at_last(producer: Any, message: Any) -> None:
-    """As soon as there is somebody who takes it."""
+    """Sends until a broker accepts it."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
             producer.send_sync(message)
             return
-        except Exception:  # whatever the package calls a connection that is gone
+        except Exception:  # the package has many exceptions for a lost connection
             assert time.monotonic() < deadline
             time.sleep(0.01)
 
 
 class Taken:
-    """What a consumer has got, in its order."""
+    """Messages that a consumer received, in order."""
 
     def __init__(self) -> None:
         self._grown = threading.Condition()
@@ -98,13 +98,13 @@ class Taken:
             assert self._grown.wait_for(lambda: len(self.bodies) >= count, PATIENCE_S), self.bodies
             return list(self.bodies)
 
-    def has_come(self, is_so: Callable[[Taken], bool], seconds: float = PATIENCE_S) -> bool:
+    def is_reached(self, is_so: Callable[[Taken], bool], seconds: float = PATIENCE_S) -> bool:
         with self._grown:
             return self._grown.wait_for(lambda: is_so(self), seconds)
 
 
 def pull(names: str, topic: str, expression: str = "*") -> list[Any]:
-    """The body, keys and queue of each, queue after queue."""
+    """Body, keys and queue of each message, queue after queue."""
     from rocketmq.client import PullConsumer
 
     consumer: Any = PullConsumer(f"pull-{topic}")

@@ -1,5 +1,5 @@
-"""What every RocketMQ client that speaks gRPC must see of a broker, by the lines that its program prints: one judge for
-each scenario. Topics and groups are made before it starts: these clients cannot make any."""
+"""Expectations of every RocketMQ client over gRPC, by the output of its program: one judge per scenario. Topics and
+groups are created before: these clients cannot create any."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GROUPS: dict[str, dict[str, object]] = {
 
 @contextmanager
 def serving(folder: Path | None = None) -> Iterator[Broker]:
-    """A broker with what the scenarios need."""
+    """Broker with the topics and groups of the scenarios."""
     with Broker(folder=folder, rocketmq_grpc_listen="127.0.0.1:0") as broker:
         with Wire(broker.addresses["rocketmq_broker"]) as wire:
             for name, kind in KINDS.items():
@@ -47,7 +47,7 @@ def judge_async(program: Program, broker: Broker) -> None:
 
 
 def judge_filters(program: Program, broker: Broker) -> None:
-    """`Aa` and `BB` have the same hash."""
+    """Uses the tags `Aa` and `BB`, which have the same hash."""
     (line,) = program.run(broker.rocketmq_grpc, "filters")
     assert line == {"tags": ["Aa0", "Aa3", "C2"], "twin": ["BB1"], "sql": ["Aa3", "C2"]}
 
@@ -67,7 +67,7 @@ def judge_fifo(program: Program, broker: Broker) -> None:
     assert line["steps"] == {str(order): list(range(6)) for order in range(5)}
 
 
-# -- with the broker's time
+# -- with the broker's clock
 
 
 def judge_invisible(program: Program, broker: Broker) -> None:
@@ -88,7 +88,7 @@ def judge_delays(program: Program, broker: Broker) -> None:
 
 
 def judge_transactions(program: Program, broker: Broker) -> None:
-    """What is not decided is asked for."""
+    """Undecided half messages are checked back."""
     with program.talking(broker.rocketmq_grpc, "transactions") as talk:
         assert talk.heard() == {"done": "taken ['commit']"}
         broker.advance("40s")
@@ -97,23 +97,23 @@ def judge_transactions(program: Program, broker: Broker) -> None:
 
 
 def judge_dead_letter(program: Program, broker: Broker, step: str = "1s") -> None:
-    """Its group tries each message three times. `step` is shorter than the pause between two tries."""
+    """The group delivers each message three times at most. `step` is shorter than the delay between two deliveries."""
     with program.talking(broker.rocketmq_grpc, "dead_letter") as talk:
         for number in range(1, 4):
             line = talk.heard()
             assert line["done"] == f"tried {number}"
             assert line["attempt"] == number
-            let_come_back(broker, talk, step)
+            advance_to_redelivery(broker, talk, step)
         assert _dead(broker) == [b"bad"]
         assert talk.heard() == {"tries": 3}
 
 
-def let_come_back(broker: Broker, talk: Conversation, step: str) -> None:
-    """Past the pause between two tries, and no further: the client is quick."""
+def advance_to_redelivery(broker: Broker, talk: Conversation, step: str) -> None:
+    """Advances just past the delay between two deliveries: the client reacts at once."""
     deadline = time.monotonic() + PATIENCE_S
     before = _returned(broker)
     while _returned(broker) == before:
-        assert time.monotonic() < deadline, "it does not come back"
+        assert time.monotonic() < deadline, "the message is not redelivered"
         broker.advance(step)
     talk.go_on()
 
@@ -130,7 +130,7 @@ def _dead(broker: Broker) -> list[bytes]:
 
 
 def judge_restart(program: Program, broker: Broker) -> None:
-    """The broker is restarted in good order, and then crashes."""
+    """The broker is stopped cleanly and restarted, and then crashes."""
     with program.talking(broker.rocketmq_grpc, "restart") as talk:
         for number, wreck in enumerate((broker.restart, lambda: (broker.crash(), broker.restart()), lambda: None), 1):
             line: Line = talk.heard()

@@ -1,4 +1,4 @@
-"""The programs of `clients/rocketmq-java`, compiled against one version of RocketMQ's own Java client."""
+"""Programs in `clients/rocketmq-java`, compiled against one version of RocketMQ's Java client."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from compat.programs import SOURCES, Line, Program, fingerprint
 
 from tools.download_cache import cached_folder
 
-# A short life is better served by a small heap and the first compiler than by the server's defaults. A group is divided
-# anew, and a member that is told of others looks, sooner than in a long one.
+# Short runs are faster with a small heap and the first compiler than with the server's defaults. The intervals make
+# members rebalance sooner than by default.
 _QUICK = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _INTERVALS = ("-Drocketmq.client.rebalance.waitInterval=1000", "-Drocketmq.client.rebalance.minInterval=200")
 
 
 def rocketmq_client(version: str, home: Path, main: str = "Client") -> Program:
-    """The program with `rocketmq-client` of this version; `NewerClient` is for those that have all we use. The client
-    keeps its logs and the offsets of broadcasts in `home`. Skips the test where Java or Maven is missing."""
+    """The program with `rocketmq-client` of this version; `NewerClient` uses the features of newer versions. The client
+    stores its logs and the offsets of broadcasts in `home`. Skips the test where Java or Maven is missing."""
     require("javac")
     libraries = classpath((f"org.apache.rocketmq:rocketmq-client:{version}", "org.slf4j:slf4j-nop:1.7.36"))
     sources = sorted((SOURCES / "rocketmq-java").glob("*.java" if main == "Client" else "**/*.java"))
@@ -33,7 +33,7 @@ def rocketmq_client(version: str, home: Path, main: str = "Client") -> Program:
 
 
 def grpc_client(version: str, home: Path) -> Program:
-    """The program with `rocketmq-client-java`, which speaks gRPC. Its logs go to `home`."""
+    """The program with `rocketmq-client-java`, which uses gRPC. Its logs are written to `home`."""
     require("javac")
     libraries = classpath((f"org.apache.rocketmq:rocketmq-client-java:{version}", "org.slf4j:slf4j-nop:1.7.36"))
     sources = sorted((SOURCES / "rocketmq-grpc-java").glob("*.java"))
@@ -46,7 +46,7 @@ def grpc_client(version: str, home: Path) -> Program:
 
 
 def run_together(program: Program, names: str, scenarios: Iterable[str]) -> dict[str, list[Line]]:
-    """What each scenario printed, all run in one process at the same time: most of their life they wait."""
+    """Output of each scenario; all run at the same time in one process, since they wait most of the time."""
     found: dict[str, list[Line]] = {scenario: [] for scenario in scenarios}
     for line in program.run(names, ",".join(found)):
         found[line.pop("scenario")].append(line)
@@ -54,7 +54,7 @@ def run_together(program: Program, names: str, scenarios: Iterable[str]) -> dict
 
 
 def lines_of(found: dict[str, list[Line]], scenario: str) -> list[Line]:
-    """Fails where the scenario has failed."""
+    """Output of a scenario; fails if the scenario failed."""
     for line in found[scenario]:
         if "failed" in line:
             pytest.fail(f"{scenario}: {line['failed'][:3000]}", pytrace=False)

@@ -1,5 +1,5 @@
-"""What every RocketMQ client must see of a broker, by the lines that its program printed: one judge for each scenario.
-Those that move the broker's time talk with the program themselves."""
+"""Expectations of every RocketMQ client, by the output of its program: one judge per scenario. Judges that move the
+broker's clock exchange lines with the program."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from compat.rocketmq_wire import PATIENCE_S, Wire
 from trimq.testing import Broker
 
 Lines = list[Line]
-# How long a message waits after each of its tries, until it is dead.
+# Delay after each failed delivery, until the message is dead-lettered.
 PAUSES = ("10s", "30s", *(f"{minutes}m" for minutes in (*range(1, 11), 20, 30, 60, 120)))
 
 
@@ -47,7 +47,7 @@ def judge_large(lines: Lines) -> None:
     assert line == {
         "intact": ["1048576 true", "3145728 true"],
         "refused": "code 13",
-        "named": "MQClientException",  # the client itself looks at names
+        "named": "MQClientException",  # the client itself validates names
     }
 
 
@@ -67,7 +67,7 @@ def judge_tags(lines: Lines) -> None:
 
 
 def judge_groups(lines: Lines) -> None:
-    """Two groups of two have each message once; whoever is left in one gets all that comes afterwards."""
+    """Two groups of two members get each message once; when one member leaves, the other gets all later messages."""
     one, two, alone = lines
     for number, line in enumerate((one, two)):
         assert (line["group"], line["each"], line["more"]) == (number, True, 0)
@@ -116,7 +116,7 @@ def judge_sql(lines: Lines) -> None:
 
 
 def judge_kept(program: Program, names: str) -> None:
-    """How far a member of a broadcast has read outlives its process, and it gets what came meanwhile once."""
+    """The offset of a broadcast consumer survives its process; messages sent meanwhile are delivered once."""
     for begin, end in ((0, 20), (20, 30), (30, 31)):
         (line,) = program.run(names, "kept", **{"from": begin, "to": end})
         line.pop("scenario")
@@ -124,7 +124,7 @@ def judge_kept(program: Program, names: str) -> None:
 
 
 def judge_grown(program: Program, broker: Broker) -> None:
-    """Queues that a topic gets while a producer and a push consumer run are found by both."""
+    """A running producer and push consumer notice queues that are added to a topic."""
     with Wire(broker.addresses["rocketmq_broker"]) as wire:
         wire.create_topic("grown", 1)
         with program.talking(broker.addresses["rocketmq"], "grown") as talk:
@@ -134,7 +134,7 @@ def judge_grown(program: Program, broker: Broker) -> None:
             assert heard(talk) == {"before": 1, "after": 4, "taken": ["0", "1", "2", "3", "before"]}
 
 
-# -- with the broker's time
+# -- with the broker's clock
 
 
 def heard(talk: Conversation) -> Line:
@@ -145,7 +145,7 @@ def heard(talk: Conversation) -> Line:
 
 
 def judge_levels(program: Program, broker: Broker) -> None:
-    """18 is two hours, 5 a minute, 2 five seconds."""
+    """Level 18 is two hours, 5 one minute, 2 five seconds."""
     with program.talking(broker.addresses["rocketmq"], "levels") as talk:
         for taken, duration in (("0", "5s"), ("0, 2", "55s"), ("0, 2, 5", "119m"), ("0, 2, 5, 18", "0s")):
             assert heard(talk) == {"done": f"taken [{taken}]"}
@@ -155,7 +155,7 @@ def judge_levels(program: Program, broker: Broker) -> None:
 
 
 def judge_dead_letter(program: Program, broker: Broker) -> None:
-    """Sixteen retries, then a dead letter, then again."""
+    """Sixteen retries, then a dead letter, then a redrive."""
     with program.talking(broker.addresses["rocketmq"], "deadletter") as talk:
         for number, pause in enumerate(PAUSES, 1):
             assert heard(talk) == {"done": f"tried {number}"}
@@ -166,7 +166,7 @@ def judge_dead_letter(program: Program, broker: Broker) -> None:
 
 
 def judge_transactions(program: Program, broker: Broker) -> None:
-    """What is not decided is asked for, every half minute; what is never decided never comes."""
+    """Undecided half messages are checked back every half minute; if never decided, they are never delivered."""
     with program.talking(broker.addresses["rocketmq"], "transactions") as talk:
         assert heard(talk) == {"done": "taken [plain, commit]"}
         await_producer(broker, "transactions")
@@ -185,7 +185,7 @@ def judge_transactions(program: Program, broker: Broker) -> None:
 
 
 def await_producer(broker: Broker, group: str) -> None:
-    """Until the broker has heard of it: who is not there is not asked."""
+    """Waits until the broker knows the producer: only known producers are checked back."""
     deadline = time.monotonic() + PATIENCE_S
     with Wire(broker.addresses["rocketmq_broker"]) as wire:
         while wire.ask(204, {"producerGroup": group})[0]["code"] != 0:
@@ -194,7 +194,7 @@ def await_producer(broker: Broker, group: str) -> None:
 
 
 def judge_names(program: Program, broker: Broker) -> None:
-    """The name server alone is away for a while: what is known goes on without it, what is new is found afterwards."""
+    """The name server is unreachable for a while: known topics work without it, new ones are found afterwards."""
     names = broker.addresses["rocketmq"]
     cable = Cable(names)
     try:
@@ -211,27 +211,27 @@ def judge_names(program: Program, broker: Broker) -> None:
 
 
 def await_waiting(broker: Broker, level: int) -> None:
-    """Until a message waits at this level of delay."""
+    """Waits until a message is pending at this delay level."""
     deadline = time.monotonic() + PATIENCE_S
     with Wire(broker.addresses["rocketmq_broker"]) as wire:
         while wire.done(30, {"topic": "SCHEDULE_TOPIC_XXXX", "queueId": level - 1})["offset"] == "0":
-            assert time.monotonic() < deadline, f"nothing came to wait at level {level}"
+            assert time.monotonic() < deadline, f"no message is delayed at level {level}"
             time.sleep(0.02)
 
 
 def await_dead_letters(broker: Broker, group: str) -> list[bytes]:
-    """The bodies of what was given up, as soon as there is something."""
+    """Waits for dead letters. Returns their bodies."""
     topic = f"%DLQ%{group}"
     deadline = time.monotonic() + PATIENCE_S
     with Wire(broker.addresses["rocketmq_broker"]) as wire:
         while (wire.ask(30, {"topic": topic, "queueId": 0})[0].get("extFields") or {}).get("offset", "0") == "0":
-            assert time.monotonic() < deadline, "nothing was given up"
+            assert time.monotonic() < deadline, "no message was dead-lettered"
             time.sleep(0.02)
         return wire.bodies(topic)
 
 
 def judge_restarts(program: Program, names: str, wrecks: Sequence[Callable[[], None]]) -> None:
-    """A producer and a consumer live on through all of them."""
+    """A producer and a consumer survive all restarts."""
     with program.talking(names, "restart", rounds=len(wrecks)) as talk:
         taken = [0]
         for number, wreck in enumerate(wrecks, 1):

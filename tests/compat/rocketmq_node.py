@@ -1,4 +1,4 @@
-"""What the two clients for Node that speak remoting must see, whichever it is. They cannot make topics."""
+"""Expectations of both Node clients that use remoting. They cannot create topics."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def broker_with_topics(**settings: int) -> Iterator[Broker]:
 
 
 def judge_push(program: Program, broker: Broker, library: str, status: str) -> None:
-    # Not to its end: rocketmq-nodejs sometimes hangs in the threads of its own C++ after everything was closed.
+    # The program is not run to its end: rocketmq-nodejs sometimes hangs in its C++ threads after everything was closed.
     with program.talking(broker.addresses["rocketmq"], "push", library=library) as talk:
         line = talk.heard()
     assert line["statuses"] == [status]
@@ -40,7 +40,7 @@ def judge_push(program: Program, broker: Broker, library: str, status: str) -> N
 
 
 def judge_retries(program: Program, broker: Broker, library: str) -> list[int | None]:
-    """What each try knew of those before it."""
+    """Returns the number of earlier deliveries that each delivery reported."""
     with program.talking(broker.addresses["rocketmq"], "retry", library=library) as talk:
         for number, (level, pause) in enumerate(((3, "10s"), (4, "30s"), (0, "0s")), 1):
             assert talk.heard() == {"done": f"tried {number}"}
@@ -63,7 +63,7 @@ def judge_restart(program: Program, broker: Broker, library: str) -> None:
 
 
 def judge_dead_letter(program: Program, broker: Broker, library: str) -> list[int | None]:
-    """Sixteen retries, then a dead letter. What each try knew of those before it."""
+    """Sixteen retries, then a dead letter. Returns the number of earlier deliveries that each delivery reported."""
     with program.talking(broker.addresses["rocketmq"], "dead", library=library) as talk:
         for number, pause in enumerate(PAUSES):
             assert talk.heard() == {"done": f"tried {number + 1}"}
@@ -78,7 +78,7 @@ def judge_dead_letter(program: Program, broker: Broker, library: str) -> list[in
 
 
 def judge_names(program: Program, broker: Broker, library: str) -> None:
-    """The name server alone is away for a while: what is known goes on without it, what is new is found afterwards."""
+    """The name server is unreachable for a while: known topics work without it, new ones are found afterwards."""
     names = broker.addresses["rocketmq"]
     cable = Cable(names)
     try:

@@ -1,4 +1,4 @@
-"""A genuine RocketMQ broker of its own folder and port, without a name server: stopped in order, or killed."""
+"""An Apache RocketMQ broker with its own folder and port, without a name server: stopped cleanly, or killed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from compat.maven import classpath
 VERSION = "5.5.0"
 START_S = 90
 
-# Small files, so that several of each kind come about, and a log that is synced before it is acknowledged.
+# Small files, so that there are several of each kind, and synchronous flush.
 SIZES = {
     "mappedFileSizeCommitLog": 1 << 20,
     "mappedFileSizeConsumeQueue": 20 * 100,
@@ -30,7 +30,7 @@ def broker_classpath() -> str:
 
 
 class GenuineBroker:
-    """Its store is `folder/store`."""
+    """Process of an Apache RocketMQ broker. Its store is `folder/store`."""
 
     def __init__(self, folder: Path, **settings: object) -> None:
         self._folder = folder
@@ -79,7 +79,7 @@ class GenuineBroker:
             time.sleep(0.1)
 
     def stop(self) -> None:
-        """In order."""
+        """Stops the broker cleanly."""
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
         self._process.wait(60)
@@ -91,7 +91,7 @@ class GenuineBroker:
 
 
 def _free_port() -> int:
-    """One whose neighbour two below is free too: a broker opens both."""
+    """Returns a free port with the second port below it free too: a broker opens both."""
     while True:
         with socket.socket() as found:
             found.bind(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""The raw remoting client, where the tests look for it; the examples use it too."""
+"""Import of the raw remoting client, which the examples use too."""
 
 from __future__ import annotations
 

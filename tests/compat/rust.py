@@ -1,5 +1,5 @@
-"""The programs in Rust, built with the crates that their lock files name. Those files do not say from where the crates
-come (`source = "registry"`): that is Cargo's to know."""
+"""Programs in Rust, built with the crates in their lock files. These lock files name no registry (`source =
+"registry"`): Cargo's configuration decides."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from tools.download_cache import cached_folder
 
 
 def rust_client(name: str) -> Program:
-    """The program of this folder of `clients`. Skips the test where Cargo is missing."""
+    """The program in this folder of `clients`. Skips the test where Cargo is missing."""
     require("cargo")
     sources = SOURCES / name
     named = [sources / "Cargo.toml", sources / "Cargo.lock"]
-    # To compile the crates is most of the work: they are kept apart, for every program of ours that names the same.
+    # Compiling the crates takes most of the time: they are cached separately, for every program with the same lock
+    # file.
     crates = cached_folder("rust-crates", fingerprint(named), lambda _: None)
 
     def build_into(folder: Path) -> None:
@@ -34,11 +35,11 @@ def rust_client(name: str) -> Program:
 
 
 def _complete_lock(folder: Path) -> None:
-    """Write into the lock file from where Cargo, as it is set up here, takes its crates."""
+    """Writes the registry of the local Cargo configuration into the lock file."""
     lock = folder / "Cargo.lock"
     pinned = lock.read_text()
     lock.unlink()
     do(["cargo", "generate-lockfile", "--quiet"], folder)
     found = re.search(r'^source = "(.+)"$', lock.read_text(), re.MULTILINE)
-    assert found is not None, "every crate comes from somewhere"
+    assert found is not None, "Cargo.lock names no registry"
     lock.write_text(pinned.replace('source = "registry"', f'source = "{found[1]}"'))

@@ -1,4 +1,5 @@
-"""aio-pika against a broker process of its own: much at once, confirms, returns, redelivery, dead letters, RPC, tx."""
+"""aio-pika against a broker process: many messages at once, confirms, returns, redelivery, dead letters, RPC,
+transactions."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ def message(body: bytes, **properties: Any) -> aio_pika.Message:
     return aio_pika.Message(body, delivery_mode=aio_pika.DeliveryMode.PERSISTENT, **properties)
 
 
-def test_messages_published_at_once_are_confirmed_and_come_in_order(url: str) -> None:
+def test_messages_published_at_once_are_confirmed_and_delivered_in_order(url: str) -> None:
     async def main(connection: Any) -> None:
         channel = await connection.channel()
         await channel.set_qos(prefetch_count=10)
@@ -117,8 +118,8 @@ def test_a_consumer_gets_no_more_than_its_prefetch(url: str) -> None:
     run(url, main)
 
 
-def test_a_robust_connection_that_is_cut_gets_what_it_had_again(address: str) -> None:
-    """It connects, declares and consumes again by itself."""
+def test_a_robust_connection_that_is_cut_gets_its_unacked_messages_again(address: str) -> None:
+    """The connection reconnects, declares and consumes again automatically."""
 
     async def main(cut: Callable[[], None], url: str) -> None:
         connection = await aio_pika.connect_robust(url, reconnect_interval=0.05)
@@ -142,7 +143,7 @@ def test_a_robust_connection_that_is_cut_gets_what_it_had_again(address: str) ->
         asyncio.run(asyncio.wait_for(main(cable.cut, f"amqp://guest:guest@{cable.address}/"), PATIENCE_S))
 
 
-def test_a_rejected_message_goes_where_dead_letters_go(url: str) -> None:
+def test_a_rejected_message_is_dead_lettered(url: str) -> None:
     async def main(connection: Any) -> None:
         channel = await connection.channel()
         dead = await channel.declare_queue(exclusive=True)
@@ -158,7 +159,7 @@ def test_a_rejected_message_goes_where_dead_letters_go(url: str) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 131_064, 131_065, 5_000_000])
-def test_a_body_of_any_size_comes_back(url: str, size: int) -> None:
+def test_a_body_of_any_size_survives_a_round_trip(url: str, size: int) -> None:
     async def main(connection: Any) -> None:
         channel = await connection.channel()
         queue = await channel.declare_queue(exclusive=True)
@@ -169,7 +170,7 @@ def test_a_body_of_any_size_comes_back(url: str, size: int) -> None:
     run(url, main)
 
 
-def test_a_question_is_answered_by_direct_reply(url: str) -> None:
+def test_an_rpc_request_is_answered_by_direct_reply(url: str) -> None:
     async def main(connection: Any) -> None:
         client, server = await connection.channel(), await connection.channel()
         questions = await server.declare_queue(exclusive=True)
@@ -187,7 +188,7 @@ def test_a_question_is_answered_by_direct_reply(url: str) -> None:
     run(url, main)
 
 
-def test_a_rejected_message_comes_back_marked(url: str) -> None:
+def test_a_rejected_message_is_redelivered_with_the_flag(url: str) -> None:
     async def main(connection: Any) -> None:
         channel = await connection.channel()
         queue = await channel.declare_queue(exclusive=True)

@@ -1,5 +1,5 @@
-"""aiokafka outside of groups, against a broker process of its own: every codec and kind of acknowledgement, idempotent
-and transactional producers, seeking by time, large messages."""
+"""aiokafka without groups, against a broker process: every codec and acks level, idempotent and transactional
+producers, look-up by time, large messages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 async def read(broker: str, topic: str, isolation: str = "read_committed") -> list[bytes]:
-    """All that there is for a reader now."""
+    """All records that are visible to this isolation level now."""
     partition = TopicPartition(topic, 0)
     async with AIOKafkaConsumer(bootstrap_servers=broker, isolation_level=isolation) as consumer:
         consumer.assign([partition])
@@ -39,9 +39,7 @@ async def read(broker: str, topic: str, isolation: str = "read_committed") -> li
 
 @pytest.mark.parametrize("acks", [0, 1, "all"])
 @pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])
-def test_what_is_produced_with_any_codec_and_acknowledgement_is_read(
-    broker: str, codec: str | None, acks: int | str
-) -> None:
+def test_records_of_any_codec_and_acks_level_are_read(broker: str, codec: str | None, acks: int | str) -> None:
     async def main() -> None:
         topic = f"codec-{codec}-{acks}"
         bodies = [b"%d " % number * 20 for number in range(200)]
@@ -49,7 +47,7 @@ def test_what_is_produced_with_any_codec_and_acknowledgement_is_read(
             await asyncio.gather(*[await producer.send(topic, body, partition=0) for body in bodies])
         found: list[bytes] = []
         async with asyncio.timeout(PATIENCE_S):
-            while len(found) < len(bodies):  # without acknowledgements nobody says when all have arrived
+            while len(found) < len(bodies):  # with acks=0 the producer does not know when the records have arrived
                 found = await read(broker, topic)
         assert found == bodies
 
@@ -66,7 +64,7 @@ def test_an_idempotent_producer_keeps_its_order(broker: str) -> None:
     asyncio.run(main())
 
 
-def test_what_is_committed_is_read_and_what_is_aborted_is_not(broker: str) -> None:
+def test_committed_records_are_read_and_aborted_ones_are_not(broker: str) -> None:
     async def main() -> None:
         async with AIOKafkaProducer(bootstrap_servers=broker, transactional_id="both-ways") as producer:
             for number in range(6):
@@ -79,7 +77,7 @@ def test_what_is_committed_is_read_and_what_is_aborted_is_not(broker: str) -> No
     asyncio.run(main())
 
 
-def test_a_producer_that_is_taken_over_is_fenced(broker: str) -> None:
+def test_a_replaced_producer_is_fenced(broker: str) -> None:
     async def main() -> None:
         old = AIOKafkaProducer(bootstrap_servers=broker, transactional_id="fenced")
         await old.start()
@@ -114,7 +112,7 @@ def test_offsets_are_committed_with_the_transaction_or_not_at_all(broker: str) -
     asyncio.run(main())
 
 
-def test_a_time_finds_the_first_message_that_is_not_older(broker: str) -> None:
+def test_a_look_up_by_time_finds_the_first_message_that_is_not_older(broker: str) -> None:
     async def main() -> None:
         partition = TopicPartition("times", 0)
         async with AIOKafkaProducer(bootstrap_servers=broker, compression_type="zstd", linger_ms=50) as producer:

@@ -1,5 +1,5 @@
-"""aiokafka in groups, against a broker process of its own: every assignor that it has, static members, and commits that
-outlive a restart. It speaks the oldest versions of the calls about groups."""
+"""aiokafka in groups, against a broker process: every assignor, static members, and commits that survive a restart. It
+uses the oldest versions of the group APIs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def send(broker: str, topic: str, bodies: range) -> None:
 
 
 class Member:
-    """One consumer and what it has read."""
+    """One consumer and the records that it has read."""
 
     def __init__(self, broker: str, group: str, topic: str, **settings: object) -> None:
         own = {"enable_auto_commit": False, "session_timeout_ms": 6000, "heartbeat_interval_ms": 300, **settings}
@@ -69,7 +69,7 @@ async def poll_until(members: list[Member], is_so: Callable[[], bool]) -> None:
 
 
 def is_divided(members: list[Member], sizes: list[int]) -> bool:
-    """Everything is owned by somebody, nothing by two, in shares of these sizes."""
+    """Tells whether each partition has exactly one owner, with assignments of these sizes."""
     shares = [member.owned for member in members]
     return sorted(map(len, shares)) == sizes and set.union(*shares) == set(range(PARTITIONS))
 
@@ -117,7 +117,7 @@ async def read_and_commit(broker: str, sent: range) -> list[bytes]:
         return sorted(member.read, key=int)
 
 
-def test_what_was_committed_is_where_reading_goes_on_after_a_restart(tmp_path: Path) -> None:
+def test_reading_resumes_at_the_committed_offset_after_a_restart(tmp_path: Path) -> None:
     with running(tmp_path, ARGUMENTS) as addresses:
         asyncio.run(read_and_commit(addresses["kafka"], range(20)))
     (tmp_path / "ready.json").unlink()
@@ -138,5 +138,5 @@ async def come_back(broker: str) -> None:
             assert first.consumer._coordinator.generation == generation
 
 
-def test_a_static_member_comes_back_to_its_partitions_without_disturbing_the_others(broker: str) -> None:
+def test_a_static_member_gets_its_partitions_back_without_a_rebalance(broker: str) -> None:
     asyncio.run(come_back(broker))

@@ -1,4 +1,4 @@
-"""ali-ons, a client in JavaScript alone; package.json says which version. It has neither transactions nor pulling."""
+"""ali-ons, a client in pure JavaScript (version in package.json). It supports neither transactions nor pulling."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_groups_get_all_or_the_tags_that_they_ask_for(program: Program, broker: 
     rocketmq_node.judge_push(program, broker, LIBRARY, "SEND_OK")
 
 
-def test_what_fails_comes_again_later_each_time(program: Program, broker: Broker) -> None:
+def test_a_failed_message_is_redelivered_with_growing_delay(program: Program, broker: Broker) -> None:
     assert rocketmq_node.judge_retries(program, broker, LIBRARY) == [0, 1, 2]
 
 
@@ -38,20 +38,20 @@ def test_sixteen_retries_then_a_dead_letter(program: Program, broker: Broker) ->
     assert rocketmq_node.judge_dead_letter(program, broker, LIBRARY) == list(range(17))
 
 
-def test_clients_live_on_while_the_name_server_does_not(program: Program, broker: Broker) -> None:
+def test_clients_survive_an_outage_of_the_name_server(program: Program, broker: Broker) -> None:
     rocketmq_node.judge_names(program, broker, LIBRARY)
 
 
-def test_clients_live_on_while_the_broker_does_not(program: Program, broker: Broker) -> None:
+def test_clients_survive_an_outage_of_the_broker(program: Program, broker: Broker) -> None:
     rocketmq_node.judge_restart(program, broker, LIBRARY)
 
 
-def test_messages_of_a_key_come_in_order(program: Program, broker: Broker) -> None:
+def test_messages_of_a_key_are_delivered_in_order(program: Program, broker: Broker) -> None:
     (line,) = program.run(broker.addresses["rocketmq"], "ordered", library=LIBRARY)
     assert line["steps"] == ["".join(f"{order}{step}" for step in range(6)) for order in "abe"]
 
 
-def test_a_delayed_message_comes_when_it_is_due(program: Program, broker: Broker) -> None:
+def test_a_delayed_message_is_delivered_when_it_is_due(program: Program, broker: Broker) -> None:
     with program.talking(broker.addresses["rocketmq"], "level", library=LIBRARY) as talk:
         assert talk.heard() == {"done": "taken now"}
         broker.advance("2h")

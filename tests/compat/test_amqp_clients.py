@@ -1,5 +1,5 @@
-"""RabbitMQ clients in other languages, each a program that is judged by what it prints, against a broker of its own.
-go.mod, package.json and Cargo.toml say which versions."""
+"""RabbitMQ clients in other languages, each a program judged by its output, against a broker of its own. Versions are
+in go.mod, package.json and Cargo.toml."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tools.broker import running
 
 pytestmark = [pytest.mark.external, pytest.mark.timeout(600)]
 
-VERSION = "5.35.0"  # of RabbitMQ's own Java client
+VERSION = "5.35.0"  # of RabbitMQ's Java client
 
 CLIENTS: dict[str, Callable[[], Program]] = {
     "amqp091-go": lambda: go_client("amqp091-go"),
@@ -25,7 +25,7 @@ CLIENTS: dict[str, Callable[[], Program]] = {
     "amqplib": lambda: node_client("amqplib"),
     "lapin": lambda: rust_client("lapin"),
 }
-TRANSACTIONAL = sorted(CLIENTS.keys() - {"amqplib"})  # which has no transactions
+TRANSACTIONAL = sorted(CLIENTS.keys() - {"amqplib"})  # amqplib has no transactions
 
 
 @pytest.fixture(scope="module", params=CLIENTS)
@@ -45,11 +45,11 @@ def address(client: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[s
         yield addresses["amqp"]
 
 
-def test_what_is_published_is_confirmed_or_refused(program: Program, address: str) -> None:
+def test_published_messages_are_confirmed_or_rejected(program: Program, address: str) -> None:
     queue_judges.judge_confirms(program, address)
 
 
-def test_a_message_without_a_route_comes_back_before_its_confirm(program: Program, address: str) -> None:
+def test_a_message_without_a_route_is_returned_before_its_confirm(program: Program, address: str) -> None:
     queue_judges.judge_returns(program, address)
 
 
@@ -57,19 +57,19 @@ def test_a_consumer_gets_no_more_than_its_prefetch(program: Program, address: st
     queue_judges.judge_prefetch(program, address)
 
 
-def test_what_a_lost_connection_had_comes_again(program: Program, address: str) -> None:
+def test_unacked_messages_of_a_lost_connection_are_redelivered(program: Program, address: str) -> None:
     queue_judges.judge_cut(program, address)
 
 
-def test_what_is_rejected_goes_round_by_way_of_dead_letters(program: Program, address: str) -> None:
+def test_a_rejected_message_is_dead_lettered_and_returned(program: Program, address: str) -> None:
     queue_judges.judge_dead_letters(program, address)
 
 
-def test_questions_are_answered_by_direct_reply(program: Program, address: str) -> None:
+def test_rpc_requests_are_answered_by_direct_reply(program: Program, address: str) -> None:
     queue_judges.judge_rpc(program, address)
 
 
-def test_bodies_of_any_size_come_back(program: Program, address: str) -> None:
+def test_bodies_of_any_size_survive_a_round_trip(program: Program, address: str) -> None:
     queue_judges.judge_bodies(program, address)
 
 
@@ -78,15 +78,15 @@ def test_headers_keep_their_types(program: Program, address: str) -> None:
 
 
 @pytest.mark.parametrize("client", TRANSACTIONAL, indirect=True, scope="module")
-def test_a_transaction_is_seen_when_it_is_committed(program: Program, address: str) -> None:
+def test_a_transaction_is_visible_when_it_is_committed(program: Program, address: str) -> None:
     queue_judges.judge_transactions(program, address)
 
 
-def test_a_mistake_closes_the_channel_and_not_the_connection(program: Program, address: str) -> None:
+def test_an_error_closes_the_channel_and_not_the_connection(program: Program, address: str) -> None:
     queue_judges.judge_mistakes(program, address)
 
 
-def test_the_end_of_a_queue_is_told_to_its_consumer(program: Program, address: str) -> None:
+def test_the_deletion_of_a_queue_cancels_its_consumer(program: Program, address: str) -> None:
     queue_judges.judge_cancelling(program, address)
 
 

@@ -1,4 +1,4 @@
-"""Celery on classic queues, with worker processes: results by rpc, retries, countdowns, priorities, events, control."""
+"""Celery on classic queues, with worker processes: results by RPC, retries, countdowns, priorities, events, control."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
         yield shop
 
 
-def test_results_come_back(shop: Workshop) -> None:
+def test_results_are_returned(shop: Workshop) -> None:
     results = [shop.send("add", number, 1) for number in range(20)]
     assert [result.get(timeout=PATIENCE_S) for result in results] == list(range(1, 21))
 
@@ -34,25 +34,25 @@ def test_tasks_are_chained_and_grouped(shop: Workshop) -> None:
     assert celery.group(add.s(number, 1) for number in range(5))().get(timeout=PATIENCE_S) == [1, 2, 3, 4, 5]
 
 
-def test_what_a_task_raises_is_raised(shop: Workshop) -> None:
+def test_an_exception_of_a_task_is_raised_by_its_result(shop: Workshop) -> None:
     with pytest.raises(KeyError, match="nothing there"):
         shop.done("fail")
 
 
-def test_a_task_that_fails_is_tried_again(shop: Workshop) -> None:
+def test_a_task_that_fails_is_retried(shop: Workshop) -> None:
     assert shop.done("flaky", 2, 0.1) == 2
 
 
 @pytest.mark.parametrize("form", ["countdown", "eta"])
-def test_a_task_waits_for_its_time(shop: Workshop, form: str) -> None:
+def test_a_task_with_a_countdown_is_delayed(shop: Workshop, form: str) -> None:
     begun = time.monotonic()
     when: dict[str, Any] = {"countdown": {"countdown": 1}, "eta": {"eta": datetime.now(UTC) + timedelta(seconds=1)}}
     assert shop.done("add", 1, 2, **when[form]) == 3
     assert time.monotonic() - begun >= 0.9
 
 
-def test_tasks_are_done_by_their_priority(shop: Workshop) -> None:
-    """The worker hears of the queue by remote control, when all of them are in it."""
+def test_tasks_run_by_priority(shop: Workshop) -> None:
+    """Remote control makes the worker consume the queue once all tasks are in it."""
     queue = ranked_queue()
     priorities = [0, 5, 9, 3]
     results = [shop.send("turn", queue=queue, priority=priority) for priority in priorities]
@@ -78,14 +78,14 @@ def test_workers_answer_remote_control(shop: Workshop) -> None:
     assert "add" in inspect.registered()["first@here"]
 
 
-def test_a_revoked_task_is_not_done(shop: Workshop) -> None:
+def test_a_revoked_task_is_not_run(shop: Workshop) -> None:
     result = shop.send("add", 1, 1, countdown=2)
     shop.app.control.revoke(result.id, reply=True, timeout=PATIENCE_S, limit=1)
     with pytest.raises(TaskRevokedError):
         result.get(timeout=PATIENCE_S)
 
 
-def test_workers_tell_what_happens(shop: Workshop) -> None:
+def test_workers_send_events(shop: Workshop) -> None:
     seen: list[tuple[str, str | None]] = []
     shop.app.control.enable_events(reply=True, timeout=PATIENCE_S, limit=1)
     with shop.app.connection_for_read() as connection:
@@ -98,14 +98,14 @@ def test_workers_tell_what_happens(shop: Workshop) -> None:
 
         receiver = shop.app.events.Receiver(connection, handlers={"*": note})
         consumer = receiver.itercapture(limit=None, timeout=PATIENCE_S, wakeup=True)
-        next(consumer)  # it listens from here on
+        next(consumer)  # events are received from here on
         result_id.append(shop.send("add", 20, 22).id)
         for _ in consumer:
             pass
     assert seen == [("task-received", None), ("task-started", None), ("task-succeeded", "42")]
 
 
-def test_what_waits_is_purged(shop: Workshop) -> None:
+def test_waiting_tasks_are_purged(shop: Workshop) -> None:
     queue = ranked_queue()
     for number in range(3):
         shop.send("add", number, 1, queue=queue)
@@ -114,11 +114,11 @@ def test_what_waits_is_purged(shop: Workshop) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 131_064, 3_000_000])
-def test_arguments_of_any_size_come_back(shop: Workshop, size: int) -> None:
+def test_arguments_of_any_size_survive_a_round_trip(shop: Workshop, size: int) -> None:
     assert shop.done("echo", "x" * size) == "x" * size
 
 
-def test_a_task_that_nobody_wants_goes_where_dead_letters_go(shop: Workshop) -> None:
+def test_a_rejected_task_is_dead_lettered(shop: Workshop) -> None:
     dead = kombu.Queue("dead", kombu.Exchange("dead", "fanout"))
     to = {"x-dead-letter-exchange": "dead"}
     queue = kombu.Queue("unwanted", kombu.Exchange("unwanted"), "unwanted", queue_arguments=to, max_priority=10)
@@ -134,17 +134,17 @@ def test_a_task_that_nobody_wants_goes_where_dead_letters_go(shop: Workshop) -> 
     assert came[0].headers["x-first-death-reason"] == "rejected"
 
 
-def test_a_worker_takes_no_more_than_it_may(shop: Workshop) -> None:
-    """Its prefetch is one: of three tasks, the others wait in the queue while one is done."""
+def test_a_worker_takes_no_more_than_its_prefetch(shop: Workshop) -> None:
+    """The prefetch is one: of three tasks, the others stay in the queue while one runs."""
     results = [shop.send("left", "patient", queue="patient") for _ in range(3)]
     with shop.worker("patient@here", "-Q", "patient", "-c", "1"):
         assert [result.get(timeout=PATIENCE_S) for result in results] == [2, 1, 0]
 
 
 def test_a_worker_whose_connection_is_cut_gets_its_task_again(shop: Workshop) -> None:
-    """It has it already, and waits for its time, when the connection is lost."""
+    """The connection is lost after the delivery, while the worker holds the task for its countdown."""
     with cable_to(shop.address) as cable, shop.worker("cut@here", "-Q", "cut", url=url_of(cable.address)):
-        assert shop.done("add", 1, 1, queue="cut") == 2  # it is there
+        assert shop.done("add", 1, 1, queue="cut") == 2  # the worker is ready
         result = shop.send("came again", queue="cut", countdown=4)
         inspect = shop.app.control.inspect(["cut@here"], timeout=PATIENCE_S, limit=1)
         while not (waiting := inspect.scheduled()["cut@here"]):
@@ -154,7 +154,7 @@ def test_a_worker_whose_connection_is_cut_gets_its_task_again(shop: Workshop) ->
         assert result.get(timeout=PATIENCE_S) is True
 
 
-def test_a_task_whose_worker_dies_is_done_by_another(shop: Workshop, tmp_path: Path) -> None:
+def test_the_task_of_a_dead_worker_is_run_by_another(shop: Workshop, tmp_path: Path) -> None:
     result = shop.send("deadly", str(tmp_path / "mark"), queue="dangerous")
     with shop.worker("doomed@here", "-Q", "dangerous") as doomed:
         assert doomed.wait(PATIENCE_S) == 1

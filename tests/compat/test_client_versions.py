@@ -1,4 +1,4 @@
-"""The pages about Kafka and RabbitMQ name the clients in the versions that the tests use."""
+"""docs/kafka.md and docs/amqp.md name the client versions that the tests use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ HERE = Path(__file__).parent
 PROJECT = HERE.parent.parent
 
 
-def told(page: str) -> set[tuple[str, str]]:
+def documented(page: str) -> set[tuple[str, str]]:
     rows = re.findall(r"^\| ([^|]+) \| (\d+\.\d+\.\d+) \|", (PROJECT / "docs" / page).read_text(), re.MULTILINE)
     return {(re.sub(r" \(.*", "", name), version) for name, version in rows}
 
@@ -26,7 +26,7 @@ def stated(name: str, test: str, constant: str = "VERSION") -> tuple[str, str]:
 
 
 def locked(name: str, folder: str) -> tuple[str, str]:
-    """As the lock file of this crate says."""
+    """Version of a crate in the lock file."""
     lock = (HERE / "clients" / folder / "Cargo.lock").read_text()
     (version,) = re.findall(rf'^name = "{name}"\nversion = "(.+)"$', lock, re.MULTILINE)
     return name, version
@@ -35,7 +35,7 @@ def locked(name: str, folder: str) -> tuple[str, str]:
 def test_the_page_about_rabbitmq_names_every_client_in_the_version_that_is_tested() -> None:
     modules = (HERE / "clients" / "amqp091-go" / "go.mod").read_text()
     packages = json.loads((HERE / "clients" / "amqplib" / "package.json").read_text())
-    assert told("amqp.md") == {
+    assert documented("amqp.md") == {
         pinned("pika"),
         pinned("aio-pika"),
         pinned("kombu"),
@@ -51,7 +51,7 @@ def test_the_page_about_rabbitmq_names_every_client_in_the_version_that_is_teste
 def test_the_page_about_kafka_names_every_client_in_the_version_that_is_tested() -> None:
     modules = (HERE / "clients" / "go" / "go.mod").read_text()
     packages = json.loads((HERE / "clients" / "node" / "package.json").read_text())
-    assert told("kafka.md") == {
+    assert documented("kafka.md") == {
         pinned("confluent-kafka"),
         pinned("kafka-python"),
         pinned("aiokafka"),

@@ -1,5 +1,5 @@
-"""confluent-kafka's AdminClient against a broker process of its own: topics, partitions, settings, offsets, records,
-credentials, and that settings are enforced on what its producer sends."""
+"""confluent-kafka's AdminClient against a broker process: topics, partitions, settings, offsets, records, credentials,
+and the enforcement of settings."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def admin(broker: str) -> AdminClient:
-    """Of each test: its sockets close with it."""
+    """One client per test: its sockets are closed with it."""
     return AdminClient({"bootstrap.servers": broker})
 
 
 def the(futures: dict[Any, Future[T]]) -> T:
-    """The result of the only future, whose error is raised."""
+    """Result of the single future; raises its error."""
     (future,) = futures.values()
     return future.result(PATIENCE_S)
 
@@ -90,7 +90,7 @@ def alter(admin: AdminClient, topic: str, operation: AlterConfigOpType, name: st
 
 
 def send(broker: str, topic: str, *, key: bytes | None = b"k", body: bytes = b"body", **options: Any) -> Message:
-    """What became of one message."""
+    """Sends one message. Returns its delivery report."""
     seen: list[tuple[KafkaError | None, Message]] = []
     producer = Producer({"bootstrap.servers": broker, "message.max.bytes": 4_000_000})
     producer.produce(topic, body, key, on_delivery=lambda error, message: seen.append((error, message)), **options)
@@ -115,7 +115,7 @@ def test_a_topic_is_made_described_extended_and_removed(broker: str, admin: Admi
     assert code_of(admin.delete_topics(["life"])) == KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
-def test_what_would_be_refused_is_refused_when_only_asked(admin: AdminClient) -> None:
+def test_validate_only_refuses_the_same_requests(admin: AdminClient) -> None:
     the(admin.create_topics([NewTopic("only-asked", 2, 1)], validate_only=True))
     assert "only-asked" not in admin.list_topics(timeout=PATIENCE_S).topics
     refused = admin.create_topics([NewTopic("only-asked", 2, 2)], validate_only=True)
@@ -128,16 +128,14 @@ def test_what_would_be_refused_is_refused_when_only_asked(admin: AdminClient) ->
     ("name", "value"),
     [("no.such", "1"), ("retention.ms", "soon"), ("preallocate", "true"), ("remote.storage.enable", "true")],
 )
-def test_a_setting_that_cannot_be_enforced_is_refused_with_a_sentence(
-    admin: AdminClient, name: str, value: str
-) -> None:
+def test_a_setting_that_cannot_be_enforced_is_refused_with_a_message(admin: AdminClient, name: str, value: str) -> None:
     with pytest.raises(KafkaException) as raised:
         the(admin.create_topics([NewTopic("refused", 1, 1, config={name: value})]))
     assert raised.value.args[0].code() == KafkaError.INVALID_CONFIG
     assert name in raised.value.args[0].str()
 
 
-def test_settings_are_described_with_where_they_come_from(admin: AdminClient) -> None:
+def test_settings_are_described_with_their_source(admin: AdminClient) -> None:
     create(admin, "described", retention_ms="12345")
     found = settings(admin, "described")
     assert found["retention.ms"].value == "12345"
@@ -181,7 +179,7 @@ def test_max_message_bytes_is_enforced_and_changes_at_once(broker: str, admin: A
     assert send(broker, "sizes", body=b"x" * 1000).offset() == 1
 
 
-def test_a_compacted_topic_takes_no_message_without_a_key(broker: str, admin: AdminClient) -> None:
+def test_a_compacted_topic_refuses_messages_without_a_key(broker: str, admin: AdminClient) -> None:
     create(admin, "compacted", cleanup_policy="compact")
     send(broker, "compacted", key=b"")
     with pytest.raises(KafkaException) as refused:
@@ -225,7 +223,7 @@ def test_offsets_are_listed_and_records_deleted(broker: str, admin: AdminClient)
     assert code_of(admin.delete_records([TopicPartition("trimmed", 0, 9)])) == KafkaError.OFFSET_OUT_OF_RANGE
 
 
-def test_a_producer_above_its_quota_is_slowed_down_and_loses_nothing() -> None:
+def test_a_producer_above_its_quota_is_throttled_and_loses_nothing() -> None:
     rate, size, count = 50_000, 10_000, 12
     with Broker() as broker:
         broker.create_topic("slow")
@@ -249,7 +247,7 @@ def test_a_producer_above_its_quota_is_slowed_down_and_loses_nothing() -> None:
         took_s = time.monotonic() - began
         assert len(broker.records("slow")) == count
     assert max(throttled_ms) > 0
-    # What is beyond the first second's worth takes its time; the answer to the last is not waited for.
+    # The quota of the first second is free, the rest is throttled; the response to the last request is not waited for.
     assert took_s >= (count * size - rate) / rate - 2 * size / rate
 
 
@@ -266,7 +264,7 @@ def test_scram_credentials_are_kept_listed_and_removed(admin: AdminClient) -> No
     assert code_of(gone) == KafkaError.RESOURCE_NOT_FOUND
 
 
-def test_access_control_lists_are_not_served_and_say_so(admin: AdminClient) -> None:
+def test_access_control_lists_are_refused_as_unsupported(admin: AdminClient) -> None:
     pattern = (ResourceType.TOPIC, "any", ResourcePatternType.LITERAL, "User:a", "*", AclOperation.READ)
     assert code_of(admin.create_acls([AclBinding(*pattern, AclPermissionType.ALLOW)])) == KafkaError.SECURITY_DISABLED
     refused = admin.delete_acls([AclBindingFilter(*pattern, AclPermissionType.ALLOW)])

@@ -1,5 +1,5 @@
-"""confluent-kafka (librdkafka) in groups, against a broker process of its own: both group protocols, every assignor,
-static members, and the calls of its administrator."""
+"""confluent-kafka (librdkafka) in groups, against a broker process: both group protocols, every assignor, static
+members, and the administrator's group calls."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def produce(broker: str, topic: str, bodies: range, partitions: int = PARTITIONS
 
 
 class Member:
-    """One consumer, what it has been given and what it has read."""
+    """One consumer, its assignment and the records that it has read."""
 
     def __init__(self, broker: str, group: str, topics: list[str], **settings: object) -> None:
         fixed = {"bootstrap.servers": broker, "group.id": group, "auto.offset.reset": "earliest"}
@@ -86,20 +86,21 @@ def poll_until(members: list[Member], is_so: Callable[[], bool]) -> None:
 
 
 def is_divided(members: list[Member], topic: str, sizes: list[int]) -> bool:
-    """Everything is owned by somebody, nothing by two, in shares of these sizes."""
+    """Tells whether each partition has exactly one owner, with assignments of these sizes."""
     shares = [member.owned for member in members]
     everything = {(topic, index) for index in range(PARTITIONS)}
     return sorted(map(len, shares)) == sizes and set.union(*shares) == everything
 
 
 def has_read(members: list[Member], bodies: range) -> bool:
-    """Between them; some perhaps twice, since a new division begins at what was committed."""
+    """Tells whether the members together have read these; some possibly twice, since a rebalance resumes at the
+    committed offsets."""
     return set().union(*(member.read for member in members)) == {b"%d" % number for number in bodies}
 
 
 def is_at(member: Member, end: int) -> bool:
-    """In each partition that it has now. One that read everything while it was alone does not speak for the other,
-    which begins at what was committed."""
+    """Tells whether a member has reached the end of each partition that it owns now. A member that read everything
+    alone says nothing about another one, which resumes at the committed offsets."""
     return {each.offset for each in member.consumer.position(member.consumer.assignment())} == {end}
 
 
@@ -125,14 +126,14 @@ def test_two_groups_of_two_share_the_partitions_and_one_takes_over_when_the_othe
         groups[0].pop().consumer.close()
         poll_until(everybody[:1] + everybody[2:], lambda: is_divided(groups[0], topic, [PARTITIONS]))
         assert is_divided(groups[1], topic, [2, 2])
-        # What was committed is not read again, by whoever has the partition now.
+        # Committed records are not read again by the new owner of the partition.
         before = groups[0][0].read.copy()
         produce(broker, topic, range(100, 120))
         new = {b"%d" % number for number in range(100, 120)}
         poll_until(groups[0] + groups[1], lambda: set(groups[0][0].read - before) == new)
 
 
-def test_what_was_committed_is_where_reading_goes_on_after_a_restart(tmp_path: Path) -> None:
+def test_reading_resumes_at_the_committed_offset_after_a_restart(tmp_path: Path) -> None:
     with running(tmp_path) as addresses:
         make_topic(addresses["kafka"], "kept")
         produce(addresses["kafka"], "kept", range(40))
@@ -147,13 +148,13 @@ def test_what_was_committed_is_where_reading_goes_on_after_a_restart(tmp_path: P
             assert set(member.read) == {b"%d" % number for number in range(40, 60)}
 
 
-# A restart on a busy machine takes seconds, and librdkafka waits ever longer before it connects again: the member must
-# not have been silent for too long by then.
+# A restart on a busy machine takes seconds, and librdkafka increases its reconnect delay: the session must not expire
+# meanwhile.
 PATIENT = {**CLASSIC[0], "session.timeout.ms": 45_000}
 
 
 @pytest.mark.parametrize("way", [PATIENT, NEWER[0]], ids=["classic", "848"])
-def test_a_member_lives_through_a_restart_of_the_broker(tmp_path: Path, way: dict[str, object]) -> None:
+def test_a_member_survives_a_restart_of_the_broker(tmp_path: Path, way: dict[str, object]) -> None:
     with running(tmp_path) as addresses:
         kafka = addresses["kafka"]
         make_topic(kafka, "lasting")
@@ -167,11 +168,11 @@ def test_a_member_lives_through_a_restart_of_the_broker(tmp_path: Path, way: dic
         poll_until([member], lambda: member.read.total() >= 40)
         assert set(member.read) == {b"%d" % number for number in range(40)}
         member.consumer.commit(asynchronous=False)
-        assert member.rebalances == 1, "the broker knew its members again"
+        assert member.rebalances == 1, "the broker did not recognise its members"
 
 
 @pytest.mark.parametrize("way", [CLASSIC[0], NEWER[0]], ids=["classic", "848"])
-def test_a_static_member_comes_back_to_its_partitions_without_disturbing_the_others(
+def test_a_static_member_gets_its_partitions_back_without_a_rebalance(
     broker: str, way: dict[str, str], request: pytest.FixtureRequest
 ) -> None:
     topic = f"static-{request.node.callspec.id}"
@@ -183,14 +184,14 @@ def test_a_static_member_comes_back_to_its_partitions_without_disturbing_the_oth
         )
         poll_until([first, second], lambda: is_divided([first, second], topic, [2, 2]))
         owned, before = second.owned, first.rebalances
-        second.consumer.close()  # a static member does not leave
+        second.consumer.close()  # a static member does not leave the group
         again = stack.enter_context(Member(broker, topic, [topic], **way, **{"group.instance.id": "second"}))
         poll_until([first, again], lambda: len(again.owned) == 2)
         assert again.owned == owned
         assert first.rebalances == before
 
 
-def test_a_second_static_member_of_the_same_name_takes_the_place_of_the_first(broker: str) -> None:
+def test_a_second_static_member_of_the_same_name_fences_the_first(broker: str) -> None:
     make_topic(broker, "fenced")
     with ExitStack() as stack:
         first = stack.enter_context(Member(broker, "fenced", ["fenced"], **{"group.instance.id": "one"}))
@@ -201,7 +202,7 @@ def test_a_second_static_member_of_the_same_name_takes_the_place_of_the_first(br
             poll_until([first], lambda: False)
 
 
-def test_a_pattern_finds_topics_that_come_later(broker: str) -> None:
+def test_a_pattern_matches_topics_created_later(broker: str) -> None:
     make_topic(broker, "found-a", 1)
     with Member(broker, "finders", ["^found-.*"], **NEWER[0]) as member:
         poll_until([member], lambda: member.owned == {("found-a", 0)})

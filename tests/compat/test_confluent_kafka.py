@@ -1,4 +1,4 @@
-"""confluent-kafka (librdkafka) against a broker process of its own: it produces and fetches what it produced."""
+"""confluent-kafka (librdkafka) against a broker process: it fetches the records that it produced."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def produce(broker: str, topic: str, bodies: list[bytes], **settings: object) -> list[int]:
-    """Send each body, in order, to partition 0. Gives the offsets that were acknowledged."""
+    """Sends each body, in order, to partition 0. Returns the acknowledged offsets."""
     offsets: list[int] = []
     errors: list[KafkaError] = []
 
@@ -45,7 +45,7 @@ def consume(broker: str, topic: str, count: int, **settings: object) -> list[Mes
     try:
         while len(messages) < count:
             found = consumer.consume(count - len(messages), PATIENCE_S)
-            assert found, f"only {len(messages)} of {count} messages came"
+            assert found, f"only {len(messages)} of {count} messages arrived"
             assert [message.error() for message in found] == [None] * len(found)
             messages += found
     finally:
@@ -54,7 +54,7 @@ def consume(broker: str, topic: str, count: int, **settings: object) -> list[Mes
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_what_is_produced_with_any_codec_is_fetched_as_it_was(broker: str, codec: str) -> None:
+def test_records_of_any_codec_are_fetched_unchanged(broker: str, codec: str) -> None:
     bodies = [b"%06d " % number + b"x" * (number % 300) for number in range(3000)]
     offsets = produce(broker, f"codec-{codec}", bodies, **{"compression.type": codec})
     assert offsets == list(range(3000))
@@ -71,7 +71,7 @@ def test_acknowledged_messages_are_there_in_every_mode(broker: str, acks: str) -
     assert [message.value() for message in consume(broker, f"acks-{acks}", 2)] == [b"one", b"two"]
 
 
-def test_messages_that_nobody_waits_for_arrive_too(broker: str) -> None:
+def test_messages_sent_without_acks_arrive_too(broker: str) -> None:
     produce(broker, "acks-0", [b"%d" % number for number in range(500)], acks="0")
     assert [message.value() for message in consume(broker, "acks-0", 500)] == [b"%d" % number for number in range(500)]
 
@@ -88,7 +88,7 @@ def test_a_message_of_nearly_the_largest_size_passes_and_a_larger_one_is_refused
     assert [error.code() for error in errors] == [KafkaError.MSG_SIZE_TOO_LARGE]
 
 
-def test_a_time_finds_the_first_message_that_is_not_older(broker: str) -> None:
+def test_a_look_up_by_time_finds_the_first_message_that_is_not_older(broker: str) -> None:
     producer = Producer({"bootstrap.servers": broker, "linger.ms": 50, "compression.type": "lz4"})
     for number in range(100):
         producer.produce("times", b"%d" % number, partition=0, timestamp=1_700_000_000_000 + 10 * number)
@@ -116,7 +116,7 @@ def test_a_waiting_consumer_gets_a_message_as_soon_as_it_is_there(broker: str) -
         consumer.close()
 
 
-def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
+def test_all_messages_are_there_after_a_restart(tmp_path: Path) -> None:
     with running(tmp_path) as addresses:
         assert produce(addresses["kafka"], "kept", [b"a", b"b", b"c"]) == [0, 1, 2]
     (tmp_path / "ready.json").unlink()

@@ -1,5 +1,5 @@
-"""confluent-kafka (librdkafka) with transactions, against a broker process of its own: commit, abort, a producer that
-is taken over, and consume-transform-produce exactly once while the broker is killed with -9."""
+"""confluent-kafka (librdkafka) with transactions, against a broker process: commit, abort, fencing, and exactly-once
+consume-transform-produce while the broker is killed with -9."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ KILLS = 20
 MOVED_BETWEEN_KILLS = 50
 MESSAGES = 1_500
 
-# librdkafka 2.16 forgets its brokers when all are down, but not the group's coordinator among them: it would wait for
-# that one for ever. And it waits longer and longer, up to ten seconds, before it tries a broker again.
+# librdkafka 2.16 forgets its brokers when all are down, but not the group's coordinator, and would wait for it for
+# ever. Its reconnect delay grows up to ten seconds.
 REMEMBERING = {"metadata.recovery.strategy": "none", "reconnect.backoff.max.ms": 200}
 
 
@@ -57,7 +57,7 @@ def reader(address: str, isolation: str, group: str = "readers", **settings: obj
 
 
 def read_all(address: str, topic: str, isolation: str = "read_committed") -> list[bytes]:
-    """Everything up to the end that such a reader sees."""
+    """All records up to the end that is visible to this isolation level."""
     consumer = reader(address, isolation)
     consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
     bodies: list[bytes] = []
@@ -80,7 +80,7 @@ def send(producer: Producer, topic: str, *bodies: bytes) -> None:
         producer.produce(topic, body, partition=0)
 
 
-def test_what_is_committed_is_read_and_what_is_aborted_is_not(broker: str) -> None:
+def test_committed_records_are_read_and_aborted_ones_are_not(broker: str) -> None:
     producer = transactional(broker, "both-ways")
     for number in range(10):
         producer.begin_transaction()
@@ -116,7 +116,7 @@ def test_an_open_transaction_is_not_read_and_its_commit_wakes_a_reader(broker: s
         consumer.close()
 
 
-def test_a_producer_that_is_taken_over_cannot_commit(broker: str) -> None:
+def test_a_fenced_producer_cannot_commit(broker: str) -> None:
     old = transactional(broker, "fenced")
     old.begin_transaction()
     send(old, "fenced", b"lost")
@@ -155,7 +155,7 @@ def test_offsets_are_committed_with_the_transaction_or_not_at_all(broker: str) -
 
 
 class KilledBroker:
-    """A process that is killed and started again on the same folder and port."""
+    """Broker process that is killed and restarted on the same folder and port."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -183,7 +183,7 @@ class KilledBroker:
 
 
 class Mover(threading.Thread):
-    """Consume, transform, produce: what it read and what it wrote are committed together."""
+    """Consume, transform, produce: offsets and output are committed together."""
 
     def __init__(self, address: str) -> None:
         super().__init__()
@@ -199,7 +199,7 @@ class Mover(threading.Thread):
             self.failure = failure
 
     def _move(self) -> None:
-        """Until all is moved, or something goes wrong: then everything begins anew from what was committed."""
+        """Runs until everything is moved, or until an error: then it restarts from the committed offsets."""
         consumer = reader(self._address, "read_committed", "movers", **REMEMBERING)
         try:
             producer = transactional(self._address, "mover", **REMEMBERING)
@@ -238,7 +238,7 @@ def persist(call: Callable[[], object]) -> None:
 
 
 def await_progress(mover: Mover, count: int) -> None:
-    """A kill must hit somebody at work."""
+    """Waits until the mover has made progress, so that the kill interrupts it."""
     goal = mover.moved + count
     assert goal < MESSAGES, "everything is moved before the last kill"
     deadline = time.monotonic() + 2 * PATIENCE_S
@@ -249,7 +249,7 @@ def await_progress(mover: Mover, count: int) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_what_is_moved_while_the_broker_is_killed_is_moved_exactly_once(tmp_path: Path) -> None:
+def test_records_are_moved_exactly_once_while_the_broker_is_killed(tmp_path: Path) -> None:
     broker = KilledBroker(tmp_path)
     broker.start()
     try:
@@ -260,7 +260,7 @@ def test_what_is_moved_while_the_broker_is_killed_is_moved_exactly_once(tmp_path
         mover.start()
         for _ in range(KILLS):
             await_progress(mover, random.randint(1, MOVED_BETWEEN_KILLS))
-            time.sleep(random.uniform(0, 0.01))  # the moment of the kill is what varies
+            time.sleep(random.uniform(0, 0.01))  # the exact moment of the kill varies
             broker.kill()
             broker.start()
         mover.join(3 * PATIENCE_S)

@@ -1,4 +1,4 @@
-"""Kafka's own tool reads partition folders that were compacted here, and finds no fault with them."""
+"""Apache Kafka's dump tool finds no fault in partition folders that TriMQ compacted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def complaints(keyed: KeyedLog, tmp_path: Path) -> tuple[list[str], str]:
 
 
 def write(keyed: KeyedLog, turns: range) -> None:
-    """Batches of every codec, of idempotent and transactional producers, and tombstones."""
+    """Writes batches of every codec, of idempotent and transactional producers, and tombstones."""
     for turn in turns:
         for codec in Codec:
             pairs = [
@@ -47,7 +47,7 @@ def write(keyed: KeyedLog, turns: range) -> None:
         keyed.end_transaction(9, commit=turn % 3 > 0)
 
 
-def test_a_log_after_several_rounds(keyed: KeyedLog, tmp_path: Path) -> None:
+def test_a_log_after_several_compactions(keyed: KeyedLog, tmp_path: Path) -> None:
     keyed.append([(b"a", b"1"), (b"b", b"1")], producer_id=77, producer_epoch=0, base_sequence=0)
     keyed.append([(b"a", b"2"), (b"b", None)])
     table = {}
@@ -67,7 +67,7 @@ def test_a_log_after_several_rounds(keyed: KeyedLog, tmp_path: Path) -> None:
     assert "endTxnMarker: ABORT" in output
 
 
-def test_a_log_of_which_hardly_anything_is_left(keyed: KeyedLog, tmp_path: Path) -> None:
+def test_a_log_that_is_almost_empty_after_compaction(keyed: KeyedLog, tmp_path: Path) -> None:
     write(keyed, range(1, 12))
     for codec in Codec:
         keyed.append([(b"%d-%d" % (codec, number), None) for number in range(23)])

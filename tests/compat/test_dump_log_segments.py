@@ -1,4 +1,4 @@
-"""Kafka's own tool reads the partition folders that we write, and finds no fault with them."""
+"""Apache Kafka's dump tool finds no fault in partition folders that TriMQ wrote."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ START_MS = 1_780_000_000_000
 
 
 class PartitionFolder:
-    """Writes segments with all their companions, one after the other."""
+    """Writes segments with all their index files, one after the other."""
 
     def __init__(self, path: Path) -> None:
         path.mkdir()
@@ -44,7 +44,7 @@ class PartitionFolder:
         self._aborted = b""
 
     def records(self, texts: list[str | None], codec: int = Codec.NONE, **fields: Any) -> bytearray:
-        """A batch of these bodies at the end of the log, which `append` takes."""
+        """Builds a batch of these bodies at the end of the log, for `append`."""
         numbers = range(self.end, self.end + len(texts))
         records = [
             Record(
@@ -112,7 +112,7 @@ def test_batches_of_every_codec(folder: PartitionFolder) -> None:
     assert complaints_of(folder.path) == []
 
 
-def test_the_broker_s_own_times(folder: PartitionFolder) -> None:
+def test_log_append_times(folder: PartitionFolder) -> None:
     for number in range(12):
         folder.append(
             folder.records(words(4), Codec.LZ4 if number % 2 else Codec.NONE, append_time_ms=START_MS + number)
@@ -158,7 +158,7 @@ def test_transactions_committed_aborted_and_open(folder: PartitionFolder) -> Non
     assert files_of(folder, ".txnindex") == 2
     assert "version: 0 producerId: 7 firstOffset: 0 lastOffset: 8 lastStableOffset: 4\n" in dumped.output
     assert "endTxnMarker: ABORT coordinatorEpoch: 3" in dumped.output
-    assert dumped.output.count("currentTxnFirstOffset: OptionalLong[") == 4  # three when it rolled, one at the end
+    assert dumped.output.count("currentTxnFirstOffset: OptionalLong[") == 4  # three at the roll, one at the end
 
 
 def test_a_compacted_log(folder: PartitionFolder) -> None:
@@ -198,7 +198,7 @@ def test_a_partition_log_that_rolled_and_was_opened_again(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("kafka", FOLDERS, ids=lambda folder: folder.name)
-def test_a_folder_of_kafka_that_we_went_on_with(kafka: Path, tmp_path: Path) -> None:
+def test_a_folder_of_kafka_continued_by_trimq(kafka: Path, tmp_path: Path) -> None:
     folder = tmp_path / "partitions" / kafka.name
     shutil.copytree(kafka, folder)
     with opened(tmp_path, kafka.name.removesuffix("-0")) as partition:
@@ -226,12 +226,13 @@ def test_the_tool_does_find_a_fault(folder: PartitionFolder, suffix: str, positi
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-def test_what_is_kept_of_the_tool_s_words_about_kafkas_folders_is_what_it_says(folder: Path) -> None:
+def test_the_recorded_output_of_the_tool_about_kafkas_folders_is_current(folder: Path) -> None:
     dumped = dump(folder)
     assert dumped.output == folder.with_name(f"{folder.name}.dump.txt").read_text()
     complaints = complaints_in(dumped, has_gaps=folder.name == "profiles-0")
     if folder.name == "profiles-0":
-        # Kafka lets time entries name a batch that compaction emptied, where its tool then finds no timestamp.
+        # Kafka allows time index entries for a batch that compaction emptied, for which its tool then finds no
+        # timestamp.
         assert complaints[0].startswith("Found timestamp mismatch in :")
         assert all(line.endswith("log timestamp: -1") for line in complaints[1:])
     else:

@@ -1,6 +1,6 @@
-"""Kafka clients in other languages, each a program that is judged by what it prints, against a broker of its own:
-franz-go (go.mod says which version), kafkajs (package.json), and Kafka's own Java client in two versions: 4.3 in full,
-and 3.9, the last before 4, where releases differ most."""
+"""Kafka clients in other languages, each a program judged by its output, against a broker of its own: franz-go (version
+in go.mod), kafkajs (package.json), and Kafka's Java client in two versions: 4.3 in full, and 3.9, the last before 4,
+for the features that differ between releases."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ASSIGNORS = ("Range", "RoundRobin", "Sticky", "CooperativeSticky")
 
 
 class Client(NamedTuple):
-    """How to start a client, the words in which it says that it was refused, and how much it is asked to do."""
+    """Program of a client, its names of errors, and the scenarios that it runs."""
 
     program: Callable[[], Program]
     too_large: str = "MESSAGE_TOO_LARGE"
@@ -43,7 +43,7 @@ CLIENTS = {
 
 
 def only(*names: str) -> pytest.MarkDecorator:
-    """A case of these clients alone."""
+    """Restricts a test to these clients."""
     return pytest.mark.parametrize("client", names, indirect=True, scope="module")
 
 
@@ -71,13 +71,13 @@ def test_an_idempotent_producer_keeps_its_order(program: Program, broker: Compat
     judges.judge_idempotence(program, broker)
 
 
-def test_large_messages_travel_and_too_large_ones_are_refused(
+def test_large_messages_pass_and_too_large_ones_are_refused(
     client: Client, program: Program, broker: CompatBroker
 ) -> None:
     judges.judge_large_messages(program, broker, client.too_large)
 
 
-def test_what_is_committed_is_read_and_what_is_aborted_is_not(program: Program, broker: CompatBroker) -> None:
+def test_committed_records_are_read_and_aborted_ones_are_not(program: Program, broker: CompatBroker) -> None:
     judges.judge_transactions(program, broker)
 
 
@@ -85,15 +85,15 @@ def test_offsets_are_committed_with_the_transaction_or_not_at_all(program: Progr
     judges.judge_transactional_offsets(program, broker)
 
 
-def test_a_producer_that_is_taken_over_cannot_commit(client: Client, program: Program, broker: CompatBroker) -> None:
+def test_a_fenced_producer_cannot_commit(client: Client, program: Program, broker: CompatBroker) -> None:
     judges.judge_fencing(program, broker, client.fenced)
 
 
-def test_a_consumer_and_its_group_go_on_after_a_restart(program: Program, tmp_path: Path) -> None:
+def test_a_consumer_and_its_group_resume_after_a_restart(program: Program, tmp_path: Path) -> None:
     judges.judge_restart(program, tmp_path)
 
 
-def test_a_time_finds_its_record(program: Program, broker: CompatBroker) -> None:
+def test_a_look_up_by_time_finds_its_record(program: Program, broker: CompatBroker) -> None:
     judges.judge_times(program, broker)
 
 
@@ -106,35 +106,31 @@ def test_many_topics(client: Client, program: Program, broker: CompatBroker) -> 
 
 @only("franz-go")
 @pytest.mark.parametrize("assignor", ["range", "roundrobin", "sticky", "cooperative-sticky"])
-def test_franz_go_divides_the_partitions_of_classic_groups(
+def test_franz_go_shares_the_partitions_of_classic_groups(
     program: Program, broker: CompatBroker, assignor: str
 ) -> None:
     judges.judge_groups(program, broker, f"classic-{assignor}", assignor=assignor, protocol="classic")
 
 
 @only("franz-go")
-def test_franz_go_divides_the_partitions_of_groups_of_the_newer_protocol(
-    program: Program, broker: CompatBroker
-) -> None:
+def test_franz_go_shares_the_partitions_of_groups_of_the_newer_protocol(program: Program, broker: CompatBroker) -> None:
     judges.judge_groups(program, broker, "newer", assignor="sticky", protocol="consumer")
 
 
 @only("kafkajs")
-def test_kafkajs_divides_the_partitions(program: Program, broker: CompatBroker) -> None:
-    """Round robin is the one assignor that it has."""
+def test_kafkajs_shares_the_partitions(program: Program, broker: CompatBroker) -> None:
+    """Round robin is its only assignor."""
     judges.judge_groups(program, broker, "shared")
 
 
 @only("java-3.9")
-def test_java_divides_the_partitions_of_classic_groups_as_is_its_default(
-    program: Program, broker: CompatBroker
-) -> None:
+def test_java_shares_the_partitions_of_classic_groups_by_default(program: Program, broker: CompatBroker) -> None:
     judges.judge_groups(program, broker, "classic", **{"heartbeat.interval.ms": "300"})
 
 
 @only("java-4.3")
 @pytest.mark.parametrize("assignor", ASSIGNORS)
-def test_java_divides_the_partitions_of_classic_groups(program: Program, broker: CompatBroker, assignor: str) -> None:
+def test_java_shares_the_partitions_of_classic_groups(program: Program, broker: CompatBroker, assignor: str) -> None:
     name = f"org.apache.kafka.clients.consumer.{assignor}Assignor"
     own = {"partition.assignment.strategy": name, "heartbeat.interval.ms": "300"}
     judges.judge_groups(program, broker, f"classic-{assignor}", **own)
@@ -142,7 +138,7 @@ def test_java_divides_the_partitions_of_classic_groups(program: Program, broker:
 
 @only("java-4.3")
 @pytest.mark.parametrize("assignor", ["uniform", "range"])
-def test_java_divides_the_partitions_of_groups_of_the_newer_protocol(
+def test_java_shares_the_partitions_of_groups_of_the_newer_protocol(
     program: Program, broker: CompatBroker, assignor: str
 ) -> None:
     own = {"group.protocol": "consumer", "group.remote.assignor": assignor}
@@ -150,7 +146,7 @@ def test_java_divides_the_partitions_of_groups_of_the_newer_protocol(
 
 
 @only("java-4.3")
-def test_a_pattern_that_the_broker_matches_finds_later_topics_too(program: Program, broker: CompatBroker) -> None:
+def test_a_pattern_evaluated_by_the_broker_matches_topics_created_later(program: Program, broker: CompatBroker) -> None:
     before, after = program.run(broker.address, "patterns")
     assert before == {"topics": ["matched-a", "matched-b"]}
     assert after == {"topics": ["matched-a", "matched-b", "matched-c"]}
@@ -216,7 +212,7 @@ def test_groups_are_administered(program: Program, broker: CompatBroker, protoco
 
 
 @only("java-3.9", "java-4.3")
-def test_all_else_is_administered(program: Program, broker: CompatBroker) -> None:
+def test_everything_else_is_administered(program: Program, broker: CompatBroker) -> None:
     administration.judge_the_rest(program, broker)
 
 

@@ -1,4 +1,4 @@
-"""Real clients log in by SASL/PLAIN where the broker has users, and do what the user may do."""
+"""Real clients log in with SASL/PLAIN to a broker with users, and have the permissions of the user."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # its own, as it loads its messages
+    warnings.simplefilter("ignore", DeprecationWarning)  # caused by its own imports
     from kafka import KafkaConsumer, KafkaProducer
 
 from tools.users import make_users
@@ -56,7 +56,7 @@ def test_confluent_kafka_sends_in_a_transaction_and_reads_as_a_group(broker: Bro
         consumer.close()
 
 
-def test_confluent_kafka_hears_what_its_user_may_not_do_and_that_a_password_is_wrong(broker: Broker) -> None:
+def test_confluent_kafka_gets_authorization_errors_and_an_error_for_a_wrong_password(broker: Broker) -> None:
     consumer = Consumer(librdkafka(broker, **{"group.id": "others"}))
     try:
         with pytest.raises(KafkaException) as refused:
@@ -64,12 +64,12 @@ def test_confluent_kafka_hears_what_its_user_may_not_do_and_that_a_password_is_w
         assert refused.value.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED
     finally:
         consumer.close()
-    told: list[KafkaError] = []
-    producer = Producer(librdkafka(broker, "his", error_cb=told.append))
-    while not told:
+    errors: list[KafkaError] = []
+    producer = Producer(librdkafka(broker, "his", error_cb=errors.append))
+    while not errors:
         producer.poll(0.1)
-    assert told[0].code() == KafkaError._AUTHENTICATION
-    assert "unknown user or wrong password" in told[0].str()
+    assert errors[0].code() == KafkaError._AUTHENTICATION
+    assert "unknown user or wrong password" in errors[0].str()
 
 
 def of_python(broker: Broker) -> dict[str, object]:

@@ -1,5 +1,5 @@
-"""kafka-python outside of groups, against a broker process of its own: every kind of acknowledgement, the codec that it
-brings, idempotent and transactional producers, seeking by time, large messages."""
+"""kafka-python without groups, against a broker process: every acks level, the codec in its package, idempotent and
+transactional producers, look-up by time, large messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from itertools import islice
 import pytest
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # its own, as it loads its messages
+    warnings.simplefilter("ignore", DeprecationWarning)  # caused by its own imports
     from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
     from kafka.errors import KafkaError, MessageSizeTooLargeError
 
@@ -32,7 +32,7 @@ def reader(broker: str, **settings: object) -> KafkaConsumer:
 
 
 def read(broker: str, topic: str, count: int, isolation: str = "read_committed") -> list[bytes]:
-    """So many, from the first on."""
+    """Reads this many records from the beginning."""
     partition = TopicPartition(topic, 0)
     with closing(reader(broker, isolation_level=isolation)) as consumer:
         consumer.assign([partition])
@@ -48,7 +48,7 @@ def transactional(broker: str, name: str) -> KafkaProducer:
 
 @pytest.mark.parametrize("acks", [0, 1, "all"])
 @pytest.mark.parametrize("codec", [None, "gzip"])
-def test_what_is_produced_with_any_acknowledgement_is_read(broker: str, codec: str | None, acks: int | str) -> None:
+def test_records_of_any_acks_level_are_read(broker: str, codec: str | None, acks: int | str) -> None:
     topic = f"codec-{codec}-{acks}"
     bodies = [b"%d " % number * 20 for number in range(200)]
     settings = {"enable_idempotence": False, "acks": acks, "compression_type": codec}
@@ -66,7 +66,7 @@ def test_an_idempotent_producer_keeps_its_order(broker: str) -> None:
     assert read(broker, "idempotent", 1000) == bodies
 
 
-def test_what_is_committed_is_read_and_what_is_aborted_is_not(broker: str) -> None:
+def test_committed_records_are_read_and_aborted_ones_are_not(broker: str) -> None:
     with closing(transactional(broker, "both-ways")) as producer:
         for number in range(6):
             producer.begin_transaction()
@@ -79,7 +79,7 @@ def test_what_is_committed_is_read_and_what_is_aborted_is_not(broker: str) -> No
     assert len(read(broker, "both-ways", 6, "read_uncommitted")) == 6
 
 
-def test_a_producer_that_is_taken_over_is_fenced(broker: str) -> None:
+def test_a_replaced_producer_is_fenced(broker: str) -> None:
     old = transactional(broker, "fenced")
     old.begin_transaction()
     old.send("fenced", b"lost", partition=0).get(PATIENCE_S)
@@ -110,7 +110,7 @@ def test_offsets_are_committed_with_the_transaction_or_not_at_all(broker: str) -
             assert consumer.committed(source) == expected
 
 
-def test_a_time_finds_the_first_message_that_is_not_older(broker: str) -> None:
+def test_a_look_up_by_time_finds_the_first_message_that_is_not_older(broker: str) -> None:
     partition = TopicPartition("times", 0)
     with closing(KafkaProducer(bootstrap_servers=broker, compression_type="gzip", linger_ms=50)) as producer:
         for sent in [

@@ -1,4 +1,4 @@
-"""kafka-python's KafkaAdminClient against a broker process of its own."""
+"""kafka-python's KafkaAdminClient against a broker process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # its own, as it loads its messages
+    warnings.simplefilter("ignore", DeprecationWarning)  # caused by its own imports
     from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
     from kafka.admin import (
         ConfigResource,
@@ -84,7 +84,7 @@ def test_a_topic_is_made_described_extended_and_removed(admin: KafkaAdminClient)
         ({"x": {"assignments": {0: [99]}}}, InvalidReplicationAssignmentError),
     ],
 )
-def test_what_cannot_be_made_is_refused_by_its_own_error(
+def test_an_invalid_topic_is_refused_with_its_own_error(
     admin: KafkaAdminClient, topic: dict[str, Any], error: type[Exception]
 ) -> None:
     with pytest.raises(error):
@@ -103,7 +103,7 @@ def test_settings_are_set_and_reset(admin: KafkaAdminClient, broker: str) -> Non
     assert own_settings(admin, "set") == {"cleanup.policy": "delete,compact"}
 
 
-def test_records_are_deleted_and_the_log_is_measured(admin: KafkaAdminClient, broker: str) -> None:
+def test_records_are_deleted_and_the_size_of_the_log_is_described(admin: KafkaAdminClient, broker: str) -> None:
     admin.create_topics({"cut": {"num_partitions": 1}})
     send(broker, "cut", 5)
     place = TopicPartition("cut", 0)

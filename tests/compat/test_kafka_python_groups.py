@@ -1,5 +1,5 @@
-"""kafka-python in groups, against a broker process of its own: every assignor that it has, static members, commits that
-outlive a restart, and the calls of its administrator."""
+"""kafka-python in groups, against a broker process: every assignor, static members, commits that survive a restart, and
+the administrator's group calls."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # its own, as it loads its messages
+    warnings.simplefilter("ignore", DeprecationWarning)  # caused by its own imports
     from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
     from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
     from kafka.coordinator.assignors.range import RangePartitionAssignor
@@ -43,17 +43,17 @@ def send(broker: str, topic: str, bodies: range) -> None:
 
 
 def nudge(broker: str, topic: str) -> None:
-    """Something comes for everybody who reads the topic."""
+    """Sends a record to each partition, so that every poll returns."""
     with closing(KafkaProducer(bootstrap_servers=broker, enable_idempotence=False, acks="all")) as producer:
         for index in range(PARTITIONS):
             producer.send(topic, NUDGE, partition=index).get(PATIENCE_S)
 
 
 class Member:
-    """One consumer, which has a thread to itself, and what it has read.
+    """One consumer in a thread of its own, and the records that it has read.
 
-    Its polls last until something comes: version 3.0.12 forgets that it has joined when a poll ends just before the
-    answer does."""
+    Its polls wait until a record arrives: version 3.0.12 forgets that it has joined if a poll ends just before the
+    response."""
 
     def __init__(self, broker: str, group: str, topic: str, **settings: object) -> None:
         own = {"enable_auto_commit": False, "session_timeout_ms": 6000, "heartbeat_interval_ms": 300, **settings}
@@ -85,7 +85,7 @@ class Member:
             self.consumer.commit()
         except RebalanceInProgressError:
             self._nudge()
-            return  # tried again after the next poll
+            return  # retried after the next poll
         self._must_commit.clear()
 
     @property
@@ -112,7 +112,7 @@ def wait_until(is_so: Callable[[], bool]) -> None:
 
 
 def is_divided(members: list[Member], sizes: list[int]) -> bool:
-    """Everything is owned by somebody, nothing by two, in shares of these sizes."""
+    """Tells whether each partition has exactly one owner, with assignments of these sizes."""
     shares = [member.owned for member in members]
     return sorted(map(len, shares)) == sizes and set.union(*shares) == set(range(PARTITIONS))
 
@@ -151,7 +151,7 @@ def test_two_groups_of_two_share_the_partitions_and_one_takes_over_when_the_othe
         wait_until(lambda: has_read([survivor], range(40, 60)))
 
 
-def test_what_was_committed_is_where_reading_goes_on_after_a_restart(tmp_path: Path) -> None:
+def test_reading_resumes_at_the_committed_offset_after_a_restart(tmp_path: Path) -> None:
     arguments = ["--kafka-num-partitions", str(PARTITIONS)]
     with running(tmp_path, arguments) as addresses:
         send(addresses["kafka"], "kept", range(20))
@@ -166,7 +166,7 @@ def test_what_was_committed_is_where_reading_goes_on_after_a_restart(tmp_path: P
             assert has_read([member], range(20, 30))
 
 
-def test_a_static_member_comes_back_to_its_partitions_without_disturbing_the_others(broker: str) -> None:
+def test_a_static_member_gets_its_partitions_back_without_a_rebalance(broker: str) -> None:
     send(broker, "static", range(4))
     with ExitStack() as stack:
         first, second = (
@@ -175,7 +175,7 @@ def test_a_static_member_comes_back_to_its_partitions_without_disturbing_the_oth
         )
         wait_until(lambda: is_divided([first, second], [2, 2]))
         owned, generation = second.owned, first.consumer._coordinator._generation.generation_id
-        second.close()  # a static member does not leave
+        second.close()  # a static member does not leave the group
         again = stack.enter_context(closing(Member(broker, "static", "static", group_instance_id="second")))
         wait_until(lambda: len(again.owned) == 2)
         assert again.owned == owned

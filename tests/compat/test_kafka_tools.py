@@ -1,4 +1,4 @@
-"""What counts as a complaint of Kafka's tool. Needs no Java."""
+"""Classification of the output of Kafka's dump tool. Needs no Java."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ COMPLAINTS = [
 
 
 @pytest.mark.parametrize("dumped", COMPLAINTS)
-def test_what_the_tool_finds_wrong_is_a_complaint(dumped: Dump) -> None:
+def test_a_fault_in_the_output_of_the_tool_is_found(dumped: Dump) -> None:
     assert complaints_in(dumped) != []
 
 
-def test_the_tool_s_own_mistake_about_a_file_s_first_offset_is_none() -> None:
+def test_the_false_alarm_of_the_tool_about_the_first_offset_is_ignored() -> None:
     assert complaints_in(Dump("", GAP_BEFORE_THE_FIRST, 0)) == []
 
 
-def test_gaps_are_no_complaint_about_a_compacted_log() -> None:
+def test_gaps_in_a_compacted_log_are_ignored() -> None:
     dumped = Dump("", GAP_BEFORE_THE_FIRST.replace("by 36", "by 39") + "  40 is followed by 42\n", 0)
     assert complaints_in(dumped, has_gaps=True) == []
 
 
-def test_what_a_record_holds_is_no_complaint() -> None:
+def test_contents_of_records_are_ignored() -> None:
     assert complaints_in(Dump("| offset: 0 keySize: -1 headerKeys: [] payload: NullPointerException\n", "", 0)) == []

@@ -1,4 +1,4 @@
-"""kcat (librdkafka 2.0, of Debian 12): what a user of the command line does, each command a process of its own."""
+"""kcat (librdkafka 2.0, of Debian 12): typical use on the command line, each command a process of its own."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.external, pytest.mark.timeout(600)]
 
 VERSION = "1.7.1"
 PATIENCE_S = 30
-FROM_START = ("-X", "auto.offset.reset=earliest")  # in a group, -o would overrule what was committed
+FROM_START = ("-X", "auto.offset.reset=earliest")  # in a group, -o would override the committed offsets
 ALL = ("-o", "beginning", "-e", "-q")
 
 
@@ -40,7 +40,7 @@ class Kcat:
         return subprocess.Popen(command, env=self._environment, text=True, **streams)
 
     def do(self, *arguments: str, lines: Iterable[object] = ()) -> list[str]:
-        """What it prints, given these lines to send."""
+        """Runs kcat with these input lines. Returns its output."""
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         with self.start(*arguments, **pipes) as process:
             output, complaint = process.communicate("".join(f"{line}\n" for line in lines), timeout=PATIENCE_S)
@@ -48,7 +48,8 @@ class Kcat:
         return output.splitlines()
 
     def make_topics(self, names: Iterable[str], partitions: int = 1, **settings: str) -> None:
-        """kcat makes them itself by writing to them, but librdkafka then looks for them a second later."""
+        """Creates topics: kcat creates them on the first write, but librdkafka refreshes its metadata only a second
+        later."""
         admin = AdminClient({"bootstrap.servers": self.broker.address})
         config = {key.replace("_", "."): value for key, value in settings.items()}
         made = admin.create_topics([NewTopic(name, partitions, 1, config=config) for name in names])
@@ -84,7 +85,7 @@ def test_every_codec_with_every_kind_of_acknowledgement(kcat: Kcat, codec: str, 
     kcat.do("-P", "-t", topic, "-p", "0", "-K", ":", "-H", "kind=test", *own, lines=sent)
     read = ("-C", "-t", topic, "-p", "0", "-f", "%o %h %k:%s\n", *ALL)
     expected = [f"{i} kind=test {text}" for i, text in enumerate(sent)]
-    if acks == "0":  # nobody waited for it to arrive
+    if acks == "0":  # without acks, the records may not have arrived yet
         await_that(lambda: len(kcat.do(*read)) == len(sent), lambda: kcat.do(*read))
     assert kcat.do(*read) == expected
     assert Codec(kcat.broker.first_batch(topic).codec).name.lower() == codec
@@ -98,19 +99,20 @@ def test_an_idempotent_producer_keeps_its_order(kcat: Kcat) -> None:
 
 
 def sending_in_a_transaction(kcat: Kcat, topic: str, name: str) -> subprocess.Popen[str]:
-    """It has sent many messages and waits for the next."""
+    """Starts a transactional producer that has sent many messages and waits for input."""
     own = ("-X", f"transactional.id={name}", "-X", "transaction.timeout.ms=3000", "-X", "linger.ms=0")
     process = kcat.start("-P", "-t", topic, "-p", "0", *own, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdin is not None
-    process.stdin.write("lost\n" * 20_000)  # kcat reads in large pieces
+    process.stdin.write("lost\n" * 20_000)  # kcat reads in large blocks
     process.stdin.flush()
     everything = ("-C", "-t", topic, "-p", "0", "-X", "isolation.level=read_uncommitted", *ALL)
     await_that(lambda: "lost" in kcat.do(*everything), lambda: kcat.do(*everything))
     return process
 
 
-def test_what_is_committed_is_read_and_what_is_left_open_is_aborted(kcat: Kcat) -> None:
-    """kcat has no way to abort. Killed, it leaves a transaction open, which the broker ends in its time."""
+def test_committed_records_are_read_and_an_open_transaction_is_aborted(kcat: Kcat) -> None:
+    """kcat cannot abort. When it is killed, it leaves an open transaction, which the broker aborts after the
+    time-out."""
     kcat.do("-P", "-t", "both-ways", "-p", "0", "-X", "transactional.id=both-ways", lines=["kept", "too"])
     committed = ("-C", "-t", "both-ways", "-X", "isolation.level=read_committed", *ALL)
     with sending_in_a_transaction(kcat, "both-ways", "left-open") as left_open:
@@ -120,7 +122,7 @@ def test_what_is_committed_is_read_and_what_is_left_open_is_aborted(kcat: Kcat) 
     await_that(lambda: kcat.do(*committed) == ["kept", "too", "after"], lambda: kcat.do(*committed))
 
 
-def test_a_producer_that_is_taken_over_cannot_commit(kcat: Kcat) -> None:
+def test_a_fenced_producer_cannot_commit(kcat: Kcat) -> None:
     kcat.make_topics(["fenced"])
     with sending_in_a_transaction(kcat, "fenced", "fenced") as old:
         kcat.do("-P", "-t", "fenced", "-X", "transactional.id=fenced", lines=["kept"])
@@ -131,21 +133,21 @@ def test_a_producer_that_is_taken_over_cannot_commit(kcat: Kcat) -> None:
 
 
 class Member:
-    """A kcat in a group, whose words go to files."""
+    """A kcat process in a group, with its output in files."""
 
     def __init__(self, kcat: Kcat, folder: Path, group: str, topic: str, assignor: str) -> None:
         folder.mkdir()
-        self._read, self._told = folder / "read", folder / "told"
+        self._read, self._log = folder / "read", folder / "told"
         own = ("-X", f"partition.assignment.strategy={assignor}", "-X", "heartbeat.interval.ms=300", "-u")
-        with self._read.open("w") as read, self._told.open("w") as told:
+        with self._read.open("w") as read, self._log.open("w") as log:
             arguments = ("-G", group, *FROM_START, "-f", "%s\n", *own, topic)
-            self.process = kcat.start(*arguments, stdout=read.fileno(), stderr=told.fileno())
+            self.process = kcat.start(*arguments, stdout=read.fileno(), stderr=log.fileno())
 
     @property
     def share(self) -> set[int]:
-        """Follows what it told about: all at once, or by and by."""
+        """Partitions of this member, from the rebalance messages: eager or incremental."""
         owned: set[int] = set()
-        for line in self._told.read_text().splitlines():
+        for line in self._log.read_text().splitlines():
             numbers = {int(number) for number in re.findall(r"\[(\d+)\]", line)}
             if " rebalanced" in line:
                 owned = owned | numbers if " assign" in line else owned - numbers
@@ -199,7 +201,7 @@ def test_two_groups_of_two_share_the_partitions_and_one_takes_over_when_the_othe
         await_that(lambda: set(stayed.read) >= set(range(100, 120)), state)
 
 
-def test_a_group_goes_on_after_a_restart_of_the_broker(program: Program, tmp_path: Path) -> None:
+def test_a_group_resumes_after_a_restart_of_the_broker(program: Program, tmp_path: Path) -> None:
     with CompatBroker(tmp_path) as broker:
         kcat = Kcat(program, broker)
         kcat.do("-P", "-t", "resume", "-p", "0", lines=range(20))
@@ -209,8 +211,8 @@ def test_a_group_goes_on_after_a_restart_of_the_broker(program: Program, tmp_pat
         assert kcat.do("-c", "10", *group) == [str(i) for i in range(10, 20)]
 
 
-def test_a_time_finds_its_record(kcat: Kcat) -> None:
-    # kcat stamps with the time of sending, so that times before and after all can be asked for, and those between.
+def test_a_look_up_by_time_finds_its_record(kcat: Kcat) -> None:
+    # kcat sets the time of sending as timestamp; look-ups use times before, between and after the records.
     kcat.do("-P", "-t", "times", "-p", "0", lines=["first"])
     between = kcat.do("-C", "-t", "times", "-f", "%T\n", *ALL)[0]
     await_that(lambda: time.time() * 1000 > int(between) + 1, lambda: between)
@@ -222,7 +224,7 @@ def test_a_time_finds_its_record(kcat: Kcat) -> None:
     assert kcat.do("-C", "-t", "times", "-o", "s@1", "-o", f"e@{after}", "-q") == ["first"]
 
 
-def test_large_messages_travel_and_too_large_ones_are_refused(kcat: Kcat, tmp_path: Path) -> None:
+def test_large_messages_pass_and_too_large_ones_are_refused(kcat: Kcat, tmp_path: Path) -> None:
     kcat.make_topics(["large"], max_message_bytes="8000000")
     body = tmp_path / "body"
     body.write_text("0123456789abcdefghi" * 300_000)
@@ -237,7 +239,7 @@ def test_large_messages_travel_and_too_large_ones_are_refused(kcat: Kcat, tmp_pa
     assert "Message size too large" in complaint
 
 
-def test_the_listing_tells_of_brokers_topics_and_partitions(kcat: Kcat) -> None:
+def test_the_metadata_listing_has_brokers_topics_and_partitions(kcat: Kcat) -> None:
     kcat.make_topics(["listed"], 3)
     (text,) = kcat.do("-L", "-J", "-t", "listed")
     listed = json.loads(text)

@@ -1,5 +1,5 @@
-"""kombu, and py-amqp below it, against a broker process of its own: producers, consumers, confirms, compression,
-redelivery, dead letters, RPC. Of transactions it knows nothing."""
+"""kombu, with py-amqp below it, against a broker process: producers, consumers, confirms, compression, redelivery, dead
+letters, RPC. It does not support transactions."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def consume(connection: kombu.Connection, queue: kombu.Queue, count: int) -> lis
 
 
 @pytest.mark.parametrize("kind", ["direct", "topic", "fanout"])
-def test_what_is_published_is_consumed(connection: kombu.Connection, kind: str) -> None:
+def test_published_messages_are_consumed(connection: kombu.Connection, kind: str) -> None:
     exchange = kombu.Exchange(f"kombu.{kind}", kind)
     queue = kombu.Queue(f"kombu.{kind}", exchange, routing_key="key")
     producer = connection.Producer()
@@ -83,7 +83,7 @@ def test_a_message_without_a_route_is_returned(connection: kombu.Connection) -> 
     assert ("312" in error or "NO_ROUTE" in error, key) == (True, "kombu.nowhere")
 
 
-def test_a_full_queue_that_refuses_is_heard_of(connection: kombu.Connection) -> None:
+def test_a_rejection_by_a_full_queue_is_noticed(connection: kombu.Connection) -> None:
     queue = kombu.Queue("kombu.full", max_length=1, queue_arguments={"x-overflow": "reject-publish"})
     producer = connection.Producer()
     producer.publish("first", routing_key=queue.name, declare=[queue])
@@ -111,8 +111,8 @@ def test_a_consumer_gets_no_more_than_its_prefetch(connection: kombu.Connection)
     assert [message.payload for message in came] == [0, 1, 2, 3, 4]
 
 
-def test_a_consumer_whose_connection_is_cut_goes_on(address: str) -> None:
-    """As `ConsumerMixin` and `ensure` do it: connected anew, it declares and consumes again."""
+def test_a_consumer_whose_connection_is_cut_resumes(address: str) -> None:
+    """After a reconnect it declares and consumes again, as `ConsumerMixin` and `ensure` do."""
     with cable_to(address) as cable, kombu.Connection(f"pyamqp://guest:guest@{cable.address}//") as connection:
         queue = kombu.Queue("kombu.cut")
         for number in range(3):
@@ -134,7 +134,7 @@ def test_a_consumer_whose_connection_is_cut_goes_on(address: str) -> None:
         assert flags == [(0, False), (1, False), (2, False), (0, True), (1, True), (2, True)]
 
 
-def test_a_rejected_message_goes_where_dead_letters_go(connection: kombu.Connection) -> None:
+def test_a_rejected_message_is_dead_lettered(connection: kombu.Connection) -> None:
     dead = kombu.Queue("kombu.dead", kombu.Exchange("kombu.dead", "fanout"))
     queue = kombu.Queue("kombu.doomed", queue_arguments={"x-dead-letter-exchange": "kombu.dead"})
     connection.Producer().publish("poison", routing_key=queue.name, declare=[queue, dead])
@@ -144,7 +144,7 @@ def test_a_rejected_message_goes_where_dead_letters_go(connection: kombu.Connect
     assert (letter.payload, death["queue"], death["reason"]) == ("poison", queue.name, "rejected")
 
 
-def test_a_question_is_answered_by_direct_reply(connection: kombu.Connection) -> None:
+def test_an_rpc_request_is_answered_by_direct_reply(connection: kombu.Connection) -> None:
     questions = kombu.Queue("kombu.questions")
     answers: list[Any] = []
     replies = kombu.Queue("amq.rabbitmq.reply-to", no_declare=True)
@@ -158,7 +158,7 @@ def test_a_question_is_answered_by_direct_reply(connection: kombu.Connection) ->
 
 
 @pytest.mark.parametrize("size", [0, 1, 131_064, 131_065, 5_000_000])
-def test_a_body_of_any_size_comes_back(connection: kombu.Connection, size: int) -> None:
+def test_a_body_of_any_size_survives_a_round_trip(connection: kombu.Connection, size: int) -> None:
     queue = kombu.Queue("kombu.bodies")
     body = (bytes(range(256)) * (size // 256 + 1))[:size]
     connection.Producer().publish(
@@ -169,10 +169,10 @@ def test_a_body_of_any_size_comes_back(connection: kombu.Connection, size: int) 
         content_encoding="binary",
     )
     came = queue(connection.default_channel).get(no_ack=True)
-    assert bytes(came.body or b"") == body  # it makes a text of no bytes
+    assert bytes(came.body or b"") == body  # kombu decodes an empty body as text
 
 
-def test_heartbeats_keep_a_connection_that_says_nothing_else(url: str) -> None:
+def test_heartbeats_keep_an_idle_connection_open(url: str) -> None:
     with kombu.Connection(url, heartbeat=1) as connection:
         connection.connect()
         for _ in range(16):

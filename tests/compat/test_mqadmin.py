@@ -1,4 +1,4 @@
-"""RocketMQ's own `mqadmin` (Maven `rocketmq-tools`), many commands in one process: each is judged by what it says."""
+"""RocketMQ's own `mqadmin` (Maven `rocketmq-tools`), many commands in one process, each judged by its output."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ FLAGS = ["--rocketmq-listen", "127.0.0.1:0", "--rocketmq-broker-listen", "127.0.
 UNIQUE = "7F0000010000TRIMQ000000000000001"
 CLUSTER = "-c DefaultCluster"
 
-# What is typed, and what must be in the answer: each a pattern on one line. NAMES, BROKER and ID stand for those of the
-# run. The order counts: what deletes comes last.
+# Commands, and patterns that must match a line of the output. NAMES, BROKER and ID are replaced by the values of the
+# run. The order matters: commands that delete are last.
 COMMANDS: dict[str, tuple[str, ...]] = {
     f"updateTopic {CLUSTER} -t made -r 4 -w 3": ("create topic to BROKER success", "writeQueueNums=3, perm=RW-"),
     "topicList": (r"^made$", r"^t$", r"^SCHEDULE_TOPIC_XXXX$"),
@@ -97,15 +97,15 @@ def run_all(names: str, broker: str, id: str, home: Path) -> list[str]:
     done = subprocess.run(
         command, input="\n".join(lines) + "\n", capture_output=True, text=True, check=False, timeout=200, cwd=home
     )
-    said = [line.replace("\\n", "\n") for line in done.stdout.splitlines()]
-    if len(said) != len(COMMANDS):
-        pytest.fail(f"{len(said)} of {len(COMMANDS)} commands were answered:\n{done.stderr[-3000:]}", pytrace=False)
-    return said
+    outputs = [line.replace("\\n", "\n") for line in done.stdout.splitlines()]
+    if len(outputs) != len(COMMANDS):
+        pytest.fail(f"{len(outputs)} of {len(COMMANDS)} commands were answered:\n{done.stderr[-3000:]}", pytrace=False)
+    return outputs
 
 
 class Answers:
-    def __init__(self, said: dict[str, str], names: str, broker: str) -> None:
-        self.said = said
+    def __init__(self, outputs: dict[str, str], names: str, broker: str) -> None:
+        self.outputs = outputs
         self._names = names
         self._broker = broker
 
@@ -123,14 +123,14 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Answers]:
         wire.heartbeat("g", "t")
         wire.commit_offset("g", "t", 0, 1)
         names, broker = addresses["rocketmq"], addresses["rocketmq_broker"]
-        said = run_all(names, broker, sent["msgId"], tmp_path_factory.mktemp("home"))
+        outputs = run_all(names, broker, sent["msgId"], tmp_path_factory.mktemp("home"))
         for body in Path("/tmp/rocketmq/msgbodys").glob(f"*{UNIQUE}*"):
-            body.unlink()  # the tool puts them there, whatever it is told
-        yield Answers(dict(zip(COMMANDS, said, strict=True)), names, broker)
+            body.unlink()  # the tool ignores the option for its folder
+        yield Answers(dict(zip(COMMANDS, outputs, strict=True)), names, broker)
 
 
 @pytest.mark.parametrize("typed", COMMANDS)
-def test_what_mqadmin_says(answers: Answers, typed: str) -> None:
-    said = answers.said[typed]
+def test_the_output_of_mqadmin(answers: Answers, typed: str) -> None:
+    output = answers.outputs[typed]
     for wanted in COMMANDS[typed]:
-        assert re.search(answers.pattern(wanted), said, re.MULTILINE), f"{wanted} is not in:\n{said[:3000]}"
+        assert re.search(answers.pattern(wanted), output, re.MULTILINE), f"{wanted} is not in:\n{output[:3000]}"

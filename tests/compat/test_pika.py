@@ -1,4 +1,4 @@
-"""pika against a broker process of its own: confirms, returns, prefetch, redelivery, dead letters, RPC, tx."""
+"""pika against a broker process: confirms, returns, prefetch, redelivery, dead letters, RPC, transactions."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ def declare(channel: BlockingChannel, name: str = "", **arguments: Any) -> str:
 
 
 def take(channel: BlockingChannel, queue: str, count: int) -> list[bytes]:
-    """So many bodies, each acknowledged."""
+    """Consumes and acknowledges this many messages. Returns their bodies."""
     bodies = []
     for method, _, body in channel.consume(queue, inactivity_timeout=PATIENCE_S):
-        assert method is not None, f"only {len(bodies)} of {count} came"
+        assert method is not None, f"only {len(bodies)} of {count} messages arrived"
         bodies.append(body)
         channel.basic_ack(method.delivery_tag)
         if len(bodies) == count:
@@ -74,7 +74,7 @@ def get(channel: BlockingChannel, queue: str) -> Any:
     return channel.basic_get(queue, auto_ack=True)
 
 
-def test_what_is_confirmed_is_there_in_order(channel: BlockingChannel) -> None:
+def test_confirmed_messages_are_stored_in_order(channel: BlockingChannel) -> None:
     queue = declare(channel, "orders")
     channel.confirm_delivery()
     for number in range(50):
@@ -83,7 +83,7 @@ def test_what_is_confirmed_is_there_in_order(channel: BlockingChannel) -> None:
     assert take(channel, queue, 50) == [b"%d" % number for number in range(50)]
 
 
-def test_a_message_without_a_route_comes_back_before_its_confirm(channel: BlockingChannel) -> None:
+def test_a_message_without_a_route_is_returned_before_its_confirm(channel: BlockingChannel) -> None:
     channel.confirm_delivery()
     with pytest.raises(UnroutableError) as raised:
         channel.basic_publish("", "nowhere", b"lost", pika.BasicProperties(type="t"), mandatory=True)
@@ -91,7 +91,7 @@ def test_a_message_without_a_route_comes_back_before_its_confirm(channel: Blocki
     assert (returned.method.reply_code, returned.properties.type, returned.body) == (312, "t", b"lost")
 
 
-def test_a_full_queue_that_refuses_is_heard_of(channel: BlockingChannel) -> None:
+def test_a_rejection_by_a_full_queue_is_noticed(channel: BlockingChannel) -> None:
     queue = declare(channel, max_length=1, overflow="reject-publish")
     channel.confirm_delivery()
     channel.basic_publish("", queue, b"first")
@@ -100,7 +100,7 @@ def test_a_full_queue_that_refuses_is_heard_of(channel: BlockingChannel) -> None
 
 
 @pytest.mark.parametrize("size", [0, 1, 131_064, 131_065, 1_000_000, 22_000_000])
-def test_a_body_of_any_size_comes_back(channel: BlockingChannel, size: int) -> None:
+def test_a_body_of_any_size_survives_a_round_trip(channel: BlockingChannel, size: int) -> None:
     queue = declare(channel)
     body = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
     channel.basic_publish("", queue, body)
@@ -108,7 +108,7 @@ def test_a_body_of_any_size_comes_back(channel: BlockingChannel, size: int) -> N
     assert came == body
 
 
-def test_small_frames_are_kept_to(address: tuple[str, int]) -> None:
+def test_a_small_frame_size_is_respected(address: tuple[str, int]) -> None:
     with closing(connect(address, frame_max=4096)) as connection:
         channel = connection.channel()
         queue = declare(channel)
@@ -116,7 +116,7 @@ def test_small_frames_are_kept_to(address: tuple[str, int]) -> None:
         assert get(channel, queue)[2] == b"y" * 50_000
 
 
-def test_every_property_comes_back(channel: BlockingChannel) -> None:
+def test_every_property_survives_a_round_trip(channel: BlockingChannel) -> None:
     queue = declare(channel)
     sent = pika.BasicProperties(
         content_type="text/plain",
@@ -151,13 +151,15 @@ def test_a_consumer_gets_no_more_than_its_prefetch(channel: BlockingChannel) -> 
     assert came == [1, 2, 3, 4, 5]
 
 
-def test_what_a_lost_connection_had_comes_again_to_the_next(address: tuple[str, int], channel: BlockingChannel) -> None:
+def test_unacked_messages_of_a_lost_connection_are_redelivered_to_the_next(
+    address: tuple[str, int], channel: BlockingChannel
+) -> None:
     queue = declare(channel, "cut")
     for number in range(3):
         channel.basic_publish("", queue, b"%d" % number)
     other = connect(address)
     taken = [other.channel().basic_get(queue)[2]]
-    other._impl._transport._sock.shutdown(socket.SHUT_RDWR)  # as if its machine had died
+    other._impl._transport._sock.shutdown(socket.SHUT_RDWR)  # simulates the death of its machine
     with pytest.raises(AMQPConnectionError):
         other.process_data_events(PATIENCE_S)
     came = []
@@ -171,7 +173,7 @@ def test_what_a_lost_connection_had_comes_again_to_the_next(address: tuple[str, 
     assert sorted(came) == [(b"0", True), (b"1", False), (b"2", False)]
 
 
-def test_a_rejected_message_goes_where_dead_letters_go(channel: BlockingChannel) -> None:
+def test_a_rejected_message_is_dead_lettered(channel: BlockingChannel) -> None:
     dead = declare(channel, "dead")
     queue = declare(channel, dead_letter_exchange="", dead_letter_routing_key=dead)
     channel.basic_publish("", queue, b"poison")
@@ -183,7 +185,7 @@ def test_a_rejected_message_goes_where_dead_letters_go(channel: BlockingChannel)
     assert properties.headers["x-death"][0]["queue"] == queue
 
 
-def test_a_question_is_answered_by_direct_reply(address: tuple[str, int], channel: BlockingChannel) -> None:
+def test_an_rpc_request_is_answered_by_direct_reply(address: tuple[str, int], channel: BlockingChannel) -> None:
     queue = declare(channel, "questions")
     answers: list[tuple[str, bytes]] = []
     channel.basic_consume(
@@ -202,7 +204,7 @@ def test_a_question_is_answered_by_direct_reply(address: tuple[str, int], channe
     assert answers == [("7", b"4")]
 
 
-def test_a_transaction_is_seen_when_it_is_committed(address: tuple[str, int], channel: BlockingChannel) -> None:
+def test_a_transaction_is_visible_when_it_is_committed(address: tuple[str, int], channel: BlockingChannel) -> None:
     queue = declare(channel, "committed")
     channel.tx_select()
     channel.basic_publish("", queue, b"rolled back")
@@ -229,7 +231,7 @@ def test_a_topic_is_routed_by_its_words(channel: BlockingChannel) -> None:
     assert counts == {"*.error": 1, "disk.#": 1, "#": 2}
 
 
-def test_the_end_of_a_queue_is_told_to_its_consumers(address: tuple[str, int], channel: BlockingChannel) -> None:
+def test_the_deletion_of_a_queue_cancels_its_consumers(address: tuple[str, int], channel: BlockingChannel) -> None:
     queue = declare(channel, "doomed")
     cancelled: list[str] = []
     channel.add_on_cancel_callback(lambda frame: cancelled.append(frame.method.consumer_tag))
@@ -240,7 +242,7 @@ def test_the_end_of_a_queue_is_told_to_its_consumers(address: tuple[str, int], c
     assert cancelled == [tag]
 
 
-def test_an_exclusive_queue_is_its_connections_own_and_goes_with_it(address: tuple[str, int]) -> None:
+def test_an_exclusive_queue_belongs_to_its_connection_and_is_deleted_with_it(address: tuple[str, int]) -> None:
     owner = connect(address)
     with closing(connect(address)) as other:
         queue = declare(owner.channel(), "mine", durable=False, exclusive=True)
@@ -253,7 +255,7 @@ def test_an_exclusive_queue_is_its_connections_own_and_goes_with_it(address: tup
         assert raised.value.reply_code == 404
 
 
-def test_a_mistake_closes_the_channel_and_not_the_connection(address: tuple[str, int]) -> None:
+def test_an_error_closes_the_channel_and_not_the_connection(address: tuple[str, int]) -> None:
     connection = connect(address)
     channel = connection.channel()
     channel.basic_publish("no such exchange", "", b"")
@@ -278,7 +280,7 @@ def test_a_thousand_queues_are_made_used_and_deleted(channel: BlockingChannel) -
         channel.queue_declare(names[-1], passive=True)
 
 
-def test_confirmed_messages_and_definitions_outlive_a_restart(tmp_path: Path) -> None:
+def test_confirmed_messages_and_definitions_survive_a_restart(tmp_path: Path) -> None:
     flags = ["--amqp-listen", "127.0.0.1:0"]
     for start in range(2):
         (tmp_path / "ready.json").unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""py-amqp, which kombu and Celery stand on, used by itself against a broker process of its own."""
+"""py-amqp, the library below kombu and Celery, used directly against a broker process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def connect(address: str, **parameters: Any) -> amqp.Connection:
 
 @pytest.fixture
 def channel(address: str) -> Iterator[amqp.Channel]:
-    """What it publishes is confirmed before the call comes back."""
+    """A channel on which publishing waits for the confirm."""
     with closing(connect(address, confirm_publish=True)) as connection:
         yield connection.channel()
 
@@ -55,7 +55,7 @@ def ready(channel: amqp.Channel, queue: str) -> int:
 
 
 def consume(channel: amqp.Channel, queue: str, **options: Any) -> list[amqp.Message]:
-    """A list that grows whenever the connection is drained."""
+    """Starts a consumer. Returns a list that grows whenever the connection is drained."""
     came: list[amqp.Message] = []
     channel.basic_consume(queue, callback=came.append, **options)
     return came
@@ -67,7 +67,7 @@ def drain(channel: amqp.Channel, came: list[amqp.Message], count: int) -> list[s
     return [message.body for message in came]
 
 
-def test_what_is_confirmed_is_consumed_in_order(channel: amqp.Channel) -> None:
+def test_confirmed_messages_are_consumed_in_order(channel: amqp.Channel) -> None:
     queue = declare(channel, "orders")
     sent = [str(number) for number in range(50)]
     publish(channel, queue, *sent)
@@ -79,7 +79,7 @@ def test_what_is_confirmed_is_consumed_in_order(channel: amqp.Channel) -> None:
     assert channel.queue_delete(queue) == 0
 
 
-def test_a_full_queue_that_refuses_is_heard_of(channel: amqp.Channel) -> None:
+def test_a_rejection_by_a_full_queue_is_noticed(channel: amqp.Channel) -> None:
     queue = declare(channel, max_length=1, overflow="reject-publish")
     publish(channel, queue, "first")
     with pytest.raises(amqp.exceptions.MessageNacked):
@@ -107,12 +107,12 @@ def test_a_consumer_gets_no_more_than_its_prefetch(channel: amqp.Channel) -> Non
     assert (ready(channel, queue), len(came)) == (5, 5)
 
 
-def test_what_a_lost_connection_had_comes_again(address: str, channel: amqp.Channel) -> None:
+def test_unacked_messages_of_a_lost_connection_are_redelivered(address: str, channel: amqp.Channel) -> None:
     queue = declare(channel, "cut")
     publish(channel, queue, "0", "1", "2")
     other = connect(address)
     assert other.channel().basic_get(queue).body == "0"
-    other.transport.sock.shutdown(socket.SHUT_RDWR)  # as if its machine had died
+    other.transport.sock.shutdown(socket.SHUT_RDWR)  # simulates the death of its machine
     with pytest.raises(OSError, match="closed"):
         other.drain_events(timeout=PATIENCE_S)
     other.collect()
@@ -122,7 +122,7 @@ def test_what_a_lost_connection_had_comes_again(address: str, channel: amqp.Chan
     assert again == [("0", True), ("1", False), ("2", False)]
 
 
-def test_a_rejected_message_goes_where_dead_letters_go(channel: amqp.Channel) -> None:
+def test_a_rejected_message_is_dead_lettered(channel: amqp.Channel) -> None:
     dead = declare(channel)
     queue = declare(channel, dead_letter_exchange="", dead_letter_routing_key=dead)
     publish(channel, queue, "poison")
@@ -133,7 +133,7 @@ def test_a_rejected_message_goes_where_dead_letters_go(channel: amqp.Channel) ->
     assert isinstance(death["time"], datetime)
 
 
-def test_a_question_is_answered_by_direct_reply(address: str, channel: amqp.Channel) -> None:
+def test_an_rpc_request_is_answered_by_direct_reply(address: str, channel: amqp.Channel) -> None:
     queue = declare(channel, "questions")
     answers = consume(channel, "amq.rabbitmq.reply-to", no_ack=True)
     publish(channel, queue, "2+2", reply_to="amq.rabbitmq.reply-to", correlation_id="7")
@@ -147,7 +147,7 @@ def test_a_question_is_answered_by_direct_reply(address: str, channel: amqp.Chan
 
 
 @pytest.mark.parametrize("size", [0, 1, 131_064, 131_065, 5_000_000])
-def test_a_body_of_any_size_comes_back(channel: amqp.Channel, size: int) -> None:
+def test_a_body_of_any_size_survives_a_round_trip(channel: amqp.Channel, size: int) -> None:
     queue = declare(channel)
     body = (bytes(range(256)) * (size // 256 + 1))[:size]
     channel.basic_publish(amqp.Message(body), routing_key=queue, timeout=PATIENCE_S)
@@ -173,7 +173,7 @@ def test_headers_keep_their_types(channel: amqp.Channel) -> None:
     assert (came.headers, came.properties["priority"], came.properties["message_id"]) == (headers, 3, "m")
 
 
-def test_a_transaction_is_seen_when_it_is_committed(address: str) -> None:
+def test_a_transaction_is_visible_when_it_is_committed(address: str) -> None:
     with closing(connect(address)) as connection:
         channel, seen = connection.channel(), connection.channel()
         queue = declare(seen)
@@ -187,7 +187,7 @@ def test_a_transaction_is_seen_when_it_is_committed(address: str) -> None:
         assert seen.basic_get(queue) is None
 
 
-def test_a_mistake_closes_the_channel_and_not_the_connection(address: str) -> None:
+def test_an_error_closes_the_channel_and_not_the_connection(address: str) -> None:
     with closing(connect(address)) as connection:
         channel = connection.channel()
         with pytest.raises(amqp.NotFound) as raised:
@@ -206,7 +206,7 @@ def test_a_wrong_password_is_refused(address: str) -> None:
 
 
 def test_a_thousand_queues_are_made_used_and_deleted(address: str) -> None:
-    """Asked for without waiting for answers."""
+    """All requests are sent with nowait."""
     names = [f"many.{number}" for number in range(1000)]
     with closing(connect(address)) as connection:
         channel = connection.channel()

@@ -1,5 +1,5 @@
-"""RocketMQ's C++ client (PyPI `rocketmq`): it sends in every way that it has, pushes and pulls. It has no
-transactions, and does not ask for offsets by time."""
+"""RocketMQ's C++ client (PyPI `rocketmq`): every kind of send, push and pull consumers. It supports neither
+transactions nor offsets by time."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the client puts its logs."""
+    """Home folder, in which the client writes its logs."""
     monkeypatch.setenv("HOME", str(tmp_path))
 
 
 @pytest.fixture
 def broker() -> Iterator[Broker]:
-    """One whose time we move."""
+    """Broker with a clock that the test moves."""
     with Broker() as broker:
         yield broker
 
@@ -54,13 +54,13 @@ def test_a_push_consumer_gets_all_that_was_sent(names: str, is_orderly: bool) ->
     with consumer_of(names, f"cg-{is_orderly}", topic, taken, orderly=is_orderly):
         taken.wait(40)
     assert sorted(taken.bodies) == sorted(f"body {number}" for number in range(40))
-    if is_orderly:  # sent to the queues in turn
+    if is_orderly:  # messages are sent to the queues in turn
         assert sorted(taken.queues) == list(range(4))
         for bodies in taken.queues.values():
             assert bodies == sorted(bodies, key=lambda body: int(body.split()[1]))
 
 
-def test_a_push_consumer_gets_the_tags_that_it_asks_for(names: str) -> None:
+def test_a_push_consumer_gets_the_subscribed_tags(names: str) -> None:
     send(names, "tagged", 20)
     taken = Taken()
     with consumer_of(names, "tagged", "tagged", taken, "odd || none"):
@@ -68,7 +68,7 @@ def test_a_push_consumer_gets_the_tags_that_it_asks_for(names: str) -> None:
     assert sorted(taken.bodies) == sorted(f"body {number}" for number in range(1, 20, 2))
 
 
-def test_a_pull_consumer_gets_the_tags_that_it_asks_for(names: str) -> None:
+def test_a_pull_consumer_gets_the_subscribed_tags(names: str) -> None:
     send(names, "pulled", 20)
     found = pull(names, "pulled", "even")
     assert {(body, keys) for body, keys, _ in found} == {
@@ -83,26 +83,26 @@ def test_offsets_count_up_in_each_queue(names: str) -> None:
     assert len({result.msg_id for result in results}) == 8
 
 
-def test_answers_come_to_callbacks(names: str) -> None:
+def test_responses_are_passed_to_callbacks(names: str) -> None:
     offsets: list[int] = []
     failures: list[object] = []
     done = threading.Semaphore(0)
 
-    def hear(result: Any) -> None:
+    def record(result: Any) -> None:
         offsets.append(result.offset)
         done.release()
 
     with producer_of(names) as producer:
         producer.send_sync(message_of("called", "first"))
         for number in range(20):
-            producer.send_async(message_of("called", str(number)), hear, failures.append)
+            producer.send_async(message_of("called", str(number)), record, failures.append)
         for _ in range(20):
             assert done.acquire(timeout=PATIENCE_S), failures
     assert (len(offsets), failures) == (20, [])
     assert sorted(body for body, _, _ in pull(names, "called")) == sorted(["first", *map(str, range(20))])
 
 
-def test_what_is_sent_one_way_arrives(names: str) -> None:
+def test_one_way_messages_arrive(names: str) -> None:
     taken = Taken()
     with producer_of(names) as producer:
         producer.send_sync(message_of("one-way", "first"))
@@ -114,7 +114,7 @@ def test_what_is_sent_one_way_arrives(names: str) -> None:
 
 
 def test_a_batch_becomes_messages_of_one_queue(names: str) -> None:
-    """The client says `batch=1`, which a genuine broker takes for no batch: it stores all as one message."""
+    """The client sends `batch=1`, which Apache RocketMQ does not take for a batch: it stores all as one message."""
     with producer_of(names) as producer:
         producer.send_batch([message_of("batched", str(number)) for number in range(5)])
     found = pull(names, "batched")
@@ -122,7 +122,7 @@ def test_a_batch_becomes_messages_of_one_queue(names: str) -> None:
     assert len({queue for _, _, queue in found}) == 1
 
 
-def test_messages_of_a_number_lie_in_one_queue_in_order(names: str) -> None:
+def test_messages_of_a_number_are_in_one_queue_in_order(names: str) -> None:
     with producer_of(names) as producer:
         for step in range(5):
             for order in range(6):
@@ -138,7 +138,7 @@ def test_messages_of_a_number_lie_in_one_queue_in_order(names: str) -> None:
 
 
 def test_every_member_of_a_broadcast_gets_everything(names: str) -> None:
-    """Who comes to a broadcast begins at its end. Each is there when something of every queue has come to it."""
+    """A broadcast consumer begins at the end. Each is ready once it has received a message of every queue."""
     from rocketmq.ffi import MessageModel
 
     send(names, "broadcast", 10)
@@ -150,18 +150,18 @@ def test_every_member_of_a_broadcast_gets_everything(names: str) -> None:
         producer_of(names) as producer,
     ):
         deadline = time.monotonic() + PATIENCE_S
-        while not all(taken.has_come(lambda taken: len(taken.queues) == 4, 0.05) for taken in members):
+        while not all(taken.is_reached(lambda taken: len(taken.queues) == 4, 0.05) for taken in members):
             assert time.monotonic() < deadline, [taken.queues for taken in members]
             producer.send_sync(message_of("broadcast", "warming"))
         for number in range(20):
             producer.send_sync(message_of("broadcast", f"each {number}"))
         for taken in members:
-            assert taken.has_come(lambda taken: sum(body.startswith("each") for body in taken.bodies) >= 20)
+            assert taken.is_reached(lambda taken: sum(body.startswith("each") for body in taken.bodies) >= 20)
     wanted = sorted(f"each {number}" for number in range(20))
     assert [sorted(body for body in taken.bodies if body.startswith("each")) for taken in members] == [wanted] * 2
 
 
-def test_a_delayed_message_comes_when_it_is_due(broker: Broker) -> None:
+def test_a_delayed_message_is_delivered_when_it_is_due(broker: Broker) -> None:
     names, taken = broker.addresses["rocketmq"], Taken()
     with producer_of(names) as producer:
         producer.send_sync(message_of("delayed", "later", level=5))
@@ -172,9 +172,9 @@ def test_a_delayed_message_comes_when_it_is_due(broker: Broker) -> None:
             assert taken.wait(2) == ["now", "later"]
 
 
-@pytest.mark.external  # ten seconds, until the client looks for the topic of its retries
-def test_what_fails_comes_again_later_each_time(broker: Broker) -> None:
-    """What a callback raises is lost in the package, so that the client is answered past it."""
+@pytest.mark.external  # ten seconds, until the client refreshes the route of its retry topic
+def test_a_failed_message_is_redelivered_with_growing_delay(broker: Broker) -> None:
+    """The package drops exceptions of a callback, so the test returns the status directly to the C++ client."""
     names, taken, times = broker.addresses["rocketmq"], Taken(), []
 
     def fail_twice(message: Any) -> int:
@@ -192,7 +192,7 @@ def test_what_fails_comes_again_later_each_time(broker: Broker) -> None:
     assert times == [0, 1, 2]
 
 
-@pytest.mark.external  # as above
+@pytest.mark.external  # ten seconds, see above
 @pytest.mark.timeout(180)
 def test_sixteen_retries_then_a_dead_letter(broker: Broker) -> None:
     names, taken, times = broker.addresses["rocketmq"], Taken(), []
@@ -213,9 +213,9 @@ def test_sixteen_retries_then_a_dead_letter(broker: Broker) -> None:
     assert times == list(range(17))
 
 
-@pytest.mark.external  # up to half a minute: the client does not look for what is gone more often
+@pytest.mark.external  # up to half a minute: the client refreshes routes only that often
 @pytest.mark.timeout(180)
-def test_clients_live_on_while_the_name_server_does_not(broker: Broker) -> None:
+def test_clients_survive_an_outage_of_the_name_server(broker: Broker) -> None:
     names, taken = broker.addresses["rocketmq"], Taken()
     cable = Cable(names)
     try:
@@ -237,8 +237,8 @@ def test_clients_live_on_while_the_name_server_does_not(broker: Broker) -> None:
         cable.close()
 
 
-@pytest.mark.external  # up to half a minute: the client says only so often that it is there
-def test_clients_live_on_while_the_broker_does_not(broker: Broker) -> None:
+@pytest.mark.external  # up to half a minute: the client sends heartbeats only that often
+def test_clients_survive_an_outage_of_the_broker(broker: Broker) -> None:
     names, taken = broker.addresses["rocketmq"], Taken()
     with producer_of(names) as producer:
         producer.send_sync(message_of("restarted", "before"))

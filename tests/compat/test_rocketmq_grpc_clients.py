@@ -1,5 +1,5 @@
-"""RocketMQ clients that speak gRPC, each a program that is judged by what it prints: Maven's `rocketmq-client-java`,
-npm's `rocketmq-client-nodejs` (package.json says which version) and PyPI's `rocketmq-python-client`."""
+"""RocketMQ clients over gRPC, each a program judged by its output: Maven's `rocketmq-client-java`, npm's
+`rocketmq-client-nodejs` (version in package.json) and PyPI's `rocketmq-python-client`."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ VERSION = "5.2.0"  # of the Java client
 
 
 class Client(NamedTuple):
-    """`program` takes the folder that the client writes its logs to. `step` is shorter than its pause between two
-    deliveries of a message that failed."""
+    """`program` takes the folder for the client's logs. `step` is shorter than its delay between two deliveries of a
+    failed message."""
 
     program: Callable[[Path], Program]
     step: str = "1s"
@@ -36,17 +36,17 @@ def _node(home: Path) -> Program:
 
 
 def _python(home: Path) -> Program:
-    """All that it has but lite topics. In a process of its own: its threads end with it."""
+    """All features but lite topics. In a process of its own: its threads end only with the process."""
     source = SOURCES / "rocketmq-grpc-python" / "client.py"
     return Program((sys.executable, "-W", "ignore", str(source)), {"HOME": str(home)})
 
 
 CLIENTS = {
     "java": Client(lambda home: grpc_client(VERSION, home)),
-    "node": Client(_node, step="4ms"),  # it waits for milliseconds where the broker names seconds
+    "node": Client(_node, step="4ms"),  # it takes the broker's seconds for milliseconds
     "python": Client(_python),
 }
-INSTALLED = {"python"}  # by `make test`; the others are fetched and built
+INSTALLED = {"python"}  # installed by `make test`; the others are downloaded and built
 
 
 @pytest.fixture(
@@ -67,19 +67,19 @@ def broker() -> Iterator[Broker]:
         yield broker
 
 
-def test_what_is_sent_is_received_as_it_was(program: Program, broker: Broker) -> None:
+def test_messages_are_received_as_they_were_sent(program: Program, broker: Broker) -> None:
     judges.judge_sync(program, broker)
 
 
-def test_answers_come_to_futures(program: Program, broker: Broker) -> None:
+def test_responses_are_passed_to_futures(program: Program, broker: Broker) -> None:
     judges.judge_async(program, broker)
 
 
-def test_tags_and_expressions_choose(program: Program, broker: Broker) -> None:
+def test_tags_and_sql_expressions_filter(program: Program, broker: Broker) -> None:
     judges.judge_filters(program, broker)
 
 
-def test_large_messages_travel_and_too_large_ones_are_refused(program: Program, broker: Broker) -> None:
+def test_large_messages_pass_and_too_large_ones_are_refused(program: Program, broker: Broker) -> None:
     judges.judge_large(program, broker)
 
 
@@ -87,25 +87,25 @@ def test_a_push_consumer_gets_everything_once(program: Program, broker: Broker) 
     judges.judge_push(program, broker)
 
 
-def test_the_messages_of_a_group_come_in_order(program: Program, broker: Broker) -> None:
+def test_the_messages_of_a_message_group_are_delivered_in_order(program: Program, broker: Broker) -> None:
     judges.judge_fifo(program, broker)
 
 
-def test_a_message_is_kept_for_longer_or_given_back(program: Program, broker: Broker) -> None:
+def test_a_lease_is_extended_or_returned(program: Program, broker: Broker) -> None:
     judges.judge_invisible(program, broker)
 
 
-def test_times_of_delivery_and_recalling(program: Program, broker: Broker) -> None:
+def test_delivery_times_and_recalls(program: Program, broker: Broker) -> None:
     judges.judge_delays(program, broker)
 
 
-def test_transactions_are_decided_or_asked_for(program: Program, broker: Broker) -> None:
+def test_transactions_are_decided_or_checked_back(program: Program, broker: Broker) -> None:
     judges.judge_transactions(program, broker)
 
 
-def test_what_fails_too_often_is_a_dead_letter(client: Client, program: Program, broker: Broker) -> None:
+def test_a_message_that_fails_too_often_is_dead_lettered(client: Client, program: Program, broker: Broker) -> None:
     judges.judge_dead_letter(program, broker, client.step)
 
 
-def test_clients_live_on_while_the_broker_does_not(program: Program, broker: Broker) -> None:
+def test_clients_survive_an_outage_of_the_broker(program: Program, broker: Broker) -> None:
     judges.judge_restart(program, broker)

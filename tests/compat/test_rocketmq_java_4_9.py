@@ -1,4 +1,4 @@
-"""RocketMQ's own Java client, 4.9: what most of its users do."""
+"""RocketMQ's Java client 4.9: the most common uses."""
 
 from __future__ import annotations
 
@@ -52,27 +52,27 @@ def broker() -> Iterator[Broker]:
 
 
 @pytest.mark.parametrize("scenario", JUDGES)
-def test_a_scenario_goes_as_it_should(scenario: str, found: dict[str, list[Line]]) -> None:
+def test_a_scenario_passes(scenario: str, found: dict[str, list[Line]]) -> None:
     JUDGES[scenario](lines_of(found, scenario))
 
 
-def test_levels_of_delay_pass_with_the_brokers_time(program: Program, broker: Broker) -> None:
+def test_delay_levels_follow_the_brokers_clock(program: Program, broker: Broker) -> None:
     judges.judge_levels(program, broker)
 
 
-def test_sixteen_retries_then_a_dead_letter_then_again(program: Program, broker: Broker) -> None:
+def test_sixteen_retries_then_a_dead_letter_then_a_redrive(program: Program, broker: Broker) -> None:
     judges.judge_dead_letter(program, broker)
 
 
-def test_how_far_a_member_of_a_broadcast_has_read_outlives_it(program: Program, broker: Broker) -> None:
+def test_the_offset_of_a_broadcast_consumer_survives_its_process(program: Program, broker: Broker) -> None:
     judges.judge_kept(program, broker.addresses["rocketmq"])
 
 
-def test_queues_that_a_topic_gets_are_found_by_clients_that_run(program: Program, broker: Broker) -> None:
+def test_running_clients_find_queues_added_to_a_topic(program: Program, broker: Broker) -> None:
     judges.judge_grown(program, broker)
 
 
-def test_clients_live_on_while_the_name_server_does_not(program: Program, broker: Broker) -> None:
+def test_clients_survive_an_outage_of_the_name_server(program: Program, broker: Broker) -> None:
     judges.judge_names(program, broker)
 
 

@@ -1,4 +1,4 @@
-"""RocketMQ's own Java client, 5.x, by remoting: the full matrix."""
+"""RocketMQ's Java client 5.x over remoting: the full matrix."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def test_a_message_is_sent_and_found_by_its_ids_and_keys(found: dict[str, list[L
     judges.judge_sync(lines_of(found, "sync"))
 
 
-def test_answers_come_to_callbacks(found: dict[str, list[Line]]) -> None:
+def test_responses_are_passed_to_callbacks(found: dict[str, list[Line]]) -> None:
     judges.judge_async(lines_of(found, "async"))
 
 
-def test_what_is_sent_one_way_arrives(found: dict[str, list[Line]]) -> None:
+def test_one_way_messages_arrive(found: dict[str, list[Line]]) -> None:
     judges.judge_one_way(lines_of(found, "oneway"))
 
 
@@ -71,7 +71,7 @@ def test_an_orderly_consumer_gets_the_steps_of_each_order_in_turn(found: dict[st
     judges.judge_orderly(lines_of(found, "orderly"))
 
 
-def test_tags_are_told_apart_even_with_the_same_hash(found: dict[str, list[Line]]) -> None:
+def test_tags_with_the_same_hash_are_distinguished(found: dict[str, list[Line]]) -> None:
     judges.judge_tags(lines_of(found, "tags"))
 
 
@@ -79,11 +79,11 @@ def test_two_groups_of_two_divide_the_queues(found: dict[str, list[Line]]) -> No
     judges.judge_groups(lines_of(found, "groups"))
 
 
-def test_what_fails_comes_again_with_its_id(found: dict[str, list[Line]]) -> None:
+def test_a_failed_message_is_redelivered_with_its_id(found: dict[str, list[Line]]) -> None:
     judges.judge_retried(lines_of(found, "retried"))
 
 
-def test_a_pull_consumer_goes_on_after_its_commit(found: dict[str, list[Line]]) -> None:
+def test_a_pull_consumer_resumes_at_its_commit(found: dict[str, list[Line]]) -> None:
     judges.judge_pull(lines_of(found, "pull"))
 
 
@@ -100,7 +100,7 @@ def test_namespaces_are_kept_apart(found: dict[str, list[Line]]) -> None:
     assert line["taken"] == {"INST_one": ["spaced INST_one"], "INST_two": ["spaced INST_two"]}
 
 
-def test_members_come_and_go_and_no_message_is_out_of_order(found: dict[str, list[Line]]) -> None:
+def test_members_join_and_leave_and_no_message_is_out_of_order(found: dict[str, list[Line]]) -> None:
     (line,) = lines_of(found, "members")
     assert line["complaints"] == []
     assert line["sizes"] == [0, 1, 2, 3]
@@ -117,11 +117,11 @@ def test_a_producer_writes_traces(found: dict[str, list[Line]]) -> None:
     assert line == {"traced": True, "kind": "Pub"}
 
 
-def test_questions_are_answered_or_time_out(found: dict[str, list[Line]]) -> None:
+def test_requests_are_answered_or_time_out(found: dict[str, list[Line]]) -> None:
     judges.judge_requests(lines_of(found, "requests"))
 
 
-def test_members_of_a_group_pop_and_what_fails_comes_again(found: dict[str, list[Line]]) -> None:
+def test_members_of_a_group_pop_and_failed_messages_are_redelivered(found: dict[str, list[Line]]) -> None:
     (line,) = lines_of(found, "pop")
     assert line == {"messages": list(range(100)), "failed once": [0, 1], "others": 0, "each": True}
 
@@ -150,7 +150,7 @@ def test_a_consumer_that_is_killed_amid_a_batch_loses_nothing(program: Program, 
     assert set(range(10, 40)) <= set(taken)
 
 
-# -- with the broker's time in our hands
+# -- with the broker's clock
 
 
 def test_levels_of_delay_pass_with_the_brokers_time(program: Program, broker: Broker) -> None:
@@ -190,18 +190,18 @@ def test_new_groups_begin_where_they_ask_to(program: Program) -> None:
         assert judges.heard(talk) == {"start": True, "young": ["0"], "first": [1, 2, 3], "last": [3], "timed": [2, 3]}
 
 
-def test_queues_that_a_topic_gets_are_found_by_clients_that_run(program: Program, broker: Broker) -> None:
+def test_running_clients_find_queues_added_to_a_topic(program: Program, broker: Broker) -> None:
     judges.judge_grown(program, broker)
 
 
-# -- servers that go away
+# -- restarts and failures
 
 
 def test_clients_live_on_while_the_name_server_does_not(program: Program, broker: Broker) -> None:
     judges.judge_names(program, broker)
 
 
-def test_clients_live_on_while_the_servers_come_and_go(program: Program, tmp_path: Path) -> None:
+def test_clients_survive_restarts_of_the_servers(program: Program, tmp_path: Path) -> None:
     with Broker(folder=tmp_path / "data") as broker:
         names = broker.addresses["rocketmq"]
         cables = [Cable(names)]

@@ -1,5 +1,5 @@
-"""RocketMQ's own Java client, 5.x, when a broker does not answer, refuses, syncs nothing or is gone: what its producers
-do next, and what they do not."""
+"""RocketMQ's Java client 5.x with a broker that does not answer, refuses, does not sync or is down: retries of its
+producers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
     return rocketmq_client(VERSION, tmp_path_factory.mktemp("home"), "NewerClient")
 
 
-def test_a_send_to_a_broker_that_stands_still_ends_in_its_time(program: Program, tmp_path: Path) -> None:
+def test_a_send_to_a_hanging_broker_times_out(program: Program, tmp_path: Path) -> None:
     with running(tmp_path) as addresses, program.talking(addresses["rocketmq"], "stalled") as talk:
         pid = json.loads((tmp_path / "ready.json").read_text())["pid"]
         assert judges.heard(talk) == {"done": "sent"}
@@ -47,18 +47,18 @@ def test_a_send_to_a_broker_that_stands_still_ends_in_its_time(program: Program,
         finally:
             os.kill(pid, signal.SIGCONT)
         assert line["failure"] == "timeout"
-        assert 2000 <= line["took"] < 12_000, "it was told to wait for two seconds; a busy machine adds some"
+        assert 2000 <= line["took"] < 12_000, "the time-out is two seconds, plus some on a busy machine"
         assert judges.heard(talk) == {"done": "waited"}
         talk.go_on()
         assert judges.heard(talk) == {"after": "SEND_OK"}
 
 
-# --- two brokers, of which the second has troubles --------------------------------------------------------------------
+# --- two brokers, the second one failing ------------------------------------------------------------------------------
 
 
 @contextmanager
 def second_broker(first: Broker) -> Iterator[Broker]:
-    """Known to the name server of the first, for as long as the connection that told of it."""
+    """Second broker, registered with the name server of the first for the duration of the connection."""
     limits: dict[str, Any] = {"limits_memory_percent": 50, "storage_busy_after_ms": 600_000}
     with (
         Broker(rocketmq_broker_name="broker-b", rocketmq_flush_timeout_ms=200, **limits) as second,
@@ -75,10 +75,10 @@ def register(names: Wire, broker: Broker) -> None:
     address = broker.addresses["rocketmq_broker"]
     place = {"brokerName": "broker-b", "brokerAddr": address, "clusterName": "DefaultCluster", "brokerId": 0}
     topic = {"readQueueNums": 1, "writeQueueNums": 1, "perm": 6, "topicSysFlag": 0}
-    # A broker that nobody knows yet tells of all its topics: one alone is taken for news of a broker that is known.
+    # The first registration of a broker has all its topics: one alone is taken for an update of a known broker.
     topics = {name: {"topicName": name, **topic} for name in ("spread", "broker-b")}
-    told = {"topicConfigTable": topics, "dataVersion": {"counter": 1, "timestamp": 1}}
-    body = {"topicConfigSerializeWrapper": told, "filterServerList": []}
+    wrapper = {"topicConfigTable": topics, "dataVersion": {"counter": 1, "timestamp": 1}}
+    body = {"topicConfigSerializeWrapper": wrapper, "filterServerList": []}
     names.done(103, place, json.dumps(body).encode())
 
 
@@ -104,12 +104,12 @@ def stored(broker: Broker) -> int:
 def take_memory(broker: Broker, percent: int) -> None:
     disk: Any = broker._store
     disk._files.taken = Memory(percent * MIB, 100 * MIB)
-    broker.advance("2s", liveness=True)  # the system is asked anew
+    broker.advance("2s", liveness=True)  # the memory use is read again
 
 
 @contextmanager
 def unsynced(broker: Broker) -> Iterator[None]:
-    """The disk of this broker is busy with something else meanwhile."""
+    """Blocks the sync thread of this broker."""
     is_over = threading.Event()
     broker_run: Any = broker._broker_run
     broker.on_loop(lambda _: broker_run.run._syncs(lambda: is_over.wait(PATIENCE_S), lambda *_: None))
@@ -119,7 +119,7 @@ def unsynced(broker: Broker) -> Iterator[None]:
         is_over.set()
 
 
-def test_what_one_broker_does_not_take_goes_to_the_other_unless_its_queue_was_chosen(program: Program) -> None:
+def test_a_send_refused_by_one_broker_is_retried_on_the_other_unless_its_queue_was_chosen(program: Program) -> None:
     with (
         Broker() as first,
         second_broker(first) as second,
@@ -141,7 +141,7 @@ def test_what_one_broker_does_not_take_goes_to_the_other_unless_its_queue_was_ch
 
 
 def judge_refusals(talk: Conversation, first: Broker, second: Broker) -> None:
-    """Sync sends go elsewhere. What was sent in order or one way is tried once."""
+    """Sync sends are retried on the other broker. Ordered and one-way sends are tried once."""
     assert judges.heard(talk) == {"done": "refuse"}
     take_memory(second, 51)
     before = stored(first)

@@ -1,4 +1,4 @@
-"""A genuine RocketMQ broker registers with our name server, and clients that ask us send through it."""
+"""An Apache RocketMQ broker registers with TriMQ's name server, and clients of that name server send to it."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def send_with_client(names: str, topic: str, body: str) -> int:
         producer.shutdown()
 
 
-def test_a_genuine_broker_lives_under_our_name_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))  # where the client puts its logs
+def test_an_apache_rocketmq_broker_uses_our_name_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))  # the client writes its logs there
     folder = tmp_path / "ours"
     folder.mkdir()
     with running(folder, FLAGS) as addresses, Wire(addresses["rocketmq"]) as names:
@@ -71,7 +71,7 @@ def test_a_genuine_broker_lives_under_our_name_server(tmp_path: Path, monkeypatc
                 wait_for(names, "theirs", {"broker-a": {"0": broker.address}})
                 assert send_with_client(addresses["rocketmq"], "theirs", "through both") == 0
                 assert wire.bodies("theirs") == [b"through both"]
-            # Both have the topic by which topics are made.
+            # Both brokers have the topic for automatic creation.
             ours = {"broker-trimq": {"0": addresses["rocketmq_broker"]}}
             wait_for(names, "TBW102", {**ours, "broker-a": {"0": broker.address}})
             _, clusters = names.ask(106)

@@ -1,4 +1,4 @@
-"""rocketmq-nodejs, RocketMQ's C++ client 3 for Node; package.json says which version. It sends and pushes."""
+"""rocketmq-nodejs, RocketMQ's C++ client 3 for Node (version in package.json): producer and push consumer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def program() -> Program:
 
 @pytest.fixture
 def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
-    monkeypatch.setenv("HOME", str(tmp_path))  # where the client puts its logs
+    monkeypatch.setenv("HOME", str(tmp_path))  # the client writes its logs there
     with rocketmq_node.broker_with_topics() as broker:
         yield broker
 
@@ -32,7 +32,7 @@ def test_groups_get_all_or_the_tags_that_they_ask_for(program: Program, broker: 
     rocketmq_node.judge_push(program, broker, LIBRARY, "OK")
 
 
-def test_what_fails_comes_again(program: Program, broker: Broker) -> None:
+def test_a_failed_message_is_redelivered(program: Program, broker: Broker) -> None:
     rocketmq_node.judge_retries(program, broker, LIBRARY)
 
 

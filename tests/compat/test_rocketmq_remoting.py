@@ -1,5 +1,5 @@
-"""A raw remoting client against a broker process of its own: it finds its topic, sends, and pulls what it sent, also
-after the broker was stopped and started again."""
+"""A raw remoting client against a broker process: it finds its topic, sends, and pulls its messages, also after a
+restart of the broker."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def send(broker: str, topic: str, body: bytes) -> dict[str, Any]:
     return ask(broker, 310, fields, body)[0]
 
 
-def test_what_is_sent_is_pulled_also_after_a_restart(tmp_path: Path) -> None:
+def test_sent_messages_are_pulled_also_after_a_restart(tmp_path: Path) -> None:
     bodies = [b"%d" % number * 50 for number in range(40)]
     with running(tmp_path, FLAGS) as addresses:
         broker = addresses["rocketmq_broker"]
@@ -57,7 +57,7 @@ def test_what_is_sent_is_pulled_also_after_a_restart(tmp_path: Path) -> None:
         ]
         _, route = ask(addresses["rocketmq"], 105, {"topic": "orders"})
         assert json.loads(route)["brokerDatas"][0]["brokerAddrs"] == {"0": broker}
-    (tmp_path / "ready.json").unlink()  # which told of the first run
+    (tmp_path / "ready.json").unlink()  # the ready file of the first run
     with running(tmp_path, FLAGS) as addresses:
         broker = addresses["rocketmq_broker"]
         first, offset = pull(broker, "orders", 0)

@@ -1,4 +1,4 @@
-"""A Spring Boot application with RocketMQ's own starter: a template sends, a listener takes, a producer is asked."""
+"""A Spring Boot application with RocketMQ's starter: template, listener and transaction check-back."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""RocketMQ's own store opens the folders that we write, and we open those of a genuine broker: each goes on where the
-other ended."""
+"""RocketMQ's store opens TriMQ's folders, and TriMQ opens those of Apache RocketMQ: each continues where the other
+ended."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ pytestmark = [pytest.mark.external, pytest.mark.timeout(300)]
 FLAGS = ["--rocketmq-listen", "127.0.0.1:0", "--rocketmq-broker-listen", "127.0.0.1:0"]
 FLAGS += ["--rocketmq-commit-file-bytes", str(SIZES["mappedFileSizeCommitLog"])]
 FLAGS += ["--rocketmq-index-keys", str(SIZES["maxIndexNum"])]
-# Our queues have files of RocketMQ's own size, always.
+# TriMQ's consume queues always have files of RocketMQ's default size.
 READ_SIZES = {**SIZES, "mappedFileSizeConsumeQueue": 20 * 300_000}
 
 
 class Killed(Exception):
-    """Out of the block in which a broker runs, which then gets no chance to end in order."""
+    """Leaves the block of a running broker, which is then killed instead of stopped."""
 
 
 @contextmanager
@@ -42,7 +42,7 @@ def our_broker(folder: Path) -> Iterator[Wire]:
 
 
 def read_store(folder: Path, scratch: Path, *questions: str) -> list[str]:
-    """What RocketMQ's own code finds in a copy of the store. Skips the test where Java or Maven is missing."""
+    """Output of RocketMQ's own code on a copy of the store. Skips the test where Java or Maven is missing."""
     require("javac")
     libraries = broker_classpath()
     sources = sorted((SOURCES / "rocketmq-store").glob("*.java"))
@@ -74,7 +74,7 @@ def write_much(wire: Wire) -> None:
         wire.send("orders", b"%02d " % number + b"x" * 30_000, number % 2, **keys)
 
 
-def test_rocketmqs_store_reads_what_we_wrote(tmp_path: Path) -> None:
+def test_rocketmqs_store_reads_our_files(tmp_path: Path) -> None:
     with our_broker(tmp_path / "ours") as wire:
         write_much(wire)
     store = tmp_path / "ours" / "data" / "store"
@@ -92,7 +92,7 @@ def test_rocketmqs_store_reads_what_we_wrote(tmp_path: Path) -> None:
     assert bodies(lines[fourth:]) == []
 
 
-def test_rocketmqs_store_recovers_what_we_left_when_we_were_killed(tmp_path: Path) -> None:
+def test_rocketmqs_store_recovers_our_files_after_a_kill(tmp_path: Path) -> None:
     with suppress(Killed), our_broker(tmp_path / "ours") as wire:
         write_much(wire)
         raise Killed
@@ -130,7 +130,7 @@ def check_some_of_each(wire: Wire) -> None:
     assert wire.send("orders", b"next", 0)["queueOffset"] == "10"
 
 
-def test_a_genuine_broker_goes_on_with_our_folder(tmp_path: Path) -> None:
+def test_apache_rocketmq_continues_our_folder(tmp_path: Path) -> None:
     with our_broker(tmp_path / "ours") as wire:
         write_some_of_each(wire)
     shutil.copytree(tmp_path / "ours" / "data" / "store", tmp_path / "theirs" / "store")
@@ -144,7 +144,7 @@ def test_a_genuine_broker_goes_on_with_our_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ends", ["stop", "kill"])
-def test_we_go_on_with_the_folder_of_a_genuine_broker(ends: str, tmp_path: Path) -> None:
+def test_we_continue_the_folder_of_apache_rocketmq(ends: str, tmp_path: Path) -> None:
     genuine = GenuineBroker(tmp_path / "theirs")
     genuine.start()
     try:
@@ -154,7 +154,7 @@ def test_we_go_on_with_the_folder_of_a_genuine_broker(ends: str, tmp_path: Path)
                 deadline = 40
                 offsets = tmp_path / "theirs" / "store" / "config" / "consumerOffset.json"
                 while "orders@readers" not in (offsets.read_text() if offsets.exists() else ""):
-                    assert deadline, "the genuine broker does not write its offsets"
+                    assert deadline, "Apache RocketMQ does not write its offsets"
                     deadline -= 1
                     time.sleep(0.5)
         getattr(genuine, ends)()
@@ -165,8 +165,8 @@ def test_we_go_on_with_the_folder_of_a_genuine_broker(ends: str, tmp_path: Path)
         check_some_of_each(wire)
 
 
-def test_one_of_us_at_a_time(tmp_path: Path) -> None:
-    """A genuine broker does not start in the folder that we use."""
+def test_one_broker_at_a_time_uses_a_folder(tmp_path: Path) -> None:
+    """Apache RocketMQ does not start in a folder that TriMQ uses."""
     with our_broker(tmp_path / "ours"):
         genuine = GenuineBroker(tmp_path / "ours" / "data")
         with pytest.raises(pytest.fail.Exception, match="Lock failed"):

@@ -1,4 +1,4 @@
-"""A pipeline on a cluster of its own: Spark's standalone master and a worker, from the PySpark that is installed."""
+"""A pipeline on a Spark cluster: a standalone master and a worker, from the installed PySpark."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def environment() -> dict[str, str]:
 
 @contextmanager
 def daemon(log: Path, sign: str, name: str, *words: str) -> Iterator[str]:
-    """One of Spark's, until the end; gives what its log says in the first group of `sign`."""
+    """Runs a Spark daemon. Returns the first group of the pattern `sign` in its log."""
     command = [str(SPARK_CLASS), f"org.apache.spark.deploy.{name}", "--host", "127.0.0.1", "--webui-port", "0", *words]
     with log.open("w") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment())
@@ -90,4 +90,4 @@ def test_a_pipeline_reads_and_writes_topics_from_the_workers_of_a_cluster(tmp_pa
         assert re.search(r"written +3\n", done.stdout)
         keys = [record.key for partition in (0, 1) for record in broker.records("once", partition)]
         assert sorted(key or b"" for key in keys) == [b"customer 0", b"customer 1", b"customer 2"]
-        assert list((tmp_path / "work").glob("app-*/0")), "an executor of the worker has done it"
+        assert list((tmp_path / "work").glob("app-*/0")), "no executor of the worker ran it"

@@ -1,4 +1,4 @@
-"""Spark's own Kafka connector on our Kafka port: by batch, by stream, committed messages only, and in real time."""
+"""Spark's own Kafka connector on TriMQ's Kafka port: batch, streaming, read_committed, and real-time mode."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PATIENCE_S = 120
 
 @pytest.fixture(autouse=True)
 def _nothing_leaks() -> None:
-    """In place of the check that holds elsewhere: the gateway to the JVM keeps its connections and threads."""
+    """Replaces the leak check of the other tests: the gateway to the JVM keeps its connections and threads."""
 
 
 @pytest.fixture(scope="module")
@@ -56,10 +56,10 @@ def of_kafka(maker: Any, broker: Broker, **options: str) -> Any:
     return maker.format("kafka").option("kafka.bootstrap.servers", broker.kafka).options(**options)
 
 
-def eventually(look: Callable[[], bool], what: str) -> None:
+def eventually(look: Callable[[], bool], failure: str) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not look():
-        assert time.monotonic() < deadline, what
+        assert time.monotonic() < deadline, failure
         time.sleep(0.1)
 
 
@@ -99,7 +99,7 @@ def test_it_writes_a_batch(spark: Any, broker: Broker) -> None:
     assert sorted(int(body or b"") for body in found) == list(range(30))
 
 
-def test_it_reads_only_what_is_committed(spark: Any, broker: Broker) -> None:
+def test_it_reads_only_committed_records(spark: Any, broker: Broker) -> None:
     broker.create_topic("orders")
     producer = Producer({"bootstrap.servers": broker.kafka, "transactional.id": "t"})
     producer.init_transactions(PATIENCE_S)
@@ -115,7 +115,7 @@ def test_it_reads_only_what_is_committed(spark: Any, broker: Broker) -> None:
     assert values(of_kafka(spark.read, broker, **options).load().collect()) == [b"a", b"c"]
 
 
-def test_it_runs_in_real_time(spark: Any, broker: Broker, tmp_path: Path) -> None:
+def test_it_supports_real_time_mode(spark: Any, broker: Broker, tmp_path: Path) -> None:
     broker.create_topic("in", partitions=2)
     broker.create_topic("out")
     rows = of_kafka(spark.readStream, broker, subscribe="in", startingOffsets="earliest").load()

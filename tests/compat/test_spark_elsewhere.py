@@ -1,4 +1,4 @@
-"""The source and the sink where Spark is not in the same process: declarative pipelines, and Spark Connect."""
+"""The Spark source and sink outside of the test's process: declarative pipelines, and Spark Connect."""
 
 from __future__ import annotations
 
@@ -113,36 +113,36 @@ def test_a_declarative_pipeline_reads_and_writes_topics(broker: Broker, tmp_path
     text = spec.read_text().replace("file:///tmp/orders-from-trimq", f"file://{tmp_path}/storage")
     spec.write_text(text.replace("http://127.0.0.1:8180", broker.http))
     command = [str(Path(sys.executable).with_name("spark-pipelines")), "run", "--spec", str(spec)]
-    told = run(
+    output = run(
         [*command, "--conf", f"spark.driver.extraJavaOptions={QUICK}", "--conf", "spark.ui.enabled=false"], folder
     )
-    assert copies(broker) == [b"order %d" % index for index in range(6)], told
+    assert copies(broker) == [b"order %d" % index for index in range(6)], output
 
 
 def test_spark_connect_reads_and_writes_topics(broker: Broker, tmp_path: Path) -> None:
     require("java")
-    told = run([sys.executable, "-c", CONNECTED, broker.http, QUICK], tmp_path)
-    assert "rows: 6\n" in told
+    output = run([sys.executable, "-c", CONNECTED, broker.http, QUICK], tmp_path)
+    assert "rows: 6\n" in output
     assert copies(broker) == [b"order %d" % index for index in range(6)]
 
 
 def test_streams_and_pipelines_run_through_spark_connect(broker: Broker, tmp_path: Path) -> None:
     require("java")
-    told = run([sys.executable, "-c", STREAMED, broker.http, QUICK], tmp_path)
+    output = run([sys.executable, "-c", STREAMED, broker.http, QUICK], tmp_path)
     assert copies(broker) == [b"order %d" % index for index in range(6)]
-    assert "archive: 6 2 6\n" in told, "batches are written by another process, and counted all the same"
-    assert "dedupe: 3\n" in told
+    assert "archive: 6 2 6\n" in output, "batches written by another process were not counted"
+    assert "dedupe: 3\n" in output
     assert len(broker.records("once", 0)) + len(broker.records("once", 1)) == 3
-    assert f"aggregate: 6 {len(broker.records('counts'))}\n" in told
+    assert f"aggregate: 6 {len(broker.records('counts'))}\n" in output
 
 
 def test_the_java_from_pypi_is_enough(broker: Broker, tmp_path: Path) -> None:
-    """On a machine that has none: Spark's own scripts still need a shell and its tools."""
+    """On a machine without Java: Spark's scripts still need a shell and its tools."""
     tools = tmp_path / "bin"
     tools.mkdir()
     for folder in ("/usr/bin", "/bin"):
         for tool in Path(folder).iterdir():
             if not tool.name.startswith("java") and not (tools / tool.name).is_symlink():
                 (tools / tool.name).symlink_to(tool)
-    told = run([sys.executable, "-c", PLAIN, broker.http, QUICK], tmp_path, JAVA_HOME="", PATH=str(tools))
-    assert "rows: 6 on 21." in told
+    output = run([sys.executable, "-c", PLAIN, broker.http, QUICK], tmp_path, JAVA_HOME="", PATH=str(tools))
+    assert "rows: 6 on 21." in output

@@ -1,5 +1,5 @@
-"""Asks a running broker what a genuine RabbitMQ was asked. Where it answers otherwise, docs/amqp.md says why: the table
-there holds every line that differs and no other, so that it can only shrink."""
+"""Golden probe for AMQP: the same requests as to RabbitMQ. docs/amqp.md explains each difference; its table holds
+exactly the lines that differ, so that it can only shrink."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ HEADING = "## Compared with a genuine broker"
 # The probe takes about a minute and a half on an idle machine: it waits for time-outs.
 PROBE_S = 280
 
-# What a client goes by in a sentence of the broker's: its code, its name, and the method that is answered.
+# The parts of a reply text that clients evaluate: its code, its name, and the method.
 REASON = re.compile(r"^((?:connection|channel) \d+ [A-Z_]+) - .* (\[\d+\.\d+\])$")
 
 
 def read_observations(printed: str) -> dict[str, str]:
-    """By name; of a sentence only what clients go by."""
+    """Observations by name; reply texts are reduced to the parts that clients evaluate."""
     found = dict(re.findall(r"^([^{:]+(?:\{.*?\})?): (.*)$", printed, re.MULTILINE))
     return {name: REASON.sub(r"\1 \2", value) for name, value in found.items()}
 
 
 def differences(wanted: dict[str, str], got: dict[str, str]) -> dict[str, str]:
-    """What was wanted and what came, by the name of the line."""
+    """Expected and observed value, by the name of the line."""
     missing = "(no such line)"
     return {
         name: f"  want {wanted.get(name, missing)}\n  got  {got.get(name, missing)}"
@@ -40,18 +40,18 @@ def differences(wanted: dict[str, str], got: dict[str, str]) -> dict[str, str]:
 
 
 def explained_lines(page: str) -> dict[str, str]:
-    """The reason that the page gives for each line that differs; a row of its table may name several lines."""
+    """Reason in the document for each line that differs; a row of its table may name several lines."""
     table = page.partition(HEADING)[2].partition("\n## ")[0]
     reasons: dict[str, str] = {}
     for names, reason in re.findall(r"^\| (`.*`) \| (.*) \|$", table, re.MULTILINE):
         for name in re.findall(r"`([^`]+)`", names):
-            assert name not in reasons, f"{name} stands twice in the table"
+            assert name not in reasons, f"{name} is twice in the table"
             reasons[name] = reason.strip()
     return reasons
 
 
 def faults(differing: dict[str, str], explained: dict[str, str]) -> list[str]:
-    """What differs without a reason, and what is explained without a difference."""
+    """Differences without a reason, and reasons without a difference."""
     unexplained = [f"{name}\n{differing[name]}" for name in differing if not explained.get(name)]
     settled = [f"{name} no longer differs: take it off the table" for name in explained if name not in differing]
     return unexplained + settled
@@ -95,7 +95,7 @@ WANTED = "a.one: channel 404 NOT_FOUND - no queue 'x' [50.10]\na.two: ok {'n': 1
         (WANTED + "a.PROBE_FAILED: TimeoutError\n", ["a.PROBE_FAILED"]),
     ],
 )
-def test_only_what_clients_go_by_is_compared(printed: str, differing: list[str]) -> None:
+def test_only_the_parts_that_clients_evaluate_are_compared(printed: str, differing: list[str]) -> None:
     assert list(differences(read_observations(WANTED), read_observations(printed))) == differing
 
 

@@ -1,5 +1,5 @@
-"""Asks a running broker what a genuine Kafka was asked. Where it answers otherwise, docs/kafka.md says why: the table
-there holds every line that differs and no other, so that it can only shrink."""
+"""Golden probe for Kafka: the same requests as to Apache Kafka. docs/kafka.md explains each difference; its table holds
+exactly the lines that differ, so that it can only shrink."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ PROBE_S = 200
 
 
 class Comparison(NamedTuple):
-    """`differing`: what was wanted and what came, by the name of the line. `summary`: the probe's last line."""
+    """`differing`: expected and observed value, by the name of the line. `summary`: the probe's last line."""
 
     differing: dict[str, str]
     summary: str
 
 
 def read_comparison(printed: str) -> Comparison:
-    """What `probe.py --check` printed."""
+    """Parses the output of `probe.py --check`."""
     found = re.findall(r"^(\S+)\n(  want .*\n  got  .*)$", printed, re.MULTILINE)
     summary = re.search(r"^\d+ of \d+ observations as recorded$", printed, re.MULTILINE)
     assert summary is not None, f"the probe did not reach its end:\n{printed}"
@@ -37,18 +37,18 @@ def read_comparison(printed: str) -> Comparison:
 
 
 def explained_lines(page: str) -> dict[str, str]:
-    """The reason that the page gives for each line that differs; a row of its table may name several lines."""
+    """Reason in the document for each line that differs; a row of its table may name several lines."""
     table = page.partition(HEADING)[2].partition("\n## ")[0]
     reasons: dict[str, str] = {}
     for names, reason in re.findall(r"^\| (`.*`) \| (.*) \|$", table, re.MULTILINE):
         for name in re.findall(r"`([^`]+)`", names):
-            assert name not in reasons, f"{name} stands twice in the table"
+            assert name not in reasons, f"{name} is twice in the table"
             reasons[name] = reason.strip()
     return reasons
 
 
 def faults(comparison: Comparison, explained: dict[str, str]) -> list[str]:
-    """What differs without a reason, and what is explained without a difference."""
+    """Differences without a reason, and reasons without a difference."""
     differing = comparison.differing
     unexplained = [f"{name}\n{differing[name]}" for name in differing if not explained.get(name)]
     settled = [f"{name} no longer differs: take it off the table" for name in explained if name not in differing]
@@ -95,7 +95,7 @@ PLANTED_PAGE = (
             ["edge.one\n  want a\n  got  b", "edge.two\n  want 1\n  got  (no such line)"],
         ),
     ],
-    ids=["explained", "not on the table", "settled", "no reason"],
+    ids=["explained", "not in the table", "no longer differs", "no reason"],
 )
 def test_a_difference_needs_a_reason_and_a_reason_a_difference(row: str, complaints: list[str]) -> None:
     explained = explained_lines(PLANTED_PAGE.replace("ROW", row))

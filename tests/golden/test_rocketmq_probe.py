@@ -1,5 +1,5 @@
-"""Asks a running broker what a genuine RocketMQ was asked, section by section, as far as they are served. Where it
-answers otherwise, docs/rocketmq.md says why: the table there holds every line that differs and no other."""
+"""Golden probe for RocketMQ: the same requests as to Apache RocketMQ, in the sections that are served. docs/rocketmq.md
+explains each difference; its table holds exactly the lines that differ."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FLAGS = (
     *("--rocketmq-transaction-timeout-ms", "3000", "--rocketmq-transaction-check-interval-ms", "3000"),
     *("--rocketmq-transaction-check-max", "3", "--rocketmq-broker-name", "broker-a"),
 )
-# The list of lines that differ may only grow shorter: whoever settles one lowers this.
+# Length of the list of differences; it may only shrink. Lower this number after removing a difference.
 MOST_EXPLAINED = 35
 PROBE_S = 200
 PAIRS = 50
@@ -38,7 +38,7 @@ NO_LINE = "(no such line)"
 
 
 def lines_of(printed: str) -> dict[str, str]:
-    """What was observed, by the name of the line; wording apart."""
+    """Observations by the name of the line, without remarks."""
     pairs = (line.partition(": ") for line in printed.splitlines() if line)
     return {name: value for name, _, value in pairs if not name.endswith(".remark")}
 
@@ -61,14 +61,14 @@ def faults(found: dict[str, str], explained: set[str]) -> list[str]:
 
 
 def free_port() -> int:
-    """One whose second below it is free too: the probe asks there what old clients ask."""
+    """Free port with the second port below it free too: the probe uses both."""
     for _ in range(PAIRS):
         with socket.socket() as upper, socket.socket() as lower, suppress(OSError):
             upper.bind(("127.0.0.1", 0))
             port: int = upper.getsockname()[1]
             lower.bind(("127.0.0.1", port - 2))
             return port
-    raise AssertionError("no two ports are free")
+    raise AssertionError("no free pair of ports")
 
 
 def probe_section(addresses: Mapping[str, str], section: str) -> dict[str, str]:
@@ -85,8 +85,8 @@ def probe_section(addresses: Mapping[str, str], section: str) -> dict[str, str]:
 
 
 def probe(addresses: Mapping[str, str]) -> dict[str, str]:
-    """A few sections at the same time: nearly all of it is waiting. The first has the beginning of the log to itself,
-    which is no place for a half."""
+    """Runs a few sections at the same time, since they mostly wait. The first one runs alone, at the beginning of the
+    log, where no half message may be."""
     found = probe_section(addresses, SECTIONS[0])
     with ThreadPoolExecutor(4) as pool:
         for each in pool.map(lambda section: probe_section(addresses, section), SECTIONS[1:]):

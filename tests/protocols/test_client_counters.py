@@ -1,4 +1,4 @@
-"""What every front-end counts."""
+"""Counters that every front-end keeps."""
 
 from __future__ import annotations
 

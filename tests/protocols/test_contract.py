@@ -1,4 +1,4 @@
-"""Replies and when they are ready."""
+"""Replies: when they are ready."""
 
 from __future__ import annotations
 
@@ -26,13 +26,11 @@ READY = [
 
 
 @pytest.mark.parametrize(("reply", "written", "durable", "ready"), READY)
-def test_a_reply_is_ready_when_what_it_waits_for_has_come(
-    reply: Reply, written: int, durable: int, ready: bool
-) -> None:
+def test_a_reply_is_ready_when_its_pass_is_reached(reply: Reply, written: int, durable: int, ready: bool) -> None:
     assert reply.is_ready(written, durable) is ready
 
 
-def test_what_a_reply_waits_for() -> None:
+def test_the_pass_and_event_of_a_reply() -> None:
     assert not Reply.now([b"a"]).waits_for_pass
     assert Reply.when_durable(3, lambda: [b"a"]).waits_for_pass
     assert Reply(0, None, lambda: [b"a"], 3, needs_sync=False).waits_for_pass
@@ -68,14 +66,14 @@ def test_a_resolved_reply_wakes_its_watcher_and_is_neither_hurried_nor_given_up(
     assert reply.take() == [b"a"]
 
 
-def test_a_reply_that_nobody_watches_can_be_resolved() -> None:
+def test_a_reply_without_a_watcher_can_be_resolved() -> None:
     reply = DeferredReply()
     reply.resolve([b"a"])
     assert reply.is_ready(0, 0)
     assert reply.lane == IN_ORDER
 
 
-def test_what_carries_a_reply_gets_what_makes_it_when_it_is_taken() -> None:
+def test_a_wrapper_of_a_reply_gets_its_builder_when_it_is_taken() -> None:
     for reply in (Reply.now([b"a"]), Reply.when_durable(1, lambda: [b"a"])):
         reply.wrap(lambda build: [b"<", *build(), b">"])
         assert reply.take() == [b"<", b"a", b">"]

@@ -1,4 +1,4 @@
-"""Requests that wait: answered by an event, at their deadline, when nobody waits any longer, or not at all."""
+"""Long polls: answered by an event, at their deadline or at once on demand, rejected over the limit, or cancelled."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trimq.protocols.long_poll import LongPoll, WaitingRequest, Watch
 
 
 class Request(WaitingRequest):
-    """Answered by what stands in `found`; a failure there is raised."""
+    """Request that is answered by the next element of `found`; an exception there is raised."""
 
     def __init__(self) -> None:
         self.waiters = Waiters()
@@ -61,7 +61,7 @@ class Bench:
         return self.poll.reply
 
     def answer(self) -> Parts | None:
-        """None: it waits."""
+        """Returns the answer, or None while the request waits."""
         return self.reply.take() if self.reply.is_ready(0, 0) else None
 
     def advance(self, duration_ms: int) -> None:
@@ -113,7 +113,7 @@ def test_a_deadline_may_leave_the_answer_to_the_event(bench: Bench) -> None:
     bench.check_over()
 
 
-def test_it_is_answered_when_nobody_waits_any_longer(bench: Bench) -> None:
+def test_it_is_answered_at_once_on_demand(bench: Bench) -> None:
     assert bench.reply.on_resolve_now is not None
     bench.reply.on_resolve_now()
     assert bench.answer() == [b"nothing"]

@@ -85,7 +85,7 @@ def test_an_owner_may_have_larger_buffers_made_until_the_memory_is_released() ->
     assert buffer.memory.count == 0
 
 
-def test_a_buffer_shrinks_only_to_a_size_that_holds_what_is_not_yet_read() -> None:
+def test_a_buffer_shrinks_only_to_a_size_that_holds_the_unread_bytes() -> None:
     buffer = copied()
     copy_into(buffer, b"x" * 340 + b"y" * 60)
     buffer.shrink(100)

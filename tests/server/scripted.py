@@ -1,5 +1,5 @@
-"""A front-end whose clients say what becomes of each request, a transport whose socket takes what a test allows, and
-the loops that everything must work on. For the tests of sessions and listeners."""
+"""A front-end whose clients choose the outcome of each request, a transport whose socket accepts as much as the test
+allows, and the event loops that must be supported. For the tests of sessions and listeners."""
 
 from __future__ import annotations
 
@@ -35,12 +35,11 @@ def run(main: Callable[[], Coroutine[Any, Any, None]], loop: str = "asyncio") ->
 
 
 class Conversation:
-    """Requests are lines: a word that says how it is answered, then what the answer is.
+    """Requests are lines: a word that chooses the kind of answer, then the answer.
 
-    now X, pass N X, written N X, later KEY, quiet, big N, bad X (the protocol is broken), raise, raise-late (its answer
-    cannot be made), deliver N (whatever the outlet takes), send X, close, toil N (takes so many milliseconds); `LANE|`
-    before the word chooses a lane.
-    """
+    now X, pass N X, written N X, later KEY, quiet, big N, bad X (protocol error), raise, raise-late (encoding the
+    answer fails), deliver N (as many as the outlet accepts), send X, close, toil N (takes N milliseconds); `LANE|`
+    before the word chooses a lane."""
 
     def __init__(self, front_end: ScriptedFrontEnd, outlet: SessionControl) -> None:
         self.front_end = front_end
@@ -96,7 +95,7 @@ class Conversation:
         return Reply(lane, None, lambda: [text.encode() + b"\n"], int(number), needs_sync=False)
 
     def _later(self, rest: str, lane: object) -> Reply:
-        """KEY! can be hurried, KEY? can be turned away."""
+        """KEY! can be resolved at once, KEY? can be rejected over the limit."""
         key = rest.rstrip("!?")
         resolve_now = (lambda: self.front_end.resolve_now(key)) if rest.endswith("!") else None
         reject_over_limit = (lambda: self.front_end.resolve_now(key, "turned away")) if rest.endswith("?") else None
@@ -191,7 +190,7 @@ class ScriptedFrontEnd:
 
 
 class Pipe(asyncio.Transport):
-    """A transport whose socket takes `room` bytes; the test makes more room."""
+    """A transport with a socket that accepts `room` bytes; the test makes more room."""
 
     def __init__(self, room: int) -> None:
         super().__init__({"peername": ("127.0.0.1", 7)})
@@ -208,12 +207,12 @@ class Pipe(asyncio.Transport):
         self.is_lost = False
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        assert high == 0, "what is unsent stays with the session"
+        assert high == 0, "unsent data must stay in the session"
 
     def write(self, data: Buffer) -> None:
         assert not self.is_closed
         assert not self.has_sent_end
-        assert not self.waiting, "the socket is full, and the session knows it"
+        assert not self.waiting, "the session wrote to a full socket"
         self.writes.append(len(data))
         taken = min(self.room, len(data))
         self.room -= taken
@@ -268,7 +267,7 @@ class Pipe(asyncio.Transport):
 
 
 class Peer:
-    """One session on a pipe, and the progress and time that it sees. Made inside a running loop."""
+    """One session on a pipe, with its pass progress and time. Created inside a running loop."""
 
     def __init__(
         self, limits: SessionLimits = ROOMY, room: int = 1 << 30, front_end: Any = None, is_made: bool = True
@@ -299,9 +298,9 @@ class Peer:
         self.feed("".join(f"{line}\n" for line in lines).encode())
 
     def feed(self, data: bytes) -> None:
-        """As a transport does: only while it reads, and in pieces of the size of the buffer."""
+        """Feeds bytes as a transport does: only while it reads, and in pieces of the size of the buffer."""
         while data:
-            assert self.pipe.reads, f"{len(data)} bytes are left, but nobody reads"
+            assert self.pipe.reads, f"{len(data)} bytes are left, but reading is paused"
             buffer = self.session.get_buffer(-1)
             count = min(len(buffer), len(data))
             buffer[:count] = data[:count]
@@ -309,19 +308,19 @@ class Peer:
             data = data[count:]
 
     def heard(self) -> list[str]:
-        """What came since the last call."""
+        """Returns the lines received since the last call."""
         text = self.pipe.sent.decode()
         self.pipe.sent.clear()
         return text.splitlines()
 
     async def settle(self) -> None:
-        """Return when the loop has nothing left to do, which must be soon."""
+        """Returns when the loop has nothing left to do; fails if that takes too long."""
         loop: Any = asyncio.get_running_loop()
         for _ in range(10_000):
             await asyncio.sleep(0)
             if not loop._ready:
                 return
-        raise AssertionError("the session is never at rest")
+        raise AssertionError("the session does not become idle")
 
     async def listen(self) -> list[str]:
         await self.settle()

@@ -49,7 +49,7 @@ def bodies(run: BrokerRun) -> list[bytes | None]:
 
 
 @pytest.mark.parametrize("flush", ["sync", "async"])
-def test_a_run_that_settled_has_synced_everything(flush: str) -> None:
+def test_a_settled_run_has_synced_everything(flush: str) -> None:
     async def test() -> None:
         store, chosen = MemoryStore(), {"flush": flush, "flush_interval_ms": "3600000"}
         run = begin(store, **chosen)
@@ -101,7 +101,7 @@ def test_a_folder_is_locked_while_a_run_lasts_and_free_after_a_crash(tmp_path: P
     in_loop(test)
 
 
-def test_a_run_that_cannot_start_gives_everything_back(tmp_path: Path) -> None:
+def test_a_run_that_cannot_start_releases_everything(tmp_path: Path) -> None:
     async def test() -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
@@ -114,7 +114,7 @@ def test_a_run_that_cannot_start_gives_everything_back(tmp_path: Path) -> None:
     in_loop(test)
 
 
-def test_a_connection_that_comes_as_the_run_ends_is_closed() -> None:
+def test_a_connection_opened_as_the_run_ends_is_closed() -> None:
     async def test() -> None:
         for end in (BrokerRun.stop, BrokerRun.crash):
             for passes in range(8):

@@ -1,4 +1,4 @@
-"""What is read when somebody asks. The numbers of a whole broker are looked at in test_http."""
+"""Gauges, which are computed when metrics are scraped. The values of a whole broker are tested with the HTTP port."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def samples(metrics: Metrics) -> dict[str, float]:
     return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
 
 
-def test_passes_are_told_as_they_are_now() -> None:
+def test_pass_numbers_are_current() -> None:
     metrics, passes = Metrics(), PassRunner(MemoryFiles()).passes
     expose_passes(metrics, passes)
     assert samples(metrics) == {"trimq_passes_written": 0, "trimq_passes_durable": 0}

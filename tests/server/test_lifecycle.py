@@ -1,4 +1,4 @@
-"""The broker as a process: signals, ready file, exit codes, and the sentence when it cannot start."""
+"""The broker as a process: signals, ready file, exit codes, and the error message of a failed start."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ class Process:
         )
 
     def await_ready(self) -> dict[str, str]:
-        await_so(lambda: self.ready.exists() or self.process.poll() is not None, "it never becomes ready")
+        await_so(lambda: self.ready.exists() or self.process.poll() is not None, "the broker does not become ready")
         assert self.process.poll() is None, self.process.communicate()[1]
-        # as it is: complete from the first moment on
+        # read without a retry: the file is complete as soon as it exists
         found: dict[str, str] = json.loads(self.ready.read_bytes())
         return found
 
@@ -76,9 +76,9 @@ class Process:
         self.process.send_signal(number)
 
     def end(self) -> tuple[int, str]:
-        """The exit code and what was said on the way."""
-        _, said = self.process.communicate(timeout=PATIENCE_S)
-        return self.process.returncode, said
+        """Waits for the end. Returns the exit code and the output."""
+        _, output = self.process.communicate(timeout=PATIENCE_S)
+        return self.process.returncode, output
 
 
 @contextmanager
@@ -104,7 +104,7 @@ def connect(address: str) -> socket.socket:
 
 
 def receive(client: socket.socket) -> bytes | None:
-    """The next frame. None: the connection has ended."""
+    """Returns the next frame, or None at the end of the connection."""
     head = exactly(client, 4)
     return None if head is None else exactly(client, struct.unpack(">i", head)[0])
 
@@ -152,23 +152,23 @@ def fetch(correlation_id: int, max_wait_ms: int) -> bytes:
 @pytest.mark.parametrize("flush", ["sync", "async"])
 def test_a_signal_drains_the_broker_and_ends_it_with_0(tmp_path: Path, number: int, flush: str) -> None:
     with broker(tmp_path, "--flush", flush) as started:
-        told = started.await_ready()
+        ready = started.await_ready()
         wanted = ["pid", "kafka", "amqp", "rocketmq", "rocketmq_broker", "rocketmq_grpc", "http"]
-        assert [name for name in told if name != "rocketmq_vip"] == wanted  # which is left out where it is taken
-        assert told["pid"] == started.process.pid
-        with connect(told["kafka"]) as client, connect(told["http"]):
+        assert [name for name in ready if name != "rocketmq_vip"] == wanted  # left out where its port is taken
+        assert ready["pid"] == started.process.pid
+        with connect(ready["kafka"]) as client, connect(ready["http"]):
             make_topic(client)
             for correlation_id in range(100):
                 client.sendall(produce(correlation_id))
-            first = receive(client)  # it is in the middle of them
+            first = receive(client)  # the broker is in the middle of the requests
             assert first is not None
             started.signal(number)
             answers = [first]
-            with suppress(ConnectionResetError):  # by then the broker may not have read all that was sent
+            with suppress(ConnectionResetError):  # the broker may not have read all requests
                 while (frame := receive(client)) is not None:
                     answers.append(frame)
         assert started.end() == (0, "")
-        # whatever was taken was answered, in order
+        # every request that was read was answered, in order
         assert [struct.unpack(">i", frame[:4])[0] for frame in answers] == list(range(len(answers)))
 
 
@@ -183,14 +183,14 @@ sys.exit(main(sys.argv[1:]))
 
 
 def test_waiting_consumers_do_not_delay_the_end(tmp_path: Path) -> None:
-    """A stop that waited for them, or for the end of the drain, would last an hour."""
+    """A stop that waited for the consumers, or for the end of the drain, would last an hour."""
     with broker(tmp_path, program=("-c", PATIENT)) as started:
-        told = started.await_ready()
-        clients = [connect(told["kafka"]) for _ in range(50)]
+        ready = started.await_ready()
+        clients = [connect(ready["kafka"]) for _ in range(50)]
         make_topic(clients[0])
         for client in clients:
             client.sendall(fetch(7, 3_600_000) + produce(8))
-        await_so(lambda: have_all_been_heard(told["http"], 50), "not all requests were heard")
+        await_so(lambda: are_all_received(ready["http"], 50), "not all requests were received")
         started.signal(signal.SIGTERM)
         assert started.end() == (0, "")
         for client in clients:
@@ -199,7 +199,7 @@ def test_waiting_consumers_do_not_delay_the_end(tmp_path: Path) -> None:
             client.close()
 
 
-def have_all_been_heard(address: str, count: int) -> bool:
+def are_all_received(address: str, count: int) -> bool:
     with connect(address) as http:
         http.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
         page = b"".join(iter(lambda: http.recv(65536), b""))
@@ -209,8 +209,8 @@ def have_all_been_heard(address: str, count: int) -> bool:
 
 def test_further_signals_change_nothing(tmp_path: Path) -> None:
     with broker(tmp_path) as started:
-        told = started.await_ready()
-        with connect(told["kafka"]) as client:
+        ready = started.await_ready()
+        with connect(ready["kafka"]) as client:
             make_topic(client)
             client.sendall(produce(1))
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGTERM):
@@ -227,9 +227,9 @@ def test_a_signal_during_the_start_ends_it_as_well(tmp_path: Path) -> None:
         while not (tmp_path / "data" / "tables").exists():
             assert started.process.poll() is None
         started.signal(signal.SIGTERM)
-        code, said = started.end()
+        code, output = started.end()
         assert code == 0
-        assert "Traceback" not in said
+        assert "Traceback" not in output
 
 
 def test_a_ready_file_of_an_earlier_run_is_gone_before_the_new_one_is_ready(tmp_path: Path) -> None:
@@ -237,20 +237,20 @@ def test_a_ready_file_of_an_earlier_run_is_gone_before_the_new_one_is_ready(tmp_
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with broker(tmp_path, "--http-listen", address) as started:
-            code, said = started.end()
+            code, output = started.end()
     assert code != 0
-    assert said.count("\n") == 1
+    assert output.count("\n") == 1
     assert not (tmp_path / "ready.json").exists()
 
 
 def test_a_start_that_is_refused_leaves_the_ready_file_of_the_broker_that_runs(tmp_path: Path) -> None:
     with broker(tmp_path) as first:
-        told = first.await_ready()
+        ready = first.await_ready()
         with broker(tmp_path) as second:
-            code, said = second.end()
+            code, output = second.end()
         assert code != 0
-        assert said == f"trimq: the data folder {tmp_path}/data is in use by the broker with pid {told['pid']}\n"
-        assert json.loads((tmp_path / "ready.json").read_text()) == told
+        assert output == f"trimq: the data folder {tmp_path}/data is in use by the broker with pid {ready['pid']}\n"
+        assert json.loads((tmp_path / "ready.json").read_text()) == ready
         first.signal(signal.SIGTERM)
         assert first.end() == (0, "")
 
@@ -267,18 +267,18 @@ def test_the_lock_of_a_broker_that_was_killed_is_taken_over(tmp_path: Path) -> N
         assert second.end() == (0, "")
 
 
-# --- mistakes ---------------------------------------------------------------------------------------------------------
+# --- start-up errors --------------------------------------------------------------------------------------------------
 
 
 def sentence(folder: Path, *flags: str) -> str:
-    """What a broker says that cannot start: one line, and an exit code that is not 0."""
+    """Error message of a broker that cannot start: one line, and a non-zero exit code."""
     with broker(folder, *flags) as started:
-        code, said = started.end()
+        code, output = started.end()
     assert code in (1, 2)
-    assert said.startswith("trimq: ")
-    assert said.count("\n") == 1, said
+    assert output.startswith("trimq: ")
+    assert output.count("\n") == 1, output
     assert not (folder / "ready.json").exists()
-    return said.removeprefix("trimq: ").strip()
+    return output.removeprefix("trimq: ").strip()
 
 
 def test_a_file_in_the_place_of_the_folder_is_a_sentence(tmp_path: Path) -> None:
@@ -288,12 +288,12 @@ def test_a_file_in_the_place_of_the_folder_is_a_sentence(tmp_path: Path) -> None
 
 def test_a_file_above_the_folder_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "above").write_text("a file")
-    said = sentence(tmp_path, "--data-dir", str(tmp_path / "above" / "data"))
-    assert said.startswith(f"the data folder {tmp_path}/above/data cannot be used: Not a directory")
+    output = sentence(tmp_path, "--data-dir", str(tmp_path / "above" / "data"))
+    assert output.startswith(f"the data folder {tmp_path}/above/data cannot be used: Not a directory")
 
 
 def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
-    """Not even by root."""
+    """A folder that even root cannot write."""
     assert sentence(tmp_path, "--data-dir", "/proc/trimq").startswith("the data folder /proc/trimq cannot be used: ")
 
 
@@ -311,7 +311,7 @@ def test_a_newer_format_is_a_sentence(tmp_path: Path) -> None:
     )
 
 
-def test_a_new_folder_says_its_format(tmp_path: Path) -> None:
+def test_a_new_folder_contains_its_format(tmp_path: Path) -> None:
     with broker(tmp_path) as started:
         started.await_ready()
         assert json.loads((tmp_path / "data" / "format").read_text()) == {"version": 1}
@@ -322,12 +322,12 @@ def test_a_taken_port_is_a_sentence_with_its_flag(tmp_path: Path, name: str) -> 
     flag = f"--{name}-listen"
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        said = sentence(tmp_path, flag, f"127.0.0.1:{port}")
+        output = sentence(tmp_path, flag, f"127.0.0.1:{port}")
     name = name.replace("-", "_")
-    assert said == f"{name}: port {port} on 127.0.0.1 is taken by another program; choose another address with {flag}"
+    assert output == f"{name}: port {port} on 127.0.0.1 is taken by another program; choose another address with {flag}"
 
 
-def test_a_host_that_nobody_knows_is_a_sentence(tmp_path: Path) -> None:
+def test_an_unknown_host_is_a_one_line_error(tmp_path: Path) -> None:
     assert sentence(tmp_path, "--kafka-listen", "no-such-host.invalid:0").startswith("kafka: cannot listen on no-such-")
 
 
@@ -344,12 +344,12 @@ def test_the_folder_of_a_ready_file_is_not_made(tmp_path: Path) -> None:
     assert not place.parent.exists()
 
 
-def test_an_ipv6_address_and_a_host_name_are_told_as_they_were_given(tmp_path: Path) -> None:
+def test_an_ipv6_address_and_a_host_name_are_reported_as_given(tmp_path: Path) -> None:
     with broker(tmp_path, "--kafka-listen", "[::1]:0", "--http-listen", "localhost:0") as started:
-        told = started.await_ready()
-        assert told["kafka"].startswith("[::1]:")
-        assert told["http"].startswith("localhost:")
-        host, _, port = told["kafka"].rpartition(":")
+        ready = started.await_ready()
+        assert ready["kafka"].startswith("[::1]:")
+        assert ready["http"].startswith("localhost:")
+        host, _, port = ready["kafka"].rpartition(":")
         with socket.create_connection((host.strip("[]"), int(port)), PATIENCE_S) as client:
             make_topic(client)
         started.signal(signal.SIGTERM)
@@ -378,7 +378,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 def test_a_failed_sync_ends_the_process_with_1_and_a_message(tmp_path: Path) -> None:
-    """As if the disk had gone: what was not synced is never acknowledged."""
+    """The disk fails: unsynced data is never acknowledged."""
     ready, armed = tmp_path / "ready.json", tmp_path / "armed"
     flags = ["--kafka-listen", "127.0.0.1:0", "--amqp-listen", "off", "--http-listen", "off", *NO_ROCKETMQ_FLAGS]
     process = subprocess.Popen(
@@ -400,24 +400,24 @@ def test_a_failed_sync_ends_the_process_with_1_and_a_message(tmp_path: Path) -> 
         env=os.environ | {"ARMED": str(armed)},
     )
     try:
-        await_so(ready.exists, "it never becomes ready")
+        await_so(ready.exists, "the broker does not become ready")
         with connect(json.loads(ready.read_text())["kafka"]) as client:
             make_topic(client)
             process.send_signal(signal.SIGUSR1)
-            await_so(armed.exists, "it does not hear the signal")
+            await_so(armed.exists, "the signal was not handled")
             client.sendall(produce(1))
             try:
                 assert client.recv(1) == b""
             except ConnectionResetError:
                 """It may end before it has read the request."""
-        _, said = process.communicate(timeout=PATIENCE_S)
+        _, output = process.communicate(timeout=PATIENCE_S)
     finally:
         if process.poll() is None:
             process.kill()
             process.communicate()
     assert process.returncode == 1
-    assert "data folder: writes can no longer be made durable, the broker stops ([Errno 5] Input/output error" in said
-    assert "Traceback" not in said
+    assert "data folder: writes can no longer be made durable, the broker stops ([Errno 5] Input/output error" in output
+    assert "Traceback" not in output
 
 
 def test_connections_that_do_nothing_do_not_take_the_descriptors_of_the_files(tmp_path: Path) -> None:
@@ -436,7 +436,7 @@ def test_connections_that_do_nothing_do_not_take_the_descriptors_of_the_files(tm
             for client in idle:
                 client.close()
         started.signal(signal.SIGTERM)
-        code, said = started.end()
-    assert code == 0, said
-    assert "kafka: limit of open files reached by the connections of all listeners" in said
-    assert "CRITICAL" not in said
+        code, output = started.end()
+    assert code == 0, output
+    assert "kafka: limit of open files reached by the connections of all listeners" in output
+    assert "CRITICAL" not in output

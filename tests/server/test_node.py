@@ -1,4 +1,4 @@
-"""One node in this process, on files that fail when told to: start, failure, drain and stop."""
+"""One node in this process, on files with injected faults: start, failure, drain and stop."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def no_space(name: str = "x") -> OSError:
 
 
 class HeldOffload:
-    """A thread that can be held up."""
+    """A thread that can be blocked."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.thread = ThreadOffload("sync", loop)
@@ -62,7 +62,7 @@ class HeldOffload:
 
 
 class Rig:
-    """What a node runs on. Kept, so that another node can be started on the same files."""
+    """Platform of a node, which another node can be started on with the same files."""
 
     def __init__(self, files: FaultyFiles | None = None, **flags: str) -> None:
         loop = asyncio.get_running_loop()
@@ -140,7 +140,7 @@ def fetch(correlation_id: int, offset: int, max_wait_ms: int) -> bytes:
 
 
 async def answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
-    """The correlation id of the next answer, and what follows it."""
+    """Returns the correlation id of the next answer, and its body."""
     async with asyncio.timeout(PATIENCE_S):
         size = int.from_bytes(await reader.readexactly(4), "big")
         frame = await reader.readexactly(size)
@@ -157,7 +157,7 @@ async def create(node: Node) -> None:
 
 
 @both_loops
-def test_a_node_tells_where_it_listens_and_is_ready_from_then_on(loop: str) -> None:
+def test_a_node_reports_its_addresses_and_is_ready_from_then_on(loop: str) -> None:
     async def main() -> None:
         async with rigged() as rig:
             node = rig.make()
@@ -228,7 +228,7 @@ def test_a_disk_that_fails_at_any_moment_of_the_start_is_a_sentence_or_does_not_
                     assert moment > 5
                     return
                 assert "No space left" in str(mistake)
-        raise AssertionError("it never starts")
+        raise AssertionError("the node does not start")
 
     run(main)
 
@@ -302,7 +302,7 @@ def test_a_failed_sync_ends_the_node_and_nothing_more_is_acknowledged(
     assert "can no longer be made durable, the broker stops" in caplog.text
 
 
-def test_a_node_whose_disk_failed_stops_without_vouching_for_anything() -> None:
+def test_a_node_with_a_failed_disk_stops_without_a_checkpoint() -> None:
     async def main() -> None:
         async with rigged() as rig:
             node = rig.make()
@@ -321,7 +321,7 @@ def test_a_node_whose_disk_failed_stops_without_vouching_for_anything() -> None:
 
 
 class BrokenWriter:
-    """Takes part in a pass, and has a bug."""
+    """Participant of a pass that has a bug."""
 
     def __init__(self, where: str) -> None:
         self._where = where
@@ -352,10 +352,10 @@ def test_a_bug_in_a_pass_ends_the_node_instead_of_leaving_everyone_waiting(
 
     run(main)
     assert "planted" in caplog.text
-    assert any(record.exc_info for record in caplog.records)  # with where it came from
+    assert any(record.exc_info for record in caplog.records)  # with the traceback
 
 
-def test_a_write_that_fails_is_told_and_counted_and_the_node_lives() -> None:
+def test_a_failed_write_is_reported_and_counted_and_the_node_keeps_running() -> None:
     async def main() -> None:
         async with rigged() as rig, started(rig) as node:
             await create(node)
@@ -385,7 +385,7 @@ def test_a_write_that_fails_is_told_and_counted_and_the_node_lives() -> None:
 
 
 @both_loops
-def test_what_was_asked_before_the_stop_is_answered(loop: str) -> None:
+def test_requests_received_before_the_stop_are_answered(loop: str) -> None:
     async def main() -> None:
         async with rigged() as rig:
             node = rig.make()
@@ -416,7 +416,7 @@ def test_what_was_asked_before_the_stop_is_answered(loop: str) -> None:
 
 @both_loops
 def test_a_stop_waits_for_no_consumer_that_waits(loop: str) -> None:
-    """The clock stands still: a stop that waited for the consumers, or for the end of the drain, would never end."""
+    """The clock is stopped: a stop that waited for the consumers, or for the end of the drain, would never end."""
 
     async def main() -> None:
         async with rigged() as rig:
@@ -502,7 +502,7 @@ def test_a_disk_that_hangs_does_not_keep_the_node_from_stopping() -> None:
 
 
 @both_loops
-def test_health_is_told_until_everything_else_has_stopped(loop: str) -> None:
+def test_health_is_reported_until_everything_else_has_stopped(loop: str) -> None:
     async def main() -> None:
         async with rigged() as rig:
             node = rig.make()
@@ -589,7 +589,7 @@ def test_an_abort_answers_nothing_and_writes_nothing_more() -> None:
 
 
 def test_an_idle_node_does_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """With consumers that wait: no callback runs, and no timer is due within the minute."""
+    """Consumers are in long polls: no callback runs, and no timer is due within a minute."""
 
     async def main() -> None:
         async with rigged() as rig, started(rig) as node:
@@ -605,7 +605,7 @@ def test_an_idle_node_does_nothing(caplog: pytest.LogCaptureFixture) -> None:
             now = loop.time()
             due = [timer.when() - now for timer in loop._scheduled if not timer.cancelled()]
             early = [seconds for seconds in due if seconds < 50]
-            # after the last write the guards of the room on disk, of memory and of the pace of the disk look once more
+            # the checks of disk space, memory and disk latency run once more after the last write
             assert len(early) <= 3, early
             for _, writer in clients:
                 await close(writer)
@@ -628,7 +628,7 @@ def test_a_bit_that_flips_in_the_last_record_of_a_stopped_brokers_table_ends_the
             file.write(last.end - 1, [bytes([data[last.end - 1] ^ 4])])
             with pytest.raises(Damage, match=rf"{name} is damaged at byte {last.position}: .*restore it from a backup"):
                 await rig.make().start()
-            assert len(data) == file.size(), "nothing is cut"
+            assert len(data) == file.size(), "the log was cut"
 
     run(main)
 
@@ -662,7 +662,7 @@ def test_all_listeners_together_have_no_more_connections_than_there_is_room_for(
                 async with asyncio.timeout(PATIENCE_S):
                     assert await reader.read() == b""
                 await close(writer)
-            held.append(await connect(node, "http"))  # whoever looks after it gets in
+            held.append(await connect(node, "http"))  # the next connection is accepted
             await until(lambda: node.listeners["http"].connections == 1)
             assert b'refused_connections_total{listener="kafka"} 2.0' in node.metrics.render()
             for _, writer in held:

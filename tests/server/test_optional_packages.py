@@ -1,4 +1,4 @@
-"""Listeners whose packages are not installed: off by default, and a sentence for who asks for one."""
+"""Listeners with missing packages: off by default, and an error message if one is requested."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GRPC = "rocketmq.grpc_listen"
 
 
 class Absent:
-    """Finds nothing of protobuf."""
+    """Import hook that hides protobuf."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         if name == "google.protobuf":
@@ -22,12 +22,12 @@ class Absent:
         return None
 
 
-def test_what_is_installed_is_not_missing() -> None:
+def test_an_installed_package_is_not_missing() -> None:
     assert missing_listeners() == []
     require_installed(GRPC)
 
 
-def test_what_is_not_installed_is_off_and_a_sentence_for_who_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_listener_without_its_package_is_off_and_requesting_it_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith("google.protobuf")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(sys, "meta_path", [Absent(), *sys.meta_path])

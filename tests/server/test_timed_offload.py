@@ -1,4 +1,4 @@
-"""Work that is timed."""
+"""Offloaded work with measured time."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def test_each_piece_of_work_is_timed_and_its_outcome_passed_on(monkeypatch: pyte
     assert took == [0.5, 3.0]
 
 
-def test_the_time_is_told_before_the_outcome() -> None:
+def test_the_time_is_reported_before_the_outcome() -> None:
     inner, order = ManualOffload(), []
     TimedOffload(inner, lambda seconds: order.append("took"))(lambda: 1, lambda *_: order.append("done"))
     inner.run_all()
     assert order == ["took", "done"]
 
 
-def test_what_is_no_error_of_the_work_passes_through() -> None:
+def test_exceptions_other_than_errors_pass_through() -> None:
     class PowerCut(BaseException):
         pass
 

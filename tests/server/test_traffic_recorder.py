@@ -1,4 +1,4 @@
-"""Front-ends that show what they see."""
+"""Recording of front-end traffic."""
 
 from __future__ import annotations
 
@@ -45,18 +45,20 @@ def metadata_response(code: int) -> MetadataResponse:
         (Request(18, 3, 7, "me"), ApiVersionsResponse(), "ApiVersions v3 by me -> ok"),
     ],
 )
-def test_a_kafka_request_is_told_with_its_error_codes(request_: Request, response: ResponseMessage, text: str) -> None:
+def test_a_kafka_request_is_described_with_its_error_codes(
+    request_: Request, response: ResponseMessage, text: str
+) -> None:
     recorded = RecordedRequest("kafka 127.0.0.1:1", _describe(request_))
     assert str(recorded).endswith("-> no response")
     recorded.record_response(encode_response(request_, response))
     assert str(recorded) == f"kafka 127.0.0.1:1: {text}"
 
 
-def test_a_call_is_told_by_its_method_and_what_became_of_it() -> None:
+def test_a_call_is_described_by_its_method_and_outcome() -> None:
     peer = Http2Peer().greet()
     peer.say(call(1, b"x") + call(3, b"wait") + word(FrameType.RST_STREAM, 3, ErrorCode.CANCEL))
-    told = [str(RecordedRequest("grpc", _describe(event))) for event in peer.events]
-    assert [each.partition(" -> ")[0] for each in told] == [
+    recorded = [str(RecordedRequest("grpc", _describe(event))) for event in peer.events]
+    assert [each.partition(" -> ")[0] for each in recorded] == [
         *("grpc: Plain asked", "grpc: Plain asked", "grpc: Plain cancelled")
     ]
 
@@ -74,7 +76,7 @@ def test_a_recorded_reply_is_the_reply_of_the_conversation_itself() -> None:
     assert str(seen[0]).endswith("response of 0 bytes")
 
 
-def test_an_answer_in_another_version_is_told_by_its_size() -> None:
+def test_an_answer_in_another_version_is_described_by_its_size() -> None:
     request = Request(18, 99, 7, None)
     recorded = RecordedRequest("kafka", _describe(request))
     recorded.record_response(encode_response(request, ApiVersionsResponse(error_code=35), version=0))
@@ -90,23 +92,23 @@ def test_a_long_answer_is_only_counted() -> None:
 @pytest.mark.parametrize(
     ("answer", "outcome"), [(b"HTTP/1.1 404 \r\n\r\n", "404"), (b"HTTP/1.1 200 OK\r\n\r\n", "200"), (b"", "?")]
 )
-def test_an_http_request_is_told_with_its_status(answer: bytes, outcome: str) -> None:
+def test_an_http_request_is_described_with_its_status(answer: bytes, outcome: str) -> None:
     recorded = RecordedRequest("http", _describe(HttpRequest("GET", "/api/topics", {}, b"")))
     recorded.record_response([answer])
     assert str(recorded) == f"http: GET /api/topics -> {outcome}"
 
 
-def test_what_has_no_words_of_its_own_is_told_by_its_type() -> None:
+def test_a_request_without_a_description_is_described_by_its_type() -> None:
     recorded = RecordedRequest("amqp", _describe(3.5))
     recorded.record_response([b"abc"])
     assert str(recorded) == "amqp: float -> response of 3 bytes"
 
 
-# --- the conversation goes on as it would -----------------------------------------------------------------------------
+# --- the conversation is not affected ---------------------------------------------------------------------------------
 
 
 class Scripted:
-    """A conversation that answers with what it is given."""
+    """A conversation that returns the given answer."""
 
     def __init__(self, answer: Reply | Exception | None) -> None:
         self._answer = answer
@@ -143,7 +145,7 @@ def watched(answer: Reply | Exception | None) -> tuple[Scripted, _RecordedConver
     return scripted, _RecordedConversation("test", scripted, seen.append, lambda: seen.append("handled")), seen
 
 
-def test_an_exception_passes_through_and_is_told() -> None:
+def test_an_exception_passes_through_and_is_recorded() -> None:
     _, conversation, seen = watched(ProtocolError("bad bytes"))
     with pytest.raises(ProtocolError, match="bad bytes"):
         conversation.handle("event")
@@ -156,7 +158,7 @@ def test_a_request_that_wants_no_answer_gets_none() -> None:
     assert [str(event) for event in seen] == ["test: str -> no response expected", "handled"]
 
 
-def test_the_end_and_the_last_words_are_the_conversations_own() -> None:
+def test_the_end_and_the_closing_parts_are_the_conversations_own() -> None:
     scripted, conversation, seen = watched(None)
     assert conversation.closing_parts(ProtocolError("bye")) == [b"bye"]
     conversation.closed()
@@ -180,7 +182,7 @@ def test_a_reply_keeps_its_lane_and_its_readiness() -> None:
     assert str(seen[0]).endswith("response of 4 bytes")
 
 
-def test_a_deferred_reply_is_told_with_what_it_was_resolved_with() -> None:
+def test_a_deferred_reply_is_described_with_its_result() -> None:
     inner = DeferredReply()
     _, conversation, seen = watched(inner)
     reply = conversation.handle("event")
@@ -192,7 +194,7 @@ def test_a_deferred_reply_is_told_with_what_it_was_resolved_with() -> None:
     assert str(seen[0]).endswith("response of 4 bytes")
 
 
-def test_a_request_whose_connection_ends_before_its_reply_is_told_so() -> None:
+def test_a_request_without_a_reply_at_the_end_of_its_connection_is_described_as_such() -> None:
     _, conversation, seen = watched(DeferredReply())
     conversation.handle("event")
     assert str(seen[0]).endswith("-> no response")

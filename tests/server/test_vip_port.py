@@ -1,5 +1,5 @@
-"""Where old clients of RocketMQ send: two ports below the broker's, also when the system picks that, as long as nobody
-else has it."""
+"""RocketMQ's VIP channel for old clients: two ports below the broker's port, also for a port chosen by the system,
+unless it is taken."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _ATTEMPTS = 20
 
 
 def two_ports() -> tuple[socket.socket, socket.socket]:
-    """Bound: one that the system picked, and the second below it."""
+    """Binds a port chosen by the system, and the second port below it."""
     for _ in range(_ATTEMPTS):
         upper, lower = socket.socket(), socket.socket()
         upper.bind((HOST, 0))
@@ -50,11 +50,11 @@ def two_ports() -> tuple[socket.socket, socket.socket]:
             return upper, lower
         upper.close()
         lower.close()
-    raise AssertionError("no two ports are free")
+    raise AssertionError("no free pair of ports")
 
 
 def plan_with(port: int, settings: Settings) -> Mapping[str, PlannedListener]:
-    """As with port 0, when the system picks this one."""
+    """Plan as with port 0, if the system chose this port."""
     planned = configured_front_ends(settings)
     return planned | {"rocketmq_broker": planned["rocketmq_broker"]._replace(address=Address(HOST, port))}
 
@@ -86,7 +86,7 @@ def test_it_is_opened_below_the_port_that_the_system_picked(loop: str) -> None:
 
 @both_loops
 @pytest.mark.parametrize("does_listen", [True, False])
-def test_it_is_left_out_where_somebody_else_has_it(loop: str, does_listen: bool) -> None:
+def test_it_is_left_out_where_its_port_is_taken(loop: str, does_listen: bool) -> None:
     async def main() -> None:
         upper, lower = two_ports()
         port: int = upper.getsockname()[1]
@@ -107,11 +107,11 @@ def test_old_clients_send_there(tmp_path: Path) -> None:
         folder.mkdir()
         with running(folder) as addresses:
             if "rocketmq_vip" not in addresses:
-                continue  # somebody has it: the next broker gets another port
+                continue  # the port is taken: the next broker gets another one
             ports = [int(addresses[name].rpartition(":")[2]) for name in ("rocketmq_broker", "rocketmq_vip")]
             assert ports[0] - ports[1] == 2
             with Wire(addresses["rocketmq_vip"]) as vip, Wire(addresses["rocketmq_broker"]) as wire:
                 vip.send("old", b"body")
                 assert wire.bodies("old") == [b"body"]
             return
-    raise AssertionError("it was never opened")
+    raise AssertionError("the VIP port was never opened")

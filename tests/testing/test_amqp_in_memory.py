@@ -1,4 +1,4 @@
-"""A RabbitMQ client against a broker in this process: its address, its time, its crashes."""
+"""A RabbitMQ client against a broker in this process: address, clock, crashes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def channel_of(broker: Broker) -> Iterator[BlockingChannel]:
         connection.close()
 
 
-def test_what_was_confirmed_is_there_after_a_power_cut(trimq_broker: Broker) -> None:
+def test_confirmed_messages_survive_a_power_cut(trimq_broker: Broker) -> None:
     with channel_of(trimq_broker) as channel:
         channel.queue_declare("orders", durable=True)
         channel.confirm_delivery()
@@ -35,7 +35,7 @@ def test_what_was_confirmed_is_there_after_a_power_cut(trimq_broker: Broker) -> 
         assert channel.basic_get("orders", auto_ack=True)[2] == b"one espresso"
 
 
-def test_a_message_expires_when_the_test_says_that_it_is_time(trimq_broker: Broker) -> None:
+def test_a_message_expires_when_the_test_advances_time(trimq_broker: Broker) -> None:
     with channel_of(trimq_broker) as channel:
         channel.queue_declare("expired", durable=True)
         arguments = {"x-message-ttl": 3_600_000, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "expired"}

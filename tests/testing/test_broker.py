@@ -1,4 +1,4 @@
-"""A whole broker in this process: its life, its clock, its crashes."""
+"""A whole broker in this process: life cycle, clock, crashes."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_broker_serves_while_its_block_lasts() -> None:
 
 def test_nothing_is_left_of_a_broker() -> None:
     with Broker():
-        pass  # what is imported and opened once for all
+        pass  # imports and opens the things that stay
     threads, open_before = threading.enumerate(), descriptors()
     with Broker(on_disk=True) as broker:
         broker.create_topic("orders", 3)
@@ -106,7 +106,7 @@ def test_a_broker_can_be_started_and_closed_by_hand() -> None:
     broker.close()
     with pytest.raises(RuntimeError, match="use `with Broker"):
         broker.advance("1s")
-    with broker:  # from the beginning
+    with broker:  # started anew
         broker.create_topic("orders")
 
 
@@ -125,7 +125,7 @@ def test_settings_are_keywords() -> None:
             _ = broker.http
 
 
-def test_what_is_no_setting_is_refused() -> None:
+def test_an_unknown_setting_is_refused() -> None:
     with pytest.raises(TypeError, match="did you mean flush"):
         Broker(flusch="sync")
     with pytest.raises(TypeError, match="either folder= or on_disk=True"):
@@ -167,7 +167,7 @@ def test_methods_may_be_called_from_many_threads() -> None:
 # --- time -------------------------------------------------------------------------------------------------------------
 
 
-def test_time_begins_now_and_stands_still() -> None:
+def test_time_begins_now_and_does_not_move() -> None:
     before = datetime.now(UTC) - timedelta(milliseconds=1)
     with Broker() as broker:
         began = broker.now()
@@ -191,7 +191,7 @@ def test_time_goes_forward_only_and_not_for_ever() -> None:
             broker.advance("9000000d")
 
 
-def test_advancing_runs_what_becomes_due_each_at_its_time_and_durably() -> None:
+def test_advancing_runs_each_timer_at_its_time_and_durably() -> None:
     seen: list[tuple[int, int, bool]] = []
 
     def every_hour(node: Node) -> None:
@@ -231,7 +231,7 @@ def test_advancing_lets_old_records_expire() -> None:
         assert broker.send("orders", "new") == 1
 
 
-def test_advancing_syncs_what_flush_async_lets_wait() -> None:
+def test_advancing_syncs_the_unsynced_writes_of_flush_async() -> None:
     with Broker(flush="async", flush_interval_ms=3_600_000) as broker:
         broker.create_topic("orders")
         broker.send("orders", "synced")
@@ -271,7 +271,7 @@ def test_time_goes_on_where_it_was_after_a_crash() -> None:
 # --- crash and restart ------------------------------------------------------------------------------------------------
 
 
-def test_a_crash_loses_what_was_not_synced_and_nothing_else() -> None:
+def test_a_crash_loses_unsynced_data_and_nothing_else() -> None:
     with Broker() as broker:
         broker.create_topic("orders")
         broker.send("orders", "acknowledged")
@@ -289,7 +289,7 @@ def test_a_crash_loses_what_was_not_synced_and_nothing_else() -> None:
         assert broker.send("orders", "goes on") == 1
 
 
-def test_a_crash_on_a_folder_says_that_it_loses_no_page_cache(tmp_path: Path) -> None:
+def test_a_crash_on_a_folder_warns_that_it_loses_no_page_cache(tmp_path: Path) -> None:
     with Broker(folder=tmp_path, flush="async", flush_interval_ms=3_600_000) as broker:
         broker.create_topic("orders")
         broker.send("orders", "written, not synced")
@@ -328,16 +328,16 @@ def test_a_folder_is_kept_and_opened_by_the_next_broker(tmp_path: Path) -> None:
 def test_connections_end_with_a_crash() -> None:
     with Broker() as broker, socket.create_connection(place(broker.kafka)) as client:
         client.settimeout(10)
-        get(f"{broker.http}/readyz")  # the connection above has been accepted by then
+        get(f"{broker.http}/readyz")  # by now the connection above is accepted
         broker.crash()
         assert client.recv(1) == b""
 
 
-def test_whoever_waits_for_an_answer_hears_of_the_crash() -> None:
+def test_a_waiting_caller_is_notified_of_the_crash() -> None:
     heard: list[str] = []
     with Broker() as broker:
         broker.create_topic("orders")
-        broker.on_loop(lambda node: setattr(node, "_is_aborted", True))  # its passes end no more
+        broker.on_loop(lambda node: setattr(node, "_is_aborted", True))  # its passes are never finished any more
 
         def send() -> None:
             try:
@@ -404,7 +404,7 @@ def test_a_request_that_fails_unexpectedly_fails_the_test() -> None:
         broker.on_loop(log_failure)
 
 
-def test_a_disk_that_fails_hangs_nobody() -> None:
+def test_a_failed_disk_does_not_hang_callers() -> None:
     broker = Broker().start()
     broker.create_topic("orders")
     broker.on_loop(lambda node: node._fail(OSError("no more room")))
@@ -432,7 +432,7 @@ def test_a_client_that_does_not_read_fails_the_advance_with_a_sentence(monkeypat
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "message"),
     [
         (lambda broker: broker.send(3, 4), "topic must be str, not int: 3"),
         (lambda broker: broker.send("orders", 4), "body must be bytes or str or None, not int: 4"),
@@ -440,7 +440,7 @@ def test_a_client_that_does_not_read_fails_the_advance_with_a_sentence(monkeypat
         (lambda broker: broker.records(None), "topic must be str, not NoneType: None"),
     ],
 )
-def test_an_argument_of_another_type_is_told_at_the_call(call: Callable[[Broker], object], said: str) -> None:
+def test_an_argument_of_a_wrong_type_is_refused_at_the_call(call: Callable[[Broker], object], message: str) -> None:
     with Broker() as broker, pytest.raises(TypeError) as mistake:
         call(broker)
-    assert str(mistake.value) == said
+    assert str(mistake.value) == message

@@ -18,7 +18,7 @@ from trimq.server.node import Node
 from trimq.testing import Broker
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # of the way in which it loads its own files
+    warnings.simplefilter("ignore", DeprecationWarning)  # caused by its own imports
     from kafka import KafkaConsumer, KafkaProducer
     from kafka import TopicPartition as PythonTopicPartition
     from kafka.net.inet import KafkaNetSocket
@@ -35,7 +35,7 @@ def broker() -> Iterator[Broker]:
 
 
 class Sender:
-    """A confluent-kafka producer that keeps what was acknowledged, by offset."""
+    """A confluent-kafka producer that records acknowledged bodies by offset."""
 
     def __init__(self, broker: Broker) -> None:
         self.acknowledged: dict[int, bytes] = {}
@@ -82,7 +82,7 @@ def test_nothing_that_confluent_kafka_got_acknowledged_is_lost_by_crashes(broker
     sender = Sender(broker)
     for life in range(4):
         sender.send(300, f"life {life}")
-        sender.wait_for_some(100 * life + 1)  # so that the crash comes in the middle
+        sender.wait_for_some(100 * life + 1)  # so that the crash interrupts it
         broker.crash()
         broker.restart()
         stored = kept(broker)
@@ -98,7 +98,7 @@ def test_nothing_that_confluent_kafka_got_acknowledged_is_lost_by_crashes(broker
 
 @pytest.fixture
 def hanging_disk(broker: Broker) -> Iterator[None]:
-    """Syncs hang until the broker crashes."""
+    """Blocks syncs until the broker crashes."""
     is_over = threading.Event()
 
     def hang_on(node: Node) -> None:
@@ -117,7 +117,7 @@ def hanging_disk(broker: Broker) -> Iterator[None]:
 
 @pytest.mark.usefixtures("hanging_disk")
 def test_nothing_is_acknowledged_before_it_is_synced(broker: Broker) -> None:
-    """The power cut comes in the middle of a sync."""
+    """The power cut happens during a sync."""
     sender = Sender(broker)
     sender.send(10, "written")
     while broker.on_loop(lambda node: node.core.broker.topics.get(SYSTEM, TOPIC).streams[0].end) < 10:
@@ -126,7 +126,7 @@ def test_nothing_is_acknowledged_before_it_is_synced(broker: Broker) -> None:
     broker.crash()
     broker.restart()
     assert kept(broker) == {}
-    sender.wait_for_all()  # it sends again what nobody acknowledged
+    sender.wait_for_all()  # it retries the unacknowledged messages
     assert sender.acknowledged == kept(broker)
 
 
@@ -164,7 +164,7 @@ def read(consumer: Consumer) -> bytes | None:
 
 
 def test_advancing_returns_while_a_consumer_waits_for_messages(broker: Broker) -> None:
-    """A long poll is under way nearly always: it must not count as something unsent."""
+    """A long poll is almost always pending: it must not count as unsent output."""
     with confluent_consumer(broker) as consumer:
         broker.send(TOPIC, "one")
         assert read(consumer) == b"one"
@@ -176,7 +176,7 @@ def test_advancing_returns_while_a_consumer_waits_for_messages(broker: Broker) -
 
 @pytest.fixture
 def tried(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[socket.socket]]:
-    """The sockets that kafka-python made. It drops one that was refused without closing it."""
+    """Sockets that kafka-python opened. It drops a refused one without closing it."""
     made: list[socket.socket] = []
     make = KafkaNetSocket.socket
 
@@ -198,8 +198,8 @@ def test_kafka_python_sends_and_reads_across_a_crash(broker: Broker, tried: list
         assert producer.send(TOPIC, b"before", partition=0).get(PATIENCE_S).offset == 0
         broker.crash()
         before, until_s = len(tried), time.monotonic() + PATIENCE_S
-        while len(tried) < before + 2:  # it was refused at least once
-            assert time.monotonic() < until_s, "it does not try again"
+        while len(tried) < before + 2:  # refused at least once
+            assert time.monotonic() < until_s, "the client does not reconnect"
         broker.restart()
         assert producer.send(TOPIC, b"after", partition=0).get(PATIENCE_S).offset == 1
     with closing(KafkaConsumer(bootstrap_servers=broker.kafka, group_id=None, consumer_timeout_ms=30_000)) as consumer:
@@ -208,7 +208,7 @@ def test_kafka_python_sends_and_reads_across_a_crash(broker: Broker, tried: list
         assert [next(consumer).value, next(consumer).value] == [b"before", b"after"]
 
 
-def test_what_clients_did_is_seen(broker: Broker) -> None:
+def test_requests_of_clients_are_recorded(broker: Broker) -> None:
     sender = Sender(broker)
     sender.send(1, "one")
     sender.wait_for_all()

@@ -56,7 +56,7 @@ def test_a_duration_is_read(duration: Duration, milliseconds: int) -> None:
         (None, "is not a duration"),
     ],
 )
-def test_what_is_no_duration_is_refused_with_a_sentence(duration: Duration, complaint: str) -> None:
+def test_an_invalid_duration_is_refused_with_a_message(duration: Duration, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         parse_duration(duration)
 

@@ -47,7 +47,7 @@ def test_every_setting_has_a_keyword_of_its_own() -> None:
         ("ready_file", "use its property `addresses`"),
     ],
 )
-def test_what_is_no_setting_is_refused(name: str, complaint: str) -> None:
+def test_an_unknown_setting_is_refused(name: str, complaint: str) -> None:
     with pytest.raises(TypeError, match=f"{name} .*{complaint}"):
         settings_from({name: 1})
 
@@ -61,7 +61,7 @@ def test_what_is_no_setting_is_refused(name: str, complaint: str) -> None:
         ({"kafka_listen": "here"}, "^kafka_listen: expected HOST:PORT or off"),
     ],
 )
-def test_a_value_that_cannot_be_is_told_in_the_words_of_the_test(keywords: dict[str, Value], complaint: str) -> None:
+def test_an_invalid_value_is_reported_with_the_keyword_of_the_test(keywords: dict[str, Value], complaint: str) -> None:
     with pytest.raises(StartupError, match=complaint):
         settings_from(keywords)
 

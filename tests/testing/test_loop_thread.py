@@ -12,7 +12,7 @@ from trimq.testing.loop_thread import LoopThread
 
 
 class Failures(list[BaseException]):
-    """What the thread told."""
+    """Failures that the thread reported."""
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_a_call_runs_on_the_thread(thread: LoopThread) -> None:
     assert thread.call(current_thread) == thread.ident != threading.get_ident()
 
 
-def test_what_a_call_raises_comes_back(thread: LoopThread) -> None:
+def test_an_exception_of_a_call_is_raised_to_the_caller(thread: LoopThread) -> None:
     async def fail() -> None:
         raise LookupError("no")
 
@@ -51,7 +51,7 @@ def test_a_time_out_inside_a_call_is_not_taken_for_one_of_the_wait(thread: LoopT
         thread.call(time_out)
 
 
-def test_what_goes_wrong_in_a_callback_is_told(thread: LoopThread, failures: Failures) -> None:
+def test_a_failure_in_a_callback_is_reported(thread: LoopThread, failures: Failures) -> None:
     def fail() -> None:
         raise LookupError("no")
 

@@ -1,4 +1,4 @@
-"""The pytest plugin, in runs of its own."""
+"""The pytest plugin, in separate runs of pytest."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PLUGIN = "trimq.testing.plugin"
 
 @pytest.fixture
 def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
-    """Runs with this plugin and no other, whether or not it is installed."""
+    """pytest runs with this plugin and no other, whether or not it is installed."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setenv("PYTHONPATH", str(PROJECT / "src"))
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
@@ -57,7 +57,7 @@ def test_the_fixtures_give_brokers(run: pytest.Pytester) -> None:
     assert "what the broker" not in result.stdout.str()
 
 
-def test_a_failing_test_prints_what_the_broker_saw(run: pytest.Pytester) -> None:
+def test_a_failing_test_prints_the_requests_that_the_broker_recorded(run: pytest.Pytester) -> None:
     result = run_test(
         run,
         """
@@ -84,7 +84,7 @@ def test_a_failing_test_prints_what_the_broker_saw(run: pytest.Pytester) -> None
     )
 
 
-def test_what_a_kafka_client_was_refused_is_named(run: pytest.Pytester) -> None:
+def test_a_refusal_to_a_kafka_client_is_named(run: pytest.Pytester) -> None:
     result = run_test(
         run,
         """

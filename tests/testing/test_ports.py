@@ -1,4 +1,4 @@
-"""Ports that stay ours."""
+"""Reserved ports."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ def test_the_broker_can_listen_on_a_held_port_again_and_again(ports: ReservedPor
     for _ in range(2):
         with socket.create_server(tuple(address)) as server, socket.create_connection(tuple(address)) as client:
             accepted, _ = server.accept()
-            accepted.close()  # from this side, so that the port waits in TIME_WAIT
+            accepted.close()  # closed on this side, so that the port stays in TIME_WAIT
             assert client.recv(1) == b""
 
 
-def test_nobody_answers_on_a_held_port(ports: ReservedPorts) -> None:
+def test_a_held_port_does_not_answer(ports: ReservedPorts) -> None:
     address = ports.choose(settings_from({})).kafka.listen
     assert address is not None
     with socket.socket() as client:
         assert client.connect_ex(tuple(address)) == errno.ECONNREFUSED
 
 
-def test_nobody_else_gets_a_held_port(ports: ReservedPorts) -> None:
+def test_a_held_port_is_not_given_to_another_process(ports: ReservedPorts) -> None:
     address = ports.choose(settings_from({})).kafka.listen
     assert address is not None
     with socket.socket() as other, pytest.raises(OSError, match="in use"):

@@ -1,4 +1,4 @@
-"""A broker in memory that also serves RocketMQ's clients: what it takes, and what a power cut leaves."""
+"""A broker in memory that serves RocketMQ's clients: messages, and power cuts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def pull(broker: Broker) -> list[bytes]:
 
 
 @pytest.mark.parametrize("ends", ["restart", "crash"])
-def test_what_was_acknowledged_outlives_every_end(ends: str) -> None:
+def test_acknowledged_messages_survive_every_kind_of_end(ends: str) -> None:
     with Broker() as broker:
         assert [send(broker, b"%d" % number)["code"] for number in range(3)] == [0, 0, 0]
         if ends == "crash":
@@ -57,7 +57,7 @@ def test_a_delayed_message_comes_when_the_clock_is_moved() -> None:
         assert pull(broker) == [b"first", b"late"]
 
 
-def test_all_undecided_transactions_were_asked_for_when_the_clock_stands_still_again() -> None:
+def test_all_undecided_transactions_were_checked_back_when_the_clock_stands_still_again() -> None:
     with Broker() as broker, Wire(broker.addresses["rocketmq_broker"]) as wire:
         wire.heartbeat("g", "t")
         for number in range(600):
@@ -68,7 +68,7 @@ def test_all_undecided_transactions_were_asked_for_when_the_clock_stands_still_a
         assert sorted(asked) == sorted(f"U{number}" for number in range(600))
 
 
-def test_its_addresses_are_offered_that_of_grpc_to_who_asks_for_it() -> None:
+def test_its_addresses_are_available_and_that_of_grpc_on_request() -> None:
     with Broker(**GRPC) as broker:
         found, _ = ask(broker.rocketmq, 106, {})
         assert found["code"] == 0

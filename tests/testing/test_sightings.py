@@ -1,4 +1,4 @@
-"""What a broker saw."""
+"""Requests and responses that a broker recorded."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def sightings() -> Iterator[EventRecorder]:
 
 
 class Costly:
-    """Counts how often its text is made."""
+    """Counts how often it is converted to text."""
 
     def __init__(self) -> None:
         self.made = 0
@@ -35,7 +35,7 @@ class Costly:
         return "costly"
 
 
-def test_events_are_told_in_order(sightings: EventRecorder) -> None:
+def test_events_are_printed_in_order(sightings: EventRecorder) -> None:
     for event in ("one", "two", "two", "three"):
         sightings.add_event(event)
     lines = [line.split("s  ", 1)[1] for line in sightings.text().splitlines()]

@@ -1,4 +1,4 @@
-"""Message time that a test moves, and liveness that it can move ahead."""
+"""Message time that a test moves, and liveness that it can advance."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def settle() -> None:
     await passes(2)
 
 
-def test_message_time_stands_still() -> None:
+def test_message_time_does_not_move_by_itself() -> None:
     async def test() -> None:
         time, fired = MessageTime(1000), []
         time.call_at(1001, lambda: fired.append(1001))
@@ -50,7 +50,7 @@ def test_what_is_due_already_runs_in_the_next_pass_and_in_order() -> None:
     run(test)
 
 
-def test_one_that_always_comes_back_at_once_starves_nobody() -> None:
+def test_a_timer_that_always_reschedules_itself_starves_no_other() -> None:
     async def test() -> None:
         time, count = MessageTime(1000), 0
 

@@ -1,5 +1,5 @@
-"""A whole core on files in memory, the AMQP front-end before it, and clients whose every byte the test sees. Time, loop
-passes and syncs happen when the test says so."""
+"""Test bench for AMQP: a whole core on files in memory, its AMQP front-end, and clients that show every byte to the
+test. The test controls time, loop passes and syncs."""
 
 from __future__ import annotations
 
@@ -54,20 +54,20 @@ class Desk:
         self.clients: list[Client] = []
 
     def settle(self) -> None:
-        """Everything is written, synced, delivered and sent."""
-        for _ in range(3):  # a delivery may follow a sync, and a sync a delivery
+        """Writes, syncs, delivers and sends everything that is pending."""
+        for _ in range(3):  # a sync can cause a delivery, and a delivery a sync
             self.runner.settle()
             for client in self.clients:
                 client.go_on()
 
     def end_pass(self) -> None:
-        """Everything is written and nothing is synced."""
+        """Writes everything that is pending and syncs nothing."""
         self.runner.end_pass()
         for client in self.clients:
             client.go_on()
 
     def client(self, *channels: int, **login: Any) -> Client:
-        """One that is past its handshake, with these channels open."""
+        """Opens a client, completes its handshake and opens these channels."""
         client = Client(self)
         client.log_in(**login)
         for channel in channels:
@@ -76,7 +76,7 @@ class Desk:
 
 
 class Content(NamedTuple):
-    """A method that carries one."""
+    """A method with its content."""
 
     method: methods.Method
     header: bytes
@@ -84,7 +84,7 @@ class Content(NamedTuple):
 
 
 class Client:
-    """The peer, the session and its outlet in one."""
+    """The peer, the session and the session's outlet in one object."""
 
     def __init__(self, desk: Desk, address: str = "127.0.0.1:4000") -> None:
         self.desk = desk
@@ -99,13 +99,13 @@ class Client:
         self._conversation = desk.front_end.open_conversation(address, self)
         desk.clients.append(self)
 
-    # -- its outlet
+    # -- the outlet
 
     def send(self, parts: Sequence[Any]) -> None:
         self.sent += b"".join(parts)
 
     def throttle_reading(self, milliseconds: int) -> None:
-        raise AssertionError("there are no quotas here")
+        raise AssertionError("reading was throttled unexpectedly")
 
     def hold_reading(self) -> None:
         self.is_held = True
@@ -122,7 +122,7 @@ class Client:
     def abort(self) -> None:
         self.is_aborted = True
 
-    # -- its session
+    # -- the session
 
     def feed(self, data: bytes) -> None:
         while data:
@@ -162,23 +162,23 @@ class Client:
             self.send(reply.take())
 
     def relieve(self) -> None:
-        """It has read what was sent."""
+        """Ends the congestion: the peer has read everything that was sent."""
         self.is_congested = False
         self._conversation.on_congestion_end()
 
     def closing_parts(self) -> list[Any]:
-        """What is said when the broker stops."""
+        """Returns the frames that the broker sends when it stops."""
         self.send(self._conversation.closing_parts(Stopping()))
         return self.heard()
 
     def lose(self) -> None:
-        """The connection is gone."""
+        """Loses the connection."""
         self.is_closed = True
         self._pending_replies.abandon_all()
         self._conversation.closed()
         self.desk.clients.remove(self)
 
-    # -- what a client does
+    # -- actions of the client
 
     def log_in(
         self,
@@ -197,11 +197,11 @@ class Client:
         self.tell(0, methods.ConnectionOpen(vhost))
         self.heard()
 
-    def tell(self, channel: int, *told: methods.Method) -> None:
-        self.feed(b"".join(command(channel, method) for method in told))
+    def tell(self, channel: int, *sent_methods: methods.Method) -> None:
+        self.feed(b"".join(command(channel, method) for method in sent_methods))
 
     def ask(self, channel: int, method: methods.Method) -> Any:
-        """The one answer, when all is settled."""
+        """Sends a method and returns its single answer once everything is durable."""
         self.tell(channel, method)
         self.desk.settle()
         (answer,) = self.heard()
@@ -215,7 +215,7 @@ class Client:
         self.feed(b"".join(publish(channel, method, body, header) for body in bodies))
 
     def heard_by_channel(self) -> list[tuple[int, Any]]:
-        """What came since the last time: methods, and contents of those that have one, each with its channel."""
+        """Methods received since the last call, with their contents, each with its channel."""
         found: list[tuple[int, Any]] = []
         for kind, channel, payload in frames_of(bytes(self.sent)):
             if kind == 1:

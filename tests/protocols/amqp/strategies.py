@@ -55,7 +55,7 @@ values = st.recursive(
 )
 tables = st.dictionaries(texts, values, max_size=4)
 
-# What every other library reads as we do: its types are not kept, but its values are.
+# Tables that all other libraries read with the same values, although not with the same types.
 plain_tables = st.dictionaries(
     st.text("abcdef-", min_size=1, max_size=8),
     st.one_of(st.booleans(), st.none(), signed(64), st.text("xyz", max_size=5), st.lists(signed(64), max_size=2)),

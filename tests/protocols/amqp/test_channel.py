@@ -1,4 +1,4 @@
-"""What a channel counts of messages that it has not acknowledged."""
+"""Count of unacknowledged messages of a channel."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def holding(*sizes: int) -> Channel:
     return channel
 
 
-def test_what_is_settled_counts_no_longer() -> None:
+def test_acknowledged_messages_no_longer_count() -> None:
     channel = holding(100, 200, 300)
     before = channel.unacked_bytes
     assert len(channel.take_unacked(2, is_multiple=True)) == 2
@@ -35,7 +35,7 @@ def test_what_is_settled_counts_no_longer() -> None:
 
 
 @pytest.mark.parametrize("is_committed", [True, False])
-def test_what_a_transaction_has_settled_counts_until_its_end(is_committed: bool) -> None:
+def test_messages_acknowledged_in_a_transaction_count_until_its_end(is_committed: bool) -> None:
     channel = holding(100, 200, 300)
     before = channel.unacked_bytes
     channel.transaction = transaction = Transaction()

@@ -1,4 +1,4 @@
-"""Messages that their consumers keep for too long: what becomes of who has them, as with RabbitMQ 4.3.6."""
+"""Delivery time-outs: consumers that hold messages for too long, as in RabbitMQ 4.3.6."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def let_time_out(desk: Desk) -> None:
     desk.settle()
 
 
-def test_who_took_too_long_and_cannot_be_told_of_a_cancel_loses_its_channel() -> None:
+def test_a_slow_consumer_without_the_cancel_capability_loses_its_channel() -> None:
     desk = Desk(consumer_timeout_ms=60_000)
     publisher = desk.client(1)
     publisher.declare(1, "q")
@@ -36,7 +36,7 @@ def test_who_took_too_long_and_cannot_be_told_of_a_cancel_loses_its_channel() ->
     assert (declared.message_count, declared.consumer_count) == (1, 0)
 
 
-def test_who_cancelled_and_took_too_long_loses_its_channel() -> None:
+def test_a_slow_consumer_that_cancelled_loses_its_channel() -> None:
     desk = Desk(consumer_timeout_ms=60_000)
     publisher = desk.client(1)
     publisher.declare(1, "q")
@@ -52,7 +52,7 @@ def test_who_cancelled_and_took_too_long_loses_its_channel() -> None:
 
 
 @pytest.mark.parametrize("is_multiple", [False, True])
-def test_what_is_settled_too_late_is_no_mistake_for_one_who_was_told(is_multiple: bool) -> None:
+def test_a_late_acknowledgement_is_ignored_after_the_consumer_was_cancelled(is_multiple: bool) -> None:
     desk = Desk(consumer_timeout_ms=60_000)
     publisher = desk.client(1)
     publisher.declare(1, "q")

@@ -1,4 +1,4 @@
-"""The front-end on a whole core: what is answered when, and in which order."""
+"""The AMQP front-end on a whole core: contents, time and order of its answers."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_login_is_refused_silently_and_slowly_to_one_that_does_not() -> None:
     assert client.heard() == []
 
 
-def test_guests_come_from_this_machine_only() -> None:
+def test_the_guest_user_may_connect_from_this_machine_only() -> None:
     desk = Desk()
     client = Client(desk, "10.0.0.9:4000")
     client.feed(b"AMQP\0\0\x09\x01")
@@ -99,9 +99,9 @@ def test_a_virtual_host_that_does_not_exist_is_refused(vhost: str) -> None:
     assert (close.reply_code, close.class_id, close.method_id) == (530, 10, 40)
 
 
-def test_users_enter_their_virtual_hosts_and_do_what_they_may() -> None:
+def test_users_open_their_virtual_hosts_with_their_permissions() -> None:
     desk = Desk()
-    access = desk.core.broker._access  # there is no verb for it yet
+    access = desk.core.broker._access  # no API for it yet
     access.define_user("alice", "secret")
     access.grant(Right("alice", "shop", configure="^mine", write=".*", read="^mine"))
     desk.core.broker.namespaces.registry.define("shop")
@@ -115,7 +115,7 @@ def test_users_enter_their_virtual_hosts_and_do_what_they_may() -> None:
     assert other.fault is not None
 
 
-def test_a_silent_client_is_dropped_and_one_that_beats_is_not() -> None:
+def test_a_silent_client_is_dropped_and_one_with_heartbeats_is_not() -> None:
     desk = Desk()
     silent, lively = desk.client(1, heartbeat=2), desk.client(1, heartbeat=2)
     start_ms = desk.liveness.now_ms()
@@ -131,7 +131,7 @@ def test_a_silent_client_is_dropped_and_one_that_beats_is_not() -> None:
 # -- publishing
 
 
-def test_a_confirm_waits_for_the_sync_and_tells_of_all_at_once() -> None:
+def test_a_confirm_waits_for_the_sync_and_covers_all_messages_at_once() -> None:
     desk = Desk()
     client = desk.client(1)
     client.declare(1, "q")
@@ -153,7 +153,7 @@ def test_a_message_that_is_not_persistent_is_confirmed_when_written() -> None:
     assert client.heard() == [methods.BasicAck(1, False)]
 
 
-def test_a_return_comes_before_its_confirm() -> None:
+def test_a_return_is_sent_before_its_confirm() -> None:
     desk = Desk()
     client = desk.client(1)
     client.ask(1, methods.ConfirmSelect())
@@ -164,7 +164,7 @@ def test_a_return_comes_before_its_confirm() -> None:
     assert confirmed == methods.BasicAck(1, False)
 
 
-def test_messages_to_nowhere_that_come_together_are_all_returned_before_their_confirm() -> None:
+def test_unroutable_messages_of_a_batch_are_all_returned_before_their_confirm() -> None:
     desk = Desk()
     client = desk.client(1)
     client.ask(1, methods.ConfirmSelect())
@@ -176,7 +176,7 @@ def test_messages_to_nowhere_that_come_together_are_all_returned_before_their_co
     assert returned == [b"first", methods.BasicAck(1, False), b"a", b"bb", b"", methods.BasicAck(4, True)]
 
 
-def test_a_refused_message_is_told_before_a_confirm_that_reaches_over_it_even_if_its_turn_ends_in_between() -> None:
+def test_a_nack_is_sent_before_a_confirm_that_spans_it_even_if_the_turn_ends_in_between() -> None:
     desk = Desk()
     client = desk.client(1)
     client.declare(1, "open")
@@ -192,7 +192,7 @@ def test_a_refused_message_is_told_before_a_confirm_that_reaches_over_it_even_if
     assert client.heard() == [methods.BasicNack(2, False, False), methods.BasicAck(3, True)]
 
 
-def test_a_message_that_cannot_be_kept_closes_its_channel_and_those_that_came_before_it_count() -> None:
+def test_a_message_that_cannot_be_stored_closes_its_channel_and_those_before_it_count() -> None:
     desk = Desk()
     client = desk.client(1)
     client.declare(1, "q")
@@ -207,7 +207,7 @@ def test_a_message_that_cannot_be_kept_closes_its_channel_and_those_that_came_be
 
 
 @pytest.mark.parametrize("arguments", [{}, {"x-max-length": 3}, {"x-max-length": 3, "x-overflow": "reject-publish"}])
-def test_messages_that_come_together_fill_every_queue_as_they_would_one_by_one(arguments: dict[str, Any]) -> None:
+def test_a_batch_of_messages_fills_every_queue_as_one_by_one(arguments: dict[str, Any]) -> None:
     desk = Desk()
     client = desk.client(1)
     for name in ("q", "r"):
@@ -230,8 +230,8 @@ def test_messages_that_come_together_fill_every_queue_as_they_would_one_by_one(a
         assert client.bodies() == expected
 
 
-def test_what_comes_together_with_a_refused_message_counts_up_to_it() -> None:
-    """A refusal that closes the channel, and what is ignored after it."""
+def test_of_a_batch_with_a_refused_message_those_before_it_count() -> None:
+    """A refusal closes the channel; the messages after it are ignored."""
     desk = Desk()
     client = desk.client(1)
     client.declare(1, "q")
@@ -243,12 +243,12 @@ def test_what_comes_together_with_a_refused_message_counts_up_to_it() -> None:
     (close,) = client.heard()
     assert close.reply_code == 406
     desk.settle()
-    assert client.heard() == []  # nothing is said on a closed channel
+    assert client.heard() == []  # nothing is sent on a closed channel
     other = desk.client(1)
     assert other.ask(1, methods.QueueDeclare(queue="q", is_passive=True)).message_count == 3
 
 
-def test_messages_of_two_kinds_that_come_together_are_confirmed_each_in_its_time() -> None:
+def test_messages_of_two_kinds_in_a_batch_are_confirmed_each_in_its_time() -> None:
     desk = Desk()
     client = desk.client(1)
     client.declare(1, "q")
@@ -277,7 +277,7 @@ def test_a_channel_that_its_client_closes_is_answered_first_and_confirms_no_more
     assert other.ask(1, methods.QueueDeclare(queue="q", is_passive=True)) == methods.QueueDeclareOk("q", 1, 0)
 
 
-def test_a_fault_among_messages_comes_after_their_confirms() -> None:
+def test_an_error_within_a_batch_is_sent_after_the_confirms() -> None:
     desk = Desk()
     client = desk.client(1)
     client.ask(1, methods.ConfirmSelect())
@@ -309,7 +309,7 @@ def test_a_message_over_the_limit_closes_its_channel() -> None:
     assert client.ask(1, methods.ChannelOpen()) == methods.ChannelOpenOk()
 
 
-def test_a_claim_to_be_somebody_else_closes_the_channel() -> None:
+def test_a_wrong_user_id_closes_the_channel() -> None:
     client = Desk().client(1)
     client.publish(1, "q", b"", header=write_properties(user_id="guest"))
     assert client.heard() == []
@@ -324,7 +324,7 @@ def test_a_publisher_is_blocked_while_the_disk_is_full_and_loses_nothing(monkeyp
     client.declare(1, "q")
     client.ask(1, methods.ConfirmSelect())
     monkeypatch.setattr(desk.files, "space", lambda: Space(0, 1 << 40))
-    pass_time(desk, 1000)  # the disk is looked at again
+    pass_time(desk, 1000)  # the next check of the disk space
     client.sent.clear()
     client.publish(1, "q", b"a", b"b", header=PERSISTENT)
     assert client.heard() == [methods.ConnectionBlocked("low on disk")]
@@ -333,7 +333,7 @@ def test_a_publisher_is_blocked_while_the_disk_is_full_and_loses_nothing(monkeyp
     assert other.ask(1, methods.BasicGet(queue="q")) == methods.BasicGetEmpty()
     for _ in range(10):
         pass_time(desk, 1000)
-    assert not client.is_aborted  # it cannot be heard, so its silence means nothing
+    assert not client.is_aborted  # the broker does not read from it, so no heartbeat is expected
     assert client.heard() == []
     monkeypatch.setattr(desk.files, "space", lambda: Space(1 << 39, 1 << 40))
     for _ in range(3):
@@ -342,7 +342,7 @@ def test_a_publisher_is_blocked_while_the_disk_is_full_and_loses_nothing(monkeyp
     assert not client.is_held
 
 
-def test_a_publisher_is_blocked_while_the_broker_takes_too_much_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_publisher_is_blocked_while_the_broker_uses_too_much_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     desk = Desk()
     client = desk.client(1)
     client.declare(1, "q")
@@ -364,7 +364,7 @@ def test_a_publisher_is_blocked_while_the_broker_takes_too_much_memory(monkeypat
     assert client.heard() == [methods.ConnectionUnblocked(), methods.BasicAck(1)]
 
 
-def test_who_answers_directly_is_blocked_while_the_broker_takes_too_much_memory(
+def test_a_direct_reply_is_blocked_while_the_broker_uses_too_much_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     desk = Desk()
@@ -386,7 +386,7 @@ def test_who_answers_directly_is_blocked_while_the_broker_takes_too_much_memory(
     assert [content.body for content in asking.heard()] == [b"!"]
 
 
-def test_clients_are_told_that_the_broker_stops() -> None:
+def test_clients_get_connection_close_when_the_broker_stops() -> None:
     client = Desk().client(1)
     (close,) = client.closing_parts()
     assert (close.reply_code, close.class_id) == (320, 0)
@@ -395,7 +395,7 @@ def test_clients_are_told_that_the_broker_stops() -> None:
 # -- consuming
 
 
-def test_consume_ok_comes_before_the_first_delivery() -> None:
+def test_consume_ok_is_sent_before_the_first_delivery() -> None:
     desk = Desk()
     publisher = desk.client(1)
     publisher.declare(1, "q")
@@ -420,7 +420,7 @@ def test_nothing_is_delivered_before_it_is_durable() -> None:
     assert client.bodies() == [b"a"]
 
 
-def test_what_a_channel_published_is_what_it_gets() -> None:
+def test_a_channel_gets_its_own_published_messages() -> None:
     desk = Desk()
     client = desk.client(1)
     client.declare(1, "q")
@@ -434,7 +434,7 @@ def test_what_a_channel_published_is_what_it_gets() -> None:
     assert empty == methods.BasicGetEmpty()
 
 
-def test_a_message_that_is_on_disk_only_is_got_when_it_was_read_off_the_loop() -> None:
+def test_a_cold_message_is_read_off_the_loop_for_basic_get() -> None:
     desk = Desk(storage=Storage(queue_memory_bytes=0))
     client = desk.client(1)
     client.declare(1, "q")
@@ -463,7 +463,7 @@ def test_a_client_that_leaves_while_its_message_is_read_leaves_it_in_the_queue()
     assert desk.client(1).ask(1, methods.BasicGet(queue="q")).body == b"old"
 
 
-def test_a_purge_takes_what_came_before_it_and_not_what_came_after() -> None:
+def test_a_purge_drops_messages_published_before_it_and_not_after() -> None:
     desk = Desk()
     client = desk.client(1)
     client.declare(1, "q")
@@ -475,7 +475,7 @@ def test_a_purge_takes_what_came_before_it_and_not_what_came_after() -> None:
     assert client.ask(1, methods.BasicGet(queue="q", no_ack=True)).body == b"after"
 
 
-def test_a_client_that_does_not_read_is_delivered_to_when_it_does() -> None:
+def test_a_client_that_does_not_read_gets_deliveries_when_it_reads() -> None:
     desk = Desk()
     client = desk.client(1)
     client.declare(1, "q")
@@ -485,13 +485,13 @@ def test_a_client_that_does_not_read_is_delivered_to_when_it_does() -> None:
     desk.settle()
     client.publish(1, "q", b"2")
     desk.settle()
-    assert client.bodies() == [b"1"]  # only then it was known that it does not read
+    assert client.bodies() == [b"1"]  # its congestion was noticed only after this delivery
     client.relieve()
     desk.settle()
     assert client.bodies() == [b"2"]
 
 
-def test_prefetch_holds_back_until_something_is_acknowledged() -> None:
+def test_prefetch_pauses_deliveries_until_an_ack() -> None:
     desk = Desk()
     publisher = desk.client(1)
     publisher.declare(1, "q")
@@ -509,7 +509,7 @@ def test_prefetch_holds_back_until_something_is_acknowledged() -> None:
     "settlement",
     [methods.BasicAck(3, True), methods.BasicNack(3, True, False), methods.BasicReject(1), methods.BasicAck(1)],
 )
-def test_a_channel_that_never_acknowledges_is_held_back_until_it_does(settlement: methods.Method) -> None:
+def test_a_channel_that_never_acknowledges_is_paused_until_it_does(settlement: methods.Method) -> None:
     desk = Desk(unacked_bytes=1000)
     publisher = desk.client(1)
     publisher.declare(1, "q")
@@ -531,7 +531,7 @@ def test_a_channel_that_never_acknowledges_is_held_back_until_it_does(settlement
     assert left.message_count == 0
 
 
-def test_an_unknown_tag_closes_the_channel_but_those_before_it_count() -> None:
+def test_an_unknown_tag_closes_the_channel_but_the_acks_before_it_count() -> None:
     desk = Desk()
     publisher = desk.client(1)
     publisher.declare(1, "q")
@@ -548,7 +548,7 @@ def test_an_unknown_tag_closes_the_channel_but_those_before_it_count() -> None:
     assert (got.body, got.method.is_redelivered, got.method.message_count) == (b"3", True, 0)
 
 
-def test_a_lost_connection_gives_back_what_it_held() -> None:
+def test_a_lost_connection_requeues_its_unacked_messages() -> None:
     desk = Desk()
     publisher = desk.client(1)
     publisher.declare(1, "q")
@@ -563,7 +563,7 @@ def test_a_lost_connection_gives_back_what_it_held() -> None:
     assert bodies == [b"1", b"2"]
 
 
-def test_an_exclusive_queue_is_gone_before_the_client_hears_of_the_end() -> None:
+def test_an_exclusive_queue_is_deleted_before_the_client_gets_close_ok() -> None:
     desk = Desk()
     owner, other = desk.client(1), desk.client(1)
     owner.declare(1, "own", is_durable=False, is_exclusive=True)
@@ -573,7 +573,7 @@ def test_an_exclusive_queue_is_gone_before_the_client_hears_of_the_end() -> None
     assert other.ask(1, methods.QueueDeclare(queue="own", is_passive=True)).reply_code == 404
 
 
-def test_consumers_are_told_of_the_end_of_their_queue() -> None:
+def test_consumers_are_cancelled_when_their_queue_is_deleted() -> None:
     desk = Desk()
     client, other = desk.client(1), desk.client(1)
     other.declare(1, "q")
@@ -610,7 +610,7 @@ def test_a_consumer_that_is_cancelled_before_its_turn_never_consumes() -> None:
     assert close.reply_code == 406
 
 
-def test_what_is_asked_in_one_breath_is_done_in_its_order() -> None:
+def test_pipelined_methods_are_executed_in_order() -> None:
     desk = Desk()
     client = desk.client(1)
     declare = methods.QueueDeclare(queue="q", is_durable=True)
@@ -625,7 +625,7 @@ def test_what_is_asked_in_one_breath_is_done_in_its_order() -> None:
 # -- transactions and direct replies
 
 
-def test_a_transaction_publishes_and_settles_when_it_is_committed() -> None:
+def test_a_transaction_publishes_and_acknowledges_when_it_is_committed() -> None:
     desk = Desk()
     client, other = desk.client(1), desk.client(1)
     client.declare(1, "q")
@@ -649,7 +649,7 @@ def test_a_transaction_publishes_and_settles_when_it_is_committed() -> None:
     assert other.ask(1, methods.BasicGet(queue="q")).body == b"a"
 
 
-def test_a_direct_reply_passes_from_channel_to_channel() -> None:
+def test_a_direct_reply_is_routed_between_channels() -> None:
     desk = Desk()
     asker, answerer = desk.client(1), desk.client(1)
     asker.declare(1, "questions")
@@ -681,7 +681,7 @@ def test_answers_of_one_channel_keep_their_order_and_others_do_not_wait() -> Non
     assert client.heard() == [methods.QueueDeclareOk("a", 0, 0), methods.BasicQosOk()]
 
 
-def test_what_wants_no_answer_gets_none() -> None:
+def test_a_method_with_no_wait_gets_no_answer() -> None:
     desk = Desk()
     client = desk.client(1)
     client.tell(
@@ -745,13 +745,13 @@ def test_a_global_prefetch_is_for_each_consumer_or_for_the_channel(channel_prefe
         client.tell(1, methods.BasicConsume(queue=name, consumer_tag=name))
     desk.settle()
     assert len(client.bodies()) == expected
-    client.ask(1, methods.BasicGet(queue="q"))  # is neither limited nor counted
+    client.ask(1, methods.BasicGet(queue="q"))  # basic.get is neither limited by prefetch nor counted
     client.tell(1, methods.BasicAck(delivery_tag=1))
     desk.settle()
     assert len(client.bodies()) == 1
 
 
-def test_a_channel_that_may_have_more_gets_it_at_once() -> None:
+def test_a_raised_prefetch_takes_effect_at_once() -> None:
     desk = Desk(channel_prefetch=True)
     client = desk.client(1)
     client.declare(1, "q")
@@ -765,7 +765,7 @@ def test_a_channel_that_may_have_more_gets_it_at_once() -> None:
     assert len(client.bodies()) == 3
 
 
-def test_a_publish_that_cannot_be_closes_a_transaction_at_once_and_nothing_of_it_counts() -> None:
+def test_an_invalid_publish_closes_a_transaction_at_once_and_nothing_of_it_counts() -> None:
     desk = Desk()
     client = desk.client(1, 2)
     client.declare(2, "q")
@@ -782,7 +782,7 @@ def test_a_publish_that_cannot_be_closes_a_transaction_at_once_and_nothing_of_it
     assert client.ask(2, methods.BasicGet(queue="q")) == methods.BasicGetEmpty()
 
 
-def test_a_commit_that_is_refused_gives_back_what_was_to_be_settled() -> None:
+def test_a_refused_commit_undoes_its_acknowledgements() -> None:
     desk = Desk()
     client = desk.client(1, 2)
     client.declare(2, "q")
@@ -800,7 +800,7 @@ def test_a_commit_that_is_refused_gives_back_what_was_to_be_settled() -> None:
 
 
 @pytest.mark.parametrize("name", ["CC", "BCC"])
-def test_nothing_of_a_transaction_is_published_if_the_copies_of_one_message_cannot_be(name: str) -> None:
+def test_nothing_of_a_transaction_is_published_if_a_copy_of_one_message_fails(name: str) -> None:
     client = Desk().client(1, 2)
     client.declare(1, "q")
     client.ask(1, methods.TxSelect())
@@ -822,7 +822,7 @@ def test_a_commit_is_refused_if_a_full_queue_refuses_one_of_its_messages() -> No
     assert "partial tx completion" in closed.reply_text
 
 
-def test_a_channel_that_never_acknowledges_is_held_back_even_if_messages_are_empty() -> None:
+def test_a_channel_that_never_acknowledges_is_paused_even_if_messages_are_empty() -> None:
     desk = Desk(unacked_bytes=1000)
     publisher = desk.client(1)
     publisher.declare(1, "q")
@@ -835,7 +835,7 @@ def test_a_channel_that_never_acknowledges_is_held_back_even_if_messages_are_emp
     assert len(client.bodies()) == 3
 
 
-def test_messages_that_a_consumer_held_for_too_long_no_longer_hold_back_others_of_its_channel() -> None:
+def test_timed_out_messages_of_a_consumer_no_longer_count_for_its_channel() -> None:
     desk = Desk(unacked_bytes=1000, consumer_timeout_ms=60_000)
     publisher = desk.client(1)
     for name in ("slow", "quick"):

@@ -1,5 +1,5 @@
-"""Who may do what, which is asked before anything else is told, and in which words it is refused: as RabbitMQ 4.3.6 was
-seen to do."""
+"""Permissions: they are checked before anything about an object is revealed, and refusals have the texts of RabbitMQ
+4.3.6."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OWN = r"^(amq\.gen.*|mine.*)"
 
 
 def open_desk(write: str = r"^(amq\.gen.*|mine.*|amq\.default)$") -> tuple[Desk, Client]:
-    """Beside what is `mine`, there are things that the user has no right to."""
+    """Opens a desk with objects named `mine`, which the user may use, and others, which the user may not."""
     desk = Desk()
     access = desk.core.broker._access
     access.define_user("root", "secret", is_administrator=True)
@@ -48,8 +48,8 @@ def published(exchange: str, **properties: Any) -> bytes:
     return publish(1, methods.BasicPublish(exchange=exchange, routing_key="k"), b"", write_properties(**properties))
 
 
-def denied(action: str, what: str, name: str) -> tuple[int, str]:
-    return 403, f"ACCESS_REFUSED - {action} access to {what} '{name}' in vhost '/' refused for user 'u'"
+def denied(action: str, kind: str, name: str) -> tuple[int, str]:
+    return 403, f"ACCESS_REFUSED - {action} access to {kind} '{name}' in vhost '/' refused for user 'u'"
 
 
 DEFAULT = 403, "ACCESS_REFUSED - operation not permitted on the default exchange"
@@ -100,7 +100,7 @@ REFUSED: list[tuple[methods.Method | bytes, tuple[int, str]]] = [
 
 
 @pytest.mark.parametrize(("asked", "answer"), REFUSED)
-def test_who_has_no_right_is_told_so_and_not_what_there_is(
+def test_without_a_permission_access_is_refused_and_nothing_is_revealed(
     asked: methods.Method | bytes, answer: tuple[int, str]
 ) -> None:
     desk, client = open_desk()
@@ -110,7 +110,7 @@ def test_who_has_no_right_is_told_so_and_not_what_there_is(
     assert (close.reply_code, close.reply_text) == answer
 
 
-def test_who_has_the_right_is_told_what_is_missing() -> None:
+def test_with_a_permission_a_missing_object_is_reported() -> None:
     _, client = open_desk()
     for number, asked in enumerate((methods.BasicConsume(queue="mine.none"), methods.BasicGet(queue="mine.none")), 2):
         client.ask(number, methods.ChannelOpen())
@@ -118,13 +118,13 @@ def test_who_has_the_right_is_told_what_is_missing() -> None:
 
 
 @pytest.mark.parametrize("alternate", ["mine.y", ""])
-def test_an_alternate_that_the_user_may_write_to_is_taken(alternate: str) -> None:
+def test_an_alternate_exchange_that_the_user_may_write_to_is_accepted(alternate: str) -> None:
     _, client = open_desk()
     answer = client.ask(1, exchange_declare("mine.x", alternate_exchange=alternate))
     assert isinstance(answer, methods.ExchangeDeclareOk)
 
 
-def test_a_queue_that_the_server_names_is_asked_for_by_that_name() -> None:
+def test_permission_for_a_server_named_queue_is_checked_by_the_generated_name() -> None:
     desk, client = open_desk()
     declared = client.ask(1, methods.QueueDeclare(queue="", is_exclusive=True))
     assert declared.queue.startswith("amq.gen-")
@@ -135,7 +135,7 @@ def test_a_queue_that_the_server_names_is_asked_for_by_that_name() -> None:
     assert refused.reply_text.startswith("ACCESS_REFUSED - configure access to queue 'amq.gen-")
 
 
-def test_a_direct_answer_needs_the_right_to_the_default_exchange() -> None:
+def test_a_direct_reply_needs_write_permission_on_the_default_exchange() -> None:
     desk, client = open_desk(write="^mine")
     asking = desk.client(1, user="root", password="secret")
     asking.ask(1, methods.BasicConsume(queue="amq.rabbitmq.reply-to", no_ack=True))
@@ -149,7 +149,7 @@ def test_a_direct_answer_needs_the_right_to_the_default_exchange() -> None:
     assert asking.heard() == []
 
 
-def test_what_is_there_may_be_declared_again_without_a_right_to_where_it_sends() -> None:
+def test_an_existing_object_may_be_redeclared_without_permission_on_its_target_exchange() -> None:
     desk, client = open_desk()
     root = desk.client(1, user="root", password="secret")
     root.ask(1, exchange_declare("mine.x", alternate_exchange="secret"))

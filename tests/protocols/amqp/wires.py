@@ -1,4 +1,4 @@
-"""Bytes as a client would send them, and a connection that is past its handshake."""
+"""Bytes as clients send them, and a connection with a completed handshake."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def publish(
 def running(
     *channels: int, max_message_bytes: int = 1 << 20, receive_memory: ReceiveMemory | None = None
 ) -> AmqpConnection:
-    """A connection that is open, with these channels."""
+    """Returns an open connection with these channels."""
     connection = AmqpConnection(max_message_bytes, receive_memory)
     connection.phase = Phase.RUNNING
     connection.receive(b"".join(command(channel, methods.ChannelOpen()) for channel in channels))

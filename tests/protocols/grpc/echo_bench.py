@@ -1,4 +1,5 @@
-"""A listener of gRPC on a free port whose front-end answers as each request says, and a genuine client of it."""
+"""A gRPC listener on a free port with a front-end that answers as each request asks, and a client of the `grpc`
+package."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ class EchoStream:
 
 
 class EchoRun:
-    """Takes what begins with `run`. One that has `bug` in it makes all of them stumble."""
+    """Batch of requests that begin with `run`. One that contains `bug` fails the whole batch."""
 
     limit = 5
 
@@ -76,7 +77,7 @@ class EchoRun:
 
 
 class Echo:
-    """Answers as the request says."""
+    """Front-end that answers as each request asks."""
 
     service = "test.Echo"
     calls: tuple[str, ...] = ("Plain", "Parts")
@@ -147,7 +148,7 @@ class EchoBench:
     async def __aenter__(self) -> EchoBench:
         await self.listener.start("127.0.0.1", 0)
         await self.listener.serve()
-        # Channels to one address share a connection unless they are told not to.
+        # Channels to the same address share a connection by default.
         options = [("grpc.use_local_subchannel_pool", 1)]
         self.channel = grpc.aio.insecure_channel(self.listener.address, options)
         return self

@@ -1,5 +1,5 @@
-"""A client of HTTP/2 that says what a test wants it to say, and reads what it is sent: frames, without a socket. It
-writes headers as RFC 7541 has them, and reads ours with a table of its own."""
+"""An HTTP/2 client without a socket: sends any frames and decodes the frames it receives. It encodes headers as in RFC
+7541 and decodes with a table of its own."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Frame(NamedTuple):
 
 
 def frames_of(data: bytes) -> list[Frame]:
-    """All of it must be whole frames."""
+    """Splits bytes into frames; the bytes must end with a whole frame."""
     found, at = [], 0
     while at < len(data):
         mark, flags, number = HEAD.unpack_from(data, at)
@@ -74,7 +74,7 @@ def call(number: int, raw: bytes, method: str = "Plain", **metadata: str) -> byt
 
 
 def pieces(number: int, raw: bytes) -> list[bytes]:
-    """As many frames as it takes, the last one ending the stream."""
+    """Splits a message into as many DATA frames as it needs; the last one ends the stream."""
     cut = [raw[at : at + FRAME_BYTES] for at in range(0, len(raw), FRAME_BYTES)]
     return [data(number, each, 0) for each in cut[:-1]] + [data(number, cut[-1])]
 
@@ -88,7 +88,7 @@ def settings(*pairs: tuple[int, int]) -> bytes:
 
 
 class Answer:
-    """What came on one stream."""
+    """Headers, data and reset received on one stream."""
 
     def __init__(self) -> None:
         self.headers: list[dict[str, str]] = []
@@ -112,8 +112,9 @@ class Answer:
 
 
 class Http2Peer:
-    """One connection to a door whose front-end is an `Echo`, unless another is given. Takes the part of the session,
-    too: replies are sent when `moved` makes them ready. `gathers`: calls that come together are answered together."""
+    """One connection to a gRPC conversation with an `Echo` as front-end, unless another is given. Also plays the
+    session: replies are sent when `moved` makes them ready. `gathers`: calls received together are answered
+    together."""
 
     def __init__(
         self,
@@ -138,7 +139,7 @@ class Http2Peer:
         self.others: list[Frame] = []
         self.events: list[object] = []
 
-    # -- the session's part
+    # -- the session
 
     def send(self, parts: Parts) -> None:
         self._unread += b"".join(parts)
@@ -175,17 +176,17 @@ class Http2Peer:
     def owed(self) -> int:
         return len(self._pending_replies)
 
-    # -- the client's part
+    # -- the client
 
     def greet(self) -> Http2Peer:
-        """With windows that hold whatever comes, unless told otherwise."""
+        """Sends the preface and opens the windows as far as `window` says."""
         self.say(PREFACE + settings((4, min(self._window, (1 << 31) - 1))))
         if self._window > 65_535:
             self.say(window_update(0, self._window - 65_535))
         return self
 
     def say(self, data: Buffer, piece: int = 10_000) -> None:
-        """Send it in pieces of this size."""
+        """Sends the bytes in pieces of this size."""
         view = memoryview(data)
         for at in range(0, len(view), piece):
             self.feed(view[at : at + piece])
@@ -197,7 +198,7 @@ class Http2Peer:
             room = self.conversation.get_buffer(len(view))
             assert isinstance(room, memoryview)
             size = min(len(room), len(view))
-            assert size, "there is no room to receive into"
+            assert size, "the receive buffer has no room"
             room[:size] = view[:size]
             room.release()
             self.conversation.buffer_updated(size)
@@ -225,7 +226,7 @@ class Http2Peer:
         if found.kind == FrameType.RST_STREAM:
             answer.reset = struct.unpack(">I", found.payload)[0]
             return
-        assert not answer.is_ended, "something was sent behind the end"
+        assert not answer.is_ended, "frames were sent after the end of the stream"
         answer.is_ended = bool(found.flags & END_STREAM)
         if found.kind == FrameType.DATA:
             answer.data += found.payload
@@ -234,7 +235,7 @@ class Http2Peer:
             answer.headers.append(dict(self._decoder.decode(found.payload).fields))
 
     def windows(self, number: int) -> int:
-        """How much more may be sent on a stream than at its beginning."""
+        """Bytes granted on a stream beyond its initial window."""
         opened = [each for each in self.others if each.kind == FrameType.WINDOW_UPDATE and each.number == number]
         return sum(struct.unpack(">I", each.payload)[0] for each in opened)
 

@@ -1,4 +1,4 @@
-"""Packs text as peers do that use the Huffman code of RFC 7541."""
+"""Huffman encoder of RFC 7541, as some peers use it."""
 
 from __future__ import annotations
 

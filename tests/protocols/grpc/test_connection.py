@@ -1,5 +1,4 @@
-"""HTTP/2 on one connection: which frames end it, which end a stream, which are passed over, and how long what comes
-may be."""
+"""HTTP/2 on one connection: frames that end it, frames that reset a stream, ignored frames, and length limits."""
 
 from __future__ import annotations
 
@@ -30,13 +29,13 @@ from trimq.protocols.grpc.hpack import encode
 PING = frame(FrameType.PING, 0, 0, b"12345678")
 
 
-def test_the_first_that_is_sent_are_settings() -> None:
+def test_settings_are_sent_first() -> None:
     peer = Http2Peer()
     peer.say(PREFACE)
     first = peer.others[0]
     assert (first.kind, first.flags, first.number) == (FrameType.SETTINGS, 0, 0)
-    told = dict(struct.iter_unpack(">HI", first.payload))
-    assert told == {3: SMALL.streams, 4: 65_536, 6: SMALL.header_bytes}
+    announced = dict(struct.iter_unpack(">HI", first.payload))
+    assert announced == {3: SMALL.streams, 4: 65_536, 6: SMALL.header_bytes}
 
 
 def test_a_call_in_pieces_of_one_byte_is_answered_like_a_whole_one() -> None:
@@ -47,7 +46,7 @@ def test_a_call_in_pieces_of_one_byte_is_answered_like_a_whole_one() -> None:
     assert answer.headers == [{":status": "200", "content-type": "application/grpc"}, {"grpc-status": "0"}]
 
 
-def test_more_than_the_buffer_holds_comes_through() -> None:
+def test_more_than_the_buffer_holds_is_received() -> None:
     peer = Http2Peer().greet()
     asked = b"".join(call(number, b"x" * 3000) for number in range(1, 200, 2))
     peer.say(asked, piece=20_000)
@@ -75,7 +74,7 @@ def test_pings_are_answered_and_settings_acknowledged() -> None:
         headers(1, [("late", b"trailer")], END_HEADERS | END_STREAM),
     ],
 )
-def test_what_asks_for_nothing_disturbs_nobody(passed_over: bytes) -> None:
+def test_frames_without_effect_are_ignored(passed_over: bytes) -> None:
     peer = Http2Peer().greet()
     peer.say(call(1, b"x"))
     peer.say(passed_over)
@@ -84,7 +83,7 @@ def test_what_asks_for_nothing_disturbs_nobody(passed_over: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "fault"),
+    ("sent", "fault"),
     [
         (b"GET / HTTP/1.1\r\n\r\n", ErrorCode.PROTOCOL_ERROR),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01", ErrorCode.PROTOCOL_ERROR),  # TLS
@@ -120,10 +119,10 @@ def test_what_asks_for_nothing_disturbs_nobody(passed_over: bytes) -> None:
         (PREFACE + word(FrameType.WINDOW_UPDATE, 0, (1 << 31) - 1), ErrorCode.FLOW_CONTROL_ERROR),
     ],
 )
-def test_who_breaks_the_rules_is_told_which_and_goes(said: bytes, fault: ErrorCode) -> None:
+def test_a_protocol_violation_is_answered_with_its_code_and_ends_the_connection(sent: bytes, fault: ErrorCode) -> None:
     peer = Http2Peer()
     with pytest.raises(Http2ConnectionError) as broken:
-        peer.say(said)
+        peer.say(sent)
     peer.send(peer.conversation.closing_parts(broken.value))
     peer.read()
     last = peer.others[-1]
@@ -133,7 +132,7 @@ def test_who_breaks_the_rules_is_told_which_and_goes(said: bytes, fault: ErrorCo
 
 
 @pytest.mark.parametrize(
-    ("said", "fault"),
+    ("sent", "fault"),
     [
         (headers(1, flags=END_HEADERS) + headers(1, [("a", b"b")]), ErrorCode.PROTOCOL_ERROR),
         (headers(1) + word(FrameType.WINDOW_UPDATE, 1, 0), ErrorCode.PROTOCOL_ERROR),
@@ -155,17 +154,17 @@ def test_who_breaks_the_rules_is_told_which_and_goes(said: bytes, fault: ErrorCo
         (headers(1, [*request_fields(), ("two words", b"x")]), ErrorCode.PROTOCOL_ERROR),
     ],
 )
-def test_a_fault_of_one_stream_ends_only_that(said: bytes, fault: ErrorCode) -> None:
+def test_an_error_of_one_stream_ends_only_that(sent: bytes, fault: ErrorCode) -> None:
     limits = SMALL._replace(message_bytes=1 << 20, idle_frames=10_000)
     peer = Http2Peer(limits).greet()
-    peer.say(said)
+    peer.say(sent)
     assert peer.answers[1].reset == fault
     assert not peer.conversation._http2.streams
     peer.say(call(3, b"y"))
     assert peer.answers[3].messages == [b"echo y"]
 
 
-def test_padding_and_priority_are_taken_off() -> None:
+def test_padding_and_priority_are_removed() -> None:
     peer = Http2Peer().greet()
     block = encode(request_fields())
     flags = END_HEADERS | PADDED | HAS_PRIORITY
@@ -174,7 +173,7 @@ def test_padding_and_priority_are_taken_off() -> None:
     assert peer.answers[1].messages == [b"echo x"]
 
 
-def test_headers_may_come_in_several_frames() -> None:
+def test_headers_may_be_split_into_several_frames() -> None:
     peer = Http2Peer().greet()
     block = encode(request_fields())
     pieces = [frame(FrameType.CONTINUATION, 0, 1, block[at : at + 1]) for at in range(1, len(block))]
@@ -205,13 +204,13 @@ FLOODS = {
     "priorities": frame(FrameType.PRIORITY, 0, 1, bytes(5)),
     "unknown": frame(0xEE, 0, 0),
     "tiny windows": word(FrameType.WINDOW_UPDATE, 0, 1),
-    "windows that nobody needs": word(FrameType.WINDOW_UPDATE, 0, 300),
+    "unneeded window updates": word(FrameType.WINDOW_UPDATE, 0, 300),
     "late data": data(1, b"", 0),
 }
 
 
 @pytest.mark.parametrize("flood", FLOODS)
-def test_a_flood_of_what_asks_for_nothing_ends_the_connection(flood: str) -> None:
+def test_a_flood_of_frames_without_effect_ends_the_connection(flood: str) -> None:
     peer = Http2Peer().greet()
     peer.say(call(1, b"x"))
     with pytest.raises(Http2ConnectionError, match="more than 1000 idle frames in 10 s") as broken:
@@ -219,14 +218,14 @@ def test_a_flood_of_what_asks_for_nothing_ends_the_connection(flood: str) -> Non
     assert broken.value.fault == ErrorCode.ENHANCE_YOUR_CALM
 
 
-def test_windows_of_streams_that_nothing_waits_for_are_a_flood() -> None:
+def test_window_updates_of_streams_without_waiting_data_are_a_flood() -> None:
     peer = Http2Peer(window=65_535).greet()
     peer.say(call(1, b"wait"))
     with pytest.raises(Http2ConnectionError, match="idle frames"):
         peer.say(word(FrameType.WINDOW_UPDATE, 1, 1000) * (SMALL.idle_frames + 20))
 
 
-def test_the_window_of_a_stream_that_waits_for_the_connections_is_of_no_use() -> None:
+def test_window_updates_of_a_stream_that_waits_for_the_connections_window_are_a_flood() -> None:
     peer = Http2Peer(SMALL._replace(message_bytes=1 << 20), window=65_535).greet()
     peer.say(call(1, b"x" * 65_000) + call(3, b"y" * 3000))
     assert not peer.answers[3].is_ended
@@ -234,7 +233,7 @@ def test_the_window_of_a_stream_that_waits_for_the_connections_is_of_no_use() ->
         peer.say(word(FrameType.WINDOW_UPDATE, 3, 1000) * (SMALL.idle_frames + 200))
 
 
-def test_who_gives_back_what_it_has_read_may_do_so_for_ever() -> None:
+def test_a_client_may_return_windows_for_data_it_has_read_for_ever() -> None:
     peer = Http2Peer().greet()
     peer.say(headers(1, request_fields("Stream")))
     given_back = word(FrameType.WINDOW_UPDATE, 0, 305) + word(FrameType.WINDOW_UPDATE, 1, 305)
@@ -244,7 +243,7 @@ def test_who_gives_back_what_it_has_read_may_do_so_for_ever() -> None:
     assert len(peer.answers[1].messages) == SMALL.idle_frames
 
 
-def test_calls_that_are_taken_back_at_once_are_a_flood() -> None:
+def test_calls_that_are_cancelled_at_once_are_a_flood() -> None:
     peer = Http2Peer().greet()
     with pytest.raises(Http2ConnectionError, match="idle frames"):
         peer.say(
@@ -269,7 +268,7 @@ def test_streams_beyond_the_limit_are_refused_and_a_flood_of_them_ends_the_conne
         peer.say(b"".join(headers(number) for number in range(2 * SMALL.streams + 7, 5000, 2)))
 
 
-def test_who_pings_now_and_then_may_do_so_for_ever() -> None:
+def test_occasional_pings_are_allowed_for_ever() -> None:
     time = ManualTime(0)
     peer = Http2Peer(liveness=time).greet()
     for _ in range(5):
@@ -278,14 +277,14 @@ def test_who_pings_now_and_then_may_do_so_for_ever() -> None:
     assert len(peer.pongs()) == 4500
 
 
-def test_who_works_may_talk_more() -> None:
+def test_a_client_that_makes_calls_may_send_more_pings() -> None:
     peer = Http2Peer().greet()
     for number in range(1, 2001, 2):
         peer.say(PING * 5 + call(number, b"x"))
     assert len(peer.pongs()) == 5000
 
 
-def test_a_table_of_headers_that_the_peer_forbids_is_given_up_in_our_first_block() -> None:
+def test_a_header_table_that_the_peer_forbids_is_dropped_in_our_first_block() -> None:
     peer = Http2Peer()
     peer.say(PREFACE + settings((1, 0)) + call(1, b"x") + call(3, b"y"))
     assert [peer.answers[number].status for number in (1, 3)] == ["0", "0"]
@@ -299,7 +298,7 @@ def frames(peer: Http2Peer) -> list[tuple[int, bytes]]:
     return [(each.kind, each.payload) for each in frames_of(bytes(peer._unread))]
 
 
-def test_a_connection_at_rest_holds_no_buffer() -> None:
+def test_an_idle_connection_holds_no_buffer() -> None:
     peer = Http2Peer().greet()
     peer.say(call(1, b"x"))
     assert peer.conversation.release_memory()
@@ -310,7 +309,7 @@ def test_a_connection_at_rest_holds_no_buffer() -> None:
     assert peer.answers[3].messages == [b"echo y"]
 
 
-def test_a_stop_says_goodbye() -> None:
+def test_a_stop_sends_goaway() -> None:
     peer = Http2Peer().greet()
     peer.say(call(5, b"x"))
     peer.send(peer.conversation.closing_parts(Stopping()))

@@ -1,5 +1,5 @@
-"""Calls without a socket: answered in whatever order they are ready, ended by whoever wants them no longer, and refused
-with gRPC's own statuses."""
+"""Calls without a socket: answered in the order in which they are ready, cancelled by either side, and refused with
+gRPC statuses."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def test_calls_under_way_are_answered_as_each_is_ready() -> None:
     first.resolve([b"the first"])
     peer.read()
     assert list(peer.answers) == [7, 5, 3, 1]
-    said = {number: answer.messages for number, answer in peer.answers.items()}
-    assert said == {7: [b"echo x"], 5: [b"the last"], 3: [b"durable"], 1: [b"the first"]}
+    sent = {number: answer.messages for number, answer in peer.answers.items()}
+    assert sent == {7: [b"echo x"], 5: [b"the last"], 3: [b"durable"], 1: [b"the first"]}
     assert {answer.status for answer in peer.answers.values()} == {"0"}
 
 
@@ -42,7 +42,7 @@ def test_many_calls_on_one_connection_are_all_answered() -> None:
     assert not peer.conversation._http2.streams
 
 
-def test_the_end_of_a_request_may_come_apart_from_it() -> None:
+def test_the_end_of_a_request_may_be_sent_in_a_frame_of_its_own() -> None:
     peer = Http2Peer().greet()
     peer.say(headers(1) + data(1, message(b"x"), 0))
     assert not peer.answers
@@ -52,7 +52,7 @@ def test_the_end_of_a_request_may_come_apart_from_it() -> None:
     assert peer.answers[3].messages == [b"echo y"]
 
 
-def test_a_call_that_is_cancelled_is_given_up() -> None:
+def test_a_cancelled_call_is_dropped() -> None:
     peer = Http2Peer().greet()
     peer.say(call(1, b"wait"))
     assert peer.owed == 1
@@ -69,7 +69,7 @@ def test_a_write_that_is_cancelled_is_done_but_not_answered() -> None:
     assert (peer.owed, peer.answers) == (0, {})
 
 
-def test_a_call_ends_when_its_time_is_over() -> None:
+def test_a_call_ends_at_its_deadline() -> None:
     time = ManualTime(0)
     peer = Http2Peer(liveness=time).greet()
     peer.say(call(1, b"wait", grpc_timeout="2S") + call(3, b"wait", grpc_timeout="30S"))
@@ -86,7 +86,7 @@ def test_a_call_ends_when_its_time_is_over() -> None:
     assert time.next_due_ms() is None
 
 
-def test_a_stream_ends_when_its_time_is_over() -> None:
+def test_a_stream_ends_at_its_deadline() -> None:
     time = ManualTime(0)
     peer = Http2Peer(liveness=time).greet()
     peer.say(headers(1, request_fields("Stream", grpc_timeout="1M")))
@@ -100,7 +100,7 @@ def test_a_stream_ends_when_its_time_is_over() -> None:
     ("timeout", "remaining_ms"),
     [("1H", 3_600_000), ("2M", 120_000), ("3S", 3000), ("4m", 4), ("5000u", 5), ("6000000n", 6), ("99999999H", None)],
 )
-def test_how_long_a_caller_waits_is_told_in_six_units(timeout: str, remaining_ms: int | None) -> None:
+def test_a_timeout_has_six_units(timeout: str, remaining_ms: int | None) -> None:
     peer = Http2Peer().greet()
     peer.say(call(1, b"x", grpc_timeout=timeout, x_mq_client_id="me"))
     (call_info,) = peer.echo.call_info
@@ -108,7 +108,7 @@ def test_how_long_a_caller_waits_is_told_in_six_units(timeout: str, remaining_ms
     assert (call_info.address, call_info.metadata["x-mq-client-id"]) == ("10.0.0.9:5009", "me")
 
 
-def test_metadata_that_is_said_twice_is_joined_and_bytes_are_left_out() -> None:
+def test_repeated_metadata_is_joined_and_binary_metadata_is_left_out() -> None:
     peer = Http2Peer().greet()
     fields = [*request_fields(), ("a", b"1"), ("a", b"2"), ("b-bin", b"AAEC")]
     peer.say(headers(1, fields) + data(1, message(b"x")))
@@ -117,7 +117,7 @@ def test_metadata_that_is_said_twice_is_joined_and_bytes_are_left_out() -> None:
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, zlib.compress], ids=["gzip", "deflate"])
-def test_a_compressed_message_is_unpacked(pack: object) -> None:
+def test_a_compressed_message_is_decompressed(pack: object) -> None:
     assert callable(pack)
     peer = Http2Peer().greet()
     fields = request_fields(grpc_encoding="gzip")
@@ -126,10 +126,10 @@ def test_a_compressed_message_is_unpacked(pack: object) -> None:
     assert [peer.answers[number].messages[0][:7] for number in (1, 3)] == [b"echo xx", b"echo no"]
 
 
-def rejected(said: bytes) -> tuple[str, str]:
-    """The status and why; the connection goes on."""
+def rejected(sent: bytes) -> tuple[str, str]:
+    """Status and reason of a rejected call; the connection stays usable."""
     peer = Http2Peer().greet()
-    peer.say(said)
+    peer.say(sent)
     peer.say(call(99, b"y"))
     assert peer.answers[99].messages == [b"echo y"]
     assert list(peer.conversation._http2.streams) == []
@@ -140,7 +140,7 @@ BOMB = gzip.compress(b"x" * 100_000)
 
 
 @pytest.mark.parametrize(
-    ("said", "status", "why"),
+    ("sent", "status", "why"),
     [
         (call(1, b"x", "Unknown"), "12", "unknown method /test.Echo/Unknown"),
         (call(1, b"x", grpc_encoding="snappy"), "12", "unsupported grpc-encoding snappy"),
@@ -183,24 +183,24 @@ BOMB = gzip.compress(b"x" * 100_000)
         (call(1, b"bad"), "3", "bad bytes"),
     ],
 )
-def test_a_call_that_cannot_be_made_is_told_why(said: bytes, status: str, why: str) -> None:
-    found = rejected(said)
+def test_an_invalid_call_is_refused_with_a_reason(sent: bytes, status: str, why: str) -> None:
+    found = rejected(sent)
     assert (found[0], found[1][: len(why)]) == (status, why)
 
 
-def test_a_compression_that_is_not_known_is_told_which_are() -> None:
+def test_an_unknown_compression_is_refused_with_the_supported_ones() -> None:
     peer = Http2Peer().greet()
     peer.say(call(1, b"x", grpc_encoding="snappy"))
     assert peer.answers[1].headers[-1]["grpc-accept-encoding"] == "identity,deflate,gzip"
 
 
-def test_a_reason_is_encoded_as_headers_need_it() -> None:
+def test_a_reason_is_percent_encoded() -> None:
     _, why = rejected(call(1, b"x", "100%\xe4\t"))
     assert why == "unknown method /test.Echo/100%25%C3%A4%09"
 
 
 @pytest.mark.parametrize("kind", ["application/grpc", "application/grpc+proto", "application/grpc;x=y"])
-def test_the_kind_of_messages_may_be_said(kind: str) -> None:
+def test_the_content_type_may_name_the_message_format(kind: str) -> None:
     peer = Http2Peer().greet()
     peer.say(call(1, b"x", content_type=kind))
     assert peer.answers[1].messages == [b"echo x"]
@@ -214,7 +214,7 @@ def test_the_kind_of_messages_may_be_said(kind: str) -> None:
         ("content-type", b"application/grpc-web", "415"),
     ],
 )
-def test_who_does_not_speak_grpc_hears_it_in_http(name: str, value: bytes, status: str) -> None:
+def test_a_client_without_grpc_gets_an_http_error(name: str, value: bytes, status: str) -> None:
     peer = Http2Peer().greet()
     fields = [(key, value if key == name else own) for key, own in request_fields()]
     peer.say(headers(1, fields) + data(1, b"x"))
@@ -222,7 +222,7 @@ def test_who_does_not_speak_grpc_hears_it_in_http(name: str, value: bytes, statu
     assert peer.answers[1].reset == ErrorCode.NO_ERROR
 
 
-def test_an_answer_that_cannot_be_made_is_the_front_ends_own(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_answer_that_cannot_be_encoded_is_the_front_ends_error(caplog: pytest.LogCaptureFixture) -> None:
     peer = Http2Peer().greet()
     peer.say(call(1, b"write badly"))
     peer.moved(3)
@@ -230,7 +230,7 @@ def test_an_answer_that_cannot_be_made_is_the_front_ends_own(caplog: pytest.LogC
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_a_stream_says_and_hears_several_at_once() -> None:
+def test_a_stream_carries_several_messages_in_both_directions() -> None:
     peer = Http2Peer().greet()
     peer.say(headers(1, request_fields("Stream")) + data(1, message(b"1") + message(b"2") + message(b"3")[:3], 0))
     peer.echo.opened[0].sink([b"unasked", b"twice"])
@@ -248,13 +248,13 @@ def test_a_stream_that_begins_with_its_end_is_ended() -> None:
     assert peer.echo.opened[0].is_closed
 
 
-def test_what_follows_a_bad_word_on_a_stream_is_not_heard() -> None:
+def test_messages_after_an_invalid_one_on_a_stream_are_ignored() -> None:
     peer = Http2Peer().greet()
     peer.say(headers(1, request_fields("Stream")) + data(1, message(b"bad") + message(b"2"), 0) + data(1, b"late"))
     assert (peer.answers[1].status, peer.answers[1].messages) == ("3", [])
 
 
-def test_a_stream_that_its_client_resets_is_closed() -> None:
+def test_a_stream_reset_by_its_client_is_closed() -> None:
     peer = Http2Peer().greet()
     peer.say(headers(1, request_fields("Stream")) + word(FrameType.RST_STREAM, 1, ErrorCode.CANCEL))
     assert peer.echo.opened[0].is_closed
@@ -263,27 +263,27 @@ def test_a_stream_that_its_client_resets_is_closed() -> None:
     assert not peer.answers
 
 
-def test_a_connection_that_is_gone_leaves_nothing_behind() -> None:
+def test_a_lost_connection_leaves_nothing_behind() -> None:
     time = ManualTime(0)
     peer = Http2Peer(liveness=time).greet()
     peer.say(headers(1, request_fields("Stream", grpc_timeout="9S")) + call(3, b"wait", grpc_timeout="9S"))
-    peer._pending_replies.abandon_all()  # as a session does first
+    peer._pending_replies.abandon_all()  # a session does this first
     assert peer.echo.abandoned.is_set()
     peer.echo.abandoned.clear()
     peer.conversation.closed()
     assert peer.echo.opened[0].is_closed
-    assert not peer.echo.abandoned.is_set(), "it is told once"
+    assert not peer.echo.abandoned.is_set(), "the call was abandoned twice"
     peer.echo.opened[0].sink([b"to nobody"])
     peer.read()
     assert (peer.answers, time.next_due_ms()) == ({}, None)
 
 
-def test_a_stop_ends_the_streams_and_leaves_calls_to_their_answers() -> None:
+def test_a_stop_ends_the_streams_and_waits_for_the_answers_of_calls() -> None:
     peer = Http2Peer().greet()
     peer.say(headers(1, request_fields("Stream")) + call(3, b"wait"))
-    last_words = peer.conversation.closing_parts(Stopping())
+    closing_parts = peer.conversation.closing_parts(Stopping())
     peer.echo.held[0].resolve([b"there"])
-    peer.send(last_words)
+    peer.send(closing_parts)
     peer.read()
     assert (peer.answers[1].status, peer.answers[1].headers[-1]["grpc-message"]) == ("14", "the broker is stopping")
     assert peer.answers[3].messages == [b"there"]

@@ -1,5 +1,5 @@
-"""Windows both ways: what a slow reader leaves unread is held and bounded, long messages come a few at a time, and
-nobody waits for ever."""
+"""Flow control in both directions: data that a slow client does not read is held and bounded, few long messages are
+received at a time, and no call waits for ever."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def held_bytes(peer: Http2Peer) -> int:
     return peer.conversation._http2.send_window.held_bytes
 
 
-# -- out
+# -- sending
 
 
 def test_an_answer_waits_for_its_streams_window() -> None:
@@ -62,14 +62,14 @@ def test_answers_wait_for_the_connections_window_in_their_order() -> None:
     for number in (1, 3, 5):
         peer.say(call(number, b"x" * 40_000))
     assert [len(peer.answers[number].data) for number in (1, 3, 5)] == [40_010, 65_535 - 40_010, 0]
-    assert peer.answers[5].headers, "headers wait for nothing"
+    assert peer.answers[5].headers, "headers waited for a window"
     peer.say(window_update(0, 30_000))
     assert [peer.answers[number].is_ended for number in (1, 3, 5)] == [True, True, False]
     peer.say(window_update(0, 100_000))
     assert peer.answers[5].messages == [b"echo " + b"x" * 40_000]
 
 
-def test_the_window_of_all_streams_may_be_changed_even_below_nothing() -> None:
+def test_the_initial_window_may_be_changed_even_below_zero() -> None:
     peer = Http2Peer(LARGE, window=1000).greet()
     peer.say(call(1, b"x" * 3000))
     peer.say(settings((4, 10)))
@@ -90,29 +90,29 @@ def test_frames_are_as_long_as_the_peer_allows() -> None:
     assert sizes == [50_000, 10_005]
 
 
-def test_a_slow_reader_is_answered_nothing_more_until_it_has_read() -> None:
+def test_a_slow_reader_gets_no_more_answers_until_it_has_read() -> None:
     peer = Http2Peer(LARGE._replace(unsent_bytes=10_000), window=1000).greet()
     for number in range(1, 101, 2):
         peer.say(call(number, b"x" * 3000))
     assert held_bytes(peer) < 10_000 + 3010
-    assert len(peer.echo.call_info) < 10, "the others were not even asked"
+    assert len(peer.echo.call_info) < 10, "the other calls were handled"
     peer.say(settings((4, 1 << 20)))
     peer.say(window_update(0, 1 << 20))
     assert [peer.answers[number].status for number in range(1, 101, 2)] == ["0"] * 50
     assert (len(peer.echo.call_info), held_bytes(peer)) == (50, 0)
 
 
-def test_who_waits_behind_a_slow_reader_may_give_up() -> None:
+def test_a_call_behind_a_slow_reader_may_be_cancelled() -> None:
     peer = Http2Peer(LARGE._replace(unsent_bytes=1024), window=10).greet()
     peer.say(call(1, b"x" * 3000) + call(3, b"y") + call(5, b""))
     peer.say(word(FrameType.RST_STREAM, 3, ErrorCode.CANCEL))
     peer.say(word(FrameType.RST_STREAM, 1, ErrorCode.CANCEL))
     assert held_bytes(peer) == 0
-    assert len(peer.echo.call_info) == 2, "of the one that gave up nobody was asked"
+    assert len(peer.echo.call_info) == 2, "the cancelled call was handled"
     assert peer.answers[5].messages == [b"echo "]
 
 
-def test_what_is_said_on_a_stream_that_is_not_read_is_lost_in_the_end() -> None:
+def test_messages_on_an_unread_stream_are_dropped_at_the_limit() -> None:
     peer = Http2Peer(LARGE._replace(unsent_bytes=5000), window=10).greet()
     peer.say(headers(1, request_fields("Stream")))
     sink = peer.echo.opened[0].sink
@@ -127,7 +127,7 @@ def test_what_is_said_on_a_stream_that_is_not_read_is_lost_in_the_end() -> None:
     assert set(peer.answers[1].messages) == {b"notice" * 10}
 
 
-def test_a_stream_that_ended_while_it_was_not_read_ends_behind_what_was_said() -> None:
+def test_a_stream_that_ended_while_unread_ends_after_its_messages() -> None:
     peer = Http2Peer(LARGE, window=3).greet()
     peer.say(headers(1, request_fields("Stream")) + data(1, message(b"1"), 0) + data(1, message(b"bad"), 0))
     peer.say(data(1, message(b"more"), 0))
@@ -139,10 +139,10 @@ def test_a_stream_that_ended_while_it_was_not_read_ends_behind_what_was_said() -
     assert peer.answers[1].reset == ErrorCode.NO_ERROR
 
 
-# -- in
+# -- receiving
 
 
-def test_short_messages_need_no_window_to_be_opened() -> None:
+def test_short_messages_need_no_window_update() -> None:
     peer = Http2Peer(LARGE).greet()
     for number in range(1, 21, 2):
         peer.say(call(number, b"x" * 3000))
@@ -150,7 +150,7 @@ def test_short_messages_need_no_window_to_be_opened() -> None:
     assert peer.windows(0) == CONNECTION_WINDOW - 65_535
 
 
-def test_the_connections_window_is_opened_as_it_is_used() -> None:
+def test_the_connections_window_is_extended_as_it_is_used() -> None:
     peer = Http2Peer(LARGE).greet()
     for number in range(1, 2001, 2):
         peer.say(call(number, b"x" * 3000))
@@ -163,13 +163,13 @@ def test_a_long_message_is_granted_the_rest_of_its_length() -> None:
     body = b"x" * (1 << 20)
     first, *rest = pieces(1, message(body))
     peer.say(headers(1) + first)
-    assert STREAM_WINDOW + peer.windows(1) == len(message(body)) + 256  # a piece may be padded
+    assert STREAM_WINDOW + peer.windows(1) == len(message(body)) + 256  # a frame may be padded
     for piece in rest:
         peer.say(piece, piece=30_000)
     assert peer.answers[1].messages == [b"echo " + body]
 
 
-def test_long_messages_come_a_few_at_a_time_and_all_of_them_come() -> None:
+def test_few_long_messages_are_received_at_a_time_and_all_are_received() -> None:
     peer = Http2Peer(LARGE._replace(message_bytes=1 << 20)).greet()
     whole = message(b"x" * 400_000)
     numbers = range(1, 41, 2)
@@ -192,14 +192,14 @@ def test_long_messages_come_a_few_at_a_time_and_all_of_them_come() -> None:
                 peer.say(data(number, piece, 0 if unsent[number] else END_STREAM), piece=30_000)
             if not unsent[number]:
                 del unsent[number]
-        assert sum(map(len, unsent.values())) < before, "everybody waits for everybody"
+        assert sum(map(len, unsent.values())) < before, "deadlock: all messages wait for room"
         held = [stream.partial for stream in peer.conversation._http2.streams.values() if stream.partial]
         most = max(most, sum(map(len, held)))
     assert all(peer.answers[number].status == "0" for number in numbers)
     assert most <= (1 << 20) + len(numbers) * STREAM_WINDOW
 
 
-def test_room_is_given_back_when_a_long_message_is_given_up() -> None:
+def test_room_is_released_when_a_long_message_is_cancelled() -> None:
     peer = Http2Peer(LARGE._replace(message_bytes=1 << 20)).greet()
     begun = message(b"x" * 900_000)[:1000]
     peer.say(headers(1) + data(1, begun, 0) + headers(3) + data(3, begun, 0))
@@ -223,7 +223,7 @@ def test_padding_does_not_use_up_the_room_of_a_message() -> None:
     assert peer.answers[1].status == "0"
 
 
-def test_a_stream_that_goes_on_is_opened_again() -> None:
+def test_the_window_of_a_continuing_stream_is_extended() -> None:
     peer = Http2Peer(LARGE).greet()
     peer.say(headers(1, request_fields("Stream")))
     sent = 0
@@ -235,7 +235,7 @@ def test_a_stream_that_goes_on_is_opened_again() -> None:
     assert len(peer.answers[1].messages) == 100
 
 
-def test_who_sends_without_room_ends_its_stream() -> None:
+def test_sending_beyond_the_window_ends_the_stream() -> None:
     peer = Http2Peer(LARGE._replace(message_bytes=1 << 20)).greet()
     whole = message(b"x" * 900_000)
     peer.say(headers(1) + data(1, whole[:1000], 0) + headers(3))
@@ -244,7 +244,7 @@ def test_who_sends_without_room_ends_its_stream() -> None:
     assert (peer.answers[3].reset, 1 in peer.answers) == (ErrorCode.FLOW_CONTROL_ERROR, False)
 
 
-def test_more_than_the_connections_window_is_a_fault() -> None:
+def test_more_than_the_connections_window_is_an_error() -> None:
     receive_window = Http2Peer(LARGE).greet().conversation._http2.receive_window
     with pytest.raises(Http2ConnectionError, match="peer exceeded the window of the connection"):
         receive_window.take(CONNECTION_WINDOW + 1)
@@ -255,7 +255,7 @@ def test_more_than_the_connections_window_is_a_fault() -> None:
     st.lists(st.tuples(st.integers(0, 8), st.integers(1, 4000)), max_size=40),
     st.integers(0, 3000),
 )
-def test_whatever_windows_a_peer_opens_it_gets_what_it_asked_and_no_more(
+def test_with_any_windows_a_peer_gets_exactly_its_answers(
     sizes: list[int], opened: list[tuple[int, int]], window: int
 ) -> None:
     peer = Http2Peer(LARGE._replace(idle_frames=100_000), window=window).greet()
@@ -277,7 +277,7 @@ def test_whatever_windows_a_peer_opens_it_gets_what_it_asked_and_no_more(
     assert held_bytes(peer) == 0
 
 
-def test_calls_that_give_up_behind_a_slow_reader_are_not_kept() -> None:
+def test_cancelled_calls_behind_a_slow_reader_are_released() -> None:
     peer = Http2Peer(LARGE._replace(unsent_bytes=1024), window=10).greet()
     peer.say(call(1, b"x" * 2000))
     for number in range(3, 103, 2):
@@ -285,19 +285,19 @@ def test_calls_that_give_up_behind_a_slow_reader_are_not_kept() -> None:
     assert not peer.conversation._deferred
 
 
-def test_what_is_asked_by_a_slow_reader_is_bounded_too() -> None:
+def test_requests_of_a_slow_reader_are_bounded_too() -> None:
     peer = Http2Peer(LARGE._replace(unsent_bytes=5000, message_bytes=10_000), window=1000).greet()
     peer.say(call(1, b"x" * 9000))
     for number in (3, 5, 7):
         peer.say(call(number, b"y" * 4000))
     assert [number for number in (3, 5, 7) if number in peer.answers] == [7]
-    assert peer.answers[7].reset == ErrorCode.REFUSED_STREAM  # it may be asked again
+    assert peer.answers[7].reset == ErrorCode.REFUSED_STREAM  # the client may retry the call
     peer.say(settings((4, 1 << 20)) + window_update(0, 1 << 20))
     assert [len(peer.answers[number].messages) for number in (1, 3, 5)] == [1, 1, 1]
     assert len(peer.echo.call_info) == 3
 
 
-def test_long_messages_whose_calls_do_not_end_are_not_collected() -> None:
+def test_long_messages_of_unfinished_calls_are_not_collected() -> None:
     peer = Http2Peer(LARGE._replace(message_bytes=150_000)).greet()
     whole = message(b"x" * 150_000)
     for number in (1, 3):
@@ -335,7 +335,7 @@ def test_a_second_message_of_a_plain_call_is_not_waited_for() -> None:
     )
 
 
-def test_room_that_a_stream_leaves_at_its_time_is_given_away_at_once() -> None:
+def test_room_released_by_a_stream_at_its_deadline_is_reused_at_once() -> None:
     time = ManualTime(0)
     peer = Http2Peer(LARGE._replace(message_bytes=150_000), liveness=time).greet()
     whole = message(b"x" * 150_000)

@@ -1,5 +1,5 @@
-"""Calls of a genuine client over a real socket: answered when their reply is ready, streams both ways, and a stop that
-leaves nobody hanging."""
+"""Calls of grpcio over a real socket: answered when their reply is ready, streams in both directions, and a stop that
+ends all calls."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from trimq.errors import StartupError
 from trimq.protocols.grpc.frames import PREFACE, ErrorCode, FrameType, window_update
 
 
-def test_a_call_is_handed_over_with_who_made_it() -> None:
+def test_a_call_is_handed_over_with_its_caller() -> None:
     async def check(bench: EchoBench) -> None:
         assert await bench.ask(b"x", metadata=[("x-mq-client-id", "me"), ("raw-bin", b"\xff")]) == b"echo x"
         (call_info,) = bench.echo.call_info
         assert call_info.address.startswith("127.0.0.1:")
         assert call_info.metadata["x-mq-client-id"] == "me"
         assert call_info.remaining_ms is not None
-        assert 0 < call_info.remaining_ms <= PATIENCE_S * 1100  # on its way it is rounded up
+        assert 0 < call_info.remaining_ms <= PATIENCE_S * 1100  # grpcio rounds the time-out up
         assert bench.metrics.requests.value == 1
 
     with_bench(check)
 
 
-def test_an_answer_of_several_messages_comes_in_its_order() -> None:
+def test_an_answer_of_several_messages_keeps_its_order() -> None:
     async def check(bench: EchoBench) -> None:
         call = bench.channel.unary_stream("/test.Echo/Parts")(b"x", timeout=PATIENCE_S)
         assert [part async for part in call] == [b"a", b"b"]
@@ -37,7 +37,7 @@ def test_an_answer_of_several_messages_comes_in_its_order() -> None:
     with_bench(check)
 
 
-def test_what_was_written_is_answered_when_it_is_durable() -> None:
+def test_a_write_is_answered_when_it_is_durable() -> None:
     async def check(bench: EchoBench) -> None:
         asked = asyncio.ensure_future(bench.ask(b"write"))
         await bench.until(lambda: len(bench.echo.call_info) == 1)
@@ -50,7 +50,7 @@ def test_what_was_written_is_answered_when_it_is_durable() -> None:
     with_bench(check)
 
 
-def test_what_waits_for_an_event_is_answered_when_it_comes() -> None:
+def test_a_deferred_call_is_answered_by_its_event() -> None:
     async def check(bench: EchoBench) -> None:
         asked = asyncio.ensure_future(bench.ask(b"wait"))
         await bench.until(lambda: len(bench.echo.held) == 1)
@@ -60,7 +60,7 @@ def test_what_waits_for_an_event_is_answered_when_it_comes() -> None:
     with_bench(check)
 
 
-def test_a_client_that_waits_no_longer_is_forgotten() -> None:
+def test_a_client_that_cancels_is_forgotten() -> None:
     async def check(bench: EchoBench) -> None:
         asked = bench.ask(b"wait")
         await bench.until(lambda: len(bench.echo.held) == 1)
@@ -71,7 +71,7 @@ def test_a_client_that_waits_no_longer_is_forgotten() -> None:
     with_bench(check)
 
 
-def test_what_the_front_end_rejects_ends_with_a_status_of_grpc() -> None:
+def test_a_rejection_by_the_front_end_ends_with_a_grpc_status() -> None:
     async def check(bench: EchoBench) -> None:
         with pytest.raises(grpc.aio.AioRpcError) as found:
             await bench.ask(b"bad")
@@ -80,7 +80,7 @@ def test_what_the_front_end_rejects_ends_with_a_status_of_grpc() -> None:
     with_bench(check)
 
 
-def test_a_bug_is_answered_and_told_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_bug_is_answered_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def check(bench: EchoBench) -> None:
         assert await bench.ask(b"bug") == b"our fault"
 
@@ -107,7 +107,7 @@ def test_a_request_that_is_too_large_is_refused() -> None:
     with_bench(check)
 
 
-def test_a_stream_carries_both_ways() -> None:
+def test_a_stream_carries_messages_in_both_directions() -> None:
     async def check(bench: EchoBench) -> None:
         call = bench.channel.stream_stream("/test.Echo/Stream")(timeout=PATIENCE_S)
         await call.write(b"1")
@@ -135,7 +135,7 @@ def test_a_stream_that_is_rejected_ends_with_a_status(raw: bytes, code: grpc.Sta
     with_bench(check)
 
 
-def test_a_stop_answers_what_waits_and_ends_the_streams() -> None:
+def test_a_stop_answers_waiting_calls_and_ends_the_streams() -> None:
     async def check(bench: EchoBench) -> None:
         stream = bench.channel.stream_stream("/test.Echo/Stream")(timeout=PATIENCE_S)
         await stream.write(b"1")
@@ -151,7 +151,7 @@ def test_a_stop_answers_what_waits_and_ends_the_streams() -> None:
     with_bench(check)
 
 
-def test_an_abort_leaves_nobody_waiting() -> None:
+def test_an_abort_ends_all_waiting_calls() -> None:
     async def check(bench: EchoBench) -> None:
         asked = asyncio.ensure_future(bench.ask(b"wait"))
         await bench.until(lambda: len(bench.echo.held) == 1)
@@ -165,7 +165,7 @@ def test_an_abort_leaves_nobody_waiting() -> None:
     with_bench(check)
 
 
-def test_a_port_that_is_taken_is_told_in_a_sentence() -> None:
+def test_a_taken_port_is_a_one_line_error() -> None:
     async def check() -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
@@ -184,7 +184,7 @@ def test_two_listeners_do_not_share_a_port() -> None:
     with_bench(check)
 
 
-def test_who_vanishes_while_it_waits_is_forgotten() -> None:
+def test_a_waiting_client_that_vanishes_is_forgotten() -> None:
     async def check(bench: EchoBench) -> None:
         _, writer = await asyncio.open_connection("127.0.0.1", bench.listener.port)
         writer.write(PREFACE + settings() + call(1, b"wait") + headers(3, request_fields("Stream")))
@@ -197,7 +197,7 @@ def test_who_vanishes_while_it_waits_is_forgotten() -> None:
     with_bench(check)
 
 
-def test_garbage_is_told_so_and_harms_nobody_else() -> None:
+def test_invalid_bytes_are_refused_and_harm_no_other_client() -> None:
     async def check(bench: EchoBench) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", bench.listener.port)
         writer.write(PREFACE + b"\xff" * 100)
@@ -214,7 +214,7 @@ def test_garbage_is_told_so_and_harms_nobody_else() -> None:
     with_bench(check)
 
 
-def test_more_calls_than_are_allowed_at_once_have_their_turn() -> None:
+def test_calls_beyond_the_limit_wait_for_their_turn() -> None:
     async def check(bench: EchoBench) -> None:
         asked = [asyncio.ensure_future(bench.ask(b"wait")) for _ in range(10)]
         for number in range(10):
@@ -226,10 +226,10 @@ def test_more_calls_than_are_allowed_at_once_have_their_turn() -> None:
     with_bench(check, limits=SMALL._replace(streams=3))
 
 
-def test_a_client_hears_that_its_time_is_over() -> None:
+def test_a_client_gets_deadline_exceeded() -> None:
     async def check(bench: EchoBench) -> None:
         timeout_s = 0.05
-        while not bench.echo.held:  # a deadline that passed before the call arrived: again, with twice the time
+        while not bench.echo.held:  # the deadline passed before the call arrived: retry with twice the time
             with pytest.raises(grpc.aio.AioRpcError) as found:
                 await bench.channel.unary_unary("/test.Echo/Plain")(b"wait", timeout=timeout_s)
             assert found.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
@@ -240,7 +240,7 @@ def test_a_client_hears_that_its_time_is_over() -> None:
     with_bench(check)
 
 
-def test_long_messages_pass_both_ways_many_at_once() -> None:
+def test_long_messages_pass_in_both_directions_many_at_once() -> None:
     async def check(bench: EchoBench) -> None:
         bodies = [bytes([number]) * 700_000 for number in range(20)]
         answers = await asyncio.gather(*(bench.ask(body) for body in bodies))
@@ -257,8 +257,8 @@ def test_a_client_may_compress(compression: grpc.Compression) -> None:
     with_bench(check)
 
 
-def test_who_reads_nothing_is_held_little_for() -> None:
-    """Its windows are small, and it opens them only at the end."""
+def test_little_is_held_for_a_client_that_does_not_read() -> None:
+    """The client's windows are small; it opens them only at the end."""
 
     async def check(bench: EchoBench) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", bench.listener.port)

@@ -1,4 +1,4 @@
-"""Header blocks, by the examples of RFC 7541, by what must be refused, and by what a table must not grow to."""
+"""Header blocks: the examples of RFC 7541, invalid blocks, and the size limit of the table."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def decoder(most_bytes: int = 16_384) -> HeaderDecoder:
 
 
 @pytest.mark.parametrize("blocks", [PLAIN, PACKED], ids=["plain", "packed"])
-def test_three_requests_share_a_table_as_the_standard_shows(blocks: list[str]) -> None:
+def test_three_requests_share_a_table_as_in_the_rfc(blocks: list[str]) -> None:
     reading = decoder()
     assert [list(reading.decode(bytes.fromhex(block)).fields) for block in blocks] == REQUESTS
 
 
-def test_what_is_not_to_be_remembered_is_not() -> None:
+def test_a_field_without_indexing_is_not_stored() -> None:
     reading = decoder()
     assert reading.decode(bytes.fromhex("040c2f73616d706c652f70617468")).fields == ((":path", "/sample/path"),)
     assert reading.decode(bytes.fromhex("100870617373776f726406736563726574")).fields == (("password", "secret"),)
@@ -55,11 +55,11 @@ def remembered(name: str, value: str) -> bytes:
     return b"\x40" + encode([(name, value.encode())])[1:]
 
 
-def test_the_oldest_is_forgotten_when_the_table_is_full() -> None:
+def test_the_oldest_entry_is_evicted_when_the_table_is_full() -> None:
     reading = decoder()
     for number in range(100):
         reading.decode(remembered(f"name{number:03}", "x" * 1000))
-    # 4096 bytes hold three of 32 + 7 + 1000
+    # 4096 bytes hold three entries of 32 + 7 + 1000 bytes
     assert [reading.decode(bytes([0x80 | 62 + age])).fields[0][0] for age in range(3)] == [
         "name099",
         "name098",
@@ -80,14 +80,14 @@ def test_a_field_larger_than_the_table_empties_it() -> None:
 def test_a_peer_may_shrink_the_table_and_let_it_grow_again() -> None:
     reading = decoder()
     reading.decode(remembered("a", "b"))
-    reading.decode(b"\x20\x3f\xe1\x1f")  # to nothing, then to 4096
+    reading.decode(b"\x20\x3f\xe1\x1f")  # table size 0, then 4096
     with pytest.raises(Http2ConnectionError):
         reading.decode(b"\xbe")
     reading.decode(remembered("c", "d"))
     assert reading.decode(b"\xbe").fields == (("c", "d"),)
 
 
-def test_a_block_that_comes_again_is_not_read_again_unless_the_table_changed() -> None:
+def test_a_repeated_block_is_decoded_again_only_if_the_table_changed() -> None:
     reading = decoder()
     reading.decode(remembered("a", "1"))
     once = reading.decode(b"\xbe")
@@ -103,14 +103,14 @@ def test_many_different_blocks_are_read_as_well_as_few() -> None:
     assert len(reading._known) <= 64
 
 
-def test_long_blocks_are_not_kept() -> None:
+def test_long_blocks_are_not_cached() -> None:
     reading = decoder()
     block = encode([("n", b"x" * 2000)])
     assert reading.decode(block).fields == reading.decode(block).fields == (("n", "x" * 2000),)
     assert not reading._known
 
 
-def test_fields_beyond_the_limit_are_dropped_and_the_table_goes_on() -> None:
+def test_fields_beyond_the_limit_are_dropped_and_the_table_stays_valid() -> None:
     reading = decoder(most_bytes=100)
     block = reading.decode(remembered("a", "x" * 60) + remembered("b", "y" * 60))
     assert (block.fields, block.is_too_long) == ((("a", "x" * 60),), True)
@@ -118,7 +118,7 @@ def test_fields_beyond_the_limit_are_dropped_and_the_table_goes_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("raw", "said"),
+    ("raw", "reason"),
     [
         ("80", "index 0"),
         ("ff8080808010", "index"),
@@ -135,8 +135,8 @@ def test_fields_beyond_the_limit_are_dropped_and_the_table_goes_on() -> None:
         ("00017f81ff", "inside"),
     ],
 )
-def test_what_is_no_block_is_refused(raw: str, said: str) -> None:
-    with pytest.raises(Http2ConnectionError, match=said):
+def test_an_invalid_block_is_refused(raw: str, reason: str) -> None:
+    with pytest.raises(Http2ConnectionError, match=reason):
         decoder().decode(bytes.fromhex(raw))
 
 
@@ -144,14 +144,14 @@ TEXT = st.text(st.characters(max_codepoint=255), max_size=300)
 
 
 @given(st.lists(st.tuples(TEXT, TEXT), max_size=20))
-def test_what_we_write_is_read_as_it_was(fields: list[tuple[str, str]]) -> None:
+def test_our_encoding_survives_a_round_trip(fields: list[tuple[str, str]]) -> None:
     ascii_names = [(name.encode("ascii", "ignore").decode(), value) for name, value in fields]
     block = encode([(name, value.encode("latin-1")) for name, value in ascii_names])
     assert list(decoder(1 << 20).decode(block).fields) == ascii_names
 
 
 @given(st.lists(st.binary(max_size=60), max_size=10))
-def test_any_bytes_are_fields_or_a_fault_and_the_table_stays_small(blocks: list[bytes]) -> None:
+def test_random_bytes_are_fields_or_an_error_and_the_table_stays_small(blocks: list[bytes]) -> None:
     reading = decoder(200)
     for block in blocks:
         try:
@@ -163,11 +163,11 @@ def test_any_bytes_are_fields_or_a_fault_and_the_table_stays_small(blocks: list[
         assert reading._table_bytes == sum(len(name) + len(value) + 32 for name, value in table) <= 4096
 
 
-# -- whatever a peer chooses
+# -- any encoder of a peer
 
 
 class Encoder:
-    """Writes fields in any of the ways that there are, with a table of its own, by the words of RFC 7541."""
+    """Encodes fields in every representation of RFC 7541, with a table of its own."""
 
     def __init__(self) -> None:
         self._table: list[tuple[str, str]] = []
@@ -212,8 +212,8 @@ CALL = [
 
 @st.composite
 def blocks(draw: st.DrawFn) -> list[list[tuple[tuple[str, str], str, bool]]]:
-    """Mostly the same fields in the same ways, with an id that differs, a time that does so now and then, and here and
-    there a field written otherwise, more or less."""
+    """Blocks with mostly the same fields in the same representation: each has its own id, the time changes now and
+    then, and some fields are added, omitted or represented differently."""
     ways = [(draw(WAYS), draw(st.integers(0, 4)) == 0) for _ in CALL]
     found = []
     for number in range(draw(st.integers(1, 12))):
@@ -233,7 +233,7 @@ def blocks(draw: st.DrawFn) -> list[list[tuple[tuple[str, str], str, bool]]]:
 
 
 @given(blocks())
-def test_whatever_way_a_peer_chooses_its_fields_are_read_as_they_were(
+def test_every_representation_of_a_peer_is_decoded(
     found: list[list[tuple[tuple[str, str], str, bool]]],
 ) -> None:
     writing, reading = Encoder(), decoder()
@@ -246,7 +246,7 @@ def test_whatever_way_a_peer_chooses_its_fields_are_read_as_they_were(
 
 
 @given(blocks(), st.lists(st.tuples(st.integers(0, 11), st.integers(0, 1200), st.integers(0, 255)), max_size=3))
-def test_damaged_blocks_are_read_as_by_one_who_remembers_no_block(
+def test_damaged_blocks_are_read_as_without_a_cache(
     found: list[list[tuple[tuple[str, str], str, bool]]], damage: list[tuple[int, int, int]]
 ) -> None:
     writing, reading, other = Encoder(), decoder(), decoder()
@@ -271,24 +271,24 @@ def read_or_refused(reading: HeaderDecoder, raw: bytes) -> object:
     return found.fields, found.is_too_long, found.long_bytes
 
 
-def test_blocks_that_differ_in_an_id_share_the_fields_that_they_share() -> None:
+def test_blocks_that_differ_in_an_id_share_the_other_fields() -> None:
     reading = decoder()
-    told = [("a", b"1"), ("b", b"2")], [("c", b"3")]
-    _, *rest = (reading.decode(encode([*told[0], ("id", b"%d" % number), *told[1]])) for number in range(5))
+    shared = [("a", b"1"), ("b", b"2")], [("c", b"3")]
+    _, *rest = (reading.decode(encode([*shared[0], ("id", b"%d" % number), *shared[1]])) for number in range(5))
     assert [block.fields[2] for block in rest] == [("id", str(number)) for number in range(1, 5)]
     assert all(block.fields[0] is rest[0].fields[0] and block.fields[3] is rest[0].fields[3] for block in rest)
     reading.decode(remembered("a", "1"))
-    assert reading.decode(encode([*told[0], ("id", b"9")])).fields == (("a", "1"), ("b", "2"), ("id", "9"))
+    assert reading.decode(encode([*shared[0], ("id", b"9")])).fields == (("a", "1"), ("b", "2"), ("id", "9"))
 
 
-def test_a_block_that_is_shorter_than_what_others_begin_and_end_with_is_read_as_it_is() -> None:
+def test_a_block_shorter_than_the_shared_prefix_and_suffix_is_read_correctly() -> None:
     reading = decoder()
-    told = encode([("a", b"1")])
+    shared = encode([("a", b"1")])
     for number in range(3):
-        assert reading.decode(told + encode([("id", b"%d" % number)]) + told).fields[1] == ("id", str(number))
-    assert reading.decode(told).fields == (("a", "1"),)
-    assert reading.decode(told + told).fields == (("a", "1"), ("a", "1"))
-    assert reading.decode(told + told + told).fields == (("a", "1"),) * 3
+        assert reading.decode(shared + encode([("id", b"%d" % number)]) + shared).fields[1] == ("id", str(number))
+    assert reading.decode(shared).fields == (("a", "1"),)
+    assert reading.decode(shared + shared).fields == (("a", "1"), ("a", "1"))
+    assert reading.decode(shared + shared + shared).fields == (("a", "1"),) * 3
 
 
 def test_a_table_filled_with_long_fields_cannot_make_a_block_too_long_unseen() -> None:
@@ -302,11 +302,11 @@ def test_a_table_filled_with_long_fields_cannot_make_a_block_too_long_unseen() -
 
 
 def literal(value: bytes) -> bytes:
-    """A header that is not indexed."""
+    """Encodes a header field that is not indexed."""
     return b"\x00\x01n" + bytes([len(value)]) + value
 
 
-def test_what_blocks_share_is_forgotten_when_the_table_changes() -> None:
+def test_the_cached_prefix_is_dropped_when_the_table_changes() -> None:
     decoder = HeaderDecoder(8192)
     decoder.decode(b"\x40\x01a\x011")
     for value in (b"1", b"2", b"3"):
@@ -315,7 +315,7 @@ def test_what_blocks_share_is_forgotten_when_the_table_changes() -> None:
     assert decoder.decode(b"\xbe" + literal(b"4")).fields == (("a", "2"), ("n", "4"))
 
 
-def test_a_block_with_more_in_it_than_others_share_loses_nothing() -> None:
+def test_a_block_with_more_fields_than_the_shared_ones_loses_nothing() -> None:
     decoder = HeaderDecoder(8192)
     for value in (b"1", b"2", b"3"):
         decoder.decode(literal(value) + b"\x84")

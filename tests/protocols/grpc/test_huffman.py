@@ -1,4 +1,4 @@
-"""The Huffman code, by the examples of RFC 7541 and by what must be refused."""
+"""The Huffman code: the examples of RFC 7541 and invalid input."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ EXAMPLES = {
 
 
 @pytest.mark.parametrize("packed", EXAMPLES)
-def test_what_the_standard_shows_is_read(packed: str) -> None:
+def test_the_examples_of_the_rfc_are_decoded(packed: str) -> None:
     assert decode(bytes.fromhex(packed)).decode() == EXAMPLES[packed]
 
 
 @given(st.binary(max_size=100))
-def test_whatever_was_packed_is_read_again(text: bytes) -> None:
+def test_any_encoded_text_is_decoded(text: bytes) -> None:
     assert decode(encoded(text)) == text
 
 
 @pytest.mark.parametrize(
     "packed",
     [
-        "ff",  # eight bits of padding
-        "f1e3c2e5f23a6ba0ab90f4ffff",  # as many behind a text
-        "fe",  # padding that is not all set
-        "fffffffc",  # the mark of the end, which is never sent
+        "ff",  # eight bits of padding only
+        "f1e3c2e5f23a6ba0ab90f4ffff",  # eight bits of padding after a text
+        "fe",  # padding with a cleared bit
+        "fffffffc",  # the end-of-string symbol, which must not be sent
         "ffffffffff",
     ],
 )
-def test_what_is_not_of_the_code_is_refused(packed: str) -> None:
+def test_an_invalid_code_is_refused(packed: str) -> None:
     with pytest.raises(BadHuffman):
         decode(bytes.fromhex(packed))

@@ -1,5 +1,4 @@
-"""Messages that have come in part take a limited room together, on however many connections: who sends long ones is
-refused beyond it, short calls pass."""
+"""Memory limit of incomplete messages, over all connections: beyond it, long calls are refused; short calls pass."""
 
 from __future__ import annotations
 
@@ -18,13 +17,13 @@ LIMIT = 1_000_000
 
 
 def begin(number: int, method: str = "Plain") -> bytes:
-    """48,000 bytes of a message that has a million."""
+    """The first 48,000 bytes of a message of one million bytes."""
     start = message(bytes(1_000_000))[:16_000]
     return headers(number, request_fields(method)) + b"".join(data(number, each, 0) for each in (start, PIECE, PIECE))
 
 
 def full() -> tuple[ReceiveMemory, list[Http2Peer]]:
-    """They have begun when there was room for them."""
+    """Fills the memory limit with calls that were begun while there was room."""
     receive_memory = ReceiveMemory()
     peers = [Http2Peer(LARGE, receive_memory=receive_memory).greet() for _ in range(3)]
     for peer in peers:
@@ -60,7 +59,7 @@ def test_beyond_the_limit_short_calls_pass_on_every_connection() -> None:
     assert other.answers[1].messages == [b"echo " + b"y" * 50_000]
 
 
-def test_beyond_the_limit_a_long_message_is_refused_and_its_connection_lives() -> None:
+def test_beyond_the_limit_a_long_message_is_refused_and_its_connection_stays_open() -> None:
     receive_memory, (first, second, _) = full()
     other = Http2Peer(LARGE, receive_memory=receive_memory).greet()
     other.say(call(1, b"y" * 200_000))
@@ -73,7 +72,7 @@ def test_beyond_the_limit_a_long_message_is_refused_and_its_connection_lives() -
     assert other.answers[3].messages == [b"echo " + b"y" * 200_000]
 
 
-def test_a_stream_that_is_reset_gives_back_what_it_held() -> None:
+def test_a_stream_that_is_reset_releases_its_memory() -> None:
     receive_memory = ReceiveMemory(LIMIT)
     peer = Http2Peer(LARGE, receive_memory=receive_memory).greet()
     peer.say(begin(1))
@@ -82,7 +81,7 @@ def test_a_stream_that_is_reset_gives_back_what_it_held() -> None:
     assert receive_memory.count == 0
 
 
-def test_the_message_of_a_call_that_does_not_end_is_counted() -> None:
+def test_the_message_of_an_unfinished_call_is_counted() -> None:
     receive_memory = ReceiveMemory(LIMIT)
     peer = Http2Peer(LARGE, receive_memory=receive_memory).greet()
     peer.say(headers(1) + data(1, message(b"x" * 9000), 0))
@@ -91,7 +90,7 @@ def test_the_message_of_a_call_that_does_not_end_is_counted() -> None:
     assert (receive_memory.count, peer.answers[1].messages) == (0, [b"echo " + b"x" * 9000])
 
 
-def test_what_a_slow_reader_asks_is_counted_until_it_is_handled() -> None:
+def test_requests_of_a_slow_reader_are_counted_until_they_are_handled() -> None:
     receive_memory = ReceiveMemory(100_000)
     peer = Http2Peer(LARGE._replace(unsent_bytes=1000), window=10, receive_memory=receive_memory).greet()
     for number in range(1, 41, 2):

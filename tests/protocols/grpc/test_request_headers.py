@@ -1,4 +1,4 @@
-"""The heads of calls: each is read as if none had come before it."""
+"""Request headers of calls: each is read independently of those before it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ OTHERS: list[Field] = [
 ]
 
 
-def told(reader: CallHeaderReader, fields: list[Field]) -> object:
+def read_by(reader: CallHeaderReader, fields: list[Field]) -> object:
     try:
         head = reader.read(HeaderBlock(tuple(fields), False))
     except (NotHttp, NotGrpc, CallRejected) as error:
@@ -56,7 +56,7 @@ def reader() -> CallHeaderReader:
 
 @st.composite
 def calls(draw: st.DrawFn) -> list[Field]:
-    """Mostly the same, with some values changed, and some fields more or fewer."""
+    """Calls with mostly the same headers: some values differ, some fields are added or omitted."""
     fields = list(CALL)
     for name, value in draw(st.lists(st.sampled_from(OTHERS), max_size=3)):
         places = [place for place, field in enumerate(fields) if field[0] == name]
@@ -70,13 +70,13 @@ def calls(draw: st.DrawFn) -> list[Field]:
 
 
 @given(st.lists(calls(), min_size=1, max_size=6))
-def test_a_head_is_read_as_if_it_were_the_first(blocks: list[list[Field]]) -> None:
+def test_headers_are_read_independently_of_those_before(blocks: list[list[Field]]) -> None:
     one = reader()
     for fields in blocks:
-        assert told(one, fields) == told(reader(), fields)
+        assert read_by(one, fields) == read_by(reader(), fields)
 
 
-def test_calls_that_differ_in_an_id_and_a_time_have_their_own() -> None:
+def test_calls_that_differ_in_id_and_timeout_have_their_own_values() -> None:
     one = reader()
     for number in range(3):
         fields = [*CALL[:-2], ("grpc-timeout", f"{number}S"), ("x-mq-request-id", f"id {number}")]
@@ -87,7 +87,7 @@ def test_calls_that_differ_in_an_id_and_a_time_have_their_own() -> None:
         )
 
 
-def test_calls_that_differ_in_nothing_that_is_heeded_share_their_facts() -> None:
+def test_calls_that_differ_in_ignored_headers_share_their_metadata() -> None:
     one = reader()
     ids = (
         [(":authority", "here"), ("trace", "1"), ("x-time", "1")],
@@ -103,7 +103,7 @@ def test_calls_that_differ_in_nothing_that_is_heeded_share_their_facts() -> None
     assert heads[0].call_info.remaining_ms == 2
 
 
-def test_what_is_kept_of_times_to_wait_is_bounded() -> None:
+def test_the_cache_of_timeouts_is_bounded() -> None:
     one = reader()
     for wait in range(500):
         head = one.read(HeaderBlock((*CALL[:-2], ("grpc-timeout", f"{wait}m"), CALL[-1]), False))
@@ -111,28 +111,28 @@ def test_what_is_kept_of_times_to_wait_is_bounded() -> None:
     assert all(len(known.by_time) <= 16 for known in one._known.values())
 
 
-def test_long_headers_are_not_kept_for_those_that_follow() -> None:
+def test_long_headers_are_not_cached() -> None:
     one = reader()
     one.read(HeaderBlock(tuple(CALL), False, 5000))
     assert not one._known
 
 
-def test_what_is_left_out_or_said_twice_is_so_each_time() -> None:
+def test_missing_and_repeated_headers_are_read_correctly_each_time() -> None:
     for repeated in [("trace-bin", "one"), ("trace-bin", "two")], [("x", "1"), ("x", "2")], [("x", "1"), ("x", "3")]:
         one = reader()
         for last in (repeated[0], repeated[1], ("x", "4")):
             fields = [*CALL, repeated[0], last] if last[0] == "x" else [*CALL, last]
-            assert told(one, fields) == told(reader(), fields)
+            assert read_by(one, fields) == read_by(reader(), fields)
 
 
-def test_a_time_that_comes_again_is_not_taken_for_the_one_before() -> None:
+def test_a_repeated_timeout_is_not_taken_for_the_one_before() -> None:
     one = reader()
     for wait in (1, 2, 1):
         head = one.read(HeaderBlock((*CALL[:-2], ("grpc-timeout", f"{wait}S"), CALL[-1]), False))
         assert head.call_info.remaining_ms == wait * 1000
 
 
-def test_long_headers_are_not_kept_in_the_place_of_short_ones() -> None:
+def test_long_headers_do_not_evict_short_ones() -> None:
     one = reader()
     one.read(HeaderBlock((*CALL, ("y", "short")), False))
     one.read(HeaderBlock((*CALL, ("y", "x" * 900)), False, 900))

@@ -1,4 +1,4 @@
-"""A Kafka front-end on a core in memory, asked request by request without a socket or an event loop."""
+"""Test bench for Kafka: a front-end on a core in memory, used request by request without a socket or an event loop."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SECTIONS = {"kafka": Kafka, "storage": Storage, "limits": Limits}
 
 
 class Way:
-    """The outlet of a connection: remembers for how long it was told not to read."""
+    """Outlet of a connection: records for how long reading was paused."""
 
     is_congested = False
 
@@ -40,17 +40,17 @@ class Way:
         self.pauses_ms: list[int] = []
 
     def send(self, parts: list[Buffer]) -> None:
-        raise AssertionError("nothing is sent that was not asked for")
+        raise AssertionError("data was sent without a request")
 
     def throttle_reading(self, milliseconds: int) -> None:
         self.pauses_ms.append(milliseconds)
 
     def close(self) -> None:
-        raise AssertionError("nobody asked for the end")
+        raise AssertionError("the connection was closed unexpectedly")
 
 
 class Desk:
-    """`settings`: those of the broker, a dict for each section."""
+    """`settings`: the settings of the broker, a dict for each section."""
 
     def __init__(self, files: FaultyFiles | None = None, **settings: Any) -> None:
         sections = {name: SECTIONS[name](**given) for name, given in settings.items() if name in SECTIONS}
@@ -73,7 +73,7 @@ class Desk:
         self._conversation = self.front_end.open_conversation("10.0.0.1:5000", self.way)
 
     def ask(self, message: RequestMessage, version: int | None = None) -> Any:
-        """The response, once what it waits for is durable."""
+        """Returns the response once it is durable."""
         version = APIS[message.API_KEY].max_version if version is None else version
         self._receive(request_frame(message, version))
         event = self._conversation.next_event()
@@ -96,13 +96,13 @@ class Desk:
             view = view[count:]
 
     def let_pass(self, milliseconds: int) -> None:
-        """Liveness goes on for so long, with everything that becomes due."""
+        """Advances liveness by this time and runs everything that becomes due."""
         until_ms = self.liveness.now_ms() + milliseconds
         while self.liveness.step(until_ms):
             self.runner.settle()
 
     def fail_writes(self) -> None:
-        """From now on the disk takes nothing."""
+        """Makes every write to the disk fail from now on."""
 
         def refuse(operation: str, name: str) -> None:
             if operation == "write":
@@ -111,7 +111,7 @@ class Desk:
         self.files.before = refuse
 
     def restart(self) -> Desk:
-        """Another run on what is stored."""
+        """Opens the same data again, as a restart does."""
         self.core.close()
         self.runner.settle()
         return Desk(self.files)
@@ -120,7 +120,7 @@ class Desk:
     def caller(self) -> Caller:
         return Caller("anonymous", "client", "10.0.0.1:5000", "kafka")
 
-    # -- the usual requests
+    # -- common requests
 
     def create(self, name: str, partitions: int = 1, **configs: str) -> Any:
         given = [CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()]
@@ -138,7 +138,7 @@ class Desk:
         return self.ask(request, 12)
 
     def configs(self, topic: str) -> dict[str, str]:
-        """What was set for the topic itself."""
+        """Settings of the topic itself, without defaults."""
         asked = DescribeConfigsResource(resource_type=2, resource_name=topic, configuration_keys=None)
         (found,) = self.ask(DescribeConfigsRequest(resources=[asked])).results
         return {config.name: config.value for config in found.configs if config.config_source == 1}

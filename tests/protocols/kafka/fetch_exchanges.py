@@ -1,4 +1,4 @@
-"""Requests and answers of fetch sessions, on a cache without a broker."""
+"""Requests and responses of fetch sessions, on a session cache without a broker."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def ask(id: int, epoch: int, *partitions: int, offset: int = 0, forget: tuple[in
 
 
 def answer(exchange: SessionFetch, **changed: Any) -> FetchResponse:
-    """All that the exchange reads, in its order. `changed`: fields of single partitions, by `p0`, `p1` ..."""
+    """Response with all partitions that the exchange reads, in its order. `changed`: fields of single partitions, by
+    `p0`, `p1` ..."""
     data = [
         PartitionData(
             **{
@@ -60,6 +61,6 @@ def exchange(sessions: FetchSessions, request: FetchRequest, now_ms: int = 0, **
     return response
 
 
-def told(response: FetchResponse) -> list[int]:
+def sent_partitions(response: FetchResponse) -> list[int]:
     assert response.error_code == Code.NONE
     return [data.partition_index for topic in response.responses for data in topic.partitions]

@@ -15,7 +15,7 @@ def request_frame(
     client_id: str | None = "client",
     tags: bytes = b"\0",
 ) -> bytes:
-    """The frame of a request. `tags` are the tagged fields of its header, where the version has them."""
+    """Encodes a request frame. `tags` are the tagged fields of its header, in the versions that have them."""
     name = b"" if client_id is None else client_id.encode()
     length = -1 if client_id is None else len(name)
     header = struct.pack(">hhih", message.API_KEY, version, correlation_id, length) + name

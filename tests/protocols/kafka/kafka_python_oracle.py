@@ -1,4 +1,4 @@
-"""Kafka's messages as `kafka.protocol` of kafka-python sees them, made from ours."""
+"""Kafka's messages in the classes of `kafka.protocol` of kafka-python, made from ours."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trimq.protocols.kafka.wire.apis import APIS
 def classes() -> dict[str, Any]:
     """Every message class of the package, by name."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of the way in which it loads its own files
+        warnings.simplefilter("ignore", DeprecationWarning)  # about the import of its own files
         return {
             name: member for module in modules() for name, member in vars(module).items() if is_message(name, member)
         }
@@ -37,7 +37,7 @@ def is_message(name: str, member: Any) -> bool:
 
 
 def versions_of(kind: type[Message]) -> list[int]:
-    """The versions that it has of a message; none if it does not know the message."""
+    """Versions of a message that kafka-python supports; none if it does not know the message."""
     if kind.__name__ not in classes():
         return []
     api = APIS[kind.API_KEY]
@@ -46,7 +46,7 @@ def versions_of(kind: type[Message]) -> list[int]:
 
 
 def reads_as_another_version(value: Message) -> bool:
-    """Refusals of ApiVersions are read as version 0 by this client, whatever version it asked for."""
+    """Tells whether kafka-python reads this as another version: it reads refusals of ApiVersions as version 0."""
     return type(value).__name__ == "ApiVersionsResponse" and getattr(value, "error_code", 0) != 0
 
 
@@ -75,7 +75,7 @@ def container_from(value: Struct, container: Any, version: int) -> Any:
 
 def field_of(container: Any, field: Field) -> Any:
     fields = container._struct.fields
-    # it calls the authorized operations of cluster and topic by a shorter name
+    # it has shorter names for the authorized operations of cluster and topic
     return fields.get(field.name) or fields[field.name.removeprefix("cluster_").removeprefix("topic_")]
 
 
@@ -92,7 +92,7 @@ def converted(held: Any, field: Field, theirs: Any, version: int) -> Any:
 
 
 def plain(theirs: Any, kind: type[Struct], version: int) -> dict[str, Any]:
-    """Their message as plain values, by our names."""
+    """kafka-python's message as plain values, with our field names."""
     return {
         field.name: plain_field(theirs, field, version) for field in kind.FIELDS if includes(field.versions, version)
     }
@@ -108,5 +108,5 @@ def plain_field(theirs: Any, field: Field, version: int) -> Any:
     if field.kind == "uuid":
         return NO_ID if held is None else held.bytes
     if field_there.type_str == "bitfield" and held is None:
-        return {31}  # what it makes of the number that means "not asked for"
+        return {31}  # its reading of the number for "not requested"
     return bytes(held) if isinstance(held, memoryview) else held

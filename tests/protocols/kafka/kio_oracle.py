@@ -1,4 +1,4 @@
-"""Kafka's messages as `kio` sees them, made from ours. kio has one class per version, and types of its own for error
+"""Kafka's messages in the classes of `kio`, made from ours. kio has one class per version, and its own types for error
 codes, durations, times and ids."""
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def entity_from(value: Struct, entity: Any) -> Any:
         name = field.name if hasattr(value, field.name) else field.name + "_ms"
         held = getattr(value, name)
         if held is None and field.metadata.get("tag") is not None and is_struct(field.type):
-            continue  # kio has its default struct there
+            continue  # kio uses its default struct here
         arguments[field.name] = converted(held, field)
     return entity(**arguments)
 

@@ -1,4 +1,4 @@
-"""Hypothesis strategies made from the descriptions of Kafka's messages, for the tests of the codec."""
+"""Hypothesis strategies made from the schemas of Kafka's messages, for the tests of the codec."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ A_DAY_MS = 86_400_000
 
 
 def examples(count: int) -> settings:
-    """Settings for a property; an environment variable multiplies the number of examples."""
+    """Settings for a property test; an environment variable multiplies the number of examples."""
     slow = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
-    phases = [Phase.explicit, Phase.generate, Phase.shrink]  # to explain a failure in a message takes minutes
+    phases = [Phase.explicit, Phase.generate, Phase.shrink]  # without `explain`, which takes minutes for a message
     return settings(max_examples=count * MORE, suppress_health_check=slow, database=None, phases=phases)
 
 
 def message_classes() -> list[type[Message]]:
-    """The request and response of every API."""
+    """The request and response classes of every API."""
     return [kind for key in APIS for kind in (apis.request_class(key), apis.response_class(key))]
 
 
@@ -39,7 +39,7 @@ def versions_of(kind: type[Message]) -> range:
 
 @cache
 def structs(kind: type[Struct]) -> st.SearchStrategy[Any]:
-    """Any value of a struct or message, whatever its version; see `restricted`."""
+    """Any value of a struct or message, with the fields of all versions; see `restricted`."""
     return st.builds(kind, **{field.name: values(field) for field in kind.FIELDS})
 
 
@@ -61,9 +61,9 @@ def plain_values(field: Field) -> st.SearchStrategy[Any]:
 
 def numbers(field: Field) -> st.SearchStrategy[int]:
     if "error_code" in field.name:
-        return st.integers(-1, 119)  # codes that every oracle knows
+        return st.integers(-1, 119)  # codes that all oracles know
     if field.kind == "int64" and (field.name.endswith("_ms") or "timestamp" in field.name):
-        return st.integers(0, 10_000 * A_DAY_MS)  # oracles make dates and durations of these
+        return st.integers(0, 10_000 * A_DAY_MS)  # oracles convert these to dates and durations
     bits = INTEGERS[field.kind]
     return st.integers(-(2**bits), 2**bits - 1)
 
@@ -88,7 +88,7 @@ OTHERS: dict[str, st.SearchStrategy[Any]] = {
 
 
 def restricted(value: Any, version: int) -> Any:
-    """The message that is left when `value` has gone through `version`: what that version lacks has its default."""
+    """`value` after a round trip through `version`: fields that the version lacks have their default."""
     kind = type(value)
     return kind(**{field.name: restricted_field(value, field, version) for field in kind.FIELDS})
 
@@ -110,7 +110,7 @@ def restricted_field(value: Any, field: Field, version: int) -> Any:
 
 def default_of(field: Field) -> Any:
     default = plain_default(field)
-    # msgspec keeps a factory inside what `msgspec.field` gives
+    # `msgspec.field` wraps a default factory
     return default.default_factory() if hasattr(default, "default_factory") else default
 
 
@@ -122,7 +122,7 @@ def non_null(field: Field, version: int) -> Any:
 
 
 def comparable(value: Any) -> Any:
-    """A message as plain values, so that records compare whichever kind of buffer holds them."""
+    """A message as plain values, so that records in different kinds of buffer compare equal."""
     if isinstance(value, Struct):
         return {name: comparable(getattr(value, name)) for name in msgspec.structs.asdict(value)}
     if isinstance(value, list):
@@ -131,7 +131,7 @@ def comparable(value: Any) -> Any:
 
 
 def full(kind: type[Struct]) -> Any:
-    """A message in which every field is given and every array has two elements."""
+    """A message with every field set and two elements in every array."""
     return kind(**{field.name: full_value(field) for field in kind.FIELDS})
 
 

@@ -1,4 +1,4 @@
-"""What the connections of one front-end share."""
+"""Memory limit that the connections of one Kafka front-end share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HALF_A_FRAME = struct.pack(">ihhih", 50 * MIB, 0, 9, 1, -1) + bytes(600 * 1024)
 
 
 def receive(conversation: KafkaConversation, data: bytes) -> None:
-    """As a session does: what has come is looked at after every piece."""
+    """Feeds the bytes piece by piece and decodes after each piece, as a session does."""
     view = memoryview(data)
     while view:
         room = conversation.get_buffer(len(view))

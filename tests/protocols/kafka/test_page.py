@@ -1,4 +1,4 @@
-"""docs/kafka.md says what is served, and the tables in it say what the code says."""
+"""docs/kafka.md: its tables agree with the code."""
 
 from __future__ import annotations
 

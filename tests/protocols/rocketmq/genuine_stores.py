@@ -1,4 +1,4 @@
-"""The stores that a genuine RocketMQ 5.5.0 wrote, stopped in order and killed, unpacked into memory."""
+"""Stores written by Apache RocketMQ 5.5.0, one from a clean stop and one from a kill, unpacked into memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SIZES = {"commit_file_bytes": 1 << 20, "index_keys": 2000}
 
 
 def unpacked(name: str) -> FaultyFiles:
-    """One of them as the folder `store`."""
+    """Unpacks one of them as the folder `store`."""
     files = MemoryFiles()
     with tarfile.open(DATA / f"{name}.tar.xz") as archive:
         for member in archive:

@@ -1,4 +1,5 @@
-"""A RocketMQ front-end on a core in memory, asked command by command without a socket or an event loop."""
+"""Test bench for RocketMQ: a front-end on a core in memory, used command by command without a socket or an event
+loop."""
 
 from __future__ import annotations
 
@@ -26,13 +27,13 @@ from trimq.protocols.rocketmq.wire.remoting import Command, RemotingConnection
 from trimq.storage.io.memory_files import MemoryFiles
 
 NOW_MS = 1_700_000_000_000
-# No run draws the ids of the run before.
+# Each run draws other ids than the run before.
 _SEEDS = count(7)
 BROKER_ADDRESS = Address("127.0.0.1", 10911)
 
 
 class Way:
-    """The outlet of a connection: remembers what it was told to send."""
+    """Outlet of a connection: records the commands that are sent."""
 
     is_congested = False
 
@@ -44,10 +45,10 @@ class Way:
         self.sent.append(read_frame(parts))
 
     def throttle_reading(self, milliseconds: int) -> None:
-        raise AssertionError("nobody is over a quota")
+        raise AssertionError("reading was throttled unexpectedly")
 
     def close(self) -> None:
-        raise AssertionError("nobody asked for the end")
+        raise AssertionError("the connection was closed unexpectedly")
 
 
 def read_frame(parts: Parts) -> Command:
@@ -67,7 +68,7 @@ def request(code: int, fields: dict[str, Any], body: bytes, flag: int, version: 
 
 
 def receive(conversation: RocketMQConversation, data: bytes) -> Iterator[None]:
-    """The bytes arrive, as many at a time as there is room for."""
+    """Feeds the bytes, each time as many as the buffer holds."""
     while data:
         room = conversation.get_buffer(-1)
         size = min(len(room), len(data))
@@ -87,12 +88,12 @@ class Peer:
         self.way = way
 
     def begin(self, code: int, fields: dict[str, Any] | None = None, body: Any = b"", **changes: int) -> Reply | None:
-        """What the front-end makes of a command."""
+        """Sends a command. Returns the front-end's reply."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         return self.give(request(code, fields or {}, data, changes.get("flag", 0), changes.get("version", 479)))
 
     def give(self, frame: bytes) -> Reply | None:
-        """One whole frame."""
+        """Handles one whole frame."""
         for _ in receive(self.conversation, frame):
             pass
         event = self.conversation.next_event()
@@ -100,7 +101,7 @@ class Peer:
         return self.conversation.handle(event)
 
     def ask(self, code: int, fields: dict[str, Any] | None = None, body: Any = b"", **changes: int) -> Command:
-        """The answer, once what it waits for is durable."""
+        """Returns the answer once it is durable."""
         reply = self.begin(code, fields, body, **changes)
         assert reply is not None, "this command is not answered"
         return self._desk.take(reply)
@@ -129,7 +130,7 @@ class Peer:
 
 
 class Desk:
-    """`settings`: those of the section `rocketmq`."""
+    """`settings`: the settings of the section `rocketmq`."""
 
     def __init__(
         self,
@@ -140,7 +141,7 @@ class Desk:
     ) -> None:
         self.memory = MemoryFiles() if memory is None else memory
         self.files = FaultyFiles(self.memory) if files is None else files
-        # A genuine broker has this name by default, and what it answered is compared with.
+        # The default name in Apache RocketMQ, with whose answers these are compared.
         self.given = {"commit_file_bytes": 1 << 23, "broker_name": "broker-a", **settings}
         anywhere = Listen("127.0.0.1", 0)
         section = RocketMQ(listen=anywhere, broker_listen=anywhere, **self.given)
@@ -158,7 +159,7 @@ class Desk:
             random.Random(next(_SEEDS)),
             metrics,
         )
-        self.runner.settle()  # as a node does before it makes its front-ends
+        self.runner.settle()  # a node does this before it opens its front-ends
         assert self.core.commit_log_service is not None
         counts = CountsOfAll(metrics).of("rocketmq")
         self.doors = RocketMQFrontEnds(
@@ -166,7 +167,7 @@ class Desk:
         )
         self.runner.settle()
         self.core.cluster.announce("rocketmq_broker", BROKER_ADDRESS)
-        self.advance(0)  # a node's loop turns before all is ready
+        self.advance(0)  # a node's loop turns at least once before it is ready
         self.core.start()
         self.broker = self.connect()
         self.names = self.connect(self.doors.name_server())
@@ -186,19 +187,19 @@ class Desk:
         return reply.is_ready(self.runner.passes.written, self.runner.passes.durable)
 
     def let_pass(self, milliseconds: int) -> None:
-        """Liveness goes on for so long, with everything that becomes due."""
+        """Advances liveness by this time and runs everything that becomes due."""
         until_ms = self.liveness.now_ms() + milliseconds
         while self.liveness.step(until_ms):
             self.runner.settle()
 
     def advance(self, milliseconds: int) -> None:
-        """Message time goes on for so long, with everything that becomes due."""
+        """Advances message time by this time and runs everything that becomes due."""
         until_ms = self.message_time.now_ms() + milliseconds
         while self.message_time.step(until_ms):
             self.runner.settle()
 
     def fail_writes(self, where: str = "", operation: str = "write") -> None:
-        """From now on the disk takes nothing into files of which this is a part of the name."""
+        """Makes this operation fail from now on, for files with `where` in their name."""
         failing = operation
 
         def refuse(operation: str, name: str) -> None:
@@ -208,20 +209,20 @@ class Desk:
         self.files.before = refuse
 
     def restart(self) -> Desk:
-        """Another run on what is stored."""
+        """Opens the same data again, after a clean stop."""
         self.core.stop_writes()
         self.core.close()
         self.runner.settle()
         return Desk(self.files, self.message_time.now_ms(), self.memory, **self.given)
 
     def cut_power(self) -> Desk:
-        """What was not synced is lost."""
+        """Restarts after a power cut: unsynced data is lost."""
         self.core.stop_writes()
         self.memory.crash()
         return Desk(FaultyFiles(self.memory), self.message_time.now_ms(), self.memory, **self.given)
 
     def kill(self) -> Desk:
-        """The process ends, the machine goes on."""
+        """Restarts after the process was killed: unsynced data is still in the page cache."""
         self.core.stop_writes()
         return Desk(self.files, self.message_time.now_ms(), self.memory, **self.given)
 

@@ -1,5 +1,5 @@
-"""Stores that a genuine broker wrote are taken over with their topics, groups and offsets, and ours are left as a
-genuine broker expects them."""
+"""Configuration files of RocketMQ: stores of Apache RocketMQ are opened with their topics, groups and offsets, and
+TriMQ leaves files that Apache RocketMQ can read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trimq.formats.rocketmq_unit.properties import find_property
 from trimq.protocols.rocketmq import config_files
 from trimq.protocols.rocketmq.wire.lenient_json import read_json
 
-# When the genuine broker ran, to the minute; what it was sent is in the order of these tests.
+# Time at which Apache RocketMQ wrote the stores, to the minute; its messages appear in the order of these tests.
 THEN_MS = 1_794_859_560_000
 HOUR_MS = 3_600_000
 
@@ -66,7 +66,7 @@ def test_messages_are_found_by_their_keys() -> None:
 
 
 @pytest.mark.parametrize("name", ["clean", "killed"])
-def test_what_waited_comes_once_and_what_had_come_does_not_come_again(name: str) -> None:
+def test_pending_messages_are_delivered_once_and_delivered_ones_not_again(name: str) -> None:
     desk = opened(name)
     before = {queue: len(all_bodies(desk, "orders", queue)) for queue in range(4)}
     desk.advance(3 * HOUR_MS)
@@ -139,7 +139,7 @@ def test_queues_of_batches_are_refused() -> None:
         Desk(files, THEN_MS, **SIZES)
 
 
-# -- what we leave
+# -- files that TriMQ leaves
 
 
 def read_config(files: FaultyFiles, name: str) -> bytes:
@@ -169,7 +169,7 @@ def check_written(files: FaultyFiles) -> None:
     assert struct.unpack_from(">qqq", read_config(files, "timercheck"))[1:] == (0, 1)
 
 
-def test_a_stop_writes_what_a_genuine_broker_reads() -> None:
+def test_a_stop_writes_files_that_apache_rocketmq_reads() -> None:
     desk = Desk(**SIZES)
     written(desk)
     files = desk.files
@@ -185,7 +185,7 @@ def test_the_files_follow_within_seconds() -> None:
     before = read_config(desk.files, "topics.json")
     desk.files.remove("store/config/topics.json")
     desk.let_pass(20_000)
-    assert "topics.json" not in desk.files.names("store/config"), "nothing had changed"
+    assert "topics.json" not in desk.files.names("store/config"), "an unchanged file was written"
     desk.broker.send("more")
     desk.let_pass(5000)
     assert len(read_config(desk.files, "topics.json")) > len(before)
@@ -206,8 +206,8 @@ def test_a_file_that_cannot_be_written_is_written_later() -> None:
     check_written(desk.files)
 
 
-def test_our_own_files_are_taken_over_by_another_of_us() -> None:
-    """As by a genuine broker: the log and the files alone, without our tables."""
+def test_our_own_files_are_taken_over_by_another_trimq() -> None:
+    """Uses the log and the configuration files alone, without our tables, as Apache RocketMQ does."""
     desk = Desk(**SIZES)
     written(desk)
     files = desk.files
@@ -221,7 +221,7 @@ def test_our_own_files_are_taken_over_by_another_of_us() -> None:
     assert all_bodies(again, "orders") == [b"soon", b"late"]
 
 
-# -- many of them
+# -- many topics and groups
 
 
 def many_cursors(desk: Desk, groups: int) -> None:
@@ -251,7 +251,7 @@ def test_many_cursors_are_written_in_several_turns(monkeypatch: pytest.MonkeyPat
     desk.liveness.step(desk.liveness.now_ms() + 1)
     turns = 0
     while desk.liveness.next_due_ms() == desk.liveness.now_ms() and turns < 60:
-        assert read_config(desk.files, "consumerOffset.json") == before, "the file is never half of it"
+        assert read_config(desk.files, "consumerOffset.json") == before, "the file was written in part"
         commit(desk, turns, 99)
         desk.liveness.step(desk.liveness.now_ms())
         turns += 1

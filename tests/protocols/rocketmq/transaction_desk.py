@@ -1,4 +1,4 @@
-"""What tests of transactions ask a desk: halves, decisions, what producers hear, and power cuts amid a write."""
+"""Helpers for tests of transactions: half messages, decisions, check-backs, and power cuts during a write."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PERCENTS = range(0, 101, 10)
 
 
 def half(desk: Desk, body: bytes = b"half", unique: str = "U", more: str = "") -> dict[str, Any]:
-    """What a producer needs to decide it."""
+    """Sends a half message. Returns the fields with which a producer decides it."""
     properties = f"TRAN_MSG\x01true\x02PGROUP\x01pg\x02UNIQ_KEY\x01{unique}\x02TAGS\x01A\x02{more}"
     answer = desk.broker.send("t", body, 1, properties, f=4)
     assert (answer.code, answer.fields["queueId"], answer.fields["transactionId"]) == (0, "1", unique)
@@ -41,7 +41,7 @@ def produce(desk: Desk, producer: Peer | None = None) -> None:
 
 
 def torn(desk: Desk, percent: int) -> Desk:
-    """The power is cut while a pass is written: so much of it is kept."""
+    """Cuts the power while a pass is written and keeps this percentage of the pass."""
     desk.runner.end_pass()
     desk.core.stop_writes()
     desk.memory.crash(TornTails(percent, keeps_names=True))
@@ -49,12 +49,12 @@ def torn(desk: Desk, percent: int) -> Desk:
 
 
 def place_of(question: Any) -> dict[str, Any]:
-    """What a producer needs to decide what it was asked for."""
+    """Fields with which a producer decides the half message of a check-back."""
     names = ("tranStateTableOffset", "commitLogOffset")
     return {"producerGroup": "pg", **{name: question.fields[name] for name in names}}
 
 
-def commit_what_is_asked_for(desk: Desk) -> None:
+def commit_checked_messages(desk: Desk) -> None:
     produce(desk)
     for _ in range(3):
         desk.advance(30_000)
@@ -64,7 +64,7 @@ def commit_what_is_asked_for(desk: Desk) -> None:
 
 
 def set_aside(desk: Desk) -> str:
-    """The id of a half that nobody decided."""
+    """Creates a half message that exceeded its check-backs. Returns its message id."""
     produce(desk)
     half(desk)
     desk.advance(10_000)
@@ -77,12 +77,12 @@ def checked_times(question: Any) -> str:
     return read_properties(unit.properties)["TRANSACTION_CHECK_TIMES"]
 
 
-def halves_stored(desk: Desk) -> int:
-    """How many halves were, each one as often as it was."""
+def half_messages_stored(desk: Desk) -> int:
+    """Number of stored half messages, copies included."""
     return _stored(desk, "RMQ_SYS_TRANS_HALF_TOPIC")
 
 
-def words_stored(desk: Desk) -> int:
+def markers_stored(desk: Desk) -> int:
     return _stored(desk, "RMQ_SYS_TRANS_OP_HALF_TOPIC")
 
 

@@ -1,4 +1,4 @@
-"""Connections that received much give back memory when they rest, and only then."""
+"""Release of receive buffers: idle connections free them after a large transfer, busy ones do not."""
 
 from __future__ import annotations
 

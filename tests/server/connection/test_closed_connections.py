@@ -1,5 +1,5 @@
-"""What a connection has received in part goes with it, at once: a client that comes again and again must not fill the
-memory until somebody collects garbage."""
+"""Partly received data is freed at once when the connection closes: a client that reconnects repeatedly must not fill
+the memory until the next garbage collection."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def amqp(broker: Broker) -> tuple[socket.socket, bytes]:
     client = Connection(urlsplit(broker.amqp).netloc.rpartition("@")[2])
     client.connect()
     client.channel()
-    own = socket.socket(fileno=client.transport.sock.detach())  # past the client
+    own = socket.socket(fileno=client.transport.sock.detach())  # bypasses the client
     own.setblocking(True)
 
     def piece(kind: int, payload: bytes) -> bytes:
@@ -88,7 +88,7 @@ def amqp(broker: Broker) -> tuple[socket.socket, bytes]:
 
 
 @pytest.mark.parametrize("begin", [kafka, remoting, http, grpc, amqp])
-def test_what_came_in_part_goes_with_its_connection(
+def test_partly_received_data_is_freed_with_its_connection(
     broker: Broker, begin: Callable[[Broker], tuple[socket.socket, bytes]]
 ) -> None:
     plugged, sent = begin(broker)

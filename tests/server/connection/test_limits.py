@@ -1,4 +1,4 @@
-"""Limits of one connection: its share of a turn of the loop, and how long it may be idle."""
+"""Limits of one connection: its budget in a turn of the loop, and its idle time."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_it_expires_between_one_limit_and_a_quarter_more_after_the_last_move(mov
     assert LIMIT_MS <= expired[0] - moved_ms <= LIMIT_MS * 5 // 4
 
 
-def test_what_has_expired_expires_again_after_another_limit() -> None:
+def test_an_idle_connection_expires_again_after_another_limit() -> None:
     time, expired = ManualTime(0), []
     idle_timeout = IdleTimeout(time, LIMIT_MS, lambda: expired.append(time.now_ms()))
     idle_timeout.start()

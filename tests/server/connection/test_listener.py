@@ -1,4 +1,4 @@
-"""Listeners: binding, limits, and the sentence when an address cannot be had."""
+"""Listeners: binding, limits, and the error message for an unavailable address."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ both_loops = pytest.mark.parametrize("loop", LOOPS)
 
 
 class Made:
-    """A listener whose sessions speak the scripted protocol."""
+    """A listener with sessions of the scripted protocol."""
 
     def __init__(self, name: str = "kafka", limit: int = 100) -> None:
         self.front_end = ScriptedFrontEnd()
@@ -57,7 +57,7 @@ async def answered(made: Made, host: str | None = None) -> None:
 
 @both_loops
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "0.0.0.0", "::"])
-def test_a_listener_is_reached_at_the_address_that_it_tells(loop: str, host: str) -> None:
+def test_a_listener_is_reached_at_its_reported_address(loop: str, host: str) -> None:
     async def main() -> None:
         made = Made()
         await made.listener.start(host, 0)
@@ -88,7 +88,7 @@ def test_a_name_with_two_addresses_has_one_port_on_both(loop: str) -> None:
 def test_every_address_of_a_name_gets_the_port_though_the_system_picks_another_for_each(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of a machine whose resolver knows two addresses for a name, which this one may not be."""
+    """Simulates a resolver that returns two addresses for a name."""
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
@@ -109,7 +109,7 @@ def test_every_address_of_a_name_gets_the_port_though_the_system_picks_another_f
 
 
 @both_loops
-def test_nobody_is_let_in_before_the_broker_serves(loop: str) -> None:
+def test_no_connection_is_accepted_before_the_broker_serves(loop: str) -> None:
     async def main() -> None:
         made = Made()
         await made.listener.start("127.0.0.1", 0)
@@ -230,7 +230,7 @@ def test_a_connection_over_the_limit_is_closed_at_once_and_counted(loop: str, ca
 
 
 @both_loops
-def test_a_listener_that_stops_answers_what_was_asked_and_lets_nobody_in(loop: str) -> None:
+def test_a_listener_that_stops_answers_pending_requests_and_accepts_no_connections(loop: str) -> None:
     async def main() -> None:
         made = Made()
         await made.listener.start("127.0.0.1", 0)

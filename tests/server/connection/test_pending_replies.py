@@ -1,4 +1,4 @@
-"""Replies that a connection has not sent yet: which are sent when, in which order, and what is left of them then."""
+"""Pending replies of a connection: time and order of sending, and released memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trimq.server.connection.pending_replies import PassProgress, PendingReplies
 
 
 class Desk:
-    """One connection: sends at once what is not held back, as a session does."""
+    """One connection: sends ready replies at once, as a session does."""
 
     def __init__(self, held_limit: int = 1000) -> None:
         self.progress = PassProgress()
@@ -34,7 +34,7 @@ class Desk:
         return self.heard()
 
     def heard(self) -> list[bytes]:
-        """What was sent since the last call."""
+        """Returns the replies sent since the last call."""
         texts = [text for text, _ in self.sent]
         self.sent.clear()
         return texts
@@ -89,7 +89,7 @@ def test_each_lane_keeps_its_order_and_nothing_is_lost(
             assert [text for text in taken if text in ready] == ready
             left[lane] = [(number, text) for number, text in waiting if text not in ready]
             taken = [text for text in taken if text not in ready]
-        assert taken == [], "some were sent that were not ready"
+        assert taken == [], "replies were sent before they were ready"
         assert len(desk.pending) == sum(map(len, left.values()))
     assert len(desk.pending) == 0
     assert len(desk.progress) == 0
@@ -105,7 +105,7 @@ def test_the_first_of_a_lane_is_first_again_when_those_before_it_have_left() -> 
     assert not desk.pending.add(Reply.now([b"b"], 0))
 
 
-def test_what_is_ready_and_first_is_not_held() -> None:
+def test_a_reply_that_is_ready_and_first_is_not_held() -> None:
     desk = Desk()
     desk.progress.advance(3, 2)
     assert not desk.pending.add(Reply.now([b"a"], 0))
@@ -119,11 +119,11 @@ def test_what_is_ready_and_first_is_not_held() -> None:
 # --- deferred replies -------------------------------------------------------------------------------------------------
 
 
-def test_whoever_is_hurried_answers_and_the_rest_is_given_up() -> None:
+def test_replies_that_can_be_resolved_at_once_are_and_the_rest_is_abandoned() -> None:
     desk, given_up = Desk(), []
 
-    def later(name: str, lane: object, can_hurry: bool) -> None:
-        resolve_now = (lambda: reply.resolve([name.encode()])) if can_hurry else None
+    def later(name: str, lane: object, can_resolve: bool) -> None:
+        resolve_now = (lambda: reply.resolve([name.encode()])) if can_resolve else None
         reply = DeferredReply(lane, lambda: given_up.append(name), resolve_now)
         desk.add(reply)
 
@@ -197,7 +197,7 @@ def test_one_that_cannot_be_ended_does_not_keep_the_others(way: str, caplog: pyt
     assert "planted" in caplog.text
 
 
-def test_what_comes_soon_is_waited_for_where_the_rest_is_given_up() -> None:
+def test_replies_that_resolve_soon_are_waited_for_when_the_rest_is_abandoned() -> None:
     desk, given_up = Desk(), []
     replies = [DeferredReply(lane, lambda: given_up.append(1)) for lane in (0, 0, None)]
     for reply in replies:
@@ -210,7 +210,7 @@ def test_what_comes_soon_is_waited_for_where_the_rest_is_given_up() -> None:
     assert desk.heard() == [b"a", b"a"]
 
 
-def test_what_was_resolved_leaves_without_a_pass() -> None:
+def test_a_resolved_reply_is_sent_without_a_pass() -> None:
     desk = Desk()
     reply = DeferredReply(0)
     desk.add(reply)
@@ -230,7 +230,7 @@ def test_one_that_waits_for_a_pass_leaves_when_it_is_resolved_early() -> None:
 # --- passes -----------------------------------------------------------------------------------------------------------
 
 
-def test_nobody_waits_for_a_pass_that_is_reached() -> None:
+def test_a_pass_that_is_reached_is_not_waited_for() -> None:
     desk = Desk()
     desk.progress.advance(5, 5)
     first, second = DeferredReply(0), DeferredReply(None)
@@ -255,7 +255,7 @@ def test_replies_that_wait_for_one_pass_wait_once_and_leave_together(needs_sync:
     assert desk.advance(3) == [b"c"]
 
 
-def test_of_one_pass_what_needs_no_sync_leaves_first() -> None:
+def test_of_one_pass_replies_without_sync_are_sent_first() -> None:
     desk = Desk()
     desk.add(Reply.when_durable(2, lambda: [b"synced"], None))
     desk.add(Reply(None, None, lambda: [b"written"], 2, needs_sync=False))
@@ -274,7 +274,7 @@ class Waiter:
         self.reached.append(self.name)
 
 
-def test_each_is_told_once_in_the_order_in_which_they_began_to_wait() -> None:
+def test_each_waiter_is_notified_once_in_the_order_of_waiting() -> None:
     progress, reached = PassProgress(), []
     first, second, third = (Waiter(name, reached) for name in "abc")
     for waiter in (first, second, first, third):
@@ -288,7 +288,7 @@ def test_each_is_told_once_in_the_order_in_which_they_began_to_wait() -> None:
     assert len(progress) == 0
 
 
-def test_nobody_is_told_before_a_pass_is_as_far_as_it_has_to_be() -> None:
+def test_no_waiter_is_notified_before_its_pass_is_reached() -> None:
     progress, reached = PassProgress(), []
     progress.wait(Waiter("durable", reached), 5)
     progress.wait(Waiter("written", reached), 5, needs_sync=False)
@@ -303,7 +303,7 @@ def test_nobody_is_told_before_a_pass_is_as_far_as_it_has_to_be() -> None:
     assert reached == ["written", "durable", "later"]
 
 
-def test_who_waits_for_two_passes_is_told_of_each_or_of_both_at_once() -> None:
+def test_a_waiter_for_two_passes_is_notified_of_each_or_of_both_at_once() -> None:
     progress, reached = PassProgress(), []
     waiter = Waiter("a", reached)
     for number in (1, 2, 3):
@@ -314,11 +314,11 @@ def test_who_waits_for_two_passes_is_told_of_each_or_of_both_at_once() -> None:
     assert reached == ["a", "a"]
 
 
-# --- nothing is left --------------------------------------------------------------------------------------------------
+# --- released memory --------------------------------------------------------------------------------------------------
 
 
 class Body(bytearray):
-    """Bytes that can be watched."""
+    """Bytes that can be weakly referenced."""
 
     __slots__ = ("__weakref__",)
 
@@ -360,7 +360,7 @@ def test_nothing_keeps_the_bytes_of_a_reply_that_has_left(kind: str) -> None:
 
 
 @pytest.mark.usefixtures("without_collector")
-def test_whoever_tells_of_passes_does_not_keep_a_connection_that_is_gone() -> None:
+def test_pass_progress_does_not_keep_a_lost_connection_alive() -> None:
     desk = Desk()
     progress, gone = desk.progress, weakref.ref(desk)
     desk.add(durable(1, b"too late"))

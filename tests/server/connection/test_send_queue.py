@@ -1,4 +1,4 @@
-"""What waits to be sent on one connection."""
+"""Send queue of one connection."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trimq.server.connection.send_queue import SLICE_BYTES, SendQueue, send_eof
 
 
 class Socket:
-    """Takes `room` bytes, then asks for a pause."""
+    """Accepts `room` bytes, then asks for a pause."""
 
     def __init__(self, outbox: SendQueue, room: int = 1 << 40) -> None:
         self.outbox = outbox
@@ -50,7 +50,7 @@ def test_a_long_part_is_not_copied() -> None:
             written.append(data)
 
         def writelines(self, list_of_data: list[Buffer]) -> None:
-            raise AssertionError("it does not gather")
+            raise AssertionError("this transport has no gather writes")
 
     outbox.write_to(Keeping())
     assert [isinstance(data, memoryview) and data.obj is view.obj for data in written] == [False, True, True, False]
@@ -86,7 +86,7 @@ sizes = (
 
 
 @given(st.lists(st.lists(sizes, max_size=6), max_size=6))
-def test_whatever_is_put_arrives_once_in_order_and_in_slices(passes: list[list[int]]) -> None:
+def test_everything_queued_is_sent_once_in_order_and_in_slices(passes: list[list[int]]) -> None:
     counter = Counter()
     outbox = SendQueue(counter)
     socket = Socket(outbox)
@@ -138,7 +138,7 @@ def test_a_share_is_kept_by_a_transport_that_gathers() -> None:
     assert outbox.unsent_bytes == 6 * SLICE_BYTES
 
 
-def test_a_peer_that_is_gone_already_need_not_be_told_the_end() -> None:
+def test_a_lost_peer_gets_no_end_of_file() -> None:
     class Gone:
         calls = 0
 

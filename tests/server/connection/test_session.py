@@ -1,4 +1,4 @@
-"""The session loop: order of replies, back-pressure, fairness, and every way in which a connection ends."""
+"""The session loop: order of replies, back-pressure, fairness, and every way to end a connection."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_a_request_that_wants_no_answer_gets_none() -> None:
 # --- one write per pass -----------------------------------------------------------------------------------------------
 
 
-def test_what_one_pass_answers_leaves_in_one_write() -> None:
+def test_replies_of_one_pass_are_sent_in_one_write() -> None:
     async def main() -> None:
         peer = Peer()
         peer.say(*(f"now {number}" for number in range(50)), "big 30000", "now last", "send sent")
@@ -164,9 +164,9 @@ def test_a_peer_that_does_not_read_is_not_read_and_costs_bounded_memory() -> Non
         while peer.pipe.reads:
             peer.say("big 5000")
             asked += 1
-            assert asked < 1000, "it is read for ever"
+            assert asked < 1000, "reading was never paused"
             await peer.settle()
-        # what a turn takes in after the limit is reached is one answer at most
+        # after the limit is reached, a turn adds one answer at most
         assert peer.session._send_queue.unsent_bytes <= 100_000 + 5001
         assert peer.pipe.most_waiting <= SLICE_BYTES
         assert peer.pipe.steered == ["pause"]
@@ -182,7 +182,7 @@ def test_a_peer_that_does_not_read_is_not_read_and_costs_bounded_memory() -> Non
 
 
 def test_requests_that_arrived_together_are_all_answered_though_each_answer_is_over_the_limit() -> None:
-    """They are in the conversation's buffer: no more bytes come that would wake the session."""
+    """The requests are in the conversation's buffer: no further bytes would wake the session."""
 
     async def main() -> None:
         peer = Peer(SessionLimits(pending_replies=1000, held_replies=1000, unsent_bytes=1024, idle_ms=IDLE_MS))
@@ -254,7 +254,7 @@ def test_one_more_that_would_wait_for_an_event_than_allowed_is_answered_at_once(
     run(main)
 
 
-def test_what_must_leave_in_order_is_counted_though_it_waits_for_an_event() -> None:
+def test_an_ordered_reply_is_counted_though_it_waits_for_an_event() -> None:
     async def main() -> None:
         peer = Peer(SessionLimits(pending_replies=10, held_replies=3, unsent_bytes=1 << 20, idle_ms=IDLE_MS))
         peer.say(*(f"later {number}?" for number in range(10)), "|now behind")
@@ -280,7 +280,7 @@ def test_deliveries_go_on_when_the_peer_has_read() -> None:
 
 
 def test_deliveries_go_on_though_the_socket_was_never_full() -> None:
-    """Held back by the session's own limit, within one pass."""
+    """The deliveries are paused by the session's own limit, within one pass."""
 
     async def main() -> None:
         peer = Peer(SessionLimits(pending_replies=10, held_replies=1000, unsent_bytes=20_000, idle_ms=IDLE_MS))
@@ -291,7 +291,7 @@ def test_deliveries_go_on_though_the_socket_was_never_full() -> None:
     run(main)
 
 
-def test_a_conversation_that_was_not_congested_is_not_told_of_relief() -> None:
+def test_a_conversation_that_was_not_congested_gets_no_congestion_end() -> None:
     async def main() -> None:
         peer = Peer()
         peer.say("deliver 3", "now a", "big 500000")
@@ -301,7 +301,7 @@ def test_a_conversation_that_was_not_congested_is_not_told_of_relief() -> None:
     run(main)
 
 
-def test_a_peer_over_its_quota_is_not_read_for_as_long_as_it_was_told() -> None:
+def test_a_peer_over_its_quota_is_not_read_for_its_throttle_time() -> None:
     async def main() -> None:
         peer = Peer()
         peer.say("rest 100", "now a")
@@ -317,7 +317,7 @@ def test_a_peer_over_its_quota_is_not_read_for_as_long_as_it_was_told() -> None:
     run(main)
 
 
-def test_a_peer_whose_intake_is_held_is_neither_read_nor_handled_until_it_is_resumed() -> None:
+def test_a_peer_with_reading_on_hold_is_neither_read_nor_handled_until_it_is_released() -> None:
     async def main() -> None:
         peer = Peer()
         peer.say("now a", "hold", "now b")
@@ -336,7 +336,7 @@ def test_a_peer_whose_intake_is_held_is_neither_read_nor_handled_until_it_is_res
     run(main)
 
 
-def test_a_peer_that_is_dismissed_hears_its_answers_and_the_protocols_word_for_it() -> None:
+def test_a_dismissed_peer_gets_its_answers_and_the_protocols_close() -> None:
     async def main() -> None:
         peer = Peer()
         peer.say("remember goodbye", "now a")
@@ -369,7 +369,7 @@ def test_a_session_at_rest_does_nothing() -> None:
         calls: list[object] = []
         call_soon = loop.call_soon
         loop.call_soon = lambda *args, **kwargs: (calls.append(args), call_soon(*args, **kwargs))[1]  # type: ignore
-        peer.progress.advance(1, 1)  # a pass of somebody else
+        peer.progress.advance(1, 1)  # a pass without replies of this session
         assert calls == []
         assert peer.pipe.reads
         assert peer.session.is_quiet
@@ -458,7 +458,7 @@ def test_a_flood_of_requests_does_not_keep_others_waiting(loop: str) -> None:
 
 
 @both_loops
-def test_a_slow_reader_blocks_nobody(loop: str) -> None:
+def test_a_slow_reader_blocks_no_other_client(loop: str) -> None:
     async def main() -> None:
         async with Served() as served:
             with connected(served) as slow, connected(served) as other:
@@ -501,7 +501,7 @@ async def receive_line(client: socket.socket) -> bytes:
 
 
 async def receive_all(client: socket.socket) -> bytes:
-    """Until the end of file."""
+    """Receives until the end of file."""
     received = bytearray()
     while piece := await receive(client):
         received += piece
@@ -541,7 +541,7 @@ def test_a_long_answer_reaches_a_slow_reader_whole_and_is_not_copied_for_it(loop
                     copied = served.sessions[0]._transport.get_write_buffer_size()
                     most_copied = max(most_copied, copied)
                 assert received == 20_000_001 + 6
-                # A transport that gathers keeps what the socket does not take where it is.
+                # A transport with gather writes does not copy the data that the socket does not accept.
                 is_copied = not supports_gather_write(served.sessions[0]._transport)
                 assert most_copied <= (SLICE_BYTES if is_copied else BYTES_PER_PASS)
 
@@ -550,7 +550,7 @@ def test_a_long_answer_reaches_a_slow_reader_whole_and_is_not_copied_for_it(loop
 
 @both_loops
 def test_a_peer_that_ends_its_side_still_gets_its_answers(loop: str) -> None:
-    """As `nc -N` and some HTTP clients do."""
+    """Half-closed connections, as `nc -N` and some HTTP clients use them."""
 
     async def main() -> None:
         async with Served() as served:
@@ -583,7 +583,7 @@ def test_a_peer_that_ends_its_side_while_it_is_held_back_still_gets_its_answers(
 
 
 @both_loops
-def test_a_broken_protocol_is_told_after_the_earlier_answers_though_the_peer_still_sends(loop: str) -> None:
+def test_a_protocol_error_is_sent_after_the_earlier_answers_though_the_peer_still_sends(loop: str) -> None:
     async def main() -> None:
         async with Served() as served:
             with connected(served) as client:
@@ -603,7 +603,7 @@ def test_a_broken_protocol_is_told_after_the_earlier_answers_though_the_peer_sti
 
 @both_loops
 def test_a_peer_that_still_sends_when_its_front_end_closes_gets_every_answer(loop: str) -> None:
-    """As amqplib does, whose acknowledgements may follow its connection.close."""
+    """amqplib does this: its acknowledgements may follow its connection.close."""
 
     async def main() -> None:
         async with Served() as served:
@@ -662,7 +662,7 @@ async def ended(served: Served, count: int = 1) -> None:
             await asyncio.sleep(0)
 
 
-# --- every end --------------------------------------------------------------------------------------------------------
+# --- ends of a connection ---------------------------------------------------------------------------------------------
 
 
 def test_a_farewell_comes_after_the_answers_of_every_lane() -> None:
@@ -714,16 +714,16 @@ def test_an_answer_that_cannot_be_made_ends_the_connection_before_the_next_one()
     run(main)
 
 
-class Told:
-    """Somebody else who waits for a pass."""
+class Waiter:
+    """Another waiter for a pass."""
 
-    is_told = False
+    is_notified = False
 
     def pass_reached(self) -> None:
-        self.is_told = True
+        self.is_notified = True
 
 
-def test_what_is_resolved_in_one_turn_of_the_loop_is_written_at_once_and_what_waited_for_a_pass_with_it() -> None:
+def test_replies_resolved_in_one_loop_turn_are_written_at_once_together_with_those_of_a_pass() -> None:
     async def main() -> None:
         peer = Peer()
         peer.say("|later a", "|later b", "|pass 1 c", "|pass 1 d")
@@ -744,12 +744,12 @@ def test_a_connection_that_cannot_be_written_to_ends_alone(caplog: pytest.LogCap
         def fail(data: object) -> None:
             raise RuntimeError("planted")
 
-        other = Told()
+        other = Waiter()
         peer.say("pass 1 a")
         peer.progress.wait(other, 1)
         peer.pipe.write = fail  # type: ignore[method-assign, assignment]
         peer.progress.advance(1, 1)
-        assert other.is_told
+        assert other.is_notified
         await peer.settle()
         assert peer.ended == [peer.session]
         assert "planted" in caplog.text
@@ -767,7 +767,7 @@ def test_an_answer_that_cannot_be_made_at_once_ends_the_connection_after_the_ear
     run(main)
 
 
-def test_a_broker_that_stops_answers_what_was_asked_with_what_there_is() -> None:
+def test_a_broker_that_stops_answers_pending_requests_with_available_data() -> None:
     async def main() -> None:
         peer = Peer()
         peer.say("pass 1 a", "later b!", "pass 1 c", "later d", "pass 1 e")
@@ -799,7 +799,8 @@ def test_a_conversation_may_close_while_it_handles_a_request() -> None:
 
 
 def test_a_lingering_connection_goes_on_reading_after_a_long_poll_was_answered() -> None:
-    """An answer that waits to be flushed, a long poll and a mistake in one read: the close answers the long poll."""
+    """One read contains a request with an unsent answer, a long poll and a protocol error: the close answers the long
+    poll."""
 
     async def main() -> None:
         peer = Peer()
@@ -844,7 +845,7 @@ def test_a_front_end_that_cannot_begin_costs_only_that_connection(caplog: pytest
 
 
 def idle(peer: Peer) -> None:
-    """Nothing was asked."""
+    """Makes no request."""
 
 
 def half_a_request(peer: Peer) -> None:
@@ -911,7 +912,7 @@ def test_a_connection_that_is_lost_in_any_state_ends_once_and_leaves_nothing(
         assert peer.conversation.times_closed == 1
         assert peer.ended == [peer.session]
         assert len(peer.front_end.abandoned) + peer.front_end.hurried == "".join(peer.front_end.handled).count("later")
-        assert peer.time.next_due_ms() is None, "a timer is left"
+        assert peer.time.next_due_ms() is None, "a timer is still running"
         peer.session.send([b"too late"])
         peer.session._pending_replies.pass_reached()
         peer.session.close()
@@ -924,7 +925,7 @@ def test_a_connection_that_is_lost_in_any_state_ends_once_and_leaves_nothing(
         progress = peer.progress
         del peer
         gc.collect()
-        assert gone() is None, "somebody still holds the session"
+        assert gone() is None, "the session is still referenced"
         progress.advance(99, 99)
         assert len(progress) == 0
 
@@ -1061,7 +1062,7 @@ def test_a_connection_that_received_much_and_rests_gives_its_memory_back() -> No
         peer.say("now small")
         assert len(peer.buffer_releaser) == 0
         peer.feed(b"now " + bytes(200_000).replace(b"\0", b"x"))
-        peer.conversation.is_restless = True  # the request has come in part
+        peer.conversation.is_restless = True  # the request was received in part
         while peer.time.step(5_000):
             pass
         assert peer.conversation.times_rested > 0

@@ -1,5 +1,5 @@
-"""The table of a connection's states, walked both ways: every entry is what a real session does, and a session does
-nothing that the table does not say."""
+"""State table of a connection, tested in both directions: a real session does what every entry says, and nothing
+else."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Act = Callable[[Session], object]
 
 
 class Opening(ScriptedFrontEnd):
-    """Does something to the session while it makes the conversation, and may fail."""
+    """Acts on the session while it opens the conversation, and may fail."""
 
     def __init__(self, *acts: Act, fails: bool = False) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ async def in_state(state: SessionState) -> Peer:
         SessionState.LOST: [ACTS[SessionEvent.LOST]],
     }
     if state in HAS_CONVERSATION and state is not SessionState.LINGERING:
-        peer.say("pass 1 a")  # so that it does not end by itself
+        peer.say("pass 1 a")  # keeps the session from ending by itself
     for act in acts.get(state, []):
         act(peer.session)
     if state is SessionState.LINGERING:
@@ -118,7 +118,7 @@ def test_a_session_follows_the_table_while_its_front_end_opens_the_conversation(
 
 
 @pytest.mark.parametrize("act", [close, close_and_linger])
-def test_a_session_whose_front_end_closes_it_and_fails_is_aborted(act: Act) -> None:
+def test_a_session_closed_by_a_failing_front_end_is_aborted(act: Act) -> None:
     async def main() -> None:
         peer = Peer(front_end=Opening(act, fails=True))
         assert peer.session._state is SessionState.ABORTED
@@ -177,7 +177,7 @@ def test_every_state_is_reached_and_ends_and_none_is_entered_again() -> None:
     assert all(state not in later for state, later in after.items())
 
 
-def test_what_a_connection_has_ended_it_does_not_take_up_again() -> None:
+def test_a_connection_does_not_resume_an_ended_activity() -> None:
     for state, row in TRANSITIONS.items():
         for then in row.values():
             if state in HAS_CONVERSATION:

@@ -1,4 +1,4 @@
-"""Clients that encrypt, on every port, beside clients that do not."""
+"""TLS clients on every port, beside plain ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 7, -1)
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One that clients can be told to trust: certificate and key in one file."""
+    """Certificate and key in one file, for clients to trust."""
     import time
 
     path = tmp_path_factory.mktemp("tls") / "broker.pem"
@@ -96,7 +96,7 @@ def test_http_is_served_encrypted(broker: Broker, certificate: Path) -> None:
     assert answer.startswith(b"HTTP/1.1 200")
 
 
-def test_a_client_of_grpc_is_told_that_it_speaks_http_2(broker: Broker, certificate: Path) -> None:
+def test_a_grpc_client_negotiates_http_2(broker: Broker, certificate: Path) -> None:
     context = trusting(certificate)
     context.set_alpn_protocols(["h2"])
     with encrypted(broker.rocketmq_grpc, context) as secured:
@@ -144,7 +144,7 @@ def test_garbage_that_begins_like_a_handshake_closes_its_connection_only(broker:
         assert struct.unpack(">ii", secured.recv(8))[1] == 7
 
 
-def test_a_client_that_trusts_somebody_else_is_not_connected(broker: Broker) -> None:
+def test_a_client_that_trusts_another_certificate_is_not_connected(broker: Broker) -> None:
     with (
         pytest.raises(ssl.SSLCertVerificationError),
         encrypted(broker.kafka, ssl.create_default_context()),
@@ -152,7 +152,7 @@ def test_a_client_that_trusts_somebody_else_is_not_connected(broker: Broker) -> 
         pass
 
 
-def test_without_a_certificate_the_broker_makes_its_own_for_those_who_do_not_ask() -> None:
+def test_without_a_certificate_the_broker_makes_its_own_for_clients_that_do_not_verify() -> None:
     with Broker(rocketmq_grpc_listen="127.0.0.1:0") as broker:
         for address in (broker.rocketmq, broker.addresses["rocketmq_broker"], broker.rocketmq_grpc):
             with encrypted(address, unasking()) as secured:
@@ -187,7 +187,7 @@ def test_where_encryption_is_required_a_plain_client_is_closed(certificate: Path
 
 
 def raise_end(data: bytes) -> None:
-    """An end and a reset are both a closed connection."""
+    """Treats an end of file and a reset alike."""
     if not data:
         raise ConnectionResetError
 
@@ -202,15 +202,15 @@ def test_where_it_is_off_a_handshake_is_no_request(certificate: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "reason"),
     [
         (Tls(certificate="here.pem"), "set together"),
         (Tls(certificate="nowhere.pem", key="nowhere.key"), "does not exist"),
         (Tls(certificate=__file__, key=__file__), "cannot be used"),
     ],
 )
-def test_a_certificate_that_cannot_be_used_is_a_mistake_at_the_start(settings: Tls, said: str) -> None:
-    with pytest.raises(StartupError, match=said):
+def test_a_certificate_that_cannot_be_used_is_a_mistake_at_the_start(settings: Tls, reason: str) -> None:
+    with pytest.raises(StartupError, match=reason):
         Certificates(settings, lambda: NOW_MS)
 
 

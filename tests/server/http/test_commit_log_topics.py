@@ -1,4 +1,4 @@
-"""Topics and groups of RocketMQ in the administration: made, seen and removed beside those of Kafka."""
+"""RocketMQ topics and groups over HTTP: created, listed and deleted beside those of Kafka."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_topic_is_made_listed_described_and_removed(broker: Broker) -> None:
     assert ask(broker, "GET", "/api/topics/steps")[0] == 404
 
 
-def test_those_of_both_homes_stand_side_by_side_and_the_brokers_own_are_not_shown(broker: Broker) -> None:
+def test_topics_of_both_layouts_are_listed_and_internal_ones_are_not(broker: Broker) -> None:
     assert ask(broker, "POST", "/api/topics", {"name": "ours"})[0] == 201
     assert ask(broker, "POST", "/api/topics", {"name": "theirs", "home": "commit-log"})[0] == 201
     assert names(broker) == {"ours": "partition-log", "theirs": "commit-log"}
@@ -67,7 +67,7 @@ def test_those_of_both_homes_stand_side_by_side_and_the_brokers_own_are_not_show
         ({"name": "with space"}, 400),
     ],
 )
-def test_what_cannot_be_made_is_refused(broker: Broker, change: dict[str, object], status: int) -> None:
+def test_an_invalid_topic_is_refused(broker: Broker, change: dict[str, object], status: int) -> None:
     assert ask(broker, "POST", "/api/topics", {"name": "odd", "home": "commit-log", **change})[0] == status
 
 

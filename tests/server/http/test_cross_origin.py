@@ -1,4 +1,4 @@
-"""Which requests are taken for those of a foreign web page."""
+"""Detection of cross-origin requests."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from trimq.testing import Broker
         ("POST", "http://rebound.example:8180", "rebound.example:8180", True),
     ],
 )
-def test_a_page_is_at_home_only_where_the_request_goes(
+def test_a_page_is_same_origin_only_at_the_host_of_the_request(
     method: str, origin: str | None, host: str, foreign: bool
 ) -> None:
     headers = [(b"host", host.encode())] + ([] if origin is None else [(b"origin", origin.encode())])
     assert is_cross_origin(method.encode(), headers) is foreign
 
 
-def test_a_page_of_somebody_else_changes_nothing() -> None:
+def test_a_page_of_another_origin_changes_nothing() -> None:
     with Broker() as broker:
         body = json.dumps({"name": "planted", "streams": 1}).encode()
         headers = {"Origin": "http://evil.example", "Content-Type": "text/plain"}

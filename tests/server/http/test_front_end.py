@@ -1,4 +1,4 @@
-"""The HTTP port, spoken to byte by byte."""
+"""The HTTP port, byte by byte."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def receive_all(client: socket.socket) -> bytes:
 
 
 def parse(received: bytes, methods: list[str]) -> list[Response]:
-    """The answers to requests with these methods, and nothing after them."""
+    """Parses the responses to requests with these methods, and asserts that nothing follows."""
     responses = []
     for method in methods:
         reader = h11.Connection(h11.CLIENT)
@@ -73,12 +73,12 @@ def parse(received: bytes, methods: list[str]) -> list[Response]:
         headers = {name.decode(): value.decode() for name, value in head.headers}
         responses.append(Response(head.status_code, headers, body))
         received = reader.trailing_data[0]
-    assert received == b"", f"more than was asked for: {received!r}"
+    assert received == b"", f"bytes after the last response: {received!r}"
     return responses
 
 
 def talk(broker: Broker, sent: bytes, *methods: str) -> list[Response]:
-    """Send these bytes, end our side, and read until the broker ends its own."""
+    """Sends these bytes, closes the sending side, and reads until the broker closes."""
     with connect(broker) as client:
         client.sendall(sent)
         client.shutdown(socket.SHUT_WR)
@@ -105,7 +105,7 @@ def test_a_broker_that_serves_is_healthy_and_ready(broker: Broker, path: str, te
     assert response.headers["content-type"].startswith("text/plain")
 
 
-def test_a_broker_whose_disk_is_full_is_ready_and_says_that_writes_are_refused() -> None:
+def test_a_broker_with_a_full_disk_is_ready_and_reports_refused_writes() -> None:
     with Broker(storage_low_water_bytes=1 << 60) as full:
         response = ask(full, "GET", "/readyz")
     assert response.status == 200
@@ -129,7 +129,7 @@ def metrics_of(broker: Broker) -> dict[str, float]:
     return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
 
 
-def test_metrics_tell_what_operators_ask_for(broker: Broker) -> None:
+def test_metrics_have_the_values_that_operators_need(broker: Broker) -> None:
     found = metrics_of(broker)
     assert found["trimq_topics"] == 1
     assert found["trimq_streams"] == 2
@@ -180,11 +180,11 @@ def test_a_client_that_asks_for_one_answer_gets_it_and_the_end(broker: Broker, s
     assert response.status == 200
 
 
-def test_head_tells_what_get_would_without_its_body(broker: Broker) -> None:
+def test_head_answers_like_get_without_the_body(broker: Broker) -> None:
     for target in ("/healthz", "/metrics", "/api/topics", "/api/topics/orders", "/api/topics/none"):
         get, head = ask(broker, "GET", target), ask(broker, "HEAD", target)
         assert (head.status, head.body) == (get.status, b"")
-        if target != "/metrics":  # whose numbers move
+        if target != "/metrics":  # its values change
             assert head.headers == get.headers
 
 
@@ -204,7 +204,7 @@ def test_requests_that_come_together_are_answered_in_order(broker: Broker) -> No
 
 @pytest.mark.parametrize("streams", [1, 100])
 def test_requests_that_come_while_an_answer_waits_for_the_disk_are_answered_after_it(streams: int) -> None:
-    """The client does not end its side. A topic with many streams is made over several turns."""
+    """The client does not close its side. A topic with many streams is created over several turns."""
     topics = [json.dumps({"name": name, "streams": streams}).encode() for name in ("one", "two")]
     sent = [request("POST", "/api/topics", body) for body in topics]
     last = request("GET", "/healthz", None, "Connection: close")
@@ -233,7 +233,7 @@ def test_a_request_cut_anywhere_is_the_same_request(broker: Broker) -> None:
 
 
 class Ending:
-    """An outlet that remembers what it is told."""
+    """An outlet that records the calls to it."""
 
     def __init__(self) -> None:
         self.is_open = True
@@ -272,7 +272,7 @@ def open_conversation(broker: Broker) -> tuple[HttpConversation, Ending]:
 
 
 def feed(broker: Broker, conversation: HttpConversation, data: bytes) -> bytes:
-    """The answers, as far as they wait for nothing. ProtocolError: the bytes are no request."""
+    """Returns the answers that are ready. Raises ProtocolError if the bytes are not a valid request."""
 
     def take(node: Any) -> bytes:
         answers = bytearray()
@@ -297,7 +297,7 @@ def feed(broker: Broker, conversation: HttpConversation, data: bytes) -> bytes:
     [
         (b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n", 400, "BadRequest"),
         (b"GET\r\n\r\n", 400, "BadRequest"),
-        (b"GET /healthz HTTP/1.1\r\n\r\n", 400, "BadRequest"),  # no host
+        (b"GET /healthz HTTP/1.1\r\n\r\n", 400, "BadRequest"),  # no Host header
         (b"GET /healthz HTTP/2.0\r\nHost: x\r\n\r\n", 505, "NotImplemented"),
         (b"GET / HTTP/1.1\r\nHost: x\r\nbad header\r\n\r\n", 400, "BadRequest"),
         (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: x\r\n\r\n", 400, "BadRequest"),
@@ -311,7 +311,7 @@ def feed(broker: Broker, conversation: HttpConversation, data: bytes) -> bytes:
         (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n", 413, "TooLarge"),
     ],
 )
-def test_what_is_no_request_is_told_so_and_ends_the_connection(
+def test_an_invalid_request_is_answered_and_ends_the_connection(
     broker: Broker, sent: bytes, status: int, error: str
 ) -> None:
     before, after = request("GET", "/healthz"), request("GET", "/never")
@@ -332,7 +332,7 @@ def test_a_long_body_is_refused_before_it_is_sent_if_the_client_asks(broker: Bro
     assert response.status == 413
 
 
-def test_a_client_that_sends_a_long_body_all_the_same_hears_why_it_is_refused(broker: Broker) -> None:
+def test_a_client_that_sends_a_long_body_all_the_same_gets_the_refusal(broker: Broker) -> None:
     with connect(broker) as client:
         client.sendall(f"POST /api/topics HTTP/1.1\r\nHost: x\r\nContent-Length: {20 * MIB}\r\n\r\n".encode())
         client.sendall(b"x" * (20 * MIB))
@@ -371,10 +371,10 @@ def test_chunks_that_never_end_are_refused(broker: Broker) -> None:
     assert response.status == 413
 
 
-def test_what_is_sent_ahead_of_an_answer_is_bounded(broker: Broker) -> None:
-    """The first request waits for the disk; the peer sends on and on."""
+def test_pipelined_requests_are_bounded(broker: Broker) -> None:
+    """The first request waits for the disk while the peer keeps sending."""
     conversation, _ = open_conversation(broker)
-    assert feed(broker, conversation, request("DELETE", "/api/topics/none"))  # it works at all
+    assert feed(broker, conversation, request("DELETE", "/api/topics/none"))  # the conversation works
     held = request("POST", "/api/topics", b'{"name":"held"}')
 
     def hold(node: Any) -> None:
@@ -444,7 +444,7 @@ def test_a_target_may_name_a_host_and_have_a_query(broker: Broker, target: str) 
 @pytest.mark.parametrize("ends", [False, True])
 @pytest.mark.parametrize("headers", [(), ("Connection: close",)])
 def test_an_answer_that_takes_its_time_comes_before_its_connection_ends(ends: bool, headers: tuple[str, ...]) -> None:
-    """A password is hashed off the loop, when a user is defined and when one logs in."""
+    """Passwords are hashed off the loop, when a user is defined and at login."""
     user = json.dumps({"password": "secret", "administrator": True}).encode()
     login = f"Authorization: Basic {base64.b64encode(b'root:secret').decode()}"
     with Broker() as broker:
@@ -476,7 +476,7 @@ def test_a_bug_is_answered_and_the_connection_lives(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("ends", [False, True])
 @pytest.mark.parametrize("is_known", [False, True])
 def test_a_bug_after_a_login_is_answered(monkeypatch: pytest.MonkeyPatch, ends: bool, is_known: bool) -> None:
-    """A password that was right once is compared at once, another off the loop."""
+    """A known password is compared at once, another one off the loop."""
     user = json.dumps({"password": "secret", "administrator": True}).encode()
     login = f"Authorization: Basic {base64.b64encode(b'root:secret').decode()}"
     broker = Broker().start()

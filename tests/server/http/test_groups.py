@@ -1,4 +1,4 @@
-"""RocketMQ's groups over HTTP and in the commands, beside Kafka's: raw conversations with a whole broker."""
+"""RocketMQ groups over HTTP and in the commands, beside Kafka's: raw conversations with a whole broker."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_a_member_that_subscribes_to_something_else_is_shown_as_such(broker: Bro
         assert trimq(broker, "groups", "list").splitlines()[1].split() == ["billing", "rocketmq", "stable", "3"]
 
 
-def test_where_no_word_is_that_of_most_all_differ(broker: Broker) -> None:
+def test_without_a_majority_all_subscriptions_differ(broker: Broker) -> None:
     with connect(broker) as first, connect(broker) as second:
         send(first, "orders", 0, 1)
         beat(first, "c1", "billing", "*")
@@ -141,7 +141,7 @@ def test_where_no_word_is_that_of_most_all_differ(broker: Broker) -> None:
         assert [member["differs"] for member in described(broker, "billing")["members"]] == [True, True]
 
 
-def test_a_group_whose_members_are_gone_is_empty_and_may_be_deleted(broker: Broker) -> None:
+def test_a_group_with_lost_members_is_empty_and_may_be_deleted(broker: Broker) -> None:
     with connect(broker) as wire, connect(broker) as member:
         send(wire, "orders", 0, 2)
         beat(member, "c1", "billing")

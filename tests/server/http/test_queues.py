@@ -54,7 +54,7 @@ def connect(broker: Broker, name: str = "guest", password: str = "guest", vhost:
 
 
 def with_users(broker: Broker) -> None:
-    """An administrator, and one user who may do what is hers in /."""
+    """Defines an administrator, and a user with permissions for names beginning with `hers` in /."""
     assert ask(broker, "PUT", "/api/users/root", {"password": "secret", "administrator": True}) == (204, None)
     assert ask(broker, "PUT", "/api/users/alice", {"password": "hers"}, ROOT) == (204, None)
     rights = {"configure": "^hers", "write": ".*", "read": "^hers"}
@@ -64,7 +64,7 @@ def with_users(broker: Broker) -> None:
 # --- users ------------------------------------------------------------------------------------------------------------
 
 
-def test_from_the_first_user_on_everybody_has_to_log_in(broker: Broker) -> None:
+def test_from_the_first_user_on_login_is_required(broker: Broker) -> None:
     assert ask(broker, "GET", "/api/users") == (200, {"users": []})
     with_users(broker)
     status, mistake = ask(broker, "GET", "/api/users")
@@ -92,7 +92,7 @@ def test_there_is_always_an_administrator(broker: Broker) -> None:
     assert ask(broker, "GET", "/api/users") == (200, {"users": []})
 
 
-def test_what_is_asked_wrongly_is_refused(broker: Broker) -> None:
+def test_invalid_requests_are_refused(broker: Broker) -> None:
     assert ask(broker, "PUT", "/api/users/root", {"administrator": True})[1]["message"].startswith("password")
     assert ask(broker, "PUT", "/api/users/root", {"pass": "x"})[0] == 400
     assert ask(broker, "POST", "/api/users/root")[0] == 405
@@ -125,7 +125,7 @@ def test_permissions_hold_for_connections_that_are_open(broker: Broker) -> None:
     connection.close()
 
 
-def test_a_user_who_is_deleted_is_disconnected(broker: Broker) -> None:
+def test_a_deleted_user_is_disconnected(broker: Broker) -> None:
     with_users(broker)
     connection = connect(broker, "alice", "hers")
     other = connect(broker, *ROOT)
@@ -247,13 +247,13 @@ def test_failures_are_listed_and_sent_again(broker: Broker) -> None:
     connection.close()
 
 
-def test_what_was_just_given_up_is_in_the_listing_of_whoever_asks_next() -> None:
+def test_a_message_that_just_failed_is_in_the_next_listing() -> None:
     world = World()
     world.queue("q")
     world.publish("q", b"one")
     delivery = world.get("q")
     assert delivery is not None
-    world.broker.queues.reject([delivery])  # the disk has not answered yet
+    world.broker.queues.reject([delivery])  # the disk has not finished yet
     later = QueuesApi(world.core.broker).answer(CALLER, "GET", ["api", "failures"], {}, b"")
     assert isinstance(later, DeferredResponse)
     answers: list[HttpResponse] = []

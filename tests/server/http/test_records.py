@@ -1,4 +1,4 @@
-"""Streams over HTTP: what there is, and the stored bytes themselves."""
+"""Streams over HTTP: their list, and the stored bytes."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_streams_are_listed_and_described_with_their_ends_and_times(broker: Brok
     assert described["streams"][1]["at_time"] == 0
 
 
-def test_topics_that_the_broker_has_for_itself_are_told_apart(broker: Broker) -> None:
+def test_internal_topics_are_marked(broker: Broker) -> None:
     broker.create_topic("orders")
     _, listed = ask_json(broker, "/api/streams")
     internal = {topic["name"] for topic in listed["topics"] if topic["internal"]}
@@ -123,17 +123,17 @@ def test_a_queue_is_read_without_taking_anything(broker: Broker) -> None:
         ("/api/streams/orders?time=now", 400, "BadRequest"),
     ],
 )
-def test_what_cannot_be_read_is_refused_in_a_sentence(broker: Broker, target: str, status: int, error: str) -> None:
+def test_an_invalid_read_is_refused_with_a_message(broker: Broker, target: str, status: int, error: str) -> None:
     broker.create_topic("orders")
     assert ask_json(broker, target)[0] == status
     assert ask_json(broker, target)[1]["error"] == error
 
 
-def test_what_is_out_of_range_is_told_with_the_range(broker: Broker) -> None:
+def test_an_offset_out_of_range_is_refused_with_the_range(broker: Broker) -> None:
     broker.create_topic("orders")
     broker.send("orders", "one")
-    status, told = ask_json(broker, "/log/orders/0?from=9")
-    assert (status, told["start"], told["end"]) == (416, 0, 1)
+    status, answer = ask_json(broker, "/log/orders/0?from=9")
+    assert (status, answer["start"], answer["end"]) == (416, 0, 1)
 
 
 def test_a_bug_after_cold_bytes_were_read_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -177,7 +177,7 @@ def test_names_live_in_namespaces(broker: Broker) -> None:
     assert ask(broker, "GET", "/api/topics?namespace=shop") == (200, {"topics": []})
     status, answer = ask(broker, "GET", "/api/topics/orders?namespace=shop")
     assert (status, answer["message"]) == (404, "there is no topic shop/orders")
-    # until a home keeps namespaces apart, a topic in one is refused rather than mixed up with others
+    # partition logs have no namespaces: a topic in one is refused
     status, answer = ask(broker, "POST", "/api/topics", {"name": "orders", "namespace": "shop"})
     assert (status, answer["error"]) == (400, "InvalidName")
 
@@ -216,7 +216,7 @@ def test_an_unknown_group_is_not_found(broker: Broker) -> None:
         assert (status, answer["error"]) == (404, "UnknownGroup")
 
 
-def test_a_group_whose_topic_is_being_deleted_is_described_without_it(broker: Broker) -> None:
+def test_a_group_is_described_without_a_topic_that_is_being_deleted(broker: Broker) -> None:
     broker.create_topic("going")
     broker.create_topic("staying")
     commit(broker, "billing", "going", 0, 0)

@@ -1,4 +1,4 @@
-"""What can be asked of the commit log in a stopped broker's folder."""
+"""Offline inspection of the commit log of a stopped broker."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_sound_log_has_no_finding(folder: str) -> None:
     assert findings(folder) == []
 
 
-def test_each_queue_has_a_row(folder: str) -> None:
+def test_each_queue_has_a_table_row(folder: str) -> None:
     rows = {(row["topic"], row["stream"]): row for row in data_folder.stats(folder)}
     for number in (0, 1):
         row = rows["orders", number]

@@ -1,4 +1,4 @@
-"""What can be asked of a stopped broker's folder."""
+"""Offline inspection of the data folder of a stopped broker."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_damage_is_found_with_its_file(folder: str) -> None:
     assert log.name in str(finding)
 
 
-def test_statistics_have_a_row_for_each_stream(folder: str) -> None:
+def test_statistics_have_a_table_row_for_each_stream(folder: str) -> None:
     first, second = data_folder.stats(folder)
     assert {key: first[key] for key in ("topic", "stream", "start", "end", "records", "segments")} == {
         "topic": "orders",
@@ -101,11 +101,11 @@ def test_the_folder_of_a_running_broker_is_a_sentence(tmp_path: Path) -> None:
         data_folder.stats(str(tmp_path))
 
 
-def test_the_lock_is_given_back_whatever_happens(folder: str) -> None:
+def test_the_lock_is_always_released(folder: str) -> None:
     with pytest.raises(StartupError):
         list(data_folder.dump(folder, "none", 0, 0, None))
     for _ in data_folder.dump(folder, "orders", 0, 0, None):
-        break  # a reader that has seen enough
+        break  # the reader stops early
     with Broker(folder=folder) as broker:
         assert len(broker.records("orders")) == 10
 
@@ -118,10 +118,10 @@ def test_a_newer_format_is_a_sentence(folder: str) -> None:
 
 
 def refused_to_start(folder: str) -> str:
-    """What a start says about it."""
-    with pytest.raises((StartupError, Damage)) as said, Broker(folder=Path(folder)):
+    """Returns the error of a start in this folder."""
+    with pytest.raises((StartupError, Damage)) as error, Broker(folder=Path(folder)):
         pass
-    return str(said.value)
+    return str(error.value)
 
 
 def lose(path: Path) -> None:
@@ -140,8 +140,8 @@ def test_a_segment_that_is_missing_is_found_as_a_start_finds_it(tmp_path: Path, 
     findings = list(data_folder.verify(str(tmp_path), lambda *_: None))
     missing = [finding for finding in findings if "is missing" in finding.problem]
     assert missing
-    said = refused_to_start(str(tmp_path))
-    assert any(finding.file in said and finding.remedy in said for finding in missing)
+    error = refused_to_start(str(tmp_path))
+    assert any(finding.file in error and finding.remedy in error for finding in missing)
 
 
 def test_a_folder_that_is_missing_is_found_as_a_start_finds_it(folder: str) -> None:
@@ -189,7 +189,7 @@ def test_a_folder_is_looked_through_without_writing_anything(folder: str) -> Non
         assert data_folder.stats(folder)
     finally:
         watching = False
-    assert opened_to_write == [], "a snapshot on a read-only mount could not be looked at"
+    assert opened_to_write == [], "a read-only snapshot could not be inspected"
     assert {str(path): path.stat().st_mtime_ns for path in Path(folder).rglob("*")} == before
 
 

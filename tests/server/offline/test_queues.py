@@ -1,4 +1,4 @@
-"""What can be asked of AMQP's queues in a stopped broker's folder, shared bodies included."""
+"""Offline inspection of the AMQP queues of a stopped broker, shared bodies included."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PERSISTENT = pika.BasicProperties(delivery_mode=2, headers={"n": "1"})
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two queues, several segments: what is long is shared by both, what is short is the first's alone."""
+    """Folder with two queues of several segments: long bodies are shared by both, short ones are in the first only."""
     folder = tmp_path_factory.mktemp("queues")
     sizes = {"storage_queue_segment_bytes": 10_000, "amqp_shared_body_bytes": SHARED_BYTES}
     no_rocketmq = {"rocketmq_listen": "off", "rocketmq_broker_listen": "off", "rocketmq_grpc_listen": "off"}
@@ -68,12 +68,12 @@ def test_a_sound_folder_has_no_finding(folder: Path) -> None:
     assert findings(folder) == []
 
 
-def test_each_queue_has_a_row_and_the_shared_bodies_have_one(folder: Path) -> None:
+def test_each_queue_has_a_table_row_and_the_shared_bodies_have_one(folder: Path) -> None:
     rows = {row["queue"]: row for row in data_folder.queue_stats(str(folder))}
     first, second = rows["a"], rows["b"]
     assert (first["vhost"], first["end"], first["messages"], first["settled"]) == ("/", 80, 80, 1)
     assert (second["end"], second["messages"], second["settled"]) == (MESSAGES, MESSAGES, 0)
-    # After a start, bodies are copied until it is on disk from which number on they are counted.
+    # After a start, bodies are copied until the first number of the new reference counts is durable.
     assert MESSAGES - 5 < first["shared"] == second["shared"] == rows["(shared bodies)"]["messages"] < MESSAGES
     assert first["segments"] > 1
 
@@ -103,7 +103,7 @@ def test_a_flipped_bit_is_found_with_its_file_and_place(folder: Path, text: byte
     assert ("queues/shared" in finding.file) == text.startswith(b"long")
 
 
-def test_a_torn_tail_is_what_the_next_start_cuts(folder: Path) -> None:
+def test_a_torn_tail_is_cut_by_the_next_start(folder: Path) -> None:
     path = file_with(folder, b"short 039 ")
     size = path.stat().st_size
     with path.open("ab") as file:
@@ -123,7 +123,7 @@ def test_a_full_segment_that_is_shorter_or_gone_is_named(folder: Path) -> None:
     assert [(each.file, each.problem) for each in findings(folder)] == [(name, "the file is missing")]
 
 
-def test_settled_messages_that_cannot_be_read_are_named(folder: Path) -> None:
+def test_unreadable_acknowledged_messages_are_named(folder: Path) -> None:
     (path,) = [path for path in folder.glob("queues/*/*.acks") if path.stat().st_size]
     flip(path, 0)
     (finding,) = findings(folder)

@@ -1,5 +1,5 @@
-"""RocketMQ's Python client over gRPC, one scenario a run. Prints a JSON object a line; where it has to wait for whoever
-started it, it reads a line. Topics and groups are there before it comes."""
+"""RocketMQ's Python client over gRPC, one scenario per run. Prints one JSON object per line; to wait for the test, it
+reads a line. The test creates the topics and groups before."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 import rocketmq
 from rocketmq.v5.client import ClientConfiguration, Credentials
 
-# Two packages share this name, and the other's file may be the one that is there.
+# Two packages share this name, and the other one's file may be the installed one.
 rocketmq.ClientConfiguration = ClientConfiguration
 
 from rocketmq.grpc_protocol import TransactionResolution  # noqa: E402
@@ -35,11 +35,11 @@ def wait() -> None:
     sys.stdin.readline()
 
 
-def until(condition: Callable[[], bool], what: str) -> None:
+def until(condition: Callable[[], bool], awaited: str) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
         if time.monotonic() > deadline:
-            sys.exit(f"waited in vain: {what}")
+            sys.exit(f"timed out waiting for: {awaited}")
         time.sleep(0.01)
 
 
@@ -54,7 +54,7 @@ def message(topic: str, body: str, **fields: Any) -> Any:
 
 
 class Listener(MessageListener):
-    """Remembers what it consumed, and what it thinks of it."""
+    """Records the consumed messages, and accepts or fails each as `judge` says."""
 
     def __init__(self, judge: Callable[[Any], bool] = lambda message: True) -> None:
         self.taken: list[Any] = []
@@ -181,7 +181,7 @@ class Client:
         say(steps=steps)
 
     def invisible(self) -> None:
-        """With the broker's time: one is kept for longer, one is given back, one is forgotten."""
+        """Three leases with the broker's clock moved by the test: one is extended, one is returned, one expires."""
         producer, consumer = self.producer("normal"), self.simple("normal")
         for body in ("longer", "back", "forgotten"):
             producer.send(message("normal", body))
@@ -217,14 +217,14 @@ class Client:
             producer.send(message("transaction", body), transaction)
             if end:
                 getattr(transaction, end)()
-        until(lambda: "commit" in listener.bodies, "what was committed")
+        until(lambda: "commit" in listener.bodies, "the committed message")
         say(done=f"taken {listener.bodies}")
         wait()
-        until(lambda: len(listener.bodies) > 1 and len(checker.asked) >= 2, "what was asked for")
+        until(lambda: len(listener.bodies) > 1 and len(checker.asked) >= 2, "the checked messages")
         say(taken=listener.bodies, asked=sorted(set(checker.asked)))
 
     def dead_letter(self) -> None:
-        """Every try fails. Whoever started it moves the time between them."""
+        """Every delivery fails. The test moves the clock between them."""
         producer, listener = self.producer("normal"), Listener(lambda message: False)
         self.push("normal", listener, "few")
         producer.send(message("normal", "bad"))
@@ -261,7 +261,7 @@ def receive_all(consumer: Any, count: int, acks: bool = True) -> list[Any]:
 
 
 def send_at_last(producer: Any, made: Any) -> None:
-    """A broker that is down takes nothing; the client gives up sooner than it comes back."""
+    """Sends until the broker accepts it: the client stops retrying before a restarted broker is back."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
@@ -278,4 +278,4 @@ if __name__ == "__main__":
     endpoints, scenario, *_ = sys.argv[1:]
     with ExitStack() as running:
         getattr(Client(endpoints, running), scenario)()
-    os._exit(0)  # the client has a thread that ends with the process only
+    os._exit(0)  # the client has a non-daemon thread that does not end

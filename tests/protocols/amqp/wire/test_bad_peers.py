@@ -1,4 +1,4 @@
-"""Peers that ask for too much of a broker process: what they cost is bounded, and others are served all along."""
+"""Peers that misuse a broker process: their cost is bounded, and other clients are served meanwhile."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Peer:
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
         self.socket = socket.socket()
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)  # it is soon full
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)  # fills up quickly
         self.socket.settimeout(PATIENCE_S)
         self.socket.connect((host, int(port)))
         self._received = bytearray()
@@ -46,8 +46,8 @@ class Peer:
         self.expect(methods.ConnectionOpenOk)
         self.ask(methods.ChannelOpen(), methods.ChannelOpenOk)
 
-    def tell(self, channel: int, *told: methods.Method) -> None:
-        self.socket.sendall(b"".join(command(channel, method) for method in told))
+    def tell(self, channel: int, *sent_methods: methods.Method) -> None:
+        self.socket.sendall(b"".join(command(channel, method) for method in sent_methods))
 
     def next_frame(self) -> tuple[int, bytes]:
         while True:
@@ -63,7 +63,7 @@ class Peer:
             data += came
 
     def expect(self, wanted: type[methods.Method]) -> methods.Method:
-        """The next method of this kind; what comes before it is passed over."""
+        """Returns the next method of this kind and skips all others."""
         while True:
             kind, payload = self.next_frame()
             if kind == METHOD and payload[:4] == wanted.ID.to_bytes(4):
@@ -74,7 +74,8 @@ class Peer:
         return self.expect(answer)
 
     def push(self, data: bytes, most: int) -> int:
-        """Send this again and again until the broker takes no more, or it was too much. How many bytes it took."""
+        """Sends this repeatedly until the broker stops reading or `most` bytes are sent. Returns the number of bytes
+        sent."""
         self.socket.settimeout(1)
         sent = 0
         try:
@@ -98,12 +99,12 @@ class Broker:
             yield peer
 
     def memory(self) -> int:
-        """Resident, in bytes."""
+        """Resident memory in bytes."""
         status = Path(f"/proc/{self._pid}/status").read_text()
         return int(status.partition("VmRSS:")[2].split()[0]) * 1024
 
     def serves(self) -> bool:
-        """Somebody else publishes and gets, as if nothing were."""
+        """Publishes and gets a message on another connection."""
         with self.peer() as other:
             other.ask(methods.QueueDeclare(queue="mine", is_exclusive=True), methods.QueueDeclareOk)
             other.socket.sendall(publish(1, methods.BasicPublish(routing_key="mine"), b"still here"))
@@ -136,7 +137,7 @@ def fill(broker: Broker, queue: str, count: int, size: int = BODY_BYTES) -> None
         peer.ask(methods.QueueDeclare(queue=queue, is_passive=True), methods.QueueDeclareOk)
 
 
-def test_a_hundred_thousand_channels_come_and_go(broker: Broker) -> None:
+def test_a_hundred_thousand_channels_are_opened_and_closed(broker: Broker) -> None:
     with costing_less_than(8 * MIB, broker), broker.peer() as peer:
         turn = b"".join(
             command(channel, method)
@@ -149,7 +150,7 @@ def test_a_hundred_thousand_channels_come_and_go(broker: Broker) -> None:
                 peer.next_frame()
 
 
-def test_a_publisher_that_never_reads_what_comes_back_is_not_read_any_more(broker: Broker) -> None:
+def test_a_publisher_that_never_reads_its_returns_is_not_read_any_more(broker: Broker) -> None:
     lost = publish(1, methods.BasicPublish(routing_key="nowhere", is_mandatory=True), bytes(1000))
     with broker.peer() as peer, costing_less_than(32 * MIB, broker):
         most = 200 * MIB
@@ -157,7 +158,7 @@ def test_a_publisher_that_never_reads_what_comes_back_is_not_read_any_more(broke
 
 
 def test_a_publisher_that_never_reads_its_confirms_is_not_read_any_more(broker: Broker) -> None:
-    """Each of its messages is refused for want of a route that is full: an answer for each, and none can be joined."""
+    """Each message is rejected because its queue is full. Each rejection is a frame of its own."""
     with broker.peer() as peer, costing_less_than(32 * MIB, broker):
         table = {"x-max-length": 0, "x-overflow": "reject-publish"}
         peer.ask(methods.QueueDeclare(queue="full", is_exclusive=True, arguments=table), methods.QueueDeclareOk)
@@ -166,7 +167,7 @@ def test_a_publisher_that_never_reads_its_confirms_is_not_read_any_more(broker: 
         assert peer.push(publish(1, methods.BasicPublish(routing_key="full"), b"") * 1000, most) < most
 
 
-def test_a_consumer_that_never_acknowledges_is_given_only_so_much(broker: Broker) -> None:
+def test_a_consumer_that_never_acknowledges_gets_a_bounded_number_of_bytes(broker: Broker) -> None:
     count = 3 * UNACKED_BYTES // SHORT_BODY
     fill(broker, "unacknowledged", count, SHORT_BODY)
     with broker.peer() as peer, costing_less_than(4 * UNACKED_BYTES, broker):
@@ -176,7 +177,7 @@ def test_a_consumer_that_never_acknowledges_is_given_only_so_much(broker: Broker
             peer.expect(methods.BasicDeliver)
             taken, held = taken + 1, held + 1
             if held * (SHORT_BODY + 400) >= UNACKED_BYTES:
-                held += (rest := await_all_that_is_out(peer, count - taken))
+                held += (rest := await_deliveries_in_flight(peer, count - taken))
                 taken += rest
                 assert held * SHORT_BODY <= UNACKED_BYTES + MIB
                 held = 0
@@ -184,7 +185,7 @@ def test_a_consumer_that_never_acknowledges_is_given_only_so_much(broker: Broker
     delete(broker, "unacknowledged")
 
 
-def test_long_bodies_that_nobody_acknowledges_are_not_in_memory_and_come_back_whole(broker: Broker) -> None:
+def test_long_unacked_bodies_are_not_held_in_memory_and_are_redelivered_whole(broker: Broker) -> None:
     count = 400
     fill(broker, "unacknowledged", count)
     with costing_less_than(12 * MIB, broker), broker.peer() as peer:
@@ -209,8 +210,8 @@ def read_body(peer: Peer) -> bytes:
     return body
 
 
-def await_all_that_is_out(peer: Peer, left: int) -> int:
-    """How many of those that are left the broker has sent already."""
+def await_deliveries_in_flight(peer: Peer, left: int) -> int:
+    """Waits for all messages in flight. Returns how many of the remaining ones the broker has sent."""
     came = 0
     while True:
         peer.tell(1, methods.QueueDeclare(queue="unacknowledged", is_passive=True))
@@ -268,7 +269,7 @@ def receive_to_the_end(peer: socket.socket) -> bool:
     return True
 
 
-def test_a_length_that_is_only_claimed_takes_no_memory(broker: Broker) -> None:
+def test_an_announced_length_takes_no_memory(broker: Broker) -> None:
     claims = (
         command(1, methods.BasicPublish(routing_key="q")) + b"\x02\0\x01\0\0\0\x0e\0\x3c\0\0" + (100 * MIB).to_bytes(8)
     )

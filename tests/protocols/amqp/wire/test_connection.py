@@ -1,4 +1,4 @@
-"""The connection without IO: what bytes become, and what each broken rule closes."""
+"""The AMQP connection without IO: decoded events, and the close that follows each violation of the protocol."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HEADER = write_properties(content_type="a/b", delivery_mode=2)
 
 
 @pytest.mark.parametrize("header", [b"AMQP\0\0\x09\x01", b"AMQP\x01\x01\x00\x09"])
-def test_a_header_that_is_served_is_a_greeting(header: bytes) -> None:
+def test_a_supported_protocol_header_is_an_event(header: bytes) -> None:
     connection = AmqpConnection()
     connection.receive(header[:7])
     assert connection.next_event() is None
@@ -35,7 +35,7 @@ def test_another_header_is_refused(header: bytes) -> None:
         connection.next_event()
 
 
-def test_a_message_is_taken_the_long_way_then_the_short_way() -> None:
+def test_a_message_is_read_by_the_slow_path_then_by_the_fast_path() -> None:
     connection = running(1)
     connection.receive(publish(1, TO_Q, b"one", HEADER) + publish(1, TO_Q, b"two", HEADER) + publish(1, TO_Q, b""))
     assert events(connection) == [
@@ -45,7 +45,7 @@ def test_a_message_is_taken_the_long_way_then_the_short_way() -> None:
     ]
 
 
-def test_a_body_in_many_frames_is_put_together_and_empty_ones_are_allowed() -> None:
+def test_a_body_in_many_frames_is_assembled_and_empty_ones_are_allowed() -> None:
     connection = running(1)
     pieces = [frame(BODY, 1, piece) for piece in (b"", b"abc", b"", b"de")]
     for _ in range(2):
@@ -60,7 +60,7 @@ def test_contents_of_two_channels_may_interleave() -> None:
     assert [(event.channel, event.body) for event in events(connection)] == [(2, b"2"), (1, b"1")]  # type: ignore[union-attr]
 
 
-def test_acknowledgements_in_a_row_are_one_event() -> None:
+def test_consecutive_acknowledgements_are_one_event() -> None:
     connection = running(1, 2)
     acks = [(1, 1, False), (1, 2, False), (1, 3, False), (1, 9, True), (2, 1, False), (1, 10, False)]
     connection.receive(b"".join(command(channel, methods.BasicAck(tag, multiple)) for channel, tag, multiple in acks))
@@ -79,7 +79,7 @@ def test_heartbeats_pass_unnoticed() -> None:
     assert events(connection) == [Command(1, methods.BasicQos())]
 
 
-def test_a_channel_that_we_closed_is_ignored_until_the_peer_knows() -> None:
+def test_frames_on_a_channel_that_we_closed_are_ignored_until_close_ok() -> None:
     connection = running(1)
     connection.refuse_channel(1)
     connection.receive(
@@ -92,7 +92,7 @@ def test_a_channel_that_we_closed_is_ignored_until_the_peer_knows() -> None:
     assert connection.channels == [1]
 
 
-def test_a_channel_that_both_close_at_once_is_heard() -> None:
+def test_a_channel_closed_by_both_sides_at_once_is_closed() -> None:
     connection = running(1)
     connection.refuse_channel(1)
     connection.receive(command(1, methods.ChannelClose(200, "bye")))
@@ -109,7 +109,7 @@ def test_a_channel_that_ended_may_be_opened_again() -> None:
         connection.next_event()
 
 
-def test_a_message_over_the_limit_is_not_kept() -> None:
+def test_a_message_over_the_limit_is_not_stored() -> None:
     connection = running(1, max_message_bytes=10)
     connection.receive(publish(1, TO_Q, b"x" * 10) + publish(1, TO_Q, b"x" * 11) + publish(1, TO_Q, b"x"))
     assert [type(event) for event in events(connection)] == [Publish, Oversized]
@@ -133,7 +133,7 @@ def test_a_length_alone_takes_no_memory() -> None:
     assert len(connection.get_buffer(1)) < 1_000_000
 
 
-# (what is sent on an open connection with channel 1 open, code, class and method)
+# (bytes sent on an open connection with channel 1 open, code, class and method)
 FAULTS = [
     (b"\x01\0\1\0\0\0\4\0\x3c\0\x0aX", Code.FRAME_ERROR, (0, 0)),
     (frame(4, 1, b"abcd"), Code.FRAME_ERROR, (0, 0)),
@@ -162,7 +162,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("sent", "code", "ids"), FAULTS)
-def test_a_broken_rule_ends_the_connection_with_its_code(sent: bytes, code: Code, ids: tuple[int, int]) -> None:
+def test_a_protocol_violation_ends_the_connection_with_its_code(sent: bytes, code: Code, ids: tuple[int, int]) -> None:
     connection = running(1)
     connection.receive(sent)
     with pytest.raises(ConnectionFault) as raised:
@@ -171,7 +171,7 @@ def test_a_broken_rule_ends_the_connection_with_its_code(sent: bytes, code: Code
     assert raised.value.text.startswith(f"{code.name} - ")
 
 
-def test_a_broken_rule_is_found_on_the_short_way_too() -> None:
+def test_a_protocol_violation_is_found_on_the_fast_path_too() -> None:
     for sent, code, _ in FAULTS:
         connection = running(1)
         connection.receive(publish(1, TO_Q, b"x") + command(1, methods.BasicAck(1)) + sent)
@@ -181,7 +181,7 @@ def test_a_broken_rule_is_found_on_the_short_way_too() -> None:
 
 
 @pytest.mark.parametrize("place", ["end of the header", "end of the body", "flags"])
-def test_a_message_that_begins_as_the_last_one_is_still_checked(place: str) -> None:
+def test_a_message_that_begins_like_the_last_one_is_still_checked(place: str) -> None:
     connection = running(1)
     connection.receive(publish(1, TO_Q, b"x"))
     assert len(events(connection)) == 1
@@ -195,7 +195,7 @@ def test_a_message_that_begins_as_the_last_one_is_still_checked(place: str) -> N
 
 
 @pytest.mark.parametrize("sent", [frame(1, 1, b"\0\x3d\0\x0a"), frame(1, 1, b"\0")])
-def test_what_has_no_name_is_dropped(sent: bytes) -> None:
+def test_a_frame_without_a_known_method_closes_silently(sent: bytes) -> None:
     connection = running(1)
     connection.receive(sent)
     with pytest.raises(SilentClose):
@@ -212,7 +212,7 @@ def test_more_channels_than_agreed_end_the_connection() -> None:
 
 
 @pytest.mark.parametrize("phase", [phase for phase in Phase if phase not in (Phase.GREETING, Phase.RUNNING)])
-def test_before_it_is_open_a_connection_takes_only_what_it_expects(phase: Phase) -> None:
+def test_before_it_is_open_a_connection_accepts_only_the_expected_methods(phase: Phase) -> None:
     expected = {
         Phase.STARTING: methods.ConnectionStartOk(),
         Phase.SECURING: methods.ConnectionSecureOk(),
@@ -235,7 +235,7 @@ def test_before_it_is_open_a_connection_takes_only_what_it_expects(phase: Phase)
         connection.next_event()
 
 
-def test_many_channels_come_and_go() -> None:
+def test_many_channels_are_opened_and_closed() -> None:
     connection = running()
     for number in range(1, 5000):
         channel = number % 60_000 + 1

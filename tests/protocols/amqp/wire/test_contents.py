@@ -1,4 +1,4 @@
-"""Contents on their way out: what a client's own decoder makes of them."""
+"""Encoded contents, read by a client's own decoder."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def frames_of(raw: bytes) -> list[tuple[int, int, bytes]]:
     return found
 
 
-class Told(NamedTuple):
+class Delivery(NamedTuple):
     tag: int = 2**40
     is_redelivered: bool = False
     exchange: bytes = b"exchange"
@@ -34,25 +34,31 @@ class Told(NamedTuple):
     body: bytes = b"one"
 
 
-def test_each_delivery_says_its_tag_and_names_and_has_its_own_content() -> None:
+def test_each_delivery_has_its_tag_its_names_and_its_own_content() -> None:
     frames = DeliveryFrames(3, "tag", 4096)
-    others = [Told(1, body=b"two"), Told(is_redelivered=True), Told(exchange=b""), Told(key=b"x"), Told(header=b"\0\0")]
-    lengths = [Told(body=b"x" * size) for size in (0, 4088, 4089, 10_000)]
-    for told in [Told(), *others, *lengths, Told()]:
-        (kind, channel, payload), *content = frames_of(b"".join(frames.write(*told)))
-        names = told.exchange.decode(), told.key.decode()
+    others = [
+        Delivery(1, body=b"two"),
+        Delivery(is_redelivered=True),
+        Delivery(exchange=b""),
+        Delivery(key=b"x"),
+        Delivery(header=b"\0\0"),
+    ]
+    lengths = [Delivery(body=b"x" * size) for size in (0, 4088, 4089, 10_000)]
+    for delivery in [Delivery(), *others, *lengths, Delivery()]:
+        (kind, channel, payload), *content = frames_of(b"".join(frames.write(*delivery)))
+        names = delivery.exchange.decode(), delivery.key.decode()
         assert (kind, channel) == (1, 3)
-        assert read_method(payload) == methods.BasicDeliver("tag", told.tag, told.is_redelivered, *names)
-        assert content == frames_of(b"".join(write_content(3, told.header, told.body, 4096)))
+        assert read_method(payload) == methods.BasicDeliver("tag", delivery.tag, delivery.is_redelivered, *names)
+        assert content == frames_of(b"".join(write_content(3, delivery.header, delivery.body, 4096)))
 
 
-def test_a_got_message_says_how_many_are_left() -> None:
+def test_a_get_ok_has_the_number_of_messages_left() -> None:
     ((_, channel, payload),) = frames_of(write_get_ok(5, 7, True, b"e", b"k", 42))
     assert (channel, read_method(payload)) == (5, methods.BasicGetOk(7, True, "e", "k", 42))
 
 
 @pytest.mark.parametrize("size", [0, 1, 4088, 4089, 10_000])
-def test_a_body_is_cut_to_the_frames_that_were_agreed_upon(size: int) -> None:
+def test_a_body_is_split_into_frames_of_the_negotiated_size(size: int) -> None:
     body = bytes(range(256)) * 40
     raw = b"".join(write_content(2, HEADER, body[:size], 4096))
     (kind, channel, header), *bodies = frames_of(raw)

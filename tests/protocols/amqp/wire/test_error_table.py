@@ -1,5 +1,5 @@
-"""What closes what, with which code and about which method: as RabbitMQ 4.3.6 was seen to do. Whatever is closed, all
-others go on."""
+"""Errors that close a channel or a connection, with code and method, as in RabbitMQ 4.3.6. All other channels and
+connections stay open."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ MESSAGE_BYTES = 1000
 
 
 class Mistake(NamedTuple):
-    """What is said on channel 1, and the class and the method that the answer is about."""
+    """Bytes sent on channel 1, and the class and the method named in the answer."""
 
     code: int
     about: tuple[int, int]
-    said: bytes | Callable[[Client], None]
+    sent: bytes | Callable[[Client], None]
 
 
-def said(*told: methods.Method, channel: int = 1) -> bytes:
-    return b"".join(command(channel, method) for method in told)
+def encoded(*sent: methods.Method, channel: int = 1) -> bytes:
+    return b"".join(command(channel, method) for method in sent)
 
 
 def consumed(**flags: bool) -> methods.BasicConsume:
@@ -59,41 +59,43 @@ def used_exclusively(client: Client) -> None:
 PUBLISH = command(1, methods.BasicPublish(routing_key="q"))
 
 CLOSE_THE_CHANNEL = {
-    "a name that is the broker's": Mistake(403, (50, 10), said(declared("amq.mine"))),
-    "the default exchange": Mistake(403, (50, 20), said(methods.QueueBind(queue="q", exchange=""))),
-    "the end of a system exchange": Mistake(403, (40, 20), said(methods.ExchangeDelete(exchange="amq.direct"))),
+    "a reserved name": Mistake(403, (50, 10), encoded(declared("amq.mine"))),
+    "the default exchange": Mistake(403, (50, 20), encoded(methods.QueueBind(queue="q", exchange=""))),
+    "deletion of a system exchange": Mistake(403, (40, 20), encoded(methods.ExchangeDelete(exchange="amq.direct"))),
     "an internal exchange": Mistake(403, (60, 40), published(exchange="inside")),
     "an exclusive consumer": Mistake(403, (60, 20), used_exclusively),
-    "no such queue": Mistake(404, (60, 20), said(methods.BasicConsume(queue="none"))),
-    "no such queue to get from": Mistake(404, (60, 70), said(methods.BasicGet(queue="none"))),
-    "no such queue to purge": Mistake(404, (50, 30), said(methods.QueuePurge(queue="none"))),
+    "no such queue": Mistake(404, (60, 20), encoded(methods.BasicConsume(queue="none"))),
+    "no such queue to get from": Mistake(404, (60, 70), encoded(methods.BasicGet(queue="none"))),
+    "no such queue to purge": Mistake(404, (50, 30), encoded(methods.QueuePurge(queue="none"))),
     "no such exchange": Mistake(404, (60, 40), published(exchange="none")),
-    "no such exchange to bind": Mistake(404, (50, 20), said(methods.QueueBind(queue="q", exchange="none"))),
+    "no such exchange to bind": Mistake(404, (50, 20), encoded(methods.QueueBind(queue="q", exchange="none"))),
     "somebody else's queue": Mistake(405, (50, 10), locked),
-    "another queue of this name": Mistake(406, (50, 10), said(declared(message_ttl=5))),
-    "a bad argument": Mistake(406, (50, 10), said(declared("new", message_ttl=-1))),
+    "another queue of this name": Mistake(406, (50, 10), encoded(declared(message_ttl=5))),
+    "a bad argument": Mistake(406, (50, 10), encoded(declared("new", message_ttl=-1))),
     "another exchange of this name": Mistake(
-        406, (40, 10), said(methods.ExchangeDeclare(exchange="amq.direct", type="fanout", is_durable=True))
+        406, (40, 10), encoded(methods.ExchangeDeclare(exchange="amq.direct", type="fanout", is_durable=True))
     ),
-    "no such kind of exchange": Mistake(406, (40, 10), said(methods.ExchangeDeclare(exchange="new", type="odd"))),
-    "an unknown tag": Mistake(406, (60, 80), said(methods.BasicAck(7))),
-    "an unknown tag to reject": Mistake(406, (60, 90), said(methods.BasicReject(7))),
-    "an unknown tag to give back": Mistake(406, (60, 120), said(methods.BasicNack(7))),
-    "a queue in use": Mistake(406, (50, 40), said(consumed(), methods.QueueDelete(queue="q", if_unused=True))),
+    "no such kind of exchange": Mistake(406, (40, 10), encoded(methods.ExchangeDeclare(exchange="new", type="odd"))),
+    "an unknown tag": Mistake(406, (60, 80), encoded(methods.BasicAck(7))),
+    "an unknown tag to reject": Mistake(406, (60, 90), encoded(methods.BasicReject(7))),
+    "an unknown tag to nack": Mistake(406, (60, 120), encoded(methods.BasicNack(7))),
+    "a queue in use": Mistake(406, (50, 40), encoded(consumed(), methods.QueueDelete(queue="q", if_unused=True))),
     "a queue with something in it": Mistake(
-        406, (50, 40), published() + said(methods.QueueDelete(queue="q", if_empty=True))
+        406, (50, 40), published() + encoded(methods.QueueDelete(queue="q", if_empty=True))
     ),
     "a message too large": Mistake(406, (60, 40), published(body=bytes(MESSAGE_BYTES + 1))),
     "an expiration that is no number": Mistake(406, (60, 40), published(header=write_properties(expiration="soon"))),
     "somebody else's name": Mistake(406, (60, 40), published(header=write_properties(user_id="bob"))),
-    "a commit of nothing": Mistake(406, (90, 20), said(methods.TxCommit())),
-    "confirms in a transaction": Mistake(406, (85, 10), said(methods.TxSelect(), methods.ConfirmSelect())),
-    "a transaction with confirms": Mistake(406, (90, 10), said(methods.ConfirmSelect(), methods.TxSelect())),
-    "a reply to nobody": Mistake(406, (60, 40), published(header=write_properties(reply_to="amq.rabbitmq.reply-to"))),
+    "a commit without a transaction": Mistake(406, (90, 20), encoded(methods.TxCommit())),
+    "confirms in a transaction": Mistake(406, (85, 10), encoded(methods.TxSelect(), methods.ConfirmSelect())),
+    "a transaction with confirms": Mistake(406, (90, 10), encoded(methods.ConfirmSelect(), methods.TxSelect())),
+    "a direct reply without a consumer": Mistake(
+        406, (60, 40), published(header=write_properties(reply_to="amq.rabbitmq.reply-to"))
+    ),
 }
 
 CLOSE_THE_CONNECTION = {
-    "a bad end octet": Mistake(501, (0, 0), said(methods.BasicQos())[:-1] + b"X"),
+    "a bad end octet": Mistake(501, (0, 0), encoded(methods.BasicQos())[:-1] + b"X"),
     "a frame too large": Mistake(501, (0, 0), pack(">BHI", BODY, 1, 140_000)),
     "an unknown kind of frame": Mistake(501, (0, 0), frame(4, 1, b"abcd")),
     "an unknown method": Mistake(501, (60, 200), frame(METHOD, 1, pack(">HH", 60, 200))),
@@ -102,32 +104,32 @@ CLOSE_THE_CONNECTION = {
         501, (50, 10), frame(METHOD, 1, pack(">HHHB2sBI", 50, 10, 0, 2, b"\xff\xfe", 0, 0))
     ),
     "a body too long": Mistake(501, (60, 40), PUBLISH + header_frame(1, 1) + frame(BODY, 1, b"ab")),
-    "a method of a connection": Mistake(503, (10, 40), said(methods.ConnectionOpen("/"))),
-    "an answer that only brokers give": Mistake(503, (50, 11), said(methods.QueueDeclareOk("q"))),
-    "a channel that is not open": Mistake(504, (60, 10), said(methods.BasicQos(), channel=5)),
-    "a second opening": Mistake(504, (20, 10), said(methods.ChannelOpen())),
-    "a method on channel 0": Mistake(504, (60, 10), said(methods.BasicQos(), channel=0)),
+    "a method of a connection": Mistake(503, (10, 40), encoded(methods.ConnectionOpen("/"))),
+    "an answer that only brokers give": Mistake(503, (50, 11), encoded(methods.QueueDeclareOk("q"))),
+    "a channel that is not open": Mistake(504, (60, 10), encoded(methods.BasicQos(), channel=5)),
+    "a channel opened twice": Mistake(504, (20, 10), encoded(methods.ChannelOpen())),
+    "a method on channel 0": Mistake(504, (60, 10), encoded(methods.BasicQos(), channel=0)),
     "a header without a method": Mistake(505, (0, 0), header_frame(1, 0)),
     "a body without a header": Mistake(505, (0, 0), frame(BODY, 1, b"a")),
-    "a method instead of a header": Mistake(505, (60, 40), PUBLISH + said(methods.BasicQos())),
-    "a method instead of a body": Mistake(505, (60, 40), PUBLISH + header_frame(1, 1) + said(methods.BasicQos())),
+    "a method instead of a header": Mistake(505, (60, 40), PUBLISH + encoded(methods.BasicQos())),
+    "a method instead of a body": Mistake(505, (60, 40), PUBLISH + header_frame(1, 1) + encoded(methods.BasicQos())),
     "a header of another class": Mistake(505, (60, 40), PUBLISH + header_frame(1, 0, class_id=50)),
     "a heartbeat on a channel": Mistake(505, (0, 0), frame(HEARTBEAT, 1, b"")),
-    "a tag that is taken": Mistake(530, (60, 20), said(consumed(), consumed())),
-    "more channels than agreed": Mistake(530, (0, 0), said(methods.ChannelOpen(), channel=4)),
-    "prefetch by size": Mistake(540, (60, 10), said(methods.BasicQos(prefetch_size=1))),
+    "a tag that is taken": Mistake(530, (60, 20), encoded(consumed(), consumed())),
+    "more channels than agreed": Mistake(530, (0, 0), encoded(methods.ChannelOpen(), channel=4)),
+    "prefetch by size": Mistake(540, (60, 10), encoded(methods.BasicQos(prefetch_size=1))),
     "immediate delivery": Mistake(
         540, (60, 40), publish(1, methods.BasicPublish(routing_key="q", is_immediate=True), b"")
     ),
-    "recovery without requeueing": Mistake(540, (60, 110), said(methods.BasicRecover(requeue=False))),
-    "the end of the flow": Mistake(540, (20, 20), said(methods.ChannelFlow(active=False))),
-    "a stream to get from": Mistake(540, (60, 70), said(methods.BasicGet(queue="stream"))),
-    "a stream to purge": Mistake(540, (50, 30), said(methods.QueuePurge(queue="stream"))),
+    "recovery without requeueing": Mistake(540, (60, 110), encoded(methods.BasicRecover(requeue=False))),
+    "flow that is switched off": Mistake(540, (20, 20), encoded(methods.ChannelFlow(active=False))),
+    "a stream to get from": Mistake(540, (60, 70), encoded(methods.BasicGet(queue="stream"))),
+    "a stream to purge": Mistake(540, (50, 30), encoded(methods.QueuePurge(queue="stream"))),
 }
 
 
 def one_of_two(desk: Desk) -> Client:
-    """With channels 1 and 2, of three that it may have."""
+    """Opens a client with channels 1 and 2, of three that it may have."""
     client = desk.client(1, 2, channel_max=3)
     client.declare(1, "q")
     client.declare(1, "stream", arguments={"x-queue-type": "stream"})
@@ -137,10 +139,10 @@ def one_of_two(desk: Desk) -> Client:
 
 
 def make(client: Client, mistake: Mistake) -> None:
-    if callable(mistake.said):
-        mistake.said(client)
+    if callable(mistake.sent):
+        mistake.sent(client)
     else:
-        client.feed(mistake.said)
+        client.feed(mistake.sent)
     client.desk.settle()
 
 
@@ -150,7 +152,7 @@ def is_served(client: Client, channel: int) -> bool:
 
 
 @pytest.mark.parametrize("name", CLOSE_THE_CHANNEL)
-def test_a_mistake_closes_the_channel_alone(name: str) -> None:
+def test_an_error_closes_the_channel_alone(name: str) -> None:
     desk = Desk(message_bytes=MESSAGE_BYTES)
     other, client = desk.client(1), one_of_two(desk)
     mistake = CLOSE_THE_CHANNEL[name]
@@ -160,7 +162,7 @@ def test_a_mistake_closes_the_channel_alone(name: str) -> None:
         (1, mistake.code, *mistake.about)
     ]
     assert Code(mistake.code) in CLOSES_CHANNEL
-    client.feed(said(methods.QueueDeclare(queue="unheard"), methods.BasicQos()))
+    client.feed(encoded(methods.QueueDeclare(queue="unheard"), methods.BasicQos()))
     desk.settle()
     assert client.heard() == []
     assert is_served(client, 2)
@@ -171,7 +173,7 @@ def test_a_mistake_closes_the_channel_alone(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CLOSE_THE_CONNECTION)
-def test_a_mistake_closes_the_connection_and_no_other(name: str) -> None:
+def test_an_error_closes_the_connection_and_no_other(name: str) -> None:
     desk = Desk()
     other, client = desk.client(1), one_of_two(desk)
     mistake = CLOSE_THE_CONNECTION[name]
@@ -195,7 +197,7 @@ def test_a_message_without_a_route_closes_nothing() -> None:
     assert is_served(client, 1)
 
 
-def test_what_ends_by_the_brokers_will_is_told_so() -> None:
+def test_a_close_by_the_broker_has_its_own_code() -> None:
     client = Desk().client(1)
     (close,) = client.closing_parts()
     assert (close.reply_code, close.class_id, close.method_id) == (320, 0, 0)

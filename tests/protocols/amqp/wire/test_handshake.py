@@ -1,4 +1,4 @@
-"""Logins and tuning: what a client may say, and what drops it."""
+"""Login and tuning: accepted client values, and values that close the connection."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_login_is_read(mechanism: str, response: bytes) -> None:
         ("NOPE", b"\0alice\0secret"),
     ],
 )
-def test_an_answer_that_is_none_drops_the_connection(mechanism: str, response: bytes) -> None:
+def test_an_invalid_answer_drops_the_connection(mechanism: str, response: bytes) -> None:
     with pytest.raises(SilentClose):
         read_login(mechanism, response)
 
@@ -60,7 +60,7 @@ def test_where_no_limit_is_offered_none_is_taken() -> None:
     check_tuning(ConnectionTune(0, 131_072, 0), ConnectionTuneOk(0, 131_072, 0))
 
 
-def test_what_is_announced_is_what_clients_look_for() -> None:
+def test_the_server_properties_have_the_capabilities_that_clients_need() -> None:
     properties = server_properties("cluster")
     assert properties["product"] == "RabbitMQ"
     assert str(properties["version"]).startswith("4.")

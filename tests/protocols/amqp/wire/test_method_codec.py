@@ -1,4 +1,4 @@
-"""Methods: every one comes back from its bytes, and bytes that are no method are refused."""
+"""Codec of methods: each one survives a round trip, and invalid bytes are refused."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_there_are_66_methods() -> None:
 
 
 @pytest.mark.parametrize("kind", methods.METHODS.values(), ids=lambda kind: kind.NAME)
-def test_a_method_with_nothing_in_it_comes_back(kind: type[methods.Method]) -> None:
+def test_a_method_without_fields_survives_a_round_trip(kind: type[methods.Method]) -> None:
     assert read_method(write_method(kind())) == kind()
 
 
@@ -42,7 +42,7 @@ def test_neighbouring_bits_share_an_octet() -> None:
 
 
 @pytest.mark.parametrize("number", [0, 61 << 16 | 10, 60 << 16 | 200])
-def test_a_number_that_no_method_has_is_refused(number: int) -> None:
+def test_an_unknown_method_number_is_refused(number: int) -> None:
     with pytest.raises(UnknownMethod):
         read_method(number.to_bytes(4, "big"))
 

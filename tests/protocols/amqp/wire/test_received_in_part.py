@@ -1,5 +1,5 @@
-"""Messages that have come in part, or wait, take a limited room together, on however many connections: who sends long
-ones is told so and closed beyond it, short ones pass."""
+"""Memory limit of incomplete and waiting messages, over all connections: beyond it, a connection that sends a long
+message is closed with an error; short messages pass."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HALF = command(1, TO_Q) + header_frame(1, MIB) + frame(BODY, 1, bytes(30_000)) *
 
 
 def feed(client: Client, data: bytes) -> None:
-    """As a session does: what has come is looked at after every piece."""
+    """Feeds the bytes piece by piece and decodes after each piece, as a session does."""
     for at in range(0, len(data), 20_000):
         if not client.is_closed:
             client.feed(data[at : at + 20_000])
@@ -49,7 +49,7 @@ def test_beyond_the_limit_a_long_message_closes_its_connection_and_short_ones_pa
     feed(first, HALF)
     feed(second, HALF)
     assert_closed(second)
-    assert 600_002 <= held(desk) < 700_000, "what was closed holds nothing, though it has yet to go"
+    assert 600_002 <= held(desk) < 700_000, "a closed connection still holds memory"
     second.lose()
     desk.front_end._held_bytes.limit = 500_000
     feed(third, command(1, TO_Q) + header_frame(1, 50_000) + frame(BODY, 1, bytes(25_000)) * 2)
@@ -61,7 +61,7 @@ def test_beyond_the_limit_a_long_message_closes_its_connection_and_short_ones_pa
     assert held(desk) == 0
 
 
-def test_a_frame_that_comes_in_part_counts_like_a_message() -> None:
+def test_an_incomplete_frame_counts_like_a_message() -> None:
     desk = Desk(received_bytes=MIB, frame_max=4 * MIB)
     first, second = desk.client(1, frame_max=4 * MIB), desk.client(1, frame_max=4 * MIB)
     part = command(1, TO_Q) + header_frame(1, 3 * MIB) + frame(BODY, 1, bytes(3 * MIB))[: MIB - 1]
@@ -75,7 +75,7 @@ def test_a_frame_that_comes_in_part_counts_like_a_message() -> None:
     assert held(desk) == 0
 
 
-def test_a_buffer_that_was_long_is_given_back_before_anybody_is_closed() -> None:
+def test_a_grown_buffer_is_released_before_a_connection_is_closed() -> None:
     desk, (_, second) = desk_and_clients(2)
     feed(second, publish(1, TO_Q, bytes(120_000)) + publish(1, TO_Q, bytes(120_000)))
     assert held(desk) > 0
@@ -88,7 +88,7 @@ def test_a_buffer_that_was_long_is_given_back_before_anybody_is_closed() -> None
     assert held(desk) == MIB
 
 
-def test_what_waits_for_a_commit_is_counted_until_then() -> None:
+def test_messages_of_an_uncommitted_transaction_are_counted() -> None:
     desk, (first,) = desk_and_clients(1)
     first.ask(1, methods.TxSelect())
     feed(first, publish(1, TO_Q, bytes(5000)) * 10)
@@ -115,7 +115,7 @@ def test_a_transaction_without_end_closes_its_connection_beyond_the_limit() -> N
     assert second.ask(1, methods.BasicGet(queue="q", no_ack=True)).body == b"goes on"
 
 
-def test_messages_that_wait_for_room_on_the_disk_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_that_wait_for_disk_space_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     desk, clients = desk_and_clients(4)
     monkeypatch.setattr(desk.files, "space", lambda: Space(0, 1 << 40))
     pass_time(desk, 1000)
@@ -137,7 +137,7 @@ def test_messages_that_wait_for_room_on_the_disk_are_counted(monkeypatch: pytest
     assert held(desk) == 0
 
 
-def test_a_message_in_the_smallest_pieces_takes_little_more_than_its_size() -> None:
+def test_a_message_in_the_smallest_frames_takes_little_more_than_its_size() -> None:
     _, (client,) = desk_and_clients(1)
     feed(client, command(1, TO_Q) + header_frame(1, 30_000))
     for _ in range(100):

@@ -55,7 +55,7 @@ def assigned(*replicas: list[int]) -> list[CreatableReplicaAssignment]:
 
 
 @pytest.mark.parametrize("version", range(2, 8))
-def test_a_topic_is_made_in_every_version(desk: Desk, version: int) -> None:
+def test_a_topic_is_created_in_every_version(desk: Desk, version: int) -> None:
     (made,) = create(desk, topic("t", 3), version=version)
     assert made.error_code == Code.NONE
     assert made.error_message is None
@@ -92,7 +92,7 @@ REFUSED = [
 
 @pytest.mark.parametrize("validate_only", [False, True])
 @pytest.mark.parametrize(("asked", "code"), REFUSED)
-def test_what_cannot_be_made_is_refused_for_its_own_reason(
+def test_an_invalid_topic_is_refused_with_its_own_reason(
     asked: CreatableTopic, code: Code, validate_only: bool
 ) -> None:
     desk = Desk()
@@ -107,7 +107,7 @@ def test_what_cannot_be_made_is_refused_for_its_own_reason(
     assert names(desk) == {"there", "dotted.name"} | (set() if validate_only else {"good"})
 
 
-def test_the_broker_chooses_what_is_left_to_it() -> None:
+def test_the_broker_chooses_omitted_values() -> None:
     desk = Desk(kafka={"num_partitions": 4})
     (made,) = create(desk, topic("t", -1, -1))
     assert (made.num_partitions, made.replication_factor) == (4, 1)
@@ -115,7 +115,7 @@ def test_the_broker_chooses_what_is_left_to_it() -> None:
     assert made.num_partitions == 2
 
 
-def test_a_name_that_stands_twice_is_refused_once(desk: Desk) -> None:
+def test_a_repeated_name_is_refused_once(desk: Desk) -> None:
     (result,) = create(desk, topic("t"), topic("t"))
     assert result.error_code == Code.INVALID_REQUEST
     assert names(desk) == set()
@@ -129,13 +129,13 @@ def test_a_request_for_very_many_partitions_is_refused(desk: Desk) -> None:
     assert result.error_code == Code.INVALID_PARTITIONS
 
 
-def test_without_time_nothing_is_made(desk: Desk) -> None:
+def test_with_a_timeout_of_zero_nothing_is_created(desk: Desk) -> None:
     (result,) = create(desk, topic("t"), timeout_ms=0)
     assert result.error_code == Code.REQUEST_TIMED_OUT
     assert names(desk) == set()
 
 
-def test_a_topic_that_could_not_be_written_is_refused_and_taken_back(desk: Desk) -> None:
+def test_a_topic_that_could_not_be_written_is_refused_and_undone(desk: Desk) -> None:
     desk.fail_writes()
     (result,) = create(desk, topic("t"))
     assert result.error_code == Code.KAFKA_STORAGE_ERROR
@@ -152,7 +152,7 @@ def delete(desk: Desk, *states: DeleteTopicState) -> list[Any]:
 
 
 @pytest.mark.parametrize("version", range(1, 7))
-def test_a_topic_is_removed_in_every_version(desk: Desk, version: int) -> None:
+def test_a_topic_is_deleted_in_every_version(desk: Desk, version: int) -> None:
     desk.create("t")
     request = DeleteTopicsRequest(
         topic_names=["t", "u"], topics=[DeleteTopicState(name="t"), DeleteTopicState(name="u")]
@@ -162,7 +162,7 @@ def test_a_topic_is_removed_in_every_version(desk: Desk, version: int) -> None:
     assert names(desk) == set()
 
 
-def test_a_topic_is_removed_by_its_id_once(desk: Desk) -> None:
+def test_a_topic_is_deleted_by_its_id_once(desk: Desk) -> None:
     id = desk.create("t").topic_id
     (result,) = delete(desk, DeleteTopicState(name=None, topic_id=id))
     assert (result.name, result.error_code) == ("t", Code.NONE)
@@ -181,14 +181,14 @@ def test_a_topic_is_removed_by_its_id_once(desk: Desk) -> None:
         ([DeleteTopicState(name="a b")], Code.UNKNOWN_TOPIC_OR_PARTITION),
     ],
 )
-def test_what_cannot_be_removed_is_refused_once(desk: Desk, states: list[DeleteTopicState], code: Code) -> None:
+def test_an_invalid_deletion_is_refused_once(desk: Desk, states: list[DeleteTopicState], code: Code) -> None:
     desk.create("t")
     (result,) = delete(desk, *states)
     assert result.error_code == code
     assert names(desk) == {"t"}
 
 
-def test_a_topic_made_again_has_another_id_and_is_empty(desk: Desk) -> None:
+def test_a_recreated_topic_has_another_id_and_is_empty(desk: Desk) -> None:
     first = desk.create("t").topic_id
     delete(desk, DeleteTopicState(name="t"))
     assert desk.create("t").topic_id not in (first, NO_ID)
@@ -229,7 +229,7 @@ def test_a_topic_grows_by_whole_partitions(
     assert len(desk.core.broker.topics.get(desk.caller, "t").streams) == (count if code == Code.NONE else 2)
 
 
-def test_a_topic_that_is_to_grow_twice_is_refused_once(desk: Desk) -> None:
+def test_a_topic_extended_twice_in_a_request_is_refused_once(desk: Desk) -> None:
     desk.create("t")
     asked = [CreatePartitionsTopic(name="t", count=count) for count in (2, 3)]
     (result,) = desk.ask(CreatePartitionsRequest(topics=asked, timeout_ms=1000)).results
@@ -248,7 +248,7 @@ def by_name(name: str) -> MetadataRequestTopic:
     return MetadataRequestTopic(name=name)
 
 
-def test_a_topic_that_is_asked_for_is_made_where_that_is_allowed(desk: Desk) -> None:
+def test_a_requested_topic_is_created_where_that_is_allowed(desk: Desk) -> None:
     (first,) = metadata(desk, by_name("t"), allow_auto_topic_creation=False)
     assert (first.error_code, names(desk)) == (Code.UNKNOWN_TOPIC_OR_PARTITION, set())
     (first,) = metadata(desk, by_name("t"))
@@ -260,7 +260,7 @@ def test_a_topic_that_is_asked_for_is_made_where_that_is_allowed(desk: Desk) -> 
     assert names(off) == set()
 
 
-def test_a_name_too_much_like_another_is_not_made_by_asking(desk: Desk) -> None:
+def test_a_name_colliding_with_another_is_not_created_automatically(desk: Desk) -> None:
     desk.create("a.b")
     (result,) = metadata(desk, by_name("a_b"))
     assert result.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
@@ -269,12 +269,12 @@ def test_a_name_too_much_like_another_is_not_made_by_asking(desk: Desk) -> None:
 
 @pytest.mark.parametrize("may_create", [True, False])
 @pytest.mark.parametrize("name", ["", "a b", ".", "x" * 250, "ü"])
-def test_a_name_that_no_topic_can_have_is_told_so(desk: Desk, name: str, may_create: bool) -> None:
+def test_an_invalid_topic_name_is_refused(desk: Desk, name: str, may_create: bool) -> None:
     (result,) = metadata(desk, by_name(name), allow_auto_topic_creation=may_create)
     assert result.error_code == Code.INVALID_TOPIC
 
 
-def test_ids_are_found_since_version_12_and_names_beside_them_do_not_count(desk: Desk) -> None:
+def test_ids_are_supported_since_version_12_and_names_beside_them_are_ignored(desk: Desk) -> None:
     id = desk.create("t").topic_id
     asked = (MetadataRequestTopic(name=None, topic_id=id), MetadataRequestTopic(name=None, topic_id=b"x" * 16))
     found = metadata(desk, *asked, by_name("t"))
@@ -283,7 +283,7 @@ def test_ids_are_found_since_version_12_and_names_beside_them_do_not_count(desk:
     assert refused.error_code == Code.INVALID_REQUEST
 
 
-def test_topics_of_other_homes_are_not_listed(desk: Desk) -> None:
+def test_topics_of_other_layouts_are_not_listed(desk: Desk) -> None:
     desk.core.broker.topics.create(desk.caller, "queue", Layout.QUEUE_LOG, 1, {})
     desk.runner.settle()
     assert names(desk) == set()
@@ -291,7 +291,7 @@ def test_topics_of_other_homes_are_not_listed(desk: Desk) -> None:
     assert result.error_code == Code.INVALID_TOPIC
 
 
-def test_operations_are_told_when_asked_for(desk: Desk) -> None:
+def test_authorized_operations_are_included_on_request(desk: Desk) -> None:
     desk.create("t")
     request = MetadataRequest(
         topics=[by_name("t")], include_cluster_authorized_operations=True, include_topic_authorized_operations=True
@@ -319,7 +319,7 @@ def test_partitions_are_described_page_by_page(desk: Desk) -> None:
     assert seen == [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1)]
 
 
-def test_a_topic_that_is_not_there_is_described_as_such(desk: Desk) -> None:
+def test_an_unknown_topic_is_described_as_such(desk: Desk) -> None:
     asked = [TopicRequest(name="u"), TopicRequest(name="a b")]
     found = desk.ask(DescribeTopicPartitionsRequest(topics=asked)).topics
     assert {topic.name: topic.error_code for topic in found} == {
@@ -356,7 +356,7 @@ def test_a_topic_of_many_partitions_is_answered_when_all_of_them_are_durable(des
     assert again.error_code == Code.TOPIC_ALREADY_EXISTS
 
 
-def test_many_topics_of_one_request_are_made_together(desk: Desk) -> None:
+def test_many_topics_of_one_request_are_created_together(desk: Desk) -> None:
     asked = [CreatableTopic(name=f"t{number}", num_partitions=3, replication_factor=1) for number in range(40)]
     assert {result.error_code for result in create(desk, *asked)} == {0}
     assert sum(len(topic.streams) for topic in desk.core.topics) == 120

@@ -1,4 +1,4 @@
-"""Whatever an administrator asks, the broker answers, and goes on answering."""
+"""Administration with random values: the broker answers every request, and keeps answering."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trimq.protocols.kafka.messages.metadata import MetadataRequest
 from trimq.protocols.kafka.messages.schema import Struct
 from trimq.protocols.kafka.wire.apis import request_class
 
-# Words and numbers that mean something somewhere, so that more than the first check of a handler is met.
+# Words and numbers with a meaning in some request, so that more than the first check of a handler is reached.
 WORDS = st.sampled_from(
     ["t", "keyed", "u", "", "a b", "__consumer_offsets", "1", "retention.ms", "cleanup.policy", "compact", "-1", "100",
      "producer_byte_rate", "user", "client-id", "ip", "preallocate", "x" * 300, "\ud7ff"]
@@ -27,7 +27,7 @@ ADMIN_KEYS = [2, 3, 19, 20, 21, 23, 29, 30, 31, 32, 33, 35, 37, 43, 44, 45, 46, 
 
 
 def bend(value: Any, draw: st.DataObject, id: bytes) -> Any:
-    """The same message with some of its words, numbers and ids exchanged for those that are known."""
+    """Replaces some words, numbers and ids of a message by known ones."""
     if isinstance(value, Struct):
         for field in value.FIELDS:
             setattr(value, field.name, bend(getattr(value, field.name), draw, id))

@@ -85,7 +85,7 @@ def test_quotas_are_set_described_and_removed(desk: Desk) -> None:
     assert described(desk, ("user", EXACT, "u")) == {}
 
 
-def test_components_choose_what_is_described(desk: Desk) -> None:
+def test_components_filter_the_described_quotas(desk: Desk) -> None:
     entities: list[Entity] = [
         [("user", "u")],
         [("user", None)],
@@ -120,7 +120,7 @@ def test_components_choose_what_is_described(desk: Desk) -> None:
         ([("user", ANY, None), ("ip", ANY, None)], Code.INVALID_REQUEST),
     ],
 )
-def test_a_question_that_makes_no_sense_is_refused(desk: Desk, components: list[Any], code: Code) -> None:
+def test_an_invalid_request_is_refused(desk: Desk, components: list[Any], code: Code) -> None:
     assert described(desk, *components) == code
 
 
@@ -149,18 +149,18 @@ def test_a_quota_that_is_not_enforced_is_refused(
     assert described(desk) == {}
 
 
-def test_an_entity_that_stands_twice_is_refused_twice(desk: Desk) -> None:
+def test_a_repeated_entity_is_refused_twice(desk: Desk) -> None:
     entries = [entry([("user", "u")], {"producer_byte_rate": 1.0})] * 2
     results = desk.ask(AlterClientQuotasRequest(entries=entries)).entries
     assert [result.error_code for result in results] == [Code.INVALID_REQUEST] * 2
 
 
-def test_what_is_only_validated_is_not_set(desk: Desk) -> None:
+def test_a_validated_quota_is_not_set(desk: Desk) -> None:
     assert alter(desk, CLIENT, True, producer_byte_rate=1.0) == Code.NONE
     assert described(desk) == {}
 
 
-# -- use
+# -- enforcement
 
 
 def batch(size: int = 1000) -> bytearray:
@@ -172,12 +172,12 @@ def produce(desk: Desk, sent: bytearray) -> Any:
     return desk.ask(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[data]), 9)
 
 
-def test_a_producer_above_its_rate_is_told_to_wait_and_not_read(desk: Desk) -> None:
+def test_a_producer_above_its_rate_gets_a_throttle_time_and_is_not_read(desk: Desk) -> None:
     desk.create("t")
     assert produce(desk, batch()).throttle_time_ms == 0
     size = len(batch())
     alter(desk, CLIENT, producer_byte_rate=float(size))
-    assert produce(desk, batch()).throttle_time_ms == 0  # a second's worth
+    assert produce(desk, batch()).throttle_time_ms == 0  # exactly the quota of one second
     answer = produce(desk, batch())
     assert answer.responses[0].partition_responses[0].error_code == Code.NONE
     assert answer.throttle_time_ms == 1000
@@ -202,7 +202,7 @@ def test_a_consumer_above_its_rate_gets_nothing_until_it_is_within_it(desk: Desk
     assert desk.fetch("t").throttle_time_ms == 0
 
 
-def test_a_quota_of_somebody_else_slows_nobody(desk: Desk) -> None:
+def test_a_quota_of_another_client_has_no_effect(desk: Desk) -> None:
     desk.create("t")
     alter(desk, [("client-id", "other")], producer_byte_rate=1.0)
     assert produce(desk, batch()).throttle_time_ms == 0
@@ -236,7 +236,7 @@ def known(desk: Desk, *users: str) -> dict[str, tuple[int, list[tuple[int, int]]
     }
 
 
-def test_credentials_are_kept_listed_and_removed(desk: Desk) -> None:
+def test_credentials_are_stored_listed_and_removed(desk: Desk) -> None:
     assert put(desk, "a", "b") == {"a": Code.NONE, "b": Code.NONE}
     assert put(desk, "a", mechanism=2, iterations=5000) == {"a": Code.NONE}
     everything = {"a": (Code.NONE, [(1, 4096), (2, 5000)]), "b": (Code.NONE, [(1, 4096)])}
@@ -260,17 +260,17 @@ def test_credentials_are_kept_listed_and_removed(desk: Desk) -> None:
         ("a", {"mechanism": 9}, Code.UNSUPPORTED_SASL_MECHANISM),
     ],
 )
-def test_a_credential_that_cannot_be_kept_is_refused(desk: Desk, user: str, fields: dict[str, Any], code: Code) -> None:
+def test_an_invalid_credential_is_refused(desk: Desk, user: str, fields: dict[str, Any], code: Code) -> None:
     assert put(desk, user, **fields) == {user: code}
     assert known(desk) == {}
 
 
-def test_a_user_that_stands_twice_is_refused_once(desk: Desk) -> None:
+def test_a_repeated_user_is_refused_once(desk: Desk) -> None:
     assert put(desk, "a", "a") == {"a": Code.DUPLICATE_RESOURCE}
     assert known(desk) == {}
 
 
-def test_a_credential_that_could_not_be_written_is_refused_and_taken_back(desk: Desk) -> None:
+def test_a_credential_that_could_not_be_written_is_refused_and_undone(desk: Desk) -> None:
     desk.fail_writes()
     assert put(desk, "a") == {"a": Code.KAFKA_STORAGE_ERROR}
     assert known(desk) == {}

@@ -1,4 +1,4 @@
-"""Administration of settings: described, changed one by one or all at once, enforced, kept."""
+"""Administration of settings: described, changed one by one or all at once, enforced, durable."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("changes", "code"), REFUSED)
-def test_a_change_that_cannot_be_made_changes_nothing(desk: Desk, changes: list[Any], code: Code) -> None:
+def test_an_invalid_change_changes_nothing(desk: Desk, changes: list[Any], code: Code) -> None:
     desk.create("t", retention_ms="3")
     result = change(desk, *changes)
     assert result.error_code == code
@@ -131,13 +131,11 @@ def test_a_replacement_needs_values(desk: Desk) -> None:
         (99, "x", [], Code.INVALID_REQUEST),
     ],
 )
-def test_only_topics_have_settings_that_change(
-    desk: Desk, kind: int, name: str, changes: list[Any], code: Code
-) -> None:
+def test_only_topics_have_mutable_settings(desk: Desk, kind: int, name: str, changes: list[Any], code: Code) -> None:
     assert change(desk, *changes, kind=kind, name=name).error_code == code
 
 
-def test_a_resource_that_stands_twice_is_refused_twice(desk: Desk) -> None:
+def test_a_repeated_resource_is_refused_twice(desk: Desk) -> None:
     desk.create("t")
     configs = [IncrementalAlterConfigsAlterableConfig(name="retention.ms", value="1")]
     resource = IncrementalAlterConfigsResource(resource_type=TOPIC, resource_name="t", configs=configs)
@@ -146,7 +144,7 @@ def test_a_resource_that_stands_twice_is_refused_twice(desk: Desk) -> None:
     assert desk.configs("t") == {}
 
 
-def test_what_is_only_validated_is_not_changed(desk: Desk) -> None:
+def test_a_validated_change_is_not_applied(desk: Desk) -> None:
     desk.create("t")
     assert change(desk, ("retention.ms", SET, "5"), validate_only=True).error_code == Code.NONE
     assert change(desk, ("retention.ms", SET, "x"), validate_only=True).error_code == Code.INVALID_CONFIG
@@ -154,7 +152,7 @@ def test_what_is_only_validated_is_not_changed(desk: Desk) -> None:
     assert desk.configs("t") == {}
 
 
-def test_a_change_that_could_not_be_written_is_refused_and_taken_back(desk: Desk) -> None:
+def test_a_change_that_could_not_be_written_is_refused_and_undone(desk: Desk) -> None:
     desk.create("t", max_message_bytes="300")
     desk.fail_writes()
     assert change(desk, ("max.message.bytes", SET, "10")).error_code == Code.KAFKA_STORAGE_ERROR
@@ -169,7 +167,7 @@ def test_with_async_a_topic_cannot_have_every_record_synced() -> None:
     assert desk.create("t", flush_ms="5000").error_code == Code.NONE
 
 
-def test_a_broker_that_can_no_longer_keep_what_a_topic_was_promised_does_not_start(desk: Desk) -> None:
+def test_a_broker_that_cannot_meet_the_flush_setting_of_a_topic_does_not_start(desk: Desk) -> None:
     assert desk.create("t", flush_messages="1").error_code == Code.NONE
     desk.core.close()
     desk.runner.settle()
@@ -181,7 +179,7 @@ def test_a_broker_that_can_no_longer_keep_what_a_topic_was_promised_does_not_sta
 # -- descriptions
 
 
-def test_keys_filter_what_is_described(desk: Desk) -> None:
+def test_keys_filter_the_description(desk: Desk) -> None:
     desk.create("t")
     (found,) = describe(desk, TOPIC, "t", ["retention.ms", "no.such"]).configs
     assert (found.name, found.documentation, found.synonyms) == ("retention.ms", None, [])
@@ -206,19 +204,19 @@ def test_keys_filter_what_is_described(desk: Desk) -> None:
         (99, "x", Code.INVALID_REQUEST),
     ],
 )
-def test_what_has_no_settings_is_told_so(desk: Desk, kind: int, name: str, code: Code) -> None:
+def test_a_resource_without_settings_is_refused(desk: Desk, kind: int, name: str, code: Code) -> None:
     found = describe(desk, kind, name)
     assert found.error_code == code
     assert bool(found.configs) == ((kind, name) in ((BROKER, "1"), (GROUP, "g")))
 
 
-def test_what_is_asked_for_often_is_described_once(desk: Desk) -> None:
+def test_a_repeated_resource_is_described_once(desk: Desk) -> None:
     desk.create("t")
     asked = DescribeConfigsResource(resource_type=TOPIC, resource_name="t", configuration_keys=None)
     assert len(desk.ask(DescribeConfigsRequest(resources=[asked] * 1000)).results) == 1
 
 
-def test_only_an_administrator_is_told_how_the_broker_was_started(desk: Desk) -> None:
+def test_only_an_administrator_sees_the_static_broker_settings(desk: Desk) -> None:
     desk.core.broker._access.define_user("root", "secret", is_administrator=True)
     assert describe(desk, BROKER, "1").error_code == Code.CLUSTER_AUTHORIZATION_FAILED
 
@@ -238,7 +236,7 @@ def test_resources_are_listed_by_kind(desk: Desk) -> None:
     assert desk.ask(ListConfigResourcesRequest(), 0).config_resources == []
 
 
-# -- enforced
+# -- enforcement
 
 
 def test_sizes_are_enforced_and_change_at_once(desk: Desk) -> None:
@@ -259,7 +257,7 @@ def test_a_batch_that_grows_under_the_topics_codec_must_still_fit(desk: Desk) ->
 
 
 @pytest.mark.parametrize("version", [7, 9])
-def test_a_record_without_a_key_is_named_where_the_version_can(desk: Desk, version: int) -> None:
+def test_a_record_without_a_key_is_reported_where_the_version_can(desk: Desk, version: int) -> None:
     desk.create("t", cleanup_policy="compact")
     answer = desk.produce("t", batch(key=None), version=version)
     assert answer.error_code == Code.INVALID_RECORD
@@ -268,7 +266,7 @@ def test_a_record_without_a_key_is_named_where_the_version_can(desk: Desk, versi
     assert desk.produce("t", batch(key=None)).error_code == Code.NONE
 
 
-def test_an_untimely_record_is_named(desk: Desk) -> None:
+def test_a_record_with_an_invalid_timestamp_is_reported(desk: Desk) -> None:
     desk.create("t")
     answer = desk.produce("t", batch(NOW_MS + 2 * HOUR_MS))
     assert answer.error_code == Code.INVALID_TIMESTAMP
@@ -278,7 +276,7 @@ def test_an_untimely_record_is_named(desk: Desk) -> None:
     assert desk.produce("t", batch(NOW_MS + 2 * HOUR_MS)).error_code == Code.NONE
 
 
-def test_append_time_is_told_stored_and_found(desk: Desk) -> None:
+def test_append_time_is_returned_stored_and_found(desk: Desk) -> None:
     desk.create("t", message_timestamp_type="LogAppendTime")
     answer = desk.produce("t", batch(5))
     assert answer.log_append_time_ms == NOW_MS
@@ -290,7 +288,7 @@ def test_append_time_is_told_stored_and_found(desk: Desk) -> None:
     assert desk.produce("t", batch(5)).log_append_time_ms == -1
 
 
-def test_only_the_header_is_checked_where_that_is_wanted_and_no_rule_asks_for_more() -> None:
+def test_only_the_header_is_checked_unless_a_setting_needs_the_records() -> None:
     desk = Desk(kafka={"record_validation": "header"})
     desk.create("t")
     desk.create("keyed", cleanup_policy="compact")
@@ -303,14 +301,14 @@ def test_only_the_header_is_checked_where_that_is_wanted_and_no_rule_asks_for_mo
     assert full.produce("t", bytes(broken)).error_code == Code.INVALID_RECORD
 
 
-def test_a_topics_codec_is_what_is_stored(desk: Desk) -> None:
+def test_records_are_stored_with_the_topics_codec(desk: Desk) -> None:
     desk.create("t", compression_type="zstd")
     desk.produce("t", batch(codec=Codec.GZIP, size=500))
     stored = bytes(desk.fetch("t").responses[0].partitions[0].records)
     assert check(stored).codec == Codec.ZSTD
 
 
-def test_a_repeated_batch_is_told_the_time_of_the_first(desk: Desk) -> None:
+def test_a_repeated_batch_gets_the_timestamp_of_the_first(desk: Desk) -> None:
     desk.create("t")
     sent = from_records([Record(b"x", timestamp_ms=NOW_MS - 5)], producer_id=7, producer_epoch=0, base_sequence=0)
     first, again = desk.produce("t", bytes(sent)), desk.produce("t", bytes(sent))
@@ -324,7 +322,7 @@ def test_zstd_needs_a_version_that_knows_it(desk: Desk) -> None:
     assert desk.produce("t", batch(codec=Codec.ZSTD), version=7).error_code == Code.NONE
 
 
-def test_nobody_writes_to_internal_topics(desk: Desk) -> None:
+def test_clients_cannot_write_to_internal_topics(desk: Desk) -> None:
     assert desk.produce("__consumer_offsets", batch()).error_code == Code.INVALID_TOPIC
 
 

@@ -1,4 +1,4 @@
-"""Administration of logs: records deleted, sizes told, epochs and their ends, replicas that cannot move."""
+"""Administration of logs: deleted records, sizes, epochs and their end offsets, and refused moves of replicas."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def offsets(desk: Desk, time: int, version: int = 11, **fields: Any) -> Any:
     return desk.ask(ListOffsetsRequest(replica_id=-1, topics=[topic]), version).topics[0].partitions[0]
 
 
-# -- records are deleted
+# -- deletion of records
 
 
 def test_records_before_an_offset_go_and_do_not_come_back(desk: Desk) -> None:
@@ -90,7 +90,7 @@ def test_records_before_an_offset_go_and_do_not_come_back(desk: Desk) -> None:
         ("__consumer_offsets", 0, 0, Code.INVALID_TOPIC),
     ],
 )
-def test_what_cannot_be_deleted_is_refused(desk: Desk, topic: str, partition: int, offset: int, code: Code) -> None:
+def test_an_invalid_deletion_is_refused(desk: Desk, topic: str, partition: int, offset: int, code: Code) -> None:
     desk.create("t")
     desk.create("keyed", cleanup_policy="compact")
     desk.produce("t", batch(5))
@@ -129,7 +129,7 @@ def test_each_epoch_ends_where_the_next_has_written(desk: Desk) -> None:
     assert epoch_end(desk, -1) == (Code.NONE, -1, -1)
 
 
-def test_who_knows_another_leader_is_told_so(desk: Desk) -> None:
+def test_another_leader_epoch_is_refused(desk: Desk) -> None:
     desk.create("t")
     desk = desk.restart()
     assert epoch_end(desk, 0, 1)[0] == Code.NONE
@@ -147,7 +147,7 @@ def test_who_knows_another_leader_is_told_so(desk: Desk) -> None:
 # -- offsets
 
 
-def test_an_offset_is_told_with_the_epoch_of_its_record(desk: Desk) -> None:
+def test_an_offset_is_returned_with_the_epoch_of_its_record(desk: Desk) -> None:
     desk.create("t")
     desk.produce("t", batch(3))
     desk = desk.restart()
@@ -188,7 +188,7 @@ def test_a_partition_that_is_asked_for_twice_is_refused_once(desk: Desk) -> None
     assert result.error_code == Code.INVALID_REQUEST
 
 
-# -- where logs are
+# -- log directories
 
 
 def test_logs_are_measured(desk: Desk) -> None:

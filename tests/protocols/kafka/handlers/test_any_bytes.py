@@ -1,4 +1,4 @@
-"""Whatever bytes a peer sends, only its own connection suffers: the conversation on the real session loop."""
+"""Random bytes from a peer harm its own connection only: the conversation on the real session loop."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HELLO = request_frame(ApiVersionsRequest(client_software_name="a", client_softwa
 
 
 class Complaints(logging.Handler):
-    """What was not expected: errors, with their tracebacks."""
+    """Logged errors, with their tracebacks."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -40,7 +40,7 @@ class Complaints(logging.Handler):
 
 
 def open_conversation(sent: list[bytes]) -> None:
-    """Give these bytes to one connection; whatever it does, another one is answered, and nothing unexpected is said."""
+    """Gives these bytes to one connection, then asserts that another one is answered and that no error was logged."""
 
     async def main() -> None:
         desk = Desk()
@@ -72,7 +72,7 @@ def open_conversation(sent: list[bytes]) -> None:
 
 
 def give(peer: Peer, data: bytes) -> None:
-    """As far as the session reads."""
+    """Feeds the bytes for as long as the session reads."""
     while data and peer.pipe.reads and not peer.pipe.is_closed:
         buffer = peer.session.get_buffer(-1)
         count = min(len(buffer), len(data))

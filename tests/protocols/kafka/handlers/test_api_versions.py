@@ -1,4 +1,4 @@
-"""ApiVersions: what is told is what is served."""
+"""ApiVersions: the announced versions are the served ones."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def header(key: int, version: int) -> bytes:
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_every_version_tells_the_same(desk: Desk, version: int) -> None:
+def test_every_version_announces_the_same(desk: Desk, version: int) -> None:
     body = codec.encode(ApiVersionsRequest(**SOFTWARE), version)
     response = answer(desk, framed(header(18, version) + (b"\0" if version >= 3 else b"") + body), version)
     assert response.error_code == Code.NONE
@@ -53,25 +53,25 @@ def test_the_second_version_of_transactions_is_finalized(desk: Desk, version: in
     assert finalized == {"group.version": (1, 1), "transaction.version": (2, 2)}
     assert response.finalized_features_epoch >= 0
     supported = {each.name: (each.min_version, each.max_version) for each in response.supported_features}
-    # Kafka hides from version 3 what may be at 0.
+    # In version 3 Kafka omits features with a minimum of 0.
     assert supported == ({} if version == 3 else {"group.version": (0, 1), "transaction.version": (0, 2)})
 
 
 @pytest.mark.parametrize("version", [5, 99, 32767, -1])
-def test_an_unknown_version_is_told_the_known_ones(desk: Desk, version: int) -> None:
+def test_an_unknown_version_is_answered_with_the_supported_ones(desk: Desk, version: int) -> None:
     response = answer(desk, framed(header(18, version) + b"\0"), 0)
     assert response.error_code == Code.UNSUPPORTED_VERSION
     assert [(row.api_key, row.min_version, row.max_version) for row in response.api_keys] == [(18, 0, 4)]
 
 
 @pytest.mark.parametrize("name", ["", "a b", "-a", "a-", ".a", "ä", "a_b"])
-def test_a_client_without_a_proper_name_is_told_so(desk: Desk, name: str) -> None:
+def test_a_client_with_an_invalid_name_is_refused(desk: Desk, name: str) -> None:
     body = codec.encode(ApiVersionsRequest(client_software_name=name, client_software_version="1"), 3)
     response = answer(desk, framed(header(18, 3) + b"\0" + body), 3)
     assert (response.error_code, response.api_keys) == (Code.INVALID_REQUEST, [])
 
 
-def test_what_is_known_but_not_served_closes_the_connection_with_its_name(desk: Desk) -> None:
+def test_a_known_but_unserved_api_closes_the_connection_with_its_name(desk: Desk) -> None:
     unserved = next((key for key in APIS if key not in HANDLERS), None)
     if unserved is None:
         return

@@ -1,5 +1,5 @@
-"""Classic groups and committed offsets, request by request. What a whole story of requests answers is compared with
-Kafka's own answers elsewhere; here are waiting, versions, durability and rights."""
+"""Classic groups and committed offsets, request by request: waiting, versions, durability and permissions. The golden
+probe compares whole sequences of requests with Kafka's answers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SUBSCRIPTION = b"\0\1" + b"\0\0\0\1" + b"\0\6orders" + b"\xff\xff\xff\xff"
 
 
 class GroupDesk(Desk):
-    """A desk at which one may also wait."""
+    """Desk with requests that may be held."""
 
     def begin(self, message: RequestMessage, version: int) -> Reply:
         self._receive(request_frame(message, version))
@@ -92,7 +92,7 @@ def sync(member: str, generation: int, shares: dict[str, bytes] | None = None) -
 
 
 def enter(desk: GroupDesk, **changes: Any) -> str:
-    """A stable group of one member: its name."""
+    """Forms a stable group of one member. Returns the member's id."""
     joined = desk.ask(join(**changes), 3)
     desk.ask(sync(joined.member_id, joined.generation_id, {joined.member_id: b"share"}))
     return joined.member_id
@@ -154,13 +154,13 @@ def test_the_others_are_waited_for_and_a_follower_waits_for_the_leader(desk: Gro
     waiting = desk.begin(sync(second.member_id, 2), 5)
     assert not desk.is_answered(waiting)
     leader = desk.begin(sync(first, 2, {first: b"1", second.member_id: b"2"}), 5)
-    assert not desk.is_answered(waiting), "the shares are not durable yet"
+    assert not desk.is_answered(waiting), "answered before the assignment is durable"
     desk.runner.settle()
     assert desk.answer(leader, 14, 5).assignment == b"1"
     assert desk.answer(waiting, 14, 5).assignment == b"2"
 
 
-def test_whoever_does_not_come_is_not_waited_for_for_ever(desk: GroupDesk) -> None:
+def test_a_missing_member_is_waited_for_until_the_rebalance_timeout(desk: GroupDesk) -> None:
     first = enter(desk, session_timeout_ms=60_000)
     waiting = desk.begin(join(), 3)
     desk.let_pass(30_000)
@@ -169,7 +169,7 @@ def test_whoever_does_not_come_is_not_waited_for_for_ever(desk: GroupDesk) -> No
     assert beat(desk, first) == Code.UNKNOWN_MEMBER_ID
 
 
-def test_shares_that_cannot_be_written_are_not_told(desk: GroupDesk) -> None:
+def test_assignments_that_cannot_be_written_are_not_returned(desk: GroupDesk) -> None:
     joined = desk.ask(join(), 3)
     desk.fail_writes()
     response = desk.ask(sync(joined.member_id, 1, {joined.member_id: b"share"}))
@@ -205,7 +205,7 @@ def test_a_group_has_a_name(desk: GroupDesk, message: RequestMessage) -> None:
     assert desk.ask(message).error_code == Code.INVALID_GROUP_ID
 
 
-def test_the_newest_sync_says_what_it_is_about(desk: GroupDesk) -> None:
+def test_the_newest_sync_must_name_its_protocol(desk: GroupDesk) -> None:
     joined = desk.ask(join(), 3)
     message = sync(joined.member_id, 1)
     message.protocol_name = None
@@ -262,11 +262,11 @@ def test_an_offset_is_fetched_with_every_version(desk: GroupDesk, version: int) 
         ({"member_id": "x", "generation_id_or_member_epoch": 5, "version": 8}, Code.ILLEGAL_GENERATION),
     ],
 )
-def test_what_cannot_be_committed_is_refused(desk: GroupDesk, fields: dict[str, Any], code: Code) -> None:
+def test_an_invalid_commit_is_refused(desk: GroupDesk, fields: dict[str, Any], code: Code) -> None:
     assert commit(desk, **fields) == [code]
 
 
-def test_a_commit_that_cannot_be_written_is_refused_and_not_told(desk: GroupDesk) -> None:
+def test_a_commit_that_cannot_be_written_is_refused_and_not_returned(desk: GroupDesk) -> None:
     commit(desk, 5)
     desk.fail_writes()
     assert commit(desk, 9) == [Code.COORDINATOR_NOT_AVAILABLE]
@@ -287,7 +287,7 @@ def test_an_answer_about_offsets_waits_until_they_are_durable(desk: GroupDesk) -
     assert desk.answer(asking, 9, 7).topics[0].partitions[0].committed_offset == 9
 
 
-def test_an_answer_never_tells_what_was_taken_back(desk: GroupDesk) -> None:
+def test_an_undone_commit_is_never_returned(desk: GroupDesk) -> None:
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=9, committed_metadata="")
     topic = OffsetCommitRequestTopic(name="orders", partitions=[partition])
     desk.begin(OffsetCommitRequest(group_id="g", topics=[topic]), 8)
@@ -321,7 +321,7 @@ def test_offsets_go_with_their_topic(desk: GroupDesk) -> None:
 # -- administration
 
 
-def test_offsets_that_somebody_needs_are_not_deleted(desk: GroupDesk) -> None:
+def test_offsets_of_subscribed_topics_are_not_deleted(desk: GroupDesk) -> None:
     desk.create("bills")
     member = enter(desk)
     commit(desk, member_id=member, generation_id_or_member_epoch=1)
@@ -346,7 +346,7 @@ def test_offsets_that_somebody_needs_are_not_deleted(desk: GroupDesk) -> None:
     ("metadata", "protocol_type", "top", "code"),
     [(b"?", "consumer", 0, Code.GROUP_SUBSCRIBED_TO_TOPIC), (b"?", "connect", Code.NON_EMPTY_GROUP, None)],
 )
-def test_what_members_want_is_assumed_where_it_cannot_be_read(
+def test_an_unreadable_subscription_is_assumed_to_include_the_topic(
     desk: GroupDesk, metadata: bytes, protocol_type: str, top: int, code: int | None
 ) -> None:
     protocols = [JoinGroupRequestProtocol(name="range", metadata=metadata)]

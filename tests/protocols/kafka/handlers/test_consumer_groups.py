@@ -1,4 +1,4 @@
-"""Groups that the broker divides (KIP-848), request by request."""
+"""Groups with assignment by the broker (KIP-848), request by request."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def owning(desk: Desk, *indexes: int) -> list[ConsumerGroupHeartbeatTopicPartiti
     return [ConsumerGroupHeartbeatTopicPartitions(topic_id=id, partitions=list(indexes))]
 
 
-def test_a_member_joins_and_hears_what_it_has(desk: Desk) -> None:
+def test_a_member_joins_and_gets_its_assignment(desk: Desk) -> None:
     response = join(desk)
     assert (response.error_code, response.member_id, response.member_epoch) == (0, "m", 2)
     assert response.heartbeat_interval_ms == 5_000
@@ -110,7 +110,7 @@ def test_partitions_move_from_member_to_member(desk: Desk) -> None:
     assert beat(desk, "b", 3).error_code == Code.UNKNOWN_MEMBER_ID
 
 
-def test_what_cannot_be_written_is_not_told(desk: Desk) -> None:
+def test_an_unwritten_change_is_not_returned(desk: Desk) -> None:
     desk.fail_writes()
     response = join(desk)
     assert (response.error_code, response.assignment) == (Code.COORDINATOR_NOT_AVAILABLE, None)

@@ -1,4 +1,4 @@
-"""Fetch: what is found, how long it waits, and what waiting costs."""
+"""Fetch: results, long polls, and the cost of waiting."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def request(*partitions: FetchPartition, topic: str = "t", wait_ms: int = WAIT_M
 
 
 class Poll:
-    """A request on a connection of the desk, and its answer as soon as there is one."""
+    """A fetch on a connection of the desk, and its response as soon as there is one."""
 
     def __init__(self, desk: Desk, message: FetchRequest, version: int = 12) -> None:
         self._desk = desk
@@ -65,7 +65,7 @@ class Poll:
         return codec.decode(FetchResponse, self._version, b"".join(self.reply.take()), 9)
 
     def found(self) -> list[tuple[int, int, int]]:
-        """Partition, error and number of bytes."""
+        """Partition, error code and number of bytes of each result."""
         topics = self.response().responses
         return [
             (data.partition_index, data.error_code, len(data.records or b""))
@@ -87,20 +87,20 @@ def watchers(desk: Desk, topic: str = "t") -> int:
 # --- waiting ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_waiting_reader_is_answered_when_what_came_is_durable(desk: Desk) -> None:
+def test_a_waiting_fetch_is_answered_when_the_records_are_durable(desk: Desk) -> None:
     poll = Poll(desk, request(asked()))
     assert not poll.is_answered
     desk.core.broker.partitions.append_records(
         SYSTEM, (topic := desk.core.broker.topics.get(SYSTEM, "t")), topic.stream(0), [Record(b"x")]
     )
     desk.runner.end_pass()
-    assert not poll.is_answered  # written, but a power cut could take it back
+    assert not poll.is_answered  # written, but not durable: a power cut could lose it
     desk.runner.settle()
     assert [size > 0 for *_, size in poll.found()] == [True]
     assert waiting(desk) == watchers(desk) == 0
 
 
-def test_what_comes_to_another_partition_wakes_nobody(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_of_another_partition_do_not_wake_a_fetch(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[int] = []
     read = fetch._Fetch.read
 
@@ -122,7 +122,7 @@ def test_what_comes_to_another_partition_wakes_nobody(desk: Desk, monkeypatch: p
 
 
 def test_an_idle_reader_is_one_timer_and_nothing_else(desk: Desk) -> None:
-    desk.let_pass(5000)  # after the last write the guards of the disk look once more
+    desk.let_pass(5000)  # the checks of the disk run once more after the last write
     assert desk.liveness.next_due_ms() is None
     poll = Poll(desk, request(asked(0), asked(1), asked(2)))
     assert not desk.runner._soon
@@ -146,7 +146,7 @@ def test_a_reader_waits_until_there_are_as_many_bytes_as_it_wants(desk: Desk) ->
     assert poll.found() == [(0, 0, 2 * size), (1, 0, size)]
 
 
-def test_a_reader_gets_what_there_is_when_its_time_is_over(desk: Desk) -> None:
+def test_a_fetch_returns_the_available_records_at_its_deadline(desk: Desk) -> None:
     poll = Poll(desk, request(asked(), min_bytes=1 << 20))
     desk.produce("t", batch())
     desk.let_pass(WAIT_MS - 1)
@@ -156,7 +156,7 @@ def test_a_reader_gets_what_there_is_when_its_time_is_over(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize(("wait_ms", "least"), [(0, 1), (-1, 1), (WAIT_MS, 0), (WAIT_MS, -5)])
-def test_who_does_not_want_to_wait_is_answered_at_once(desk: Desk, wait_ms: int, least: int) -> None:
+def test_a_fetch_without_wait_time_is_answered_at_once(desk: Desk, wait_ms: int, least: int) -> None:
     assert Poll(desk, request(asked(), wait_ms=wait_ms, min_bytes=least)).found() == [(0, 0, 0)]
     assert waiting(desk) == watchers(desk) == 0
 
@@ -175,7 +175,7 @@ def test_a_reader_that_is_given_up_leaves_nothing(desk: Desk) -> None:
     assert not poll.is_answered
 
 
-def test_a_reader_that_is_hurried_gets_what_there_is(desk: Desk) -> None:
+def test_a_fetch_that_is_resolved_early_returns_the_available_records(desk: Desk) -> None:
     poll = Poll(desk, request(asked(), min_bytes=1 << 20))
     desk.produce("t", batch())
     assert poll.reply.on_resolve_now is not None
@@ -184,7 +184,7 @@ def test_a_reader_that_is_hurried_gets_what_there_is(desk: Desk) -> None:
     assert waiting(desk) == watchers(desk) == 0
 
 
-def test_a_topic_that_goes_while_somebody_waits_is_told_as_unknown(desk: Desk) -> None:
+def test_the_deletion_of_a_topic_answers_a_waiting_fetch_with_unknown_topic(desk: Desk) -> None:
     poll = Poll(desk, request(asked()))
     desk.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")]))
     desk.let_pass(WAIT_MS)
@@ -192,7 +192,7 @@ def test_a_topic_that_goes_while_somebody_waits_is_told_as_unknown(desk: Desk) -
 
 
 @pytest.mark.parametrize("wakes", ["growth", "time"])
-def test_a_bug_while_somebody_waits_is_heard_of_instead_of_hanging(
+def test_a_bug_during_a_long_poll_fails_it_instead_of_hanging(
     desk: Desk, wakes: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     poll = Poll(desk, request(asked()))
@@ -211,7 +211,7 @@ def test_a_bug_while_somebody_waits_is_heard_of_instead_of_hanging(
     assert waiting(desk) == watchers(desk) == 0
 
 
-def test_one_who_waits_for_an_unknown_topic_is_told_at_once_but_not_beside_a_good_one(desk: Desk) -> None:
+def test_an_unknown_topic_is_answered_at_once_but_not_beside_a_known_one(desk: Desk) -> None:
     unknown = (9, Code.UNKNOWN_TOPIC_OR_PARTITION, 0)
     assert Poll(desk, request(asked(9))).found() == [unknown]
     poll = Poll(desk, request(asked(0), asked(9)))
@@ -220,7 +220,7 @@ def test_one_who_waits_for_an_unknown_topic_is_told_at_once_but_not_beside_a_goo
     assert poll.found() == [(0, 0, len(batch())), unknown]
 
 
-# --- what is found ----------------------------------------------------------------------------------------------------
+# --- results ----------------------------------------------------------------------------------------------------------
 
 
 def test_bytes_are_bounded_over_all_partitions(desk: Desk) -> None:
@@ -250,7 +250,7 @@ def test_less_than_no_bytes_are_none(desk: Desk, most: int, most_of_all: int) ->
 
 
 @pytest.mark.parametrize("offset", [-1, 2, 1 << 62])
-def test_an_offset_out_of_range_is_told_at_once(desk: Desk, offset: int) -> None:
+def test_an_offset_out_of_range_is_answered_at_once(desk: Desk, offset: int) -> None:
     desk.produce("t", batch())
     poll = Poll(desk, request(asked(0, offset)))
     (data,) = poll.response().responses[0].partitions
@@ -259,7 +259,7 @@ def test_an_offset_out_of_range_is_told_at_once(desk: Desk, offset: int) -> None
     assert data.aborted_transactions is None
 
 
-def test_an_offset_out_of_range_is_told_though_there_is_no_more_room(desk: Desk) -> None:
+def test_an_offset_out_of_range_is_reported_though_the_size_limit_is_reached(desk: Desk) -> None:
     desk.produce("t", batch())
     found = Poll(desk, request(asked(0), asked(1, 500), max_bytes=10)).found()
     assert found == [(0, 0, len(batch())), (1, Code.OFFSET_OUT_OF_RANGE, 0)]
@@ -282,8 +282,8 @@ def test_topics_are_found_by_name_until_version_12_and_by_id_from_13_on(desk: De
         assert Poll(desk, request(asked(), topic="", topic_id=id), version).found() == [(0, 0, len(batch()))]
         unknown = Poll(desk, request(asked(), topic="", topic_id=b"\x07" * 16), version)
         assert unknown.found() == [(0, Code.UNKNOWN_TOPIC_ID, 0)]
-        nobody = Poll(desk, request(asked(), topic="", topic_id=bytes(16)), version)
-        assert nobody.found() == [(0, Code.UNKNOWN_TOPIC_ID, 0)]
+        without_id = Poll(desk, request(asked(), topic="", topic_id=bytes(16)), version)
+        assert without_id.found() == [(0, Code.UNKNOWN_TOPIC_ID, 0)]
 
 
 def test_an_empty_name_is_an_unknown_topic(desk: Desk) -> None:
@@ -306,7 +306,7 @@ def test_epochs_are_compared(desk: Desk, fields: dict[str, int], code: Code) -> 
     assert found == code
 
 
-def test_who_has_read_beyond_the_end_of_an_epoch_is_told_where_it_ends(desk: Desk) -> None:
+def test_a_fetch_beyond_the_end_of_an_epoch_gets_the_diverging_epoch(desk: Desk) -> None:
     desk.produce("t", batch())
     (data,) = Poll(desk, request(asked(0, 500, last_fetched_epoch=0))).response().responses[0].partitions
     assert (data.error_code, data.records) == (Code.NONE, b"")
@@ -316,7 +316,7 @@ def test_who_has_read_beyond_the_end_of_an_epoch_is_told_where_it_ends(desk: Des
 @pytest.mark.parametrize(
     ("version", "fields"), [(12, {"replica_id": 7}), (15, {"replica_state": ReplicaState(replica_id=7)})]
 )
-def test_nobody_follows_this_broker(desk: Desk, version: int, fields: dict[str, Any]) -> None:
+def test_a_fetch_of_a_follower_is_refused(desk: Desk, version: int, fields: dict[str, Any]) -> None:
     id = desk.core.broker.topics.get(SYSTEM, "t").id.bytes
     poll = Poll(desk, request(asked(), topic_id=id, **fields), version)
     assert poll.found() == [(0, Code.NOT_LEADER_OR_FOLLOWER, 0)]

@@ -1,4 +1,4 @@
-"""Fetch of what is on disk only: the event loop never waits for it, and nobody gets less because of it."""
+"""Fetch of cold data: the event loop never waits for the disk, and the client gets the same data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SIZE = len(batch())
 
 @pytest.fixture
 def desk() -> Desk:
-    """With one batch in each of three partitions, all of them on disk only."""
+    """Desk with one batch in each of three partitions, all cold."""
     desk = Desk()
     desk.create("t", 3)
     for partition in range(3):
@@ -25,7 +25,7 @@ def desk() -> Desk:
 
 
 @pytest.mark.parametrize("wait_ms", [0, 5_000])
-def test_what_is_on_disk_only_is_read_off_the_loop_and_then_answered(desk: Desk, wait_ms: int) -> None:
+def test_cold_data_is_read_off_the_loop_and_then_returned(desk: Desk, wait_ms: int) -> None:
     poll = Poll(desk, request(asked(), wait_ms=wait_ms))
     assert not poll.is_answered
     desk.runner.settle()
@@ -71,7 +71,7 @@ def test_too_little_on_disk_is_waited_for_like_too_little_in_memory(desk: Desk) 
     assert poll.found() == [(0, 0, 2 * SIZE)]
 
 
-def test_one_who_arrives_at_cold_bytes_while_it_waits_does_not_stop_the_loop_either(desk: Desk) -> None:
+def test_a_long_poll_that_reaches_cold_data_does_not_block_the_loop(desk: Desk) -> None:
     desk.files.is_cold = False
     poll = Poll(desk, request(asked(), min_bytes=SIZE + 1))
     desk.produce("t", batch(), 1)
@@ -82,7 +82,7 @@ def test_one_who_arrives_at_cold_bytes_while_it_waits_does_not_stop_the_loop_eit
     assert desk.files.waits == 0
 
 
-def test_who_cannot_wait_any_longer_gets_what_is_in_memory(desk: Desk) -> None:
+def test_a_fetch_at_its_deadline_returns_the_data_in_memory(desk: Desk) -> None:
     poll = Poll(desk, request(asked()))
     assert poll.reply.on_resolve_now is not None
     poll.reply.on_resolve_now()
@@ -92,7 +92,7 @@ def test_who_cannot_wait_any_longer_gets_what_is_in_memory(desk: Desk) -> None:
     assert waiting(desk) == 0
 
 
-def test_whoever_goes_away_meanwhile_leaves_nothing(desk: Desk) -> None:
+def test_a_connection_closed_meanwhile_leaves_nothing(desk: Desk) -> None:
     poll = Poll(desk, request(asked()))
     assert poll.reply.on_abandon is not None
     poll.reply.on_abandon()
@@ -101,7 +101,7 @@ def test_whoever_goes_away_meanwhile_leaves_nothing(desk: Desk) -> None:
     assert waiting(desk) == 0
 
 
-def test_what_the_disk_does_not_give_is_told(desk: Desk) -> None:
+def test_a_failed_read_is_reported(desk: Desk) -> None:
     def fail(operation: str, name: str) -> None:
         if operation == "warm":
             desk.files.is_cold = True
@@ -114,7 +114,7 @@ def test_what_the_disk_does_not_give_is_told(desk: Desk) -> None:
     assert desk.files.waits == 0
 
 
-def test_what_memory_does_not_keep_is_waited_for_in_the_end(desk: Desk) -> None:
+def test_data_that_is_evicted_repeatedly_is_read_on_the_loop_in_the_end(desk: Desk) -> None:
     warmings = 0
 
     def forget(operation: str, name: str) -> None:

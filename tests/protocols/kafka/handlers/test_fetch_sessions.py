@@ -1,4 +1,4 @@
-"""Fetch sessions: who may go on with one, what an answer leaves out, and which of them are kept."""
+"""Fetch sessions: epochs, incremental responses, and eviction from the cache."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from protocols.kafka.desk import Desk
-from protocols.kafka.fetch_exchanges import answer, ask, cache, exchange, told
+from protocols.kafka.fetch_exchanges import answer, ask, cache, exchange, sent_partitions
 from protocols.kafka.frames import request_frame
 
 from trimq.formats.kafka_batch.builder import from_records
@@ -31,20 +31,20 @@ def opened(sessions: FetchSessions, *partitions: int, now_ms: int = 0, **changed
 
 
 def read(sessions: FetchSessions, id: int, epoch: int, **changes: Any) -> list[int]:
-    """The order in which the next request of a session reads."""
+    """Partitions that the next request of a session reads, in order."""
     return [one.place.partition for one in sessions.begin(ask(id, epoch, **changes), False, 0).wanted]
 
 
-# --- what an answer leaves out ----------------------------------------------------------------------------------------
+# --- incremental responses --------------------------------------------------------------------------------------------
 
 
-def test_the_first_answer_tells_everything_and_the_next_only_what_changed() -> None:
+def test_the_first_response_has_all_partitions_and_the_next_only_changed_ones() -> None:
     sessions = cache()
     first = exchange(sessions, ask(0, 0, 0, 1))
-    assert told(first) == [0, 1]
+    assert sent_partitions(first) == [0, 1]
     assert first.session_id > 0
     second = exchange(sessions, ask(first.session_id, 1))
-    assert told(second) == []
+    assert sent_partitions(second) == []
     assert second.session_id == first.session_id
 
 
@@ -59,21 +59,21 @@ def test_the_first_answer_tells_everything_and_the_next_only_what_changed() -> N
     ],
     ids=["records", "high watermark", "log start", "error", "divergence"],
 )
-def test_a_change_is_told_once_and_what_asks_for_action_until_it_is_over(change: dict[str, Any], stays: bool) -> None:
+def test_a_change_is_sent_once_and_an_error_until_it_is_over(change: dict[str, Any], stays: bool) -> None:
     sessions = cache()
     id = opened(sessions, 0, 1)
-    assert told(exchange(sessions, ask(id, 1), p1=change)) == [1]
-    assert told(exchange(sessions, ask(id, 2), p1=change)) == ([1] if stays else [])
+    assert sent_partitions(exchange(sessions, ask(id, 1), p1=change)) == [1]
+    assert sent_partitions(exchange(sessions, ask(id, 2), p1=change)) == ([1] if stays else [])
 
 
-def test_the_end_of_an_error_is_told() -> None:
+def test_the_end_of_an_error_is_sent() -> None:
     sessions = cache()
     failed = {"error_code": 3, "high_watermark": -1, "log_start_offset": -1}
     id = opened(sessions, 0, 1, p0=failed)
-    assert told(exchange(sessions, ask(id, 1))) == [0]
-    assert told(exchange(sessions, ask(id, 2), p1={"error_code": 3})) == [1]
-    assert told(exchange(sessions, ask(id, 3))) == [1]
-    assert told(exchange(sessions, ask(id, 4))) == []
+    assert sent_partitions(exchange(sessions, ask(id, 1))) == [0]
+    assert sent_partitions(exchange(sessions, ask(id, 2), p1={"error_code": 3})) == [1]
+    assert sent_partitions(exchange(sessions, ask(id, 3))) == [1]
+    assert sent_partitions(exchange(sessions, ask(id, 4))) == []
 
 
 def test_a_request_changes_offsets_adds_and_forgets() -> None:
@@ -83,7 +83,7 @@ def test_a_request_changes_offsets_adds_and_forgets() -> None:
     assert [(one.place.partition, one.asked.fetch_offset) for one in begun.wanted] == [(1, 7), (2, 7)]
     response = answer(begun)
     sessions.finish(begun, response, 0)
-    assert told(response) == [2]  # nothing had been told of it
+    assert sent_partitions(response) == [2]  # this partition was never in a response
 
 
 def test_partitions_with_records_are_read_last_the_next_time() -> None:
@@ -93,20 +93,20 @@ def test_partitions_with_records_are_read_last_the_next_time() -> None:
     assert read(sessions, id, 2) == [1, 3, 0, 2]
 
 
-def test_what_is_asked_for_twice_is_read_once_as_it_was_asked_for_last() -> None:
+def test_a_repeated_partition_is_read_once_with_its_last_values() -> None:
     request = ask(0, -1, 0, 1, 0)
     request.topics[0].partitions[2].fetch_offset = 9
     begun = cache().begin(request, False, 0)
     assert [(one.place.partition, one.asked.fetch_offset) for one in begun.wanted] == [(0, 9), (1, 0)]
 
 
-# --- who may go on ----------------------------------------------------------------------------------------------------
+# --- epochs -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_request_without_a_session_opens_none() -> None:
     sessions = cache()
     response = exchange(sessions, ask(0, -1, 0))
-    assert (told(response), response.session_id, len(sessions)) == ([0], 0, 0)
+    assert (sent_partitions(response), response.session_id, len(sessions)) == ([0], 0, 0)
 
 
 @pytest.mark.parametrize("epoch", [2, 99, -2])
@@ -115,18 +115,18 @@ def test_a_wrong_epoch_is_refused_and_the_session_lives_on(epoch: int) -> None:
     id = opened(sessions, 0)
     refused = exchange(sessions, ask(id, epoch, 1))
     assert (refused.error_code, refused.session_id) == (Code.INVALID_FETCH_SESSION_EPOCH, 0)
-    assert read(sessions, id, 1) == [0]  # and what the refused request wanted is not in it
+    assert read(sessions, id, 1) == [0]  # the partitions of the refused request were not added
 
 
 def test_an_epoch_serves_once() -> None:
     sessions = cache()
     id = opened(sessions, 0)
-    assert told(exchange(sessions, ask(id, 1))) == []
+    assert sent_partitions(exchange(sessions, ask(id, 1))) == []
     assert exchange(sessions, ask(id, 1)).error_code == Code.INVALID_FETCH_SESSION_EPOCH
 
 
 @pytest.mark.parametrize("epoch", [1, -2])
-def test_an_unknown_session_is_told(epoch: int) -> None:
+def test_an_unknown_session_is_refused(epoch: int) -> None:
     assert exchange(cache(), ask(5, epoch)).error_code == Code.FETCH_SESSION_ID_NOT_FOUND
     assert exchange(cache(), ask(0, epoch, 0)).error_code == Code.FETCH_SESSION_ID_NOT_FOUND
 
@@ -163,12 +163,12 @@ def test_after_the_last_epoch_comes_the_first() -> None:
     sessions = cache()
     id = opened(sessions, 0)
     sessions._sessions[id].epoch = LAST_EPOCH
-    assert told(exchange(sessions, ask(id, LAST_EPOCH))) == []
-    assert told(exchange(sessions, ask(id, 1))) == []
+    assert sent_partitions(exchange(sessions, ask(id, LAST_EPOCH))) == []
+    assert sent_partitions(exchange(sessions, ask(id, 1))) == []
 
 
 @pytest.mark.parametrize("forget", [(), (0,)], ids=["went on", "ended"])
-def test_who_waited_while_another_went_on_is_told_so(forget: tuple[int, ...]) -> None:
+def test_a_held_fetch_is_refused_if_its_session_moved_on(forget: tuple[int, ...]) -> None:
     sessions = cache()
     id = opened(sessions, 0)
     waiting = sessions.begin(ask(id, 1), False, 0)
@@ -179,14 +179,14 @@ def test_who_waited_while_another_went_on_is_told_so(forget: tuple[int, ...]) ->
     assert response.responses == []
 
 
-# --- which are kept ---------------------------------------------------------------------------------------------------
+# --- eviction ---------------------------------------------------------------------------------------------------------
 
 
-def test_who_finds_no_room_is_answered_without_a_session() -> None:
+def test_without_room_a_fetch_is_answered_without_a_session() -> None:
     sessions = cache(most_sessions=2)
     ids = [opened(sessions, 0) for _ in range(3)]
     assert [id > 0 for id in ids] == [True, True, False]
-    assert told(exchange(sessions, ask(ids[0], 1))) == []
+    assert sent_partitions(exchange(sessions, ask(ids[0], 1))) == []
 
 
 def test_the_session_that_was_not_used_for_longest_goes_when_it_is_stale() -> None:
@@ -196,7 +196,7 @@ def test_the_session_that_was_not_used_for_longest_goes_when_it_is_stale() -> No
     assert opened(sessions, 0, now_ms=PROTECTED_MS) == 0
     assert opened(sessions, 0, now_ms=PROTECTED_MS + 1) > 0
     assert exchange(sessions, ask(second, 1)).error_code == Code.FETCH_SESSION_ID_NOT_FOUND
-    assert told(exchange(sessions, ask(first, 2))) == []
+    assert sent_partitions(exchange(sessions, ask(first, 2))) == []
 
 
 def test_a_smaller_session_gives_way_to_a_larger_one_when_it_is_not_new() -> None:
@@ -204,11 +204,11 @@ def test_a_smaller_session_gives_way_to_a_larger_one_when_it_is_not_new() -> Non
     small, large = opened(sessions, 0, 1), opened(sessions, 0, 1, 2)
     for id in (small, large):
         exchange(sessions, ask(id, 1), now_ms=PROTECTED_MS)
-    assert opened(sessions, 0, 1, 2, 3, now_ms=PROTECTED_MS) == 0  # they are still new
-    assert opened(sessions, 0, 1, now_ms=PROTECTED_MS + 1) == 0  # as large is not larger
+    assert opened(sessions, 0, 1, 2, 3, now_ms=PROTECTED_MS) == 0  # both are still protected
+    assert opened(sessions, 0, 1, now_ms=PROTECTED_MS + 1) == 0  # a session of the same size is not larger
     assert opened(sessions, 0, 1, 2, now_ms=PROTECTED_MS + 1) > 0
     assert exchange(sessions, ask(small, 2)).error_code == Code.FETCH_SESSION_ID_NOT_FOUND
-    assert told(exchange(sessions, ask(large, 2))) == []
+    assert sent_partitions(exchange(sessions, ask(large, 2))) == []
 
 
 def test_the_partitions_of_all_sessions_are_bounded() -> None:
@@ -219,7 +219,7 @@ def test_the_partitions_of_all_sessions_are_bounded() -> None:
     assert opened(sessions, 0, 1) > 0
     grown = exchange(sessions, ask(id, 1, 2))
     assert grown.error_code == Code.FETCH_SESSION_ID_NOT_FOUND
-    assert opened(sessions, 0, 1) > 0  # there is room again
+    assert opened(sessions, 0, 1) > 0  # there is room for another session again
 
 
 # --- through the front-end --------------------------------------------------------------------------------------------
@@ -250,14 +250,14 @@ def is_answered(desk: Desk, reply: Reply) -> bool:
     return reply.is_ready(desk.runner.passes.written, desk.runner.passes.durable)
 
 
-def test_a_waiting_reader_within_a_session_is_told_of_what_came_alone(desk: Desk) -> None:
+def test_a_held_fetch_in_a_session_gets_only_the_changed_partitions(desk: Desk) -> None:
     id = desk.ask(ask(0, 0, 0, 1, 2), 12).session_id
     reply = hold(desk, ask(id, 1))
     assert not is_answered(desk, reply)
     desk.produce("t", batch(), partition=1)
     assert is_answered(desk, reply)
     response = codec.decode(FetchResponse, 12, b"".join(reply.take()), 9)
-    assert (told(response), response.session_id) == ([1], id)
+    assert (sent_partitions(response), response.session_id) == ([1], id)
 
 
 def test_within_a_session_every_partition_has_its_turn_though_one_fills_the_answer(desk: Desk) -> None:
@@ -275,7 +275,7 @@ def test_within_a_session_every_partition_has_its_turn_though_one_fills_the_answ
     assert found == [0, 1, 2, 0, 1, 2]
 
 
-def test_a_refused_session_is_told_at_once(desk: Desk) -> None:
+def test_an_invalid_session_is_refused_at_once(desk: Desk) -> None:
     reply = hold(desk, ask(77, 1))
     assert is_answered(desk, reply)
 
@@ -289,7 +289,7 @@ def test_a_session_outlives_an_answer_that_a_quota_forbids(desk: Desk) -> None:
     id = desk.ask(ask(0, 0, 0), 12).session_id
     throttled = desk.ask(ask(id, 1), 12)
     assert throttled.throttle_time_ms > 0
-    assert (told(throttled), throttled.session_id) == ([], id)
+    assert (sent_partitions(throttled), throttled.session_id) == ([], id)
     desk.let_pass(3_600_000)
     after = desk.ask(ask(id, 2), 12)
-    assert (told(after), after.session_id) == ([0], id)
+    assert (sent_partitions(after), after.session_id) == ([0], id)

@@ -1,4 +1,4 @@
-"""Produce: what is taken, what is refused, and when it is answered."""
+"""Produce: accepted and refused requests, and the time of the response."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def data(records: bytes | bytearray | None, partition: int = 0, topic: str = "t"
 
 
 def ask(desk: Desk, *topics: TopicProduceData, acks: int = -1, version: int = 9) -> list[tuple[int, int]]:
-    """Error and base offset of every partition, in the order of the answer."""
+    """Error code and base offset of every partition, in the order of the response."""
     response = desk.ask(ProduceRequest(acks=acks, timeout_ms=1000, topic_data=list(topics)), version)
     return [
         (partition.error_code, partition.base_offset)
@@ -107,7 +107,7 @@ def test_a_batch_that_takes_long_to_look_through_is_too_large(limits: dict[str, 
         ([data(batch(b"x" * 2_000_000))], -1, Code.MESSAGE_TOO_LARGE, "MessageTooLong"),
     ],
 )
-def test_what_is_not_taken_is_refused_with_its_code_and_counted(
+def test_an_invalid_batch_is_refused_with_its_code_and_counted(
     desk: Desk, topics: list[TopicProduceData], acks: int, code: Code, reason: str | None
 ) -> None:
     before = (end(desk, 0), end(desk, 1))
@@ -138,7 +138,7 @@ def test_every_version_is_answered(desk: Desk, version: int) -> None:
 
 
 class Sent:
-    """A request whose answer the test waits for by itself."""
+    """A request with a reply that the test takes itself."""
 
     def __init__(self, desk: Desk, acks: int, records: bytearray, topic: str = "t") -> None:
         message = ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[data(records, topic=topic)])
@@ -160,15 +160,13 @@ def test_an_answer_waits_for_the_disk(desk: Desk, acks: int) -> None:
     assert sent.reply.is_ready(passes.written, passes.durable)
 
 
-def test_nobody_waits_for_what_wants_no_answer(desk: Desk) -> None:
+def test_a_request_without_response_is_not_waited_for(desk: Desk) -> None:
     assert Sent(desk, 0, batch()).reply is None
     assert end(desk) == 1
 
 
 @pytest.mark.parametrize(("records", "topic"), [(bend(batch(), CRC), "t"), (batch(), "none")])
-def test_who_wants_no_answer_notices_an_error_by_the_end_of_the_connection(
-    desk: Desk, records: bytearray, topic: str
-) -> None:
+def test_an_error_without_response_closes_the_connection(desk: Desk, records: bytearray, topic: str) -> None:
     with pytest.raises(ProtocolError, match="with acks=0 failed"):
         Sent(desk, 0, records, topic)
 
@@ -194,7 +192,8 @@ def test_a_disk_that_is_nearly_full_refuses_and_takes_again_when_there_is_room()
 
 
 def test_nothing_is_kept_of_a_request_but_its_answer(desk: Desk) -> None:
-    """What waits for the disk must not hold the connection's receive buffer, or each request would get a new one."""
+    """A reply that waits for the disk must not hold the connection's receive buffer, or each request would allocate a
+    new one."""
     sent = [Sent(desk, -1, batch(b"x" * 500)) for _ in range(50)]
     desk.runner.end_pass()
     received = desk._conversation._connection._received

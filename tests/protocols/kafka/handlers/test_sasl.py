@@ -1,4 +1,4 @@
-"""Logging in by SASL: who it is decides what may be done, and a wrong password ends the connection."""
+"""SASL login: the user's permissions apply, and a wrong password closes the connection."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trimq.protocols.kafka.names.codes import Code
 
 
 class Closes:
-    """In place of a way that must not be closed."""
+    """Outlet that records its close."""
 
     is_closed = False
 
@@ -53,7 +53,7 @@ def create(desk: Desk, topic: str) -> int:
     return code
 
 
-def test_who_logs_in_may_do_what_the_user_may(desk: Desk) -> None:
+def test_a_client_has_the_permissions_of_its_user(desk: Desk) -> None:
     assert create(desk, "alice-1") == Code.TOPIC_AUTHORIZATION_FAILED
     assert handshake(desk) == (Code.NONE, ["PLAIN"])
     assert log_in(desk, b"\0alice\0hers") == Code.NONE
@@ -69,13 +69,13 @@ def test_a_wrong_login_ends_the_connection(desk: Desk, token: bytes) -> None:
     assert way.is_closed
 
 
-def test_what_is_not_served_is_said(desk: Desk) -> None:
+def test_an_unsupported_mechanism_is_refused(desk: Desk) -> None:
     assert handshake(desk, "SCRAM-SHA-256") == (Code.UNSUPPORTED_SASL_MECHANISM, ["PLAIN"])
     assert handshake(desk, version=0) == (Code.UNSUPPORTED_SASL_MECHANISM, ["PLAIN"])
     assert log_in(desk, b"\0alice\0hers") == Code.ILLEGAL_SASL_STATE
 
 
-def test_without_users_nobody_has_to_log_in() -> None:
+def test_without_users_no_login_is_needed() -> None:
     desk = Desk()
     assert handshake(desk) == (Code.ILLEGAL_SASL_STATE, [])
     assert log_in(desk, b"\0alice\0hers") == Code.ILLEGAL_SASL_STATE

@@ -1,4 +1,4 @@
-"""Producers and transactions as clients ask for them: ids and epochs, codes by version, what readers get, offsets."""
+"""Producers and transactions, request by request: ids and epochs, error codes by version, isolation levels, offsets."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TOPIC = "orders"
 
 
 class Client:
-    """One transactional producer and what it asks for."""
+    """One transactional producer and its requests."""
 
     def __init__(self, desk: Desk, name: str = "t", version: int = 4) -> None:
         self.desk, self.name = desk, name
@@ -177,7 +177,7 @@ def test_an_init_during_a_transaction_aborts_it_first(desk: Desk, client: Client
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_a_fenced_producer_hears_what_its_version_knows(client: Client, version: int) -> None:
+def test_a_fenced_producer_gets_the_code_of_its_version(client: Client, version: int) -> None:
     client.init()
     expected = Code.PRODUCER_FENCED if version >= 2 else Code.INVALID_PRODUCER_EPOCH
     assert client.end(version=version).error_code == expected
@@ -193,7 +193,7 @@ def test_a_disk_that_takes_nothing_is_a_coordinator_that_is_not_available(desk: 
     assert client.end().error_code == Code.COORDINATOR_NOT_AVAILABLE
 
 
-# -- the life of a transaction
+# -- life cycle of a transaction
 
 
 def test_one_unknown_partition_keeps_the_others_from_being_added(client: Client) -> None:
@@ -219,7 +219,7 @@ def test_from_version_12_on_a_batch_adds_its_partition(desk: Desk, client: Clien
     assert fetch(desk).last_stable_offset == 2
 
 
-def test_a_batch_is_refused_whose_transaction_could_not_be_written(desk: Desk, client: Client) -> None:
+def test_a_batch_is_refused_if_its_transaction_could_not_be_written(desk: Desk, client: Client) -> None:
     def refuse(operation: str, name: str) -> None:
         if operation == "write" and "transactions" in name:
             raise OSError(28, "full")
@@ -227,7 +227,7 @@ def test_a_batch_is_refused_whose_transaction_could_not_be_written(desk: Desk, c
     desk.files.before = refuse
     assert client.send(version=12).error_code == Code.KAFKA_STORAGE_ERROR
     desk.files.before = lambda operation, name: None
-    # Sent again with the same number it would be taken for the one that is aborted by now.
+    # With the same sequence number, a retry would be taken for the batch of the transaction that is aborted by now.
     assert client.send(version=12).error_code == Code.INVALID_PRODUCER_EPOCH
 
 
@@ -336,7 +336,7 @@ def test_transactions_are_filtered(
 
 
 def test_a_pattern_that_means_harm_costs_no_more_than_another(desk: Desk) -> None:
-    """An engine that tries every way to match would try 2 ** 60 of them."""
+    """A backtracking engine would try 2 ** 60 ways to match."""
     Client(desk, "a" * 60)
     answer = desk.ask(ListTransactionsRequest(transactional_id_pattern="(a+)+b"))
     assert (answer.error_code, answer.transaction_states) == (Code.NONE, [])

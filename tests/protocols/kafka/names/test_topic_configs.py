@@ -1,4 +1,4 @@
-"""Kafka's names for the settings of topics and of the broker."""
+"""Kafka's names for topic and broker settings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FIXED = [config for config in CONFIGS if not config.setting]
 
 
 @pytest.mark.parametrize("config", ENFORCED, ids=lambda config: config.name)
-def test_the_default_of_a_setting_is_what_holds_without_it(config) -> None:
+def test_a_default_is_the_value_in_effect_without_the_setting(config) -> None:
     settings = to_settings({config.name: config.default})
     check_topic_settings(settings, BROKER)
     assert log_settings(settings, BROKER) == log_settings({}, BROKER)
@@ -37,7 +37,7 @@ def test_the_default_of_a_setting_is_what_holds_without_it(config) -> None:
 
 
 @pytest.mark.parametrize("config", FIXED, ids=lambda config: config.name)
-def test_what_is_not_enforced_takes_its_default_only(config) -> None:
+def test_an_unenforced_setting_accepts_only_its_default(config) -> None:
     assert to_settings({config.name: config.default}) == {}
     other = {"false": "true", "": "x", "-2": "5"}.get(config.default, "12345")
     with pytest.raises(KafkaRefusal) as refused:
@@ -60,7 +60,7 @@ def test_what_is_not_enforced_takes_its_default_only(config) -> None:
         ("compression.type", "uncompressed", "uncompressed"),
     ],
 )
-def test_a_value_is_told_as_kafka_prints_it(name: str, text: str, value: str) -> None:
+def test_a_value_is_formatted_as_kafka_prints_it(name: str, text: str, value: str) -> None:
     settings = to_settings({name: text})
     check_topic_settings(settings, BROKER)
     assert to_configs(settings) == {name: value}
@@ -80,14 +80,14 @@ def test_a_value_is_told_as_kafka_prints_it(name: str, text: str, value: str) ->
         ("unclean.leader.election.enable", "yes"),
     ],
 )
-def test_what_is_no_value_is_refused_under_kafkas_name(name: str, text: str) -> None:
+def test_an_invalid_value_is_refused_with_kafkas_name(name: str, text: str) -> None:
     with pytest.raises((InvalidSetting, KafkaRefusal)) as refused:
         check_topic_settings(to_settings({name: text}), BROKER)
     refusal = refused.value
     assert str(with_kafka_name(refusal) if isinstance(refusal, InvalidSetting) else refusal).startswith(f"{name}: ")
 
 
-def test_a_value_comes_from_the_topic_the_broker_or_nobody() -> None:
+def test_a_value_has_the_topic_the_broker_or_the_default_as_source() -> None:
     broker = Settings(storage=Storage(segment_bytes=5_000_000))
     found = {each.name: each for each in describe({"retention_ms": "5"}, broker)}
     assert (found["retention.ms"].value, found["retention.ms"].source) == ("5", ConfigSource.TOPIC)
@@ -105,7 +105,7 @@ def test_every_setting_explains_itself() -> None:
     assert all(config.documentation.endswith(".") for config in CONFIGS)
 
 
-def test_the_broker_tells_its_settings_under_kafkas_names() -> None:
+def test_the_broker_describes_its_settings_with_kafkas_names() -> None:
     settings = Settings(kafka=Kafka(listen=Bound("::1", 5), num_partitions=3), storage=Storage(retention_ms=7))
     found = {each.name: each for each in describe_broker(settings, Node(9, {"kafka": Address("example.org", 1234)}))}
     assert found["advertised.listeners"].value == "PLAINTEXT://example.org:1234"

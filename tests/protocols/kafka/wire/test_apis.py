@@ -14,7 +14,7 @@ def test_every_api_has_a_request_and_a_response_of_its_own_key(key: int) -> None
     assert (key, key) == (request.API_KEY, response.API_KEY)
 
 
-def test_no_key_and_no_name_stands_twice() -> None:
+def test_keys_and_names_are_unique() -> None:
     assert len(APIS) == len(ROWS) == len({api.name for api in ROWS})
 
 

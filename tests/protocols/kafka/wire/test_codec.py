@@ -30,7 +30,7 @@ def test_a_message_has_the_bytes_that_kafka_gives_it() -> None:
     assert encode(asked, 9) == bytes.fromhex("020361620001000000")
 
 
-def test_what_a_version_lacks_is_not_written_and_reads_as_its_default() -> None:
+def test_a_field_that_a_version_lacks_is_not_written_and_reads_as_its_default() -> None:
     response = HeartbeatResponse(throttle_time_ms=9, error_code=27)
     assert encode(response, 0) == bytes.fromhex("001b")
     assert decode(HeartbeatResponse, 0, encode(response, 0)) == HeartbeatResponse(throttle_time_ms=0, error_code=27)
@@ -68,7 +68,7 @@ TOLERATED = [
 
 
 @pytest.mark.parametrize(("name", "kind", "version", "body", "expected"), TOLERATED, ids=[row[0] for row in TOLERATED])
-def test_what_kafka_tolerates_is_tolerated(
+def test_messages_that_kafka_tolerates_are_tolerated(
     name: str, kind: type[MetadataRequest], version: int, body: str, expected: MetadataRequest
 ) -> None:
     assert decode(kind, version, bytes.fromhex(body)) == expected
@@ -105,7 +105,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("name", "kind", "version", "body"), REFUSED, ids=[row[0] for row in REFUSED])
-def test_what_kafka_closes_the_connection_for_is_refused(
+def test_messages_for_which_kafka_closes_the_connection_are_refused(
     name: str, kind: type[MetadataRequest], version: int, body: str
 ) -> None:
     with pytest.raises(MalformedMessage):
@@ -125,7 +125,7 @@ def test_a_string_longer_than_kafka_allows_is_refused() -> None:
         decode(MetadataRequest, 9, body)
 
 
-def test_a_tagged_field_may_not_be_longer_than_it_says() -> None:
+def test_a_tagged_field_may_not_be_longer_than_its_size() -> None:
     body = encode(FetchRequest(), 12)[:-1] + bytes.fromhex("010001036162")
     with pytest.raises(MalformedMessage):
         decode(FetchRequest, 12, body)
@@ -162,7 +162,7 @@ def produce_request(records: bytes) -> ProduceRequest:
 
 
 @pytest.mark.parametrize("version", [3, 9, 13])
-def test_records_are_writable_views_of_what_was_received(version: int) -> None:
+def test_records_are_writable_views_of_the_received_bytes(version: int) -> None:
     buffer = bytearray(encode(produce_request(b"batch"), version))
     records = decode(ProduceRequest, version, buffer).topic_data[0].partition_data[0].records
     assert isinstance(records, memoryview)

@@ -28,7 +28,7 @@ def test_large_batches_are_passed_on_and_small_ones_copied(version: int) -> None
 
 
 @pytest.mark.parametrize("version", [4, 12, 18])
-def test_aborted_transactions_and_leaders_are_told(version: int) -> None:
+def test_aborted_transactions_and_leaders_are_encoded(version: int) -> None:
     aborted = [AbortedTransaction(producer_id=1, first_offset=2), AbortedTransaction(producer_id=3, first_offset=4)]
     response = response_of(
         PartitionData(aborted_transactions=aborted, records=b"batch"),

@@ -20,7 +20,7 @@ TOPIC_ID = bytes(range(16))
 
 
 def sent(version: int, *topics: str, acks: int = -1) -> bytearray:
-    """A request as it is in a frame after the correlation id, with two partitions in each topic."""
+    """Request bytes after the correlation id, with two partitions in each topic."""
     partitions = [PartitionProduceData(0, b"first" * 50), PartitionProduceData(7, b"second" * 5000)]
     data = [TopicProduceData(name, TOPIC_ID, partitions) for name in topics]
     body = encode(ProduceRequest(acks=acks, timeout_ms=30, topic_data=data), version)
@@ -56,7 +56,7 @@ def test_a_request_that_differs_is_read_anew() -> None:
 
 @pytest.mark.parametrize("version", [3, 9, 13])
 @pytest.mark.parametrize("seen_before", [False, True])
-def test_a_request_cut_anywhere_is_refused_whatever_follows_it(version: int, seen_before: bool) -> None:
+def test_a_request_cut_anywhere_is_refused_with_any_bytes_after_it(version: int, seen_before: bool) -> None:
     data = [TopicProduceData("one", TOPIC_ID, [PartitionProduceData(0, b"batch")])]
     body = encode(ProduceRequest(acks=1, topic_data=data), version)
     whole = bytearray(b"\x00\x02id" + (b"\0" if version >= 9 else b"") + body)
@@ -90,7 +90,7 @@ def test_the_frame_for_one_appended_batch_is_that_of_the_codec(version: int, nam
 
 
 @pytest.mark.parametrize("version", [8, 9, 13])
-def test_a_response_with_a_message_says_it(version: int) -> None:
+def test_a_response_with_an_error_message_contains_it(version: int) -> None:
     partition = PartitionProduceResponse(index=1, error_code=87, error_message="there is no batch")
     response = ProduceResponse(responses=[TopicProduceResponse(partition_responses=[partition])])
     assert b"there is no batch" in write_produce_response(response, version)

@@ -62,7 +62,7 @@ def test_a_claimed_length_takes_no_memory() -> None:
     assert len(buffer.data) == START_SIZE
 
 
-def test_the_buffer_at_most_doubles_what_has_arrived() -> None:
+def test_the_buffer_at_most_doubles_the_received_bytes() -> None:
     buffer = ReceivedFrames(LIMIT)
     content = frame(bytes(3_000_000))
     for position in range(0, len(content), 10_000):
@@ -72,7 +72,7 @@ def test_the_buffer_at_most_doubles_what_has_arrived() -> None:
     assert len(buffer.data) <= len(content)
 
 
-def test_the_same_memory_is_used_again_when_nobody_looks_at_it() -> None:
+def test_memory_is_reused_when_no_view_refers_to_it() -> None:
     buffer = ReceivedFrames(LIMIT)
     put(buffer, frame(b"a" * 50_000))
     memory = buffer.data
@@ -84,7 +84,7 @@ def test_the_same_memory_is_used_again_when_nobody_looks_at_it() -> None:
     assert buffer.data is memory
 
 
-def test_what_was_handed_out_is_never_overwritten() -> None:
+def test_memory_with_views_is_never_overwritten() -> None:
     buffer = ReceivedFrames(LIMIT, start_size=64)
     views = []
     for number in range(100):
@@ -93,7 +93,7 @@ def test_what_was_handed_out_is_never_overwritten() -> None:
     assert [bytes(view or b"") for view in views] == [bytes([number]) * number + b"." for number in range(100)]
 
 
-def test_room_is_found_behind_what_is_looked_at() -> None:
+def test_room_is_found_behind_memory_with_views() -> None:
     buffer = ReceivedFrames(LIMIT)
     put(buffer, frame(b"held"))
     memory, view = buffer.data, take(buffer)
@@ -103,7 +103,7 @@ def test_room_is_found_behind_what_is_looked_at() -> None:
     assert view == b"held"
 
 
-def test_half_a_frame_moves_to_new_memory_while_the_old_is_looked_at() -> None:
+def test_half_a_frame_moves_to_new_memory_while_the_old_has_views() -> None:
     buffer = ReceivedFrames(LIMIT, start_size=64)
     put(buffer, frame(b"held" * 10) + frame(b"moved" * 8)[:10])
     memory, view = buffer.data, take(buffer)
@@ -113,7 +113,7 @@ def test_half_a_frame_moves_to_new_memory_while_the_old_is_looked_at() -> None:
     assert view == b"held" * 10
 
 
-def test_half_a_frame_moves_to_the_front_when_nobody_looks() -> None:
+def test_half_a_frame_moves_to_the_front_without_views() -> None:
     buffer = ReceivedFrames(LIMIT, start_size=64)
     put(buffer, frame(b"gone" * 10) + frame(b"moved" * 8)[:10])
     memory = buffer.data
@@ -123,7 +123,7 @@ def test_half_a_frame_moves_to_the_front_when_nobody_looks() -> None:
     assert buffer.data is memory
 
 
-def test_frames_that_nobody_cuts_are_kept() -> None:
+def test_unread_frames_are_kept() -> None:
     buffer = ReceivedFrames(LIMIT, start_size=16)
     for number in range(50):
         put(buffer, frame(b"%d" % number))
@@ -153,7 +153,7 @@ def test_an_idle_connection_can_give_its_memory_back() -> None:
     assert view == b"held"
 
 
-def test_half_a_frame_is_not_given_back() -> None:
+def test_half_a_frame_is_not_released() -> None:
     buffer = ReceivedFrames(LIMIT)
     put(buffer, frame(b"whole")[:6])
     assert not buffer.release_memory()
@@ -186,7 +186,7 @@ def test_buffers_together_hold_no_more_than_their_limit() -> None:
     assert take(buffers[0]) == bytes(10_000)
 
 
-def test_what_a_buffer_holds_is_counted_through_growth_and_rest() -> None:
+def test_the_bytes_of_a_buffer_are_counted_through_growth_and_release() -> None:
     receive_memory = ReceiveMemory(LIMIT)
     buffer = ReceivedFrames(LIMIT, 1000, receive_memory)
     for size in (10, 5000, 100_000, 10, 10):

@@ -54,6 +54,6 @@ def test_tagged_fields_beyond_the_end_are_refused(written: str) -> None:
     ("length", "left", "reason"),
     [(-1, 10, "must not be null"), (11, 10, "only 10 bytes are left"), (40000, 50000, "more than 32767")],
 )
-def test_a_refusal_says_what_is_wrong_with_the_length(length: int, left: int, reason: str) -> None:
+def test_a_refusal_names_the_wrong_length(length: int, left: int, reason: str) -> None:
     with pytest.raises(MalformedMessage, match=reason):
         refuse_length("name", length, left)

@@ -60,7 +60,7 @@ def test_a_reader_gives_the_message_and_the_position_after_it() -> None:
     assert read(b"??" + body + b"more", 2) == (drawing, 2 + len(body))
 
 
-def test_fields_named_like_the_words_of_the_reader_are_read() -> None:
+def test_fields_named_like_variables_of_the_generated_reader_are_read() -> None:
     class Words(RequestMessage, api_key=0):
         position: int = int8()
         size: int = int8()
@@ -71,6 +71,6 @@ def test_fields_named_like_the_words_of_the_reader_are_read() -> None:
     assert message == Words(position=1, size=2, buffer="a", end=[4, 5])
 
 
-def test_numbers_in_a_row_are_unpacked_at_once() -> None:
+def test_consecutive_numbers_are_unpacked_at_once() -> None:
     lines = "\n".join(build_reader_source(FetchRequest, 17, True).lines)
     assert "unpack_from_iiqiqiB" in lines

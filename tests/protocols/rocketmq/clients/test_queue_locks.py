@@ -1,4 +1,4 @@
-"""Queues for one member alone: how many there may be, and that they are forgotten."""
+"""Queue locks of group members: their limit and their expiry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A desk whose clients call over gRPC, without a socket: whole calls in, whole answers out."""
+"""Test bench for gRPC clients, without a socket: whole calls in, whole responses out."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class GrpcDesk:
 
 
 class Line:
-    """The way to a client: what it hears."""
+    """Outlet to a client: records the messages that are sent."""
 
     is_congested = False
 
@@ -71,7 +71,7 @@ class Phone:
         return self._desk.front_end.call(method, self.call_info(remaining_ms), request.SerializeToString())
 
     def call(self, method: str, **fields: Any) -> Any:
-        """The answer, once what it waits for is durable."""
+        """Returns the response once it is durable."""
         return self.take(method, self.begin(method, METHODS[method].request(**fields)))[0]
 
     def take(self, method: str, reply: Reply) -> list[Any]:
@@ -81,7 +81,7 @@ class Phone:
     # -- receiving
 
     def receiving(self, topic: str, group: str = "g", count: int = 32, **fields: Any) -> Any:
-        """The request."""
+        """Builds a ReceiveMessage request."""
         invisible_ms, wait_ms = fields.pop("invisible_ms", 10_000), fields.pop("wait_ms", 5000)
         expression, kind = fields.pop("expression", "*"), fields.pop("kind", 1)
         request = wire.ReceiveMessageRequest(
@@ -97,7 +97,7 @@ class Phone:
         return request
 
     def receive(self, topic: str, group: str = "g", count: int = 32, **fields: Any) -> list[Any]:
-        """What there is now."""
+        """Receives the messages that are available now."""
         reply = self.begin("ReceiveMessage", self.receiving(topic, group, count, **fields))
         if not self._desk.desk.is_ready(reply):
             assert reply.on_resolve_now is not None
@@ -125,10 +125,10 @@ class Phone:
     def send(self, *messages: Any) -> Any:
         return self.call("SendMessage", messages=messages)
 
-    # -- the stream
+    # -- the telemetry stream
 
     def tell(self, settings: Any) -> Any:
-        """Open a stream and say what this client is; what it was answered."""
+        """Opens a telemetry stream and sends the client's settings. Returns the last message received."""
         self.stream = self._desk.front_end.open("Telemetry", self.call_info(), self.line)
         self.line(self.stream.receive(wire.TelemetryCommand(settings=settings).SerializeToString()))
         return self.heard[-1]

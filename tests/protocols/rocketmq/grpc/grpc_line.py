@@ -1,4 +1,4 @@
-"""One connection of a client that calls one method over gRPC: real frames, without a socket."""
+"""One connection of a client that calls one gRPC method: real frames, without a socket."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LIMITS = Http2Limits(streams=500, header_bytes=8192, message_bytes=1 << 20, idle
 
 
 class Line:
-    """`is_alone`: every call is made for itself."""
+    """`is_alone`: every call is sent by itself."""
 
     def __init__(self, desk: GrpcDesk, is_alone: bool = False, method: str = "SendMessage") -> None:
         self._desk = desk
@@ -26,11 +26,11 @@ class Line:
 
     def frames(self, raw: bytes, **metadata: str) -> bytes:
         self._last += 2
-        told = {"x_mq_client_id": "c1", **metadata}
-        return call(self._last, raw, self._method, service=GrpcFrontEnd.service, **told)
+        headers = {"x_mq_client_id": "c1", **metadata}
+        return call(self._last, raw, self._method, service=GrpcFrontEnd.service, **headers)
 
     def say(self, *raws: bytes) -> list[int]:
-        """All at once: by which number each will be answered."""
+        """Sends all calls at once. Returns the stream number of each."""
         first = self._last + 2
         self.peer.say(b"".join(map(self.frames, raws)), 30_000)
         return [*range(first, self._last + 2, 2)]
@@ -40,7 +40,7 @@ class Line:
         self.peer.moved(self._desk.desk.runner.passes.durable)
 
     def ask(self, *requests: Any) -> list[Any]:
-        """All at once: what each was answered."""
+        """Sends all calls at once. Returns their responses."""
         numbers = self.say(*(each.SerializeToString() for each in requests))
         self.settle()
         return [self.answer(number) for number in numbers]

@@ -1,4 +1,4 @@
-"""Receipts over remoting: what settles a message, what prolongs it, and what is no receipt."""
+"""Receipts over remoting: acknowledgements, changed invisible times, and invalid receipts."""
 
 from __future__ import annotations
 
@@ -16,25 +16,27 @@ ACK, CHANGE, BATCH = 200051, 200053, 200151
 
 
 def receipts(popped: Command) -> list[dict[str, Any]]:
-    """What a client sends to settle each message, made as Java's client makes it."""
-    told = popped.fields
-    starts = {tuple(each.split(" ")[:2]): each.split(" ")[2] for each in told["startOffsetInfo"].split(";")}
+    """Fields that acknowledge each message, built as Java's client builds them."""
+    fields = popped.fields
+    starts = {tuple(each.split(" ")[:2]): each.split(" ")[2] for each in fields["startOffsetInfo"].split(";")}
     found = []
     for unit in units_of(popped):
         queue, offset = unit.queue_id, unit.queue_offset
         start = starts.get(("0", str(queue)))
-        text = f"{start} {told['popTime']} {told['invisibleTime']} {told['reviveQid']} 0 broker-a {queue} {offset}"
+        text = (
+            f"{start} {fields['popTime']} {fields['invisibleTime']} {fields['reviveQid']} 0 broker-a {queue} {offset}"
+        )
         text = read_properties(unit.properties).get("POP_CK", text)
         topic = "%RETRY%g_t" if text.split(" ")[4] == "1" else "t"
         found.append({"consumerGroup": "g", "topic": topic, "queueId": queue, "offset": offset, "extraInfo": text})
     return found
 
 
-def test_what_is_acknowledged_does_not_come_back() -> None:
+def test_an_acknowledged_message_is_not_redelivered() -> None:
     desk = made(1, (b"0", b"1"))
     first, _ = receipts(pop(desk.broker))
     assert desk.broker.ask(ACK, first).code == 0
-    assert desk.broker.ask(ACK, first).code == 0  # again is no mistake
+    assert desk.broker.ask(ACK, first).code == 0  # a second acknowledgement is not an error
     desk.advance(10 * SECOND)
     again = pop(desk.broker)
     assert bodies_of(again) == [b"1"]
@@ -54,8 +56,8 @@ def test_a_longer_time_has_a_receipt_of_its_own() -> None:
     assert pop(desk.broker).code == 210
     stale = desk.broker.ask(CHANGE, {**receipt, "invisibleTime": 1})
     assert (stale.code, stale.fields["popTime"]) == (208, "0")
-    told = changed.fields
-    text = f"0 {told['popTime']} {told['invisibleTime']} {told['reviveQid']} 0 broker-a 0 0"
+    fields = changed.fields
+    text = f"0 {fields['popTime']} {fields['invisibleTime']} {fields['reviveQid']} 0 broker-a 0 0"
     assert desk.broker.ask(ACK, {**receipt, "extraInfo": text}).code == 0
     desk.advance(60 * SECOND)
     assert pop(desk.broker).code == 210
@@ -73,7 +75,7 @@ def test_a_message_may_come_back_sooner() -> None:
 def test_many_are_acknowledged_at_once(as_numbers: bool) -> None:
     desk = made(1, tuple(b"%d" % number for number in range(10)))
     popped = pop(desk.broker)
-    bits = bytes([0b10111111, 0b01])  # all but the seventh and the last
+    bits = bytes([0b10111111, 0b01])  # all but the seventh and the last message
     entry = {"c": "g", "t": "t", "r": "0", "so": 0, "q": 0, "rq": 0, "pt": int(popped.fields["popTime"]), "it": 10000}
     signed = [each - 256 if each > 127 else each for each in bits]
     entry["b"] = signed if as_numbers else base64.b64encode(bits).decode()

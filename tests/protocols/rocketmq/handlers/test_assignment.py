@@ -1,4 +1,4 @@
-"""Which queues a member of a group reads, and whether it pulls or pops."""
+"""Queue assignment to the members of a group, and the choice between pull and POP."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_group_that_pops_has_all_queues_open_to_each_also_after_a_restart() ->
     assert asked(desk, "a") == [("PULL", 0), ("PULL", 1)]
 
 
-def test_neighbours_share_as_many_queues_as_they_are_told_to() -> None:
+def test_neighbours_share_the_configured_number_of_queues() -> None:
     desk = made(4)
     joined(desk, *"abcd")
     set_mode(desk, popShareQueueNum=1)

@@ -1,5 +1,5 @@
-"""Commands of every code with fields and bodies that no client would send: each is answered or passed over, memory is
-bounded, and who comes next is served."""
+"""Commands of every code with invalid fields and bodies: each is answered or ignored, memory is bounded, and the next
+command is served."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ bodies = st.binary(max_size=60) | trees.map(lambda tree: json.dumps(tree).encode
 CODES = sorted({*BROKER, *NAME_SERVER, 0, -1, 3, 999_999})
 
 
-def hurried(reply: Reply | None) -> None:
-    """Nobody waits for an answer that has to wait."""
+def resolve_now(reply: Reply | None) -> None:
+    """Resolves a long poll at once."""
     if isinstance(reply, DeferredReply) and reply.on_resolve_now is not None:
         reply.on_resolve_now()
 
@@ -80,7 +80,7 @@ def test_any_command_is_answered(commands: list[tuple[int, bool, dict[str, Any],
     desk.broker.send("t", b"there")
     desk.broker.heartbeat("c", "g", "t")
     for code, to_names, given_fields, body in commands:
-        hurried((desk.names if to_names else desk.broker).begin(code, given_fields, body))
+        resolve_now((desk.names if to_names else desk.broker).begin(code, given_fields, body))
         desk.runner.settle()
     assert desk.connect().ask(30, {"topic": "TBW102", "queueId": 0}).code == 0
 
@@ -104,7 +104,7 @@ def give(peer: Peer, data: bytes) -> None:
     room.release()
     peer.conversation.buffer_updated(len(data))
     while (event := peer.conversation.next_event()) is not None:
-        hurried(peer.conversation.handle(event))
+        resolve_now(peer.conversation.handle(event))
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def give_all(peer: Peer, data: bytes) -> None:
         struct.pack(">iiiii", 23, 0, 0, 0, 1) + b"x" + struct.pack(">h", -1),
     ],
 )
-def test_a_batch_whose_sizes_disagree_is_refused_whole(batch: bytes) -> None:
+def test_a_batch_with_inconsistent_sizes_is_refused_as_a_whole(batch: bytes) -> None:
     desk = Desk()
     good = struct.pack(">iiiii", 23, 0, 0, 0, 1) + b"x" + struct.pack(">h", 0)
     fields = {"a": "pg", "b": "t", "c": "TBW102", "d": 4, "e": 0, "m": True}
@@ -193,7 +193,7 @@ def test_one_bad_client_does_not_harm_the_others() -> None:
 
 
 @pytest.mark.parametrize("code", sorted({*BROKER, *NAME_SERVER} - WITH_LARGE_BODIES))
-def test_a_long_body_of_what_is_no_message_is_refused_unread(code: int) -> None:
+def test_a_long_body_that_is_not_a_message_is_refused_unread(code: int) -> None:
     desk = Desk(command_bytes=2000)
     peer = desk.broker if code in BROKER else desk.names
     answer = peer.ask(code, body=b"[" * 2001)
@@ -210,9 +210,9 @@ def test_messages_and_registrations_may_be_longer() -> None:
 
 
 @pytest.mark.parametrize("code", [34, 41, 42, 18, 46, 225, 200, 400, 401, 200151])
-def test_what_is_nearly_json_and_long_is_refused_unread(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_nearly_valid_json_is_refused_unread(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def read(data: bytes) -> Any:
-        raise AssertionError("everybody else waits meanwhile")
+        raise AssertionError("this blocks the event loop")
 
     monkeypatch.setattr(lenient_json, "_read_leniently", read)
     answer = Desk().broker.ask(code, body=b"{" + b"a:1," * 100_000 + b"]")

@@ -1,4 +1,4 @@
-"""What operators ask the broker itself: how it does, and to let go what may go."""
+"""Administration of the broker itself: its state, and deletion of expired files."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_how_it_does() -> None:
 
 
 @pytest.mark.parametrize("code", [306, 329])
-def test_files_that_were_kept_long_enough_go_when_somebody_asks(code: int) -> None:
+def test_files_past_their_retention_are_deleted_on_request(code: int) -> None:
     desk = Desk(commit_file_bytes=1 << 16, retention_ms=HOUR_MS)
     for _ in range(9):
         desk.broker.send("t", bytes(20_000))
@@ -51,7 +51,7 @@ def test_files_that_were_kept_long_enough_go_when_somebody_asks(code: int) -> No
     assert int(runtime(desk)["commitLogMinOffset"]) > 0
 
 
-def test_what_is_left_of_no_topic_goes() -> None:
+def test_cleaning_unused_topics_keeps_existing_ones() -> None:
     desk = Desk()
     desk.broker.send("t")
     assert desk.broker.ask(316).code == 0

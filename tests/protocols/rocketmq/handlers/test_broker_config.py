@@ -1,4 +1,4 @@
-"""How the broker is set, and what may be changed while it runs: each change has its effect, and 26 shows it."""
+"""Broker settings that may be changed at run time: each change takes effect, and code 26 shows it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def change(desk: Desk, **values: object) -> None:
     assert {name: shown(desk)[name] for name in values} == {name: str(value) for name, value in values.items()}
 
 
-def test_how_it_is_set_is_shown_under_the_names_of_a_genuine_broker() -> None:
+def test_settings_are_shown_with_apache_rocketmqs_names() -> None:
     desk = Desk(default_queues=5, retention_ms=7 * HOUR_MS, auto_create_topics=False)
     found = shown(desk)
     assert found["defaultTopicQueueNums"] == "5"
@@ -58,7 +58,7 @@ def test_how_it_is_set_is_shown_under_the_names_of_a_genuine_broker() -> None:
         (b"", 0),
     ],
 )
-def test_what_cannot_be_changed_is_refused(text: bytes, code: int) -> None:
+def test_an_immutable_setting_is_refused(text: bytes, code: int) -> None:
     assert Desk().broker.ask(25, body=text).code == code
 
 

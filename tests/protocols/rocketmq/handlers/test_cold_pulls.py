@@ -1,4 +1,4 @@
-"""Messages that are on disk only: they are read off the event loop, and nobody else waits for the disk."""
+"""Pulls of cold messages: they are read off the event loop, and no other client waits for the disk."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ POP = {"consumerGroup": "g", "topic": "t", "queueId": 0, "maxMsgNums": 32, "invi
 
 
 def cold_desk() -> Desk:
-    """A queue whose messages and entries this process has never read."""
+    """Desk with a queue of messages and entries that this process has never read."""
     desk = Desk()
     for number, body in enumerate(BODIES):
         desk.broker.send("t", body, properties=f"TAGS\x01{'AB'[number % 2]}\x02")
@@ -78,7 +78,7 @@ def test_a_filter_reads_off_the_loop_too() -> None:
     assert (bodies_of(answer), desk.files.waits) == (BODIES[1::2], 0)
 
 
-def test_what_was_found_in_memory_is_not_looked_for_again() -> None:
+def test_data_found_in_memory_is_not_looked_for_again() -> None:
     desk = cold_desk()
     assert len(bodies_of(desk.broker.pull("t"))) == 32
     desk.files.is_cold = True
@@ -86,7 +86,7 @@ def test_what_was_found_in_memory_is_not_looked_for_again() -> None:
     assert stream_of(desk).find_cold(0) is None
 
 
-def test_what_was_written_lately_is_taken_to_be_in_memory() -> None:
+def test_recently_written_data_is_taken_to_be_in_memory() -> None:
     desk = Desk()
     desk.broker.send("t", b"new")
     desk.files.is_cold = True
@@ -108,7 +108,7 @@ def test_where_memory_is_too_short_the_loop_reads_for_itself_in_the_end() -> Non
         nonlocal warmings
         if operation == "warm":
             warmings += 1
-            desk.files.is_cold = True  # it is gone at once
+            desk.files.is_cold = True  # evicted at once
 
     desk.files.before = before
     answer = desk.broker.pull("t")
@@ -116,7 +116,7 @@ def test_where_memory_is_too_short_the_loop_reads_for_itself_in_the_end() -> Non
     assert desk.files.waits > 0
 
 
-def test_what_the_disk_does_not_give_is_refused_and_never_read() -> None:
+def test_a_failed_read_is_refused_and_never_read_on_the_loop() -> None:
     desk = cold_desk()
 
     def before(operation: str, name: str) -> None:
@@ -141,7 +141,7 @@ def test_a_connection_that_ends_meanwhile_leaves_nothing_behind() -> None:
     assert desk.files.waits == 0
 
 
-def test_a_topic_that_goes_meanwhile_is_told() -> None:
+def test_a_topic_deleted_meanwhile_is_reported() -> None:
     desk = cold_desk()
     reply = desk.broker.begin(11, desk.broker.pull_fields("t"))
     assert reply is not None

@@ -1,4 +1,4 @@
-"""What is set for groups, and who is in them."""
+"""Settings and members of groups."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_several_groups_are_set_at_once() -> None:
         {"consumeMessageOrderly": "yes"},
     ],
 )
-def test_what_is_not_kept_is_refused(changes: dict[str, Any]) -> None:
+def test_an_unsupported_setting_is_refused(changes: dict[str, Any]) -> None:
     assert Desk().broker.ask(200, body={"groupName": "g", **changes}).code == 29
 
 
@@ -67,7 +67,7 @@ def test_a_group_that_may_not_consume_does_not() -> None:
     assert desk.broker.pull("t").fields == {"forbiddenType": "4"}
 
 
-def test_members_that_are_not_to_be_told_are_not() -> None:
+def test_members_of_a_group_without_notifications_are_not_notified() -> None:
     desk = Desk()
     desk.broker.ask(200, body={"groupName": "g", "notifyConsumerIdsChangedEnable": False})
     desk.broker.heartbeat("c", "g", "t")
@@ -122,22 +122,22 @@ def subscribe(peer: Peer, client: str, expression: str) -> None:
     assert peer.ask(34, body={"clientID": client, "consumerDataSet": [consumer]}).code == 0
 
 
-def words_of(desk: Desk) -> Any:
+def subscriptions_of(desk: Desk) -> Any:
     return json.loads(desk.broker.ask(203, {"consumerGroup": "g"}).body).get("memberSubscriptions")
 
 
-def test_a_member_that_subscribes_to_something_else_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_member_with_a_different_subscription_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     desk = Desk()
     first, second, odd = desk.connect(), desk.connect(), desk.connect()
     subscribe(first, "c1", "A")
     subscribe(second, "c2", "A")
-    assert words_of(desk) is None
+    assert subscriptions_of(desk) is None
     assert not caplog.records
     subscribe(odd, "c3", "B")
     subscribe(odd, "c3", "B")
-    assert words_of(desk) == {"c1": ["t A"], "c2": ["t A"], "c3": ["t B"]}
+    assert subscriptions_of(desk) == {"c1": ["t A"], "c2": ["t A"], "c3": ["t B"]}
     assert [record.getMessage() for record in caplog.records] == [
         "group g: member c3 subscribes to t B, unlike other members (differences: t A, t B)"
     ]
     odd.conversation.closed()
-    assert words_of(desk) is None
+    assert subscriptions_of(desk) is None

@@ -1,4 +1,4 @@
-"""Heartbeats, groups and their members, notices, and queues for one member alone."""
+"""Heartbeats, group members, change notifications, and queue locks."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ def members(desk: Desk, group: str = "g") -> Any:
     return json.loads(desk.broker.ask(38, {"consumerGroup": group}).body)["consumerIdList"]
 
 
-def test_members_are_listed_and_told_of_each_other() -> None:
+def test_members_are_listed_and_notified_of_each_other() -> None:
     desk = Desk()
     first, second = desk.connect(), desk.connect()
     assert first.heartbeat("a", "g", "t").fields["IS_SUPPORT_HEART_BEAT_V2"] == "true"
-    assert [(told.code, told.is_one_way, told.fields) for told in first.way.sent] == [
+    assert [(notice.code, notice.is_one_way, notice.fields) for notice in first.way.sent] == [
         (40, True, {"consumerGroup": "g"})
     ]
     second.heartbeat("b", "g", "t")
@@ -30,7 +30,7 @@ def test_members_are_listed_and_told_of_each_other() -> None:
 
 
 @pytest.mark.parametrize("how", ["unregister", "close", "silence"])
-def test_who_leaves_is_missed_at_once(how: str) -> None:
+def test_a_leaving_member_is_noticed_at_once(how: str) -> None:
     desk = Desk()
     first, second = desk.connect(), desk.connect()
     first.heartbeat("a", "g", "t")
@@ -56,7 +56,7 @@ def test_a_group_without_members_is_not_known() -> None:
     assert desk.broker.ask(38, {"consumerGroup": "g"}).code == 1
 
 
-def test_members_that_broadcast_are_not_told() -> None:
+def test_broadcast_members_are_not_notified() -> None:
     desk = Desk()
     peer = desk.connect()
     peer.heartbeat("a", "g", "t", model=0)
@@ -111,14 +111,14 @@ def test_a_lock_that_cannot_be_read_is_refused(body: bytes) -> None:
     assert Desk().broker.ask(41, body=body).code == 1
 
 
-def test_a_group_that_locks_too_many_queues_is_told_so() -> None:
+def test_a_group_that_locks_too_many_queues_is_refused() -> None:
     desk = Desk(group_locks=2)
     asked = [{"topic": "t", "brokerName": "b", "queueId": queue} for queue in range(3)]
     answer = desk.broker.ask(41, body={"consumerGroup": "g", "clientId": "a", "mqSet": asked})
     assert (answer.code, answer.remark) == (1, "one group may lock 2 queues, see rocketmq.group_locks")
 
 
-# -- how much one client may say
+# -- limits for one client
 
 
 def test_a_client_may_be_in_so_many_groups() -> None:
@@ -130,13 +130,13 @@ def test_a_client_may_be_in_so_many_groups() -> None:
     assert peer.heartbeat("c", "a", "t").code == 0
     refused = peer.ask(34, body={"clientID": "c", "producerDataSet": [{"groupName": "b"}, {"groupName": "d"}]})
     assert (refused.code, refused.remark) == (1, "one client may be in 3 groups, see rocketmq.client_groups")
-    assert desk.broker.ask(204, {"producerGroup": "d"}).code == 1, "nothing of it counts"
+    assert desk.broker.ask(204, {"producerGroup": "d"}).code == 1, "the heartbeat took effect in part"
     assert desk.connect().heartbeat("other", "a", "t").code == 0
     peer.ask(35, {"clientID": "c", "producerGroup": "a"})
     assert peer.heartbeat("c", "d", "t").code == 0
 
 
-def test_a_heartbeat_may_tell_of_so_many_subscriptions() -> None:
+def test_the_number_of_subscriptions_in_a_heartbeat_is_limited() -> None:
     desk = Desk(client_subscriptions=3)
     assert desk.broker.heartbeat("c", "g", "t", "u", "v").code == 0
     refused = desk.broker.heartbeat("c", "g", "t", "u", "v", "w")
@@ -145,7 +145,7 @@ def test_a_heartbeat_may_tell_of_so_many_subscriptions() -> None:
 
 
 class CountedWay(Way):
-    """Counts how often a table is searched for it."""
+    """Counts hash table look-ups with this outlet as key."""
 
     searches = 0
 
@@ -161,9 +161,9 @@ def test_to_leave_many_groups_takes_as_many_steps() -> None:
     desk = Desk()
     way = CountedWay()
     peer = Peer(desk, desk.doors.broker().open_conversation("10.0.0.1:5000", way), way)
-    for who, client in ((desk.broker, "other"), (peer, "own")):
+    for sender, client in ((desk.broker, "other"), (peer, "own")):
         groups = [{"groupName": f"{client}{number}"} for number in range(500)]
-        assert who.ask(34, body={"clientID": client, "producerDataSet": groups}).code == 0
+        assert sender.ask(34, body={"clientID": client, "producerDataSet": groups}).code == 0
     way.searches = 0
     peer.conversation.closed()
     assert way.searches < 10 * 500

@@ -1,5 +1,5 @@
-"""Properties that are nearly as long as a unit can hold: what the broker adds to a copy must fit, or the message has a
-defined end. None of them harms the broker or any other message."""
+"""Properties near the maximum length of a unit: the broker's additions to a copy must fit, otherwise the message is
+refused or dead-lettered. None of them harms the broker or other messages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SECOND = 1000
 
 
 def filled(size: int, properties: str = "") -> str:
-    """These properties, and one more that makes them so long."""
+    """Extends these properties by one more to this length."""
     return f"{properties}k\x01{'x' * (size - len(properties) - 3)}\x02"
 
 
@@ -42,7 +42,7 @@ def topic_of(desk: Desk, name: str) -> CommitLogTopic:
 
 
 def store(desk: Desk, name: str, properties: str, body: bytes = b"long", code: int = 0) -> int:
-    """A message as another broker, or an earlier version, may have stored it. Gives back where it stands."""
+    """Stores a message as another broker, or an earlier version, may have stored it. Returns its position."""
     topic = topic_of(desk, name)
     draft = UnitDraft(topic.raw_name, 0, body, properties.encode(), 0, 0, 77, HOST)
     placed = sharing_of(desk).append(SYSTEM, topic, topic.stream(0), draft, code, HOST)
@@ -72,11 +72,11 @@ def questions(desk: Desk) -> list[str]:
     return [sent.fields["transactionId"] for sent in desk.broker.way.sent if sent.code == 39]
 
 
-# -- what clients send
+# -- messages from clients
 
 
 @pytest.mark.parametrize("more", ["", "UNIQ_KEY\x01U\x02", "TIMER_DELAY_MS\x011500\x02", "TRAN_MSG\x01true\x02"])
-def test_what_leaves_no_room_for_what_the_broker_adds_later_is_refused(more: str) -> None:
+def test_properties_without_room_for_the_brokers_additions_are_refused(more: str) -> None:
     desk = Desk()
     assert desk.broker.send("t", b"x", 0, filled(32_000, more)).code == 0
     assert desk.broker.send("t", b"x", 0, filled(32_400, more)).code == 13
@@ -106,7 +106,7 @@ def test_the_longest_that_may_be_sent_goes_all_the_ways_of_a_message() -> None:
     assert "POP_CK" in read_properties(back.properties)
 
 
-# -- what is stored already, and longer than that
+# -- stored messages with longer properties
 
 
 @pytest.mark.parametrize("size", [32_700, LONGEST_PROPERTIES])
@@ -124,7 +124,7 @@ def test_a_popped_message_without_room_for_its_receipt_goes_to_the_dead_letters(
     assert bodies_of(desk.broker.pull("%DLQ%g")) == [b"long"]
 
 
-def test_what_came_back_and_cannot_be_shown_is_left_out_and_goes_to_the_dead_letters() -> None:
+def test_a_retried_message_that_cannot_be_shown_is_skipped_and_dead_lettered() -> None:
     desk = Desk()
     topic_of(desk, "t")
     store(desk, "%RETRY%g_t", filled(LONGEST_PROPERTIES, "UNIQ_KEY\x01U\x02"))
@@ -136,7 +136,7 @@ def test_what_came_back_and_cannot_be_shown_is_left_out_and_goes_to_the_dead_let
 
 
 @pytest.mark.parametrize("is_there", [False, True])
-def test_what_cannot_be_stored_again_is_not_taken_back(is_there: bool) -> None:
+def test_a_message_that_cannot_be_stored_again_is_not_sent_back(is_there: bool) -> None:
     desk = Desk()
     if is_there:
         topic_of(desk, "%RETRY%g")
@@ -147,7 +147,7 @@ def test_what_cannot_be_stored_again_is_not_taken_back(is_there: bool) -> None:
 
 @pytest.mark.parametrize("is_there", [False, True])
 @pytest.mark.parametrize("size", [32_600, 32_740, LONGEST_PROPERTIES])
-def test_a_dead_letter_has_room_whatever_its_message_carries(size: int, is_there: bool) -> None:
+def test_a_dead_letter_has_room_for_any_properties_of_its_message(size: int, is_there: bool) -> None:
     desk = Desk()
     if is_there:
         topic_of(desk, "%DLQ%g")
@@ -168,7 +168,7 @@ def test_a_delayed_message_comes_though_its_times_do_not_fit() -> None:
     assert "TIMER_DEQUEUE_MS" not in read_properties(unit.properties)
 
 
-def test_a_half_that_cannot_be_asked_about_is_set_aside_and_the_others_are_asked_about() -> None:
+def test_a_half_message_that_cannot_be_checked_back_is_set_aside_and_the_others_are_checked() -> None:
     desk = Desk()
     desk.broker.ask(34, body={"clientID": "c", "producerDataSet": [{"groupName": "pg"}]})
     topic_of(desk, "t")

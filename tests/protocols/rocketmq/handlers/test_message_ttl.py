@@ -1,4 +1,4 @@
-"""Messages that are of use for a time only: nobody is given one that is too old, by pull, by pop or in a later try."""
+"""Message TTL: an expired message is never delivered, by pull, by POP or as a retry."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def pop(desk: Desk, **fields: Any) -> Command:
     return desk.broker.ask(200050, {**asked, **fields})
 
 
-def test_what_is_too_old_is_passed_over_and_the_reader_goes_on_behind_it() -> None:
+def test_an_expired_message_is_skipped_and_reading_continues_behind_it() -> None:
     desk = Desk()
     for body, properties in ((b"a", ""), (b"b", TTL), (b"c", ""), (b"d", TTL)):
         send(desk, body, properties)
@@ -59,7 +59,7 @@ def test_a_restart_changes_nothing() -> None:
     assert bodies_of(desk.broker.pull("t")) == [b"b"]
 
 
-def test_a_topic_whose_definition_changes_still_knows() -> None:
+def test_a_ttl_is_still_applied_after_the_topic_definition_changed() -> None:
     desk = Desk()
     send(desk, b"a", TTL)
     desk.broker.ask(17, {"topic": "t", "readQueueNums": 5, "writeQueueNums": 5, "perm": 6})
@@ -76,7 +76,7 @@ def test_a_moment_may_be_named_instead_of_a_time() -> None:
 
 @pytest.mark.parametrize("value", ["0", "-1", "soon", "1.5", "9" * 19])
 @pytest.mark.parametrize("name", [TTL_MS, EXPIRES_MS])
-def test_what_is_no_time_is_refused(name: str, value: str) -> None:
+def test_an_invalid_ttl_is_refused(name: str, value: str) -> None:
     answer = Desk().broker.send("t", properties=f"UNIQ_KEY\x01U\x02{name}\x01{value}\x02")
     assert (answer.code, name in (answer.remark or "")) == (13, True)
 
@@ -93,7 +93,7 @@ def test_each_message_of_a_batch_has_its_own_time() -> None:
     assert bodies_of(desk.broker.pull("t")) == [b"a"]
 
 
-def test_one_who_waits_is_given_what_comes_in_time() -> None:
+def test_a_long_poll_gets_a_message_within_its_ttl() -> None:
     desk = Desk()
     send(desk, b"a", TTL)
     desk.advance(100)
@@ -104,7 +104,7 @@ def test_one_who_waits_is_given_what_comes_in_time() -> None:
     assert bodies_of(desk.take(held)) == [b"b"]
 
 
-# -- a time for all messages of a topic
+# -- TTL of a topic
 
 
 def make_topic(desk: Desk, attributes: str) -> int:
@@ -112,7 +112,7 @@ def make_topic(desk: Desk, attributes: str) -> int:
     return desk.broker.ask(17, given).code
 
 
-def test_a_topic_may_have_a_time_for_all_that_say_nothing_themselves() -> None:
+def test_a_topic_may_have_a_default_ttl() -> None:
     desk = Desk()
     assert make_topic(desk, "+trimq.ttl.ms=1000") == 0
     send(desk, b"a")
@@ -132,10 +132,10 @@ def test_a_topic_takes_no_other_time(value: str) -> None:
     assert make_topic(Desk(), f"+trimq.ttl.ms={value}") == 29
 
 
-# -- popping
+# -- POP
 
 
-def test_what_is_too_old_is_not_popped_either() -> None:
+def test_an_expired_message_is_not_popped_either() -> None:
     desk = Desk()
     send(desk, b"a", TTL)
     send(desk, b"b")
@@ -146,7 +146,7 @@ def test_what_is_too_old_is_not_popped_either() -> None:
     assert bodies_of(pop(desk)) == [b"b"]
 
 
-def test_what_was_popped_in_time_does_not_come_back_when_it_is_too_old() -> None:
+def test_a_message_that_expires_while_popped_is_not_redelivered() -> None:
     desk = Desk()
     send(desk, b"a", f"{TTL_MS}\x012500\x02")
     assert bodies_of(pop(desk)) == [b"a"]
@@ -159,7 +159,7 @@ def test_what_was_popped_in_time_does_not_come_back_when_it_is_too_old() -> None
     assert pop(desk).code == 210
 
 
-def test_in_order_what_comes_back_too_late_is_passed_over_and_the_next_is_given() -> None:
+def test_in_an_ordered_queue_an_expired_redelivery_is_skipped_and_the_next_message_delivered() -> None:
     desk = Desk()
     send(desk, b"a", f"{TTL_MS}\x01500\x02")
     send(desk, b"b")
@@ -174,7 +174,7 @@ def test_in_order_what_comes_back_too_late_is_passed_over_and_the_next_is_given(
     assert desk.broker.ask(14, {"consumerGroup": "g", "topic": "t", "queueId": 0}).fields["offset"] == "1"
 
 
-# -- tried again, sent later, decided later
+# -- retries, delayed messages and transactions
 
 
 def send_back(desk: Desk, level: int = 1) -> None:
@@ -215,7 +215,7 @@ def test_the_time_of_a_delayed_message_begins_when_it_comes() -> None:
     assert desk.broker.pull("t").code == 20
 
 
-def test_the_time_of_a_half_begins_when_it_is_committed() -> None:
+def test_the_ttl_of_a_half_message_begins_at_its_commit() -> None:
     desk = Desk()
     answer = send(desk, b"a", f"{TTL}TRAN_MSG\x01true\x02PGROUP\x01pg\x02", f=4)
     desk.advance(1000)

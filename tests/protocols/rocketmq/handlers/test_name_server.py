@@ -1,4 +1,4 @@
-"""Routes, lists and small texts of the name server."""
+"""Name server: routes, lists and key-value settings."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_text_without_a_name_is_refused(code: int) -> None:
     assert Desk().names.ask(code, {"namespace": "n"}).code == 1
 
 
-def test_what_is_not_served_is_told_so() -> None:
+def test_an_unserved_code_is_refused() -> None:
     desk = Desk()
     for peer, code in ((desk.names, 11), (desk.names, 9999), (desk.broker, 105), (desk.broker, -1)):
         answer = peer.ask(code)

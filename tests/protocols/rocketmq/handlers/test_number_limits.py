@@ -1,4 +1,5 @@
-"""Numbers that do not fit into Java's: each is refused, and none is kept where a genuine broker could not read it."""
+"""Numbers out of the range of Java's types: each is refused, and none is stored where Apache RocketMQ could not read
+it."""
 
 from __future__ import annotations
 
@@ -73,7 +74,7 @@ def desk() -> Desk:
 
 @pytest.mark.parametrize(("code", "fields", "name"), INTS)
 @pytest.mark.parametrize("value", LARGE)
-def test_what_is_larger_than_an_int_is_refused(
+def test_a_number_larger_than_an_int_is_refused(
     desk: Desk, code: int, fields: dict[str, Any], name: str, value: int
 ) -> None:
     assert desk.broker.ask(code, {**fields, name: value}, b"x").code in (1, 29)
@@ -81,7 +82,7 @@ def test_what_is_larger_than_an_int_is_refused(
 
 @pytest.mark.parametrize(("code", "fields", "name"), LONGS)
 @pytest.mark.parametrize("value", LARGER)
-def test_what_is_larger_than_a_long_is_refused(
+def test_a_number_larger_than_a_long_is_refused(
     desk: Desk, code: int, fields: dict[str, Any], name: str, value: int
 ) -> None:
     assert desk.broker.ask(code, {**fields, name: value}, b"x").code in (1, 29)
@@ -91,7 +92,7 @@ def test_what_is_larger_than_a_long_is_refused(
 @pytest.mark.parametrize("name", ["brokerId", "heartbeatTimeoutMillis"])
 def test_a_broker_with_such_a_number_is_refused(desk: Desk, name: str, value: int) -> None:
     if name == "brokerId" and value == 2**31:
-        return  # its number is a long
+        return  # a broker id is a long
     assert desk.names.ask(103, {**BROKER, name: value}).code == (0 if value == 2**31 else 1)
 
 
@@ -106,7 +107,7 @@ def test_groups_and_topics_in_a_body_are_held_to_the_same(desk: Desk, value: int
 
 
 @pytest.mark.parametrize("value", [2**63, 2**70])
-def test_what_a_member_says_in_such_numbers_is_refused_or_harmless(desk: Desk, value: int) -> None:
+def test_a_heartbeat_with_such_numbers_is_refused_or_harmless(desk: Desk, value: int) -> None:
     queue = {"topic": "t", "brokerName": "broker-a", "queueId": value}
     assert desk.broker.ask(41, body={"consumerGroup": "g", "clientId": "c", "mqSet": [queue]}).code in (0, 1, 29)
     subscription = {"topic": "t", "subString": "*", "subVersion": value}

@@ -1,4 +1,4 @@
-"""How far groups have read, and the ends and times of queues."""
+"""Committed offsets of groups, and offsets of queues by time."""
 
 from __future__ import annotations
 

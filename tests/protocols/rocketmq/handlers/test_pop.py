@@ -1,4 +1,4 @@
-"""Popping over remoting: who asks first gets a message, waits for one, looks at one; what came back looks as before."""
+"""POP over remoting: delivery, long polls and peeking; a revived message looks as at its first delivery."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ def test_an_answer_holds_all_that_clients_make_receipts_of() -> None:
     desk.broker.send("t", b"2", queue=1)
     popped = pop(desk.broker)
     assert (popped.code, sorted(bodies_of(popped))) == (0, [b"0", b"1", b"2"])
-    told = popped.fields
-    assert sorted(told["startOffsetInfo"].split(";")) == ["0 0 0", "0 1 0"]
-    assert sorted(told["msgOffsetInfo"].split(";")) == ["0 0 0,1", "0 1 0"]
-    assert told["popTime"] == str(desk.message_time.now_ms())
-    assert (told["invisibleTime"], told["reviveQid"], told["restNum"]) == ("10000", "0", "0")
-    assert "orderCountInfo" not in told
+    given = popped.fields
+    assert sorted(given["startOffsetInfo"].split(";")) == ["0 0 0", "0 1 0"]
+    assert sorted(given["msgOffsetInfo"].split(";")) == ["0 0 0,1", "0 1 0"]
+    assert given["popTime"] == str(desk.message_time.now_ms())
+    assert (given["invisibleTime"], given["reviveQid"], given["restNum"]) == ("10000", "0", "0")
+    assert "orderCountInfo" not in given
 
 
-def test_each_message_is_given_once_and_where_there_is_nothing_the_answer_says_so() -> None:
+def test_each_message_is_delivered_once_and_an_empty_queue_is_reported() -> None:
     desk = made(1, (b"0", b"1"))
     first = pop(desk.broker, maxMsgNums=1)
     assert (bodies_of(first), first.fields["restNum"]) == ([b"0"], "1")
@@ -61,7 +61,7 @@ def test_each_message_is_given_once_and_where_there_is_nothing_the_answer_says_s
     assert pop(desk.broker).code == 210
 
 
-def test_what_came_back_is_of_the_topic_that_was_asked_for_and_carries_its_receipt() -> None:
+def test_a_redelivered_message_has_the_requested_topic_and_its_receipt() -> None:
     desk = made(1, (b"0",))
     first_ms = desk.message_time.now_ms()
     pop(desk.broker)
@@ -76,7 +76,7 @@ def test_what_came_back_is_of_the_topic_that_was_asked_for_and_carries_its_recei
     assert again.fields["startOffsetInfo"] == "1 0 0"
 
 
-def test_a_client_that_waits_is_answered_by_what_it_wants() -> None:
+def test_a_long_poll_is_answered_by_a_matching_message() -> None:
     desk = made()
     reply = begin(desk.broker, exp="A", expType="TAG")
     assert desk.broker.ask(POLLING, fields()).fields["pollingNum"] == "1"
@@ -87,7 +87,7 @@ def test_a_client_that_waits_is_answered_by_what_it_wants() -> None:
     assert desk.broker.ask(POLLING, fields()).fields["pollingNum"] == "0"
 
 
-def test_of_two_who_wait_one_is_given_the_message_and_the_other_waits_on() -> None:
+def test_of_two_long_polls_one_gets_the_message_and_the_other_keeps_waiting() -> None:
     desk = made()
     first, second = begin(desk.broker), begin(desk.connect())
     desk.broker.send("t", b"0")
@@ -97,7 +97,7 @@ def test_of_two_who_wait_one_is_given_the_message_and_the_other_waits_on() -> No
     assert bodies_of(desk.take(second)) == [b"0"]
 
 
-def test_who_has_waited_in_vain_is_told_when_the_time_is_over() -> None:
+def test_a_long_poll_is_answered_at_its_deadline() -> None:
     desk = made()
     reply = begin(desk.broker)
     desk.let_pass(14 * SECOND)
@@ -107,7 +107,7 @@ def test_who_has_waited_in_vain_is_told_when_the_time_is_over() -> None:
     assert (answered.code, answered.fields["msgOffsetInfo"]) == (210, "")
 
 
-def test_one_who_goes_while_waiting_takes_nothing() -> None:
+def test_a_long_poll_whose_connection_is_closed_takes_nothing() -> None:
     desk = made()
     reply = begin(desk.broker)
     assert reply.on_abandon is not None
@@ -117,7 +117,7 @@ def test_one_who_goes_while_waiting_takes_nothing() -> None:
     assert desk.broker.ask(POLLING, fields()).fields["pollingNum"] == "0"
 
 
-def test_in_order_tries_are_told_and_the_next_waits_for_what_is_out() -> None:
+def test_in_an_ordered_queue_retries_are_counted_and_the_next_message_waits() -> None:
     desk = made(1, (b"0", b"1", b"2"))
     first = pop(desk.broker, maxMsgNums=2, order=True, attemptId="a1")
     assert (first.fields["reviveQid"], first.fields["orderCountInfo"]) == ("999", "0 0 0")
@@ -166,7 +166,7 @@ def test_one_may_ask_whether_there_is_anything_and_wait_for_it() -> None:
         ({"topic": "unread"}, 16),
     ],
 )
-def test_what_cannot_be_popped_is_refused_with_its_code(changes: dict[str, Any], code: int) -> None:
+def test_an_invalid_pop_is_refused_with_its_code(changes: dict[str, Any], code: int) -> None:
     desk = made(1, (b"0",))
     desk.broker.ask(200, body={"groupName": "off", "consumeEnable": False})
     desk.broker.ask(17, {"topic": "unread", "readQueueNums": 1, "writeQueueNums": 1, "perm": 2})
@@ -176,14 +176,14 @@ def test_what_cannot_be_popped_is_refused_with_its_code(changes: dict[str, Any],
     assert bodies_of(pop(desk.broker)) == [b"0"]
 
 
-def test_what_the_disk_does_not_take_is_not_given() -> None:
+def test_a_lease_that_cannot_be_written_is_not_delivered() -> None:
     desk = made(1, (b"0",))
     desk.fail_writes()
     refused = pop(desk.broker)
     assert (refused.code, refused.body) == (1, b"")
 
 
-def test_a_message_that_nobody_can_handle_ends_with_the_dead_letters() -> None:
+def test_a_message_that_always_fails_is_dead_lettered() -> None:
     desk = made(1, (b"0",))
     desk.broker.ask(200, body={"groupName": "g", "retryMaxTimes": 1})
     for _ in range(2):
@@ -193,14 +193,14 @@ def test_a_message_that_nobody_can_handle_ends_with_the_dead_letters() -> None:
     assert bodies_of(desk.broker.pull("%DLQ%g")) == [b"0"]
 
 
-def test_what_is_popped_counts_for_its_group() -> None:
+def test_popped_messages_are_counted_for_their_group() -> None:
     desk = made(bodies=(b"one", b"two"))
     pop(desk.broker)
     counted = json.loads(desk.broker.ask(315, {"statsName": "GROUP_GET_NUMS", "statsKey": "t@g"}).body)
     assert counted["statsMinute"]["sum"] == 2
 
 
-def test_one_who_waits_hears_at_once_that_the_topic_is_gone() -> None:
+def test_a_long_poll_is_answered_at_once_when_its_topic_is_deleted() -> None:
     desk = made()
     popping, asking = begin(desk.broker), begin(desk.broker, NOTIFY)
     assert desk.broker.ask(215, {"topic": "t"}).code == 0
@@ -208,18 +208,18 @@ def test_one_who_waits_hears_at_once_that_the_topic_is_gone() -> None:
     assert desk.broker.ask(POLLING, fields()).fields["pollingNum"] == "0"
 
 
-def test_one_who_is_turned_away_hears_that_too_many_wait() -> None:
+def test_a_long_poll_over_the_limit_is_refused() -> None:
     desk = made()
     popping, asking = begin(desk.broker), begin(desk.broker, NOTIFY)
     for reply in (popping, asking):
         assert reply.on_reject_over_limit is not None
         reply.on_reject_over_limit()
-    answered, told = desk.take(popping), desk.take(asking)
+    answered, given = desk.take(popping), desk.take(asking)
     assert (answered.code, answered.remark, answered.body) == (209, "POLLING_FULL", b"")
-    assert (told.code, told.fields["hasMsg"], told.fields["pollingFull"]) == (0, "false", "true")
+    assert (given.code, given.fields["hasMsg"], given.fields["pollingFull"]) == (0, "false", "true")
 
 
-def test_what_came_back_goes_with_its_topic() -> None:
+def test_pending_redeliveries_are_deleted_with_their_topic() -> None:
     desk = made(bodies=(b"old",))
     for group in ("g", "h"):
         pop(desk.broker, consumerGroup=group)
@@ -238,7 +238,7 @@ def test_what_came_back_goes_with_its_topic() -> None:
     assert bodies_of(pop(desk.broker, topic="h_t")) == [b"other"]
 
 
-def test_where_an_administrator_has_moved_a_group_is_heard_by_its_next_pop() -> None:
+def test_an_offset_reset_takes_effect_with_the_next_pop() -> None:
     desk = made(bodies=(b"0", b"1"))
     assert len(bodies_of(pop(desk.broker, invisibleTime=1000))) == 2
     assert desk.broker.ask(222, {"topic": "t", "group": "g", "timestamp": 0, "isForce": True}).code == 0

@@ -1,4 +1,4 @@
-"""Pulling: every status with its offsets, filters, and clients that wait."""
+"""Pull: every status with its offsets, filters, and long polls."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def ends(command: Any) -> tuple[int, str, str, str]:
         (-1, (21, "0", "0", "3")),
     ],
 )
-def test_every_status_tells_the_ends(offset: int, expected: tuple[int, str, str, str]) -> None:
+def test_every_status_has_the_offsets_of_the_queue(offset: int, expected: tuple[int, str, str, str]) -> None:
     assert ends(desk_with("", "", "").broker.pull("t", offset)) == expected
 
 
@@ -88,7 +88,7 @@ def test_where_nothing_matches_the_client_goes_on_behind_it() -> None:
         ({"queueOffset": "x"}, 1),
     ],
 )
-def test_what_is_refused_has_its_code(fields: dict[str, Any], code: int) -> None:
+def test_an_invalid_pull_is_refused_with_its_code(fields: dict[str, Any], code: int) -> None:
     desk = desk_with("")
     assert desk.broker.ask(11, {**desk.broker.pull_fields("t"), **fields}).code == code
 
@@ -108,7 +108,7 @@ def test_without_a_subscription_that_of_the_heartbeat_counts() -> None:
     assert desk.broker.ask(11, {**desk.broker.pull_fields("TBW102"), "sysFlag": 0}).code == 24
 
 
-# -- waiting
+# -- long polls
 
 
 def held(desk: Desk, **fields: Any) -> Reply:
@@ -126,7 +126,7 @@ def test_a_pull_that_waits_is_woken_by_arrival() -> None:
     assert (bodies_of(answer), ends(answer)) == ([b"new"], (0, "2", "0", "2"))
 
 
-def test_it_is_not_woken_by_what_it_does_not_want() -> None:
+def test_it_is_not_woken_by_messages_that_do_not_match() -> None:
     desk = desk_with("")
     reply = held(desk, subscription="A")
     desk.broker.send("t", b"other", properties="TAGS\x01B\x02")
@@ -152,7 +152,7 @@ def test_it_is_answered_when_the_broker_stops() -> None:
     assert desk.take(reply).code == 19
 
 
-def test_nothing_is_left_of_a_pull_whose_connection_is_gone() -> None:
+def test_a_closed_connection_leaves_nothing_of_its_pull() -> None:
     desk = desk_with("")
     reply = held(desk)
     assert reply.on_abandon is not None
@@ -168,7 +168,7 @@ def test_a_pull_without_leave_to_wait_does_not() -> None:
         assert desk.broker.pull("t", 1, **{**WAITS, **fields}).code == 19
 
 
-# -- committing on the way
+# -- offsets committed with a pull
 
 
 def test_a_pull_may_commit() -> None:
@@ -187,7 +187,7 @@ def waiting_pull(desk: Desk, offset: int = 0, **fields: Any) -> Reply:
     return reply
 
 
-def test_one_who_waits_hears_where_an_administrator_has_moved_the_group() -> None:
+def test_a_long_poll_is_answered_with_the_reset_offset() -> None:
     desk = desk_with("", "", "")
     reply = waiting_pull(desk, 3)
     assert desk.broker.ask(222, {"topic": "t", "group": "g", "timestamp": 0, "isForce": True}).code == 0
@@ -196,7 +196,7 @@ def test_one_who_waits_hears_where_an_administrator_has_moved_the_group() -> Non
     assert desk.broker.ask(15, {"consumerGroup": "g", "topic": "t", "queueId": 0, "commitOffset": 1}).remark is None
 
 
-def test_one_who_waits_in_vain_hears_of_it_too() -> None:
+def test_a_long_poll_at_its_deadline_gets_the_reset_offset_too() -> None:
     desk = desk_with("", "")
     reply = waiting_pull(desk, 2)
     desk.broker.ask(222, {"topic": "t", "group": "g", "timestamp": 0, "isForce": True})
@@ -204,14 +204,14 @@ def test_one_who_waits_in_vain_hears_of_it_too() -> None:
     assert ends(desk.take(reply)) == (21, "0", "0", "2")
 
 
-def test_one_who_waits_hears_at_once_that_the_topic_is_gone() -> None:
+def test_a_long_poll_is_answered_at_once_when_its_topic_is_deleted() -> None:
     desk = desk_with("")
     replies = [waiting_pull(desk, 1), waiting_pull(desk, 1, subscription="A"), waiting_pull(desk, queue=1)]
     assert desk.broker.ask(215, {"topic": "t"}).code == 0
     assert [desk.take(reply).code for reply in replies] == [17, 17, 17]
 
 
-def test_one_who_is_turned_away_hears_that_there_is_nothing() -> None:
+def test_a_long_poll_over_the_limit_gets_an_empty_answer() -> None:
     desk = desk_with("")
     reply = waiting_pull(desk, 1)
     assert reply.on_reject_over_limit is not None
@@ -223,7 +223,7 @@ def test_one_who_is_turned_away_hears_that_there_is_nothing() -> None:
 def test_a_pull_that_waits_and_cannot_be_answered_does_not_wait_for_ever(
     subscription: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever takes the answer hears why there is none."""
+    """Taking the answer raises the error."""
     desk = desk_with("A")
     reply = desk.broker.begin(11, desk.broker.pull_fields("t", 1, subscription=subscription, **WAITS))
     assert reply is not None

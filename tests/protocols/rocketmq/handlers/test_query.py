@@ -1,4 +1,4 @@
-"""Messages by key: of a search that takes long nobody else notices anything."""
+"""Queries by message key: a long search does not block other clients."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ASKED = {"topic": "t", "key": "k", "maxNum": 32, "beginTimestamp": NOW_MS, "endT
 
 @pytest.fixture
 def desk(monkeypatch: pytest.MonkeyPatch) -> Desk:
-    """Sixty messages of one key, a second between them, of which the index is in a file."""
+    """Desk with sixty messages of one key, one second apart, with their index in a file."""
     desk = Desk()
     for number in range(60):
         desk.broker.send("t", b"%d" % number, properties="KEYS\x01k\x02")
@@ -29,12 +29,12 @@ def begun(peer: Peer, **changes: int | str) -> Reply:
 
 
 def turns(desk: Desk, *replies: Reply) -> int:
-    """How many turns of the loop it takes until all are answered."""
+    """Number of loop turns until all queries are answered."""
     for count in range(1000):
         if all(map(desk.is_ready, replies)):
             return count
         assert desk.liveness.step(desk.liveness.now_ms())
-    raise AssertionError("it never ends")
+    raise AssertionError("the search does not end")
 
 
 def test_a_long_search_goes_on_in_turns(desk: Desk) -> None:
@@ -46,7 +46,7 @@ def test_a_long_search_goes_on_in_turns(desk: Desk) -> None:
     assert desk.liveness.next_due_ms() is None or desk.liveness.next_due_ms() > desk.liveness.now_ms()
 
 
-def test_what_the_first_step_finds_is_answered_at_once(desk: Desk) -> None:
+def test_results_of_the_first_step_are_returned_at_once(desk: Desk) -> None:
     answer = desk.broker.ask(12, {**ASKED, "maxNum": 3, "endTimestamp": 2 * NOW_MS})
     assert bodies_of(answer) == [b"57", b"58", b"59"]
     assert answer.fields["indexLastUpdateTimestamp"] == str(NOW_MS + 59_000)
@@ -56,7 +56,7 @@ def test_many_searches_take_one_step_in_each_turn(desk: Desk) -> None:
     alone = turns(desk, begun(desk.broker))
     replies = [begun(desk.broker) for _ in range(10)]
     last = begun(desk.connect(), beginTimestamp=NOW_MS + 40_000, endTimestamp=NOW_MS + 45_000, maxNum=1)
-    assert turns(desk, last) <= 3 * 11, "it does not wait until the others are done"
+    assert turns(desk, last) <= 3 * 11, "the search waited for the others"
     assert turns(desk, *replies) > 5 * alone
     assert {desk.take(reply).body for reply in replies} == {desk.take(begun_and_done(desk)).body}
 
@@ -67,7 +67,7 @@ def begun_and_done(desk: Desk) -> Reply:
     return reply
 
 
-def test_a_search_that_finds_nothing_says_so(desk: Desk) -> None:
+def test_a_search_without_results_is_answered_as_such(desk: Desk) -> None:
     reply = begun(desk.broker, beginTimestamp=NOW_MS + 100, endTimestamp=NOW_MS + 200)
     assert turns(desk, reply) > 5
     assert desk.take(reply).code == 22
@@ -83,12 +83,12 @@ def test_a_search_ends_with_its_connection(desk: Desk) -> None:
     turns(desk, other)
     assert len(searches) == 0
     assert desk.broker.begin(12, ASKED, flag=2) is None
-    assert len(searches) == 0, "nobody waits for the answer to a request that wants none"
+    assert len(searches) == 0, "a search runs for a one-way request"
 
 
-def test_a_stop_refuses_what_is_searched_for(desk: Desk) -> None:
+def test_a_stop_refuses_running_searches(desk: Desk) -> None:
     reply = begun(desk.broker)
-    assert not reply.waits_for_event, "a stop, or a peer that says nothing more, does not give it up"
+    assert not reply.waits_for_event, "a stop or a half-closed connection would abandon the search"
     desk.core.stop_writes()
     assert desk.take(reply).code == 14
     assert desk.broker.ask(12, ASKED).code == 14
@@ -98,4 +98,4 @@ def test_a_topic_may_go_while_its_messages_are_searched_for(desk: Desk) -> None:
     reply = begun(desk.broker)
     desk.broker.ask(215, {"topic": "t"})
     turns(desk, reply)
-    assert len(bodies_of(desk.take(reply))) == 5, "they are in the log until its file goes"
+    assert len(bodies_of(desk.take(reply))) == 5, "the messages stay in the log until its file is deleted"

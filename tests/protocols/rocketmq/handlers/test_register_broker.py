@@ -1,4 +1,4 @@
-"""Other brokers register with the name server: routes, versions, signs of life, rights, and how they go."""
+"""Registration of other brokers with the name server: routes, versions, expiry, permissions, and unregistration."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_its_topics_have_routes_beside_ours() -> None:
     assert "other" in json.loads(desk.names.ask(304).body)["topicList"]
 
 
-def test_it_goes_when_it_says_so_or_its_connection_ends() -> None:
+def test_it_is_removed_when_it_unregisters_or_its_connection_ends() -> None:
     desk, peer = registered()
     place = {"brokerName": "other", "brokerAddr": "1.2.3.4:1", "clusterName": "DefaultCluster", "brokerId": 0}
     assert peer.ask(104, place).code == 0
@@ -113,7 +113,7 @@ def test_the_right_to_write_is_taken_away_and_given_back() -> None:
     assert desk.names.ask(205, {"brokerName": "other"}).fields == {"wipeTopicCount": "2"}
     assert route(desk, "only") == ({"other": (3, 4)}, OTHER)
     register(peer)
-    assert route(desk, "only") == ({"other": (3, 4)}, OTHER)  # it told nothing new
+    assert route(desk, "only") == ({"other": (3, 4)}, OTHER)  # the registration did not change
     register(peer, body_of(TOPICS, counter=2))
     assert route(desk, "only") == ({"other": (3, 6)}, OTHER)
     desk.names.ask(205, {"brokerName": "other"})
@@ -134,11 +134,11 @@ def test_ours_can_be_taken_away_as_well_until_a_topic_is_changed() -> None:
     assert route(desk, "BenchmarkTest") == ({"broker-a": (1024, 6)}, OWN)
 
 
-def test_a_slave_is_told_its_master_and_brings_no_topics() -> None:
+def test_a_slave_gets_the_address_of_its_master_and_adds_no_topics() -> None:
     desk, _ = registered()
     slave = desk.connect(desk.doors.name_server())
-    told = register(slave, body_of({"late": (1, 6), "both": (9, 6)}), brokerId=1, brokerAddr="1.2.3.4:9")
-    assert (told.fields["masterAddr"], told.fields["haServerAddr"]) == ("1.2.3.4:1", "1.2.3.4:2")
+    answer = register(slave, body_of({"late": (1, 6), "both": (9, 6)}), brokerId=1, brokerAddr="1.2.3.4:9")
+    assert (answer.fields["masterAddr"], answer.fields["haServerAddr"]) == ("1.2.3.4:1", "1.2.3.4:2")
     assert route(desk, "late") == 17
     assert route(desk, "only") == ({"other": (3, 6)}, {"other": {"0": "1.2.3.4:1", "1": "1.2.3.4:9"}})
     group = desk.names.ask(901, {"clusterName": "DefaultCluster", "brokerName": "other"})
@@ -161,12 +161,12 @@ def test_a_slave_that_becomes_the_master_has_one_number() -> None:
     assert route(desk, "only") == ({"other": (3, 6)}, OTHER)
 
 
-def test_what_cannot_be_believed_is_refused() -> None:
+def test_an_invalid_registration_is_refused() -> None:
     desk = Desk()
     assert register(desk.names, bodyCrc32=1).code == 1
     assert register(desk.names, b"nonsense").code == 1
     assert register(desk.names, b"[]").code == 1
-    assert register(desk.names, body_of({"one": (1, 6)})).code == 1  # of a broker that is not known
+    assert register(desk.names, body_of({"one": (1, 6)})).code == 1  # this broker is not registered
     assert register(desk.names, brokerName="broker-a").code == 1
     assert route(desk, "only") == 17
     assert register(desk.names, b"").code == 0
@@ -188,7 +188,7 @@ def test_topics_that_are_no_objects_are_refused(body: bytes) -> None:
 
 
 @pytest.mark.parametrize("row", ["", "X", "X 1 1", "X 1 1 many", f"X 1 1 {2**31}"])
-def test_a_packed_topic_of_too_few_words_or_of_no_numbers_is_refused(row: str) -> None:
+def test_a_packed_topic_with_too_few_or_non_numeric_fields_is_refused(row: str) -> None:
     body = zlib.compress(
         b"".join(struct.pack(">i", len(part)) + part for part in (b"{}",))
         + struct.pack(">ii", 1, len(row))
@@ -198,12 +198,12 @@ def test_a_packed_topic_of_too_few_words_or_of_no_numbers_is_refused(row: str) -
     assert register(Desk().names, body, compressed=True).code == 1
 
 
-def test_a_genuine_broker_as_it_comes_registers_with_ours_as_it_comes() -> None:
+def test_apache_rocketmq_with_defaults_registers_with_trimq_with_defaults() -> None:
     desk = Desk(broker_name=RocketMQ().broker_name)
     assert register(desk.names, brokerName="broker-a").code == 0
 
 
-def test_a_broker_of_our_name_is_told_what_to_set() -> None:
+def test_a_broker_with_our_name_gets_a_hint_to_the_setting() -> None:
     refused = register(Desk().names, brokerName="broker-a")
     assert refused.code == 1
     assert "rocketmq.broker_name" in (refused.remark or "")
@@ -219,7 +219,7 @@ def test_there_is_room_for_so_many() -> None:
     assert desk.names.ask(217, {"topic": "third"}, route_of).code == 2
 
 
-def test_the_answer_carries_what_was_said_about_order() -> None:
+def test_the_response_has_the_order_configuration() -> None:
     desk = Desk()
     assert register(desk.names).body == b""
     desk.names.ask(100, {"namespace": "ORDER_TOPIC_CONFIG", "key": "t", "value": "broker-a:4"})
@@ -228,7 +228,7 @@ def test_the_answer_carries_what_was_said_about_order() -> None:
     assert register(desk.names).body == b""
 
 
-def test_routes_tell_of_order_when_that_is_switched_on() -> None:
+def test_routes_have_the_order_configuration_when_that_is_switched_on() -> None:
     desk = Desk()
     desk.names.ask(100, {"namespace": "ORDER_TOPIC_CONFIG", "key": "TBW102", "value": "broker-a:4"})
     assert b"orderTopicConf" not in desk.names.ask(105, {"topic": "TBW102"}).body
@@ -249,11 +249,11 @@ def test_routes_tell_of_order_when_that_is_switched_on() -> None:
         (b"\xff", 1),
     ],
 )
-def test_what_is_not_enforced_cannot_be_set(text: bytes, code: int) -> None:
+def test_an_unsupported_setting_cannot_be_set(text: bytes, code: int) -> None:
     assert Desk().names.ask(318, body=text).code == code
 
 
-def test_a_topic_may_be_told_of_and_forgotten_by_hand() -> None:
+def test_a_topic_may_be_added_and_removed_by_hand() -> None:
     desk = Desk()
     queues = {"brokerName": "broker-a", "readQueueNums": 2, "writeQueueNums": 2, "perm": 6}
     stranger = {**queues, "brokerName": "stranger"}
@@ -283,7 +283,7 @@ def test_topics_of_units_are_listed() -> None:
     assert listed == [["all", "unit"], ["all", "heard"], ["heard"]]
 
 
-# --- the packed form --------------------------------------------------------------------------------------------------
+# --- compressed body --------------------------------------------------------------------------------------------------
 
 
 def packed(topics: dict[str, tuple[int, int]]) -> bytes:

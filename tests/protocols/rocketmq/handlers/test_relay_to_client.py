@@ -1,4 +1,4 @@
-"""What tools ask of consumers goes through the broker to the client itself, and its answer comes back."""
+"""Requests of tools to consumers: the broker relays them to the client and returns its answer."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def begin(desk: Desk, code: int, **fields: Any) -> Reply:
     return reply
 
 
-def test_what_a_member_is_doing() -> None:
+def test_the_running_info_of_a_member() -> None:
     desk, member = desk_with_member()
     reply = begin(desk, 307, consumerGroup="g", clientId="c1", jstackEnable=True)
     assert not desk.is_ready(reply)
@@ -60,7 +60,7 @@ def test_a_member_consumes_one_message() -> None:
     assert desk.take(reply).body == b'{"consumeResult":"CR_SUCCESS"}'
 
 
-def test_who_is_not_there_cannot_be_asked() -> None:
+def test_an_unknown_member_cannot_be_asked() -> None:
     desk, _ = desk_with_member()
     assert desk.broker.ask(307, {"consumerGroup": "g", "clientId": "c2"}).code == 1
     assert desk.broker.ask(307, {"consumerGroup": "none", "clientId": "c1"}).code == 1
@@ -71,7 +71,7 @@ def test_who_is_not_there_cannot_be_asked() -> None:
     assert desk.broker.ask(223, {"topic": "none", "group": "g"}).code == 17
 
 
-def test_a_member_that_says_nothing_or_goes() -> None:
+def test_a_member_that_does_not_answer_or_disconnects() -> None:
     desk, member = desk_with_member()
     silent = begin(desk, 307, consumerGroup="g", clientId="c1")
     desk.let_pass(10_000)
@@ -81,7 +81,7 @@ def test_a_member_that_says_nothing_or_goes() -> None:
     assert desk.take(gone).code == 207
 
 
-def test_who_asked_may_be_gone_when_the_answer_comes() -> None:
+def test_the_requester_may_be_disconnected_when_the_answer_arrives() -> None:
     desk, member = desk_with_member()
     for code, fields in ((307, {"consumerGroup": "g"}), (223, {"topic": "t", "group": "g"})):
         reply = begin(desk, code, **fields)
@@ -115,5 +115,5 @@ def test_one_member_may_be_named() -> None:
     reply = begin(desk, 223, topic="t", group="g", clientAddr="c1")
     answer(member, member.way.sent[-1], JAVA)
     assert b'"c1":{{' in desk.take(reply).body
-    nobody = desk.take(begin(desk, 223, topic="t", group="g", clientAddr="c9"))
-    assert json.loads(nobody.body) == {"consumerTable": {}, "messageQueueTable": {}}
+    unknown = desk.take(begin(desk, 223, topic="t", group="g", clientAddr="c9"))
+    assert json.loads(unknown.body) == {"consumerTable": {}, "messageQueueTable": {}}

@@ -1,4 +1,4 @@
-"""Request and reply: the answer to a message goes back to the client that asked, over its own connection."""
+"""Request and reply: the reply to a message is pushed to the client that sent the request, over its own connection."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def answer(peer: Peer, question: Command, code: int = 0) -> None:
 
 
 @pytest.mark.parametrize("code", [324, 325])
-def test_a_reply_goes_to_who_asked_and_is_answered_when_that_has_taken_it(code: int) -> None:
+def test_a_reply_is_pushed_to_the_requester_and_answered_when_that_has_taken_it(code: int) -> None:
     desk, asker = desk_with_asker()
     reply = send_reply(desk, code=code)
     assert not desk.is_ready(reply)
@@ -59,11 +59,11 @@ def test_a_reply_goes_to_who_asked_and_is_answered_when_that_has_taken_it(code: 
 def failed(desk: Desk, reply: Reply) -> str:
     done = desk.take(reply)
     assert done.code == 1
-    assert done.fields["msgId"]  # it was kept
+    assert done.fields["msgId"]  # the reply was stored
     return done.remark or ""
 
 
-def test_a_reply_to_nobody_is_kept_and_refused() -> None:
+def test_a_reply_without_a_requester_is_stored_and_refused() -> None:
     desk, _ = desk_with_asker()
     assert "not found" in failed(desk, send_reply(desk, PROPERTIES.replace(ASKER, "nobody")))
     assert "not found" in failed(desk, send_reply(desk, "TTL\x013000\x02"))
@@ -77,14 +77,14 @@ def test_a_reply_that_the_client_refuses() -> None:
     assert f"push reply message to {ASKER} fail" in failed(desk, reply)
 
 
-def test_a_client_that_says_nothing_is_given_ten_seconds() -> None:
+def test_a_client_that_does_not_answer_times_out_after_ten_seconds() -> None:
     desk, asker = desk_with_asker()
     reply = send_reply(desk)
     desk.let_pass(9_999)
     assert not desk.is_ready(reply)
     desk.let_pass(1)
     assert "fail" in failed(desk, reply)
-    answer(asker, asker.way.sent[0])  # too late, and harmless
+    answer(asker, asker.way.sent[0])  # late, and ignored
 
 
 def test_a_client_that_goes_while_it_is_asked() -> None:
@@ -102,7 +102,7 @@ def test_a_client_that_reads_too_slowly_is_not_asked() -> None:
     assert asker.way.sent == []
 
 
-def test_who_answered_may_be_gone_before_the_client_has_taken_it() -> None:
+def test_the_replier_may_be_disconnected_before_the_client_has_taken_it() -> None:
     desk, asker = desk_with_asker()
     reply = send_reply(desk)
     assert reply.on_abandon is not None
@@ -111,7 +111,7 @@ def test_who_answered_may_be_gone_before_the_client_has_taken_it() -> None:
     assert not desk.is_ready(reply)
 
 
-def test_a_client_that_left_one_of_two_groups_still_hears() -> None:
+def test_a_client_that_left_one_of_two_groups_still_gets_replies() -> None:
     desk, asker = desk_with_asker()
     asker.ask(34, body={"clientID": ASKER, "producerDataSet": [{"groupName": "others"}], "consumerDataSet": []})
     asker.ask(35, {"clientID": ASKER, "producerGroup": "askers"})
@@ -121,7 +121,7 @@ def test_a_client_that_left_one_of_two_groups_still_hears() -> None:
     assert "not found" in failed(desk, send_reply(desk))
 
 
-def test_a_consumer_is_nobody_to_reply_to() -> None:
+def test_a_reply_to_a_consumer_is_refused() -> None:
     desk = Desk()
     desk.connect().heartbeat(ASKER, "g", "t")
     assert "not found" in failed(desk, send_reply(desk))
@@ -133,7 +133,7 @@ def test_a_reply_that_cannot_be_kept_is_not_handed_over() -> None:
     assert asker.way.sent == []
 
 
-def test_what_clients_write_to_trace_their_messages_can_be_found_by_the_keys() -> None:
+def test_trace_messages_of_clients_can_be_found_by_their_keys() -> None:
     desk = Desk()
     traced = desk.broker.send("RMQ_SYS_TRACE_TOPIC", b"Pub\x011\x02", properties="KEYS\x01id1 id2\x02")
     assert traced.code == 0

@@ -1,4 +1,4 @@
-"""An administrator moves where groups read."""
+"""Offset resets of groups by an administrator."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_where_a_group_goes_on(fields: dict[str, Any], wanted: object) -> None:
     assert reset(desk_with(), **fields) == wanted
 
 
-def test_members_hear_of_it_with_their_next_pull() -> None:
+def test_members_get_the_reset_offset_with_their_next_pull() -> None:
     desk = desk_with()
     assert desk.broker.pull("t", 3).code == 0
     reset(desk, queueId=0, offset=1)

@@ -1,4 +1,4 @@
-"""Sending: what is stored, what is answered, and all that is refused."""
+"""Send: stored messages, responses, and refusals."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("changes", "body", "code"), REFUSED)
-def test_what_is_refused_has_its_code_and_leaves_nothing_behind(
+def test_an_invalid_send_is_refused_with_its_code_and_leaves_nothing_behind(
     changes: dict[str, Any], body: bytes, code: int
 ) -> None:
     desk = Desk()
@@ -131,7 +131,7 @@ def test_what_is_refused_has_its_code_and_leaves_nothing_behind(
 
 
 @pytest.mark.parametrize("fields", [{"b": "t"}, {"e": 0}, {"b": "t", "e": "x"}])
-def test_a_header_without_what_it_needs_is_refused(fields: dict[str, Any]) -> None:
+def test_a_header_without_a_required_field_is_refused(fields: dict[str, Any]) -> None:
     assert Desk().broker.ask(310, fields, b"x").code == 1
 
 
@@ -153,7 +153,7 @@ def test_a_batch_becomes_separate_messages() -> None:
     assert units[1].properties == b""
 
 
-def test_flags_that_tell_of_hosts_are_the_brokers() -> None:
+def test_flags_about_hosts_are_set_by_the_broker() -> None:
     desk = Desk()
     desk.broker.send("t", f=48)
     (unit,) = units_of(desk.broker.pull("t"))

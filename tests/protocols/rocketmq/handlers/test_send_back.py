@@ -1,4 +1,4 @@
-"""Messages that come back: how often, how late, and where the road ends."""
+"""Retries of messages that consumers send back: number, delay, and the dead-letter topic."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trimq.model import SYSTEM
 
 
 def sent_back(desk: Desk, topic: str = "t", level: int = 0, version: int = 479, **fields: Any) -> Any:
-    """The first message of a queue cannot be consumed."""
+    """Sends back the first message of a queue."""
     (unit, *_) = units_of(desk.broker.pull(topic))
     asked = {"offset": unit.position, "group": "g", "delayLevel": level, **fields}
     return desk.broker.ask(36, asked, version=version)
@@ -77,7 +77,7 @@ def test_a_group_may_want_nothing_back() -> None:
 @pytest.mark.parametrize(
     ("fields", "code"), [({"offset": 5}, 1), ({"offset": 10**12}, 1), ({"group": None}, 1), ({"delayLevel": "x"}, 1)]
 )
-def test_what_cannot_come_back_is_refused(fields: dict[str, Any], code: int) -> None:
+def test_an_invalid_send_back_is_refused(fields: dict[str, Any], code: int) -> None:
     desk = Desk()
     desk.broker.send("t")
     asked = {"offset": 0, "group": "g", "delayLevel": 0, **fields}
@@ -119,10 +119,10 @@ def test_a_retry_outlives_a_crash_in_every_phase() -> None:
     assert bodies_of(desk.kill().broker.pull("%DLQ%g")) == [b"hard"]
 
 
-# -- what was given up is told, and sent again
+# -- dead letters in the ledger, and redrive
 
 
-def test_a_dead_letter_is_told_with_its_way_and_goes_again_to_its_group() -> None:
+def test_a_dead_letter_is_in_the_ledger_with_its_history_and_is_redriven_to_its_group() -> None:
     desk = Desk()
     desk.broker.send("t", b"other")
     desk.broker.send("t", b"hard", queue=2, properties="TAGS\x01A\x02")
@@ -146,7 +146,7 @@ def test_a_dead_letter_is_told_with_its_way_and_goes_again_to_its_group() -> Non
     assert [failure.is_redriven for failure in failures(desk)] == [True]
 
 
-def test_what_a_client_gives_up_by_itself_is_told_too() -> None:
+def test_a_message_that_a_client_gives_up_is_in_the_ledger_too() -> None:
     desk = Desk()
     desk.broker.send("%RETRY%g", b"over", properties="RETRY_TOPIC\x01t\x02ORIGIN_MESSAGE_ID\x01rubbish\x02", j=17)
     (failure,) = failures(desk)
@@ -155,7 +155,7 @@ def test_what_a_client_gives_up_by_itself_is_told_too() -> None:
     assert (entry.origin.topic.name, entry.origin.offset) == ("t", -1)
 
 
-def test_what_is_merely_sent_to_dead_letters_was_given_up_by_nobody() -> None:
+def test_a_plain_send_to_a_dead_letter_topic_is_not_in_the_ledger() -> None:
     desk = Desk()
     assert desk.broker.send("%DLQ%g", b"mail").code == 0
     assert failures(desk) == []

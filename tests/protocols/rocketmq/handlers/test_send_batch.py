@@ -1,4 +1,4 @@
-"""Messages that come together: read, stored and answered as if each had come alone."""
+"""Send commands that arrive together: the batch is read, stored and answered with the same result as one by one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ UNIQUE = "UNIQ_KEY\x017F00000100000000000000000000{:04d}\x02"
 def sent(
     number: int, is_alone: bool = False, code: int = 310, flag: int = 0, body: bytes = b"", **fields: Any
 ) -> bytes:
-    """`is_alone`: its header begins as no header that is read with others."""
+    """Encodes a send command. `is_alone`: with a header that the fast path does not accept."""
     given = {"a": "pg", "b": "t", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 77, "h": 0, "i": UNIQUE.format(number)}
     texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in (given | fields).items()}
     names: dict[str, object] = {"opaque": number, "flag": flag, "extFields": texts}
@@ -37,7 +37,7 @@ def sent(
 
 
 def receive(peer: Peer, data: bytes) -> list[tuple[int, Reply | None]]:
-    """How many messages were taken together, 0 for a command alone, and what is answered."""
+    """Number of messages in each batch (0 for a single command), with its reply."""
     made = []
     for _ in arriving(peer.conversation, data):
         while (event := peer.conversation.next_event()) is not None:
@@ -56,7 +56,7 @@ def commands(parts: Parts) -> list[Command]:
 
 
 def answers(desk: Desk, *frames: bytes) -> list[tuple[int, int, str | None, dict[str, str]]]:
-    """In the order of the requests: opaque, code, remark and fields."""
+    """Opaque, code, remark and fields of each response, in the order of the requests."""
     replies = [reply for _, reply in receive(desk.broker, b"".join(frames)) if reply is not None]
     desk.runner.settle()
     found = []
@@ -139,7 +139,7 @@ PROPERTIES = st.lists(
 
 @st.composite
 def messages(draw: st.DrawFn) -> list[dict[str, Any]]:
-    """Most are plain, and some are not, in one or two ways."""
+    """Messages: most are plain, some are special in one or two fields."""
     found: list[dict[str, Any]] = []
     for number in range(draw(st.integers(1, 8))):
         changed = draw(st.lists(st.sampled_from([*FIELDS, "i", "i", "flag", "code", "body"]), max_size=2))
@@ -159,7 +159,7 @@ def messages(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 @settings(max_examples=60, deadline=None)
 @given(messages())
-def test_what_comes_together_is_stored_and_answered_as_what_comes_alone(messages: list[dict[str, Any]]) -> None:
+def test_a_batch_is_stored_and_answered_as_single_commands_are(messages: list[dict[str, Any]]) -> None:
     together, alone = desk_of(message_bytes=16_000), desk_of(message_bytes=16_000)
     got = answers(together, *(sent(number, **fields) for number, fields in enumerate(messages)))
     expected = answers(alone, *(sent(number, True, **fields) for number, fields in enumerate(messages)))
@@ -191,7 +191,9 @@ DELAYS = st.sampled_from(
 
 @settings(max_examples=60, deadline=None)
 @given(messages(), st.lists(DELAYS, min_size=8, max_size=8))
-def test_what_has_to_wait_waits_and_comes_as_what_came_alone(messages: list[dict[str, Any]], delays: list[str]) -> None:
+def test_delayed_messages_of_a_batch_are_delivered_as_single_ones_are(
+    messages: list[dict[str, Any]], delays: list[str]
+) -> None:
     together, alone = desk_of(message_bytes=16_000), desk_of(message_bytes=16_000)
     for number, fields in enumerate(messages):
         fields["i"] = delays[number] + fields.get("i", UNIQUE.format(number))
@@ -214,7 +216,7 @@ def test_delayed_messages_that_come_together_are_taken_together_and_may_be_recal
     assert reply is not None
     got = [each.fields for each in commands(reply.take())]
     assert ["recallHandle" in fields for fields in got] == [True, False, False, True]
-    for topic, count in (("t", 3), ("u", 3)):  # with the first of each
+    for topic, count in (("t", 3), ("u", 3)):  # including the first message of each topic
         sums = desk.doors._services.traffic.sent(topic)
         assert sums is not None
         assert sums.total()[0] == count
@@ -244,7 +246,7 @@ def test_a_broker_that_takes_no_writes_refuses_them_all(is_alone: bool) -> None:
     assert len({remark for _, _, remark, _ in got}) == 1
 
 
-def test_those_that_are_not_on_disk_in_time_are_told_so() -> None:
+def test_messages_not_on_disk_in_time_are_answered_with_a_flush_timeout() -> None:
     desk = desk_of(flush_timeout_ms=1000)
     ((_, reply),) = receive(desk.broker, sent(0) + sent(1))
     assert reply is not None
@@ -255,7 +257,7 @@ def test_those_that_are_not_on_disk_in_time_are_told_so() -> None:
     assert [(each.code, each.fields["queueOffset"]) for each in commands(reply.take())] == [(10, "1"), (10, "2")]
 
 
-def test_a_full_file_ends_no_run() -> None:
+def test_a_full_file_does_not_end_a_batch() -> None:
     desk = desk_of(commit_file_bytes=1 << 16)
     bodies = [b"%02d" % number * 4000 for number in range(12)]
     got = answers(desk, *(sent(number, body=body) for number, body in enumerate(bodies)))
@@ -263,7 +265,7 @@ def test_a_full_file_ends_no_run() -> None:
     assert [bytes(unit.body) for unit in units_of(desk.broker.pull("t"))][1:] == bodies
 
 
-def test_where_the_next_file_cannot_be_had_the_rest_of_a_run_is_refused() -> None:
+def test_where_the_next_file_cannot_be_created_the_rest_of_a_batch_is_refused() -> None:
     desk = desk_of(commit_file_bytes=1 << 16)
 
     def refuse(operation: str, name: str) -> None:
@@ -280,7 +282,7 @@ def test_where_the_next_file_cannot_be_had_the_rest_of_a_run_is_refused() -> Non
     assert desk.broker.send("t", b"next").fields["queueOffset"] == str(1 + kept)
 
 
-def test_no_run_is_longer_than_its_share() -> None:
+def test_a_batch_is_not_longer_than_its_budget() -> None:
     desk = desk_of()
     frames = b"".join(sent(number) for number in range(150))
     made = receive(desk.broker, frames)
@@ -291,7 +293,7 @@ def test_no_run_is_longer_than_its_share() -> None:
 def test_a_topic_that_went_between_two_turns_is_not_found_by_the_next() -> None:
     desk = desk_of()
     assert runs(receive(desk.broker, sent(0))) == [1]
-    special = sent(1, i="TAGS\x01A\x02")  # its topic is looked at, and it is not taken
+    special = sent(1, i="TAGS\x01A\x02")  # its topic is looked up, and the fast path refuses it
     assert runs(receive(desk.broker, special)) == []
     desk.runner.settle()
     assert desk.broker.ask(215, {"topic": "t"}).code == 0
@@ -299,7 +301,7 @@ def test_a_topic_that_went_between_two_turns_is_not_found_by_the_next() -> None:
 
 
 @pytest.mark.parametrize("right", ["", "u"])
-def test_who_may_not_write_is_refused_message_by_message(right: str) -> None:
+def test_without_write_permission_each_message_is_refused(right: str) -> None:
     desk = desk_of()
     access = desk.core.broker._access
     access.define_user("somebody", "secret")
@@ -312,14 +314,14 @@ def test_who_may_not_write_is_refused_message_by_message(right: str) -> None:
 def test_a_name_server_stores_no_message() -> None:
     desk = desk_of()
     replies = [reply for _, reply in receive(desk.names, sent(1) + sent(2)) if reply is not None]
-    told = [command for reply in replies for command in commands(reply.take())]
-    assert [(each.code, each.remark) for each in told] == [(3, " request type 310 not supported")] * 2
+    responses = [command for reply in replies for command in commands(reply.take())]
+    assert [(each.code, each.remark) for each in responses] == [(3, " request type 310 not supported")] * 2
     assert [unit.body for unit in all_units(desk)] == [b"first"] * 2
 
 
 @pytest.mark.parametrize("is_alone", [False, True])
 @pytest.mark.parametrize(("right", "code"), [("t|u", 0), ("SCHEDULE.*|rmq_sys.*", 16)])
-def test_who_may_write_a_topic_may_send_to_it_what_comes_later(right: str, code: int, is_alone: bool) -> None:
+def test_write_permission_on_a_topic_includes_delayed_messages(right: str, code: int, is_alone: bool) -> None:
     desk = desk_of()
     access = desk.core.broker._access
     access.define_user("somebody", "secret")
@@ -333,14 +335,14 @@ def test_who_may_write_a_topic_may_send_to_it_what_comes_later(right: str, code:
 
 
 @pytest.mark.parametrize("is_alone", [False, True])
-def test_what_was_refused_is_not_said_to_be_late(is_alone: bool) -> None:
+def test_a_refused_message_is_not_answered_with_a_flush_timeout(is_alone: bool) -> None:
     desk = desk_of(flush_timeout_ms=1000)
     desk.fail_writes("commitlog")
     made = [reply for _, reply in receive(desk.broker, sent(0, is_alone) + sent(1, is_alone)) if reply is not None]
     desk.runner.end_pass()
     desk.files.before = lambda operation, name: None
     while desk.liveness.step(desk.liveness.now_ms() + 1000):
-        desk.runner.end_pass()  # nor does the disk sync that nothing is left
+        desk.runner.end_pass()  # the removal of the failed write is not synced either
     assert not any(reply.is_ready(desk.runner.passes.written, desk.runner.passes.durable) for reply in made)
     desk.runner.settle()
     assert [each.code for reply in made for each in commands(reply.take())] == [1, 1]

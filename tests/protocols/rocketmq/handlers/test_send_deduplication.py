@@ -1,4 +1,4 @@
-"""A message that is sent again under its id is stored once, where that was asked for."""
+"""Deduplication: a message sent again with the same id is stored once, if this is switched on."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_one_that_was_taken_back_is_known_by_its_own_place() -> None:
 
 @pytest.mark.parametrize("restarts", [False, True])
 @pytest.mark.parametrize("wish", ["", "DELAY\x011\x02"])
-def test_what_was_sent_to_a_topic_that_was_deleted_is_new_to_the_next_of_its_name(restarts: bool, wish: str) -> None:
+def test_a_message_sent_to_a_deleted_topic_is_new_to_the_next_topic_of_that_name(restarts: bool, wish: str) -> None:
     desk = Desk(remembered_ids=10)
     desk.broker.send("t", b"old", properties=ID + wish)
     assert desk.broker.ask(215, {"topic": "t"}).code == 0
@@ -110,7 +110,7 @@ def test_what_was_sent_to_a_topic_that_was_deleted_is_new_to_the_next_of_its_nam
     assert b"new" in bodies_of(desk.broker.pull("t"))
 
 
-def test_topics_and_tries_are_told_apart() -> None:
+def test_topics_and_retries_are_distinguished() -> None:
     desk = Desk(remembered_ids=10)
     desk.broker.send("t", b"one", properties=ID)
     assert desk.broker.send("u", b"one", properties=ID).code == 0
@@ -172,7 +172,7 @@ def test_without_being_asked_batches_are_stored_again() -> None:
     assert bodies_of(desk.broker.pull("t")) == [b"one"] * 4
 
 
-def test_what_comes_again_over_grpc_is_stored_once_whichever_way_it_came_first() -> None:
+def test_a_message_repeated_over_grpc_is_stored_once_after_either_kind_of_send() -> None:
     grpc = GrpcDesk(remembered_ids=10)
     grpc.make_topic("t")
     producer = grpc.client()
@@ -187,7 +187,7 @@ def test_what_comes_again_over_grpc_is_stored_once_whichever_way_it_came_first()
 @pytest.mark.parametrize(
     ("kind", "wish"), [("DELAY", {"due_ms": NOW_MS + 60_000}), ("TRANSACTION", {"kind": MessageType.TRANSACTION})]
 )
-def test_what_waits_is_known_over_grpc_after_a_restart(kind: str, wish: dict[str, Any]) -> None:
+def test_a_pending_message_is_known_over_grpc_after_a_restart(kind: str, wish: dict[str, Any]) -> None:
     grpc = GrpcDesk(remembered_ids=10)
     grpc.make_topic("t", kind)
     first = grpc.client().send(message("t", b"one", message_id="A", **wish)).entries[0]

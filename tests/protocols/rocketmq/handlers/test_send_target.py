@@ -1,4 +1,4 @@
-"""Rules for where producers may store messages. That every way to send obeys them is tested with each of the ways."""
+"""Checks of the target of a send. Each path of sending has its own tests that it uses them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def sender_of(desk: Desk) -> Context:
 
 
 def create(desk: Desk, name: str, reads: int = 4, writes: int = 4, **more: Any) -> Context:
-    """A sender, when the topic is durable."""
+    """Creates a durable topic. Returns the context of a sender."""
     sender = sender_of(desk)
     definition = CommitLogTopicDefinition(DEFAULT_NAMESPACE, name, reads, writes, **more)
     sender.commit_log_api.create(sender.caller, definition)
@@ -64,7 +64,7 @@ def test_topics_of_the_broker_take_nothing_of_producers(name: str) -> None:
     (0, READABLE, Obstacle.NOT_WRITABLE),
     (1, WRITABLE, None),
 ])  # fmt: skip
-def test_what_the_definition_says_is_an_obstacle(writes: int, permissions: int, expected: Obstacle | None) -> None:
+def test_the_definition_may_forbid_a_send(writes: int, permissions: int, expected: Obstacle | None) -> None:
     sender = create(Desk(), "t", writes=writes, permissions=permissions)
     assert obstacle(sender, "t") is expected
     assert (resolve_plain(sender, "t") is None) == (expected is not None)

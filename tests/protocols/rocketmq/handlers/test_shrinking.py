@@ -1,4 +1,4 @@
-"""Topics whose queues become fewer, whose permissions change, and names in namespaces."""
+"""Topics with a reduced number of queues or changed permissions, and names in namespaces."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_names_of_namespaces_are_kept_apart() -> None:
     assert b'"%RETRY%two%g"' in topics
 
 
-def test_what_waits_for_a_queue_comes_to_it_though_the_topic_has_it_no_longer() -> None:
+def test_a_delayed_message_is_delivered_to_its_queue_though_the_topic_was_shrunk() -> None:
     desk = Desk()
     define(desk, 16, 16)
     desk.broker.send("t", b"by time", 12, "TIMER_DELAY_MS\x0130000\x02")
@@ -79,7 +79,7 @@ def test_what_waits_for_a_queue_comes_to_it_though_the_topic_has_it_no_longer() 
     assert sorted(bodies_of(desk.broker.pull("t", queue=12))) == [b"by level", b"by time", b"half"]
 
 
-def test_what_was_popped_comes_back_though_the_topic_has_its_queue_no_longer() -> None:
+def test_a_popped_message_is_redelivered_though_the_topic_was_shrunk() -> None:
     desk = Desk()
     define(desk, 16, 16)
     desk.broker.send("t", b"popped", 12)

@@ -1,4 +1,4 @@
-"""Consumers that filter by an expression over properties: in the pull, from the heartbeat, while they wait."""
+"""SQL filters over properties: in a pull, from the heartbeat, and during a long poll."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def check(desk: Desk, **subscription: Any) -> Command:
     return desk.broker.ask(46, body=body)
 
 
-def test_a_pull_brings_what_matches_and_goes_on_behind_what_it_looked_at() -> None:
+def test_a_pull_returns_matching_messages_and_continues_behind_those_checked() -> None:
     answer = desk_with(1, 5, 2, 7, 1).broker.pull("t", subscription="a BETWEEN 5 AND 9 OR nope = 1", **SQL)
     assert (bodies_of(answer), answer.fields["nextBeginOffset"]) == ([b"5", b"7"], "5")
 
@@ -40,7 +40,7 @@ def test_where_nothing_matches_the_client_asks_again_behind_it() -> None:
     assert (answer.code, answer.fields["nextBeginOffset"]) == (20, "2")
 
 
-def test_what_cannot_be_read_is_refused_and_nothing_delivered() -> None:
+def test_an_invalid_expression_is_refused_and_nothing_delivered() -> None:
     answer = desk_with(1).broker.pull("t", subscription="a > > 5", **SQL)
     assert (answer.code, answer.body) == (23, b"")
 
@@ -70,7 +70,7 @@ def test_it_is_shown_without_tags() -> None:
     assert b'"expressionType":"SQL92"' in shown.body
 
 
-def test_who_waits_is_woken_by_a_message_that_matches_only() -> None:
+def test_a_long_poll_is_woken_only_by_a_matching_message() -> None:
     desk = desk_with(1)
     fields = desk.broker.pull_fields("t", 1, subscription="a > 5", **SQL)
     reply = desk.broker.begin(11, {**fields, "sysFlag": 6, "suspendTimeoutMillis": 15_000})

@@ -1,4 +1,4 @@
-"""What tools ask about topics, groups and their progress."""
+"""Statistics of topics, groups and their progress, as tools request them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trimq.protocols.rocketmq.wire.lenient_json import read_json
 
 
 def desk_with_progress() -> Desk:
-    """Five messages in two of three queues, of which a group has read one."""
+    """Desk with five messages in two of three queues; a group has consumed one."""
     desk = Desk()
     desk.broker.ask(17, {"topic": "t", "readQueueNums": 3, "writeQueueNums": 3, "perm": 6})
     for number in range(5):
@@ -72,7 +72,7 @@ def test_how_far_behind_all_groups_are() -> None:
     assert asked(desk, 317, isOrder=True)["totalDiff"] == 0
 
 
-def test_who_reads_what() -> None:
+def test_groups_of_a_topic_and_topics_of_a_group() -> None:
     desk = desk_with_progress()
     desk.connect().heartbeat("c", "live", "t")
     assert asked(desk, 300, topic="t") == {"groupList": ["g", "live"]}
@@ -86,13 +86,13 @@ def test_between_which_times_a_group_reads() -> None:
     spans = asked(desk_with_progress(), 303, topic="t", group="g")["consumeTimeSpanSet"]
     first = spans[0]
     assert (first["minTimeStamp"], first["maxTimeStamp"]) == (NOW_MS, NOW_MS + 4000)
-    assert (first["consumeTimeStamp"], first["delayTime"]) == (NOW_MS, 3000)  # the next has waited since 2 s
+    assert (first["consumeTimeStamp"], first["delayTime"]) == (NOW_MS, 3000)  # the next message was stored at 2 s
     assert first["minTimeStampStr"] == "2023-11-14 22:13:20,000"
     assert first["messageQueue"]["queueId"] == 0
     assert (spans[2]["minTimeStamp"], spans[2]["delayTime"]) == (0, 0)
 
 
-def test_what_passed_is_counted() -> None:
+def test_traffic_is_counted() -> None:
     desk = desk_with_progress()
     desk.broker.pull("t")
     sent = asked(desk, 315, statsName="TOPIC_PUT_NUMS", statsKey="t")
@@ -106,7 +106,7 @@ def test_what_passed_is_counted() -> None:
     assert desk.broker.ask(315, {"statsName": "NONSENSE", "statsKey": "t"}).code == 1
 
 
-def test_what_comes_back_and_what_comes_in_batches_is_counted_too() -> None:
+def test_retries_and_batches_are_counted_too() -> None:
     desk = Desk()
     one = bytes(12) + b"\0\0\0\1x" + b"\0\0"
     batch = ((4 + len(one)).to_bytes(4, "big") + one) * 2

@@ -1,4 +1,4 @@
-"""Commands that wait for a topic which is being made."""
+"""Commands that wait for the creation of a topic."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ def test_a_command_that_stumbles_after_it_has_waited_ends_its_connection_and_not
     context = desk.broker.conversation._context
     topic, _ = context.commit_log_api.create(SYSTEM, CommitLogTopicDefinition("", "new", 1, 1))
 
-    def stumble() -> Reply:
+    def fail() -> Reply:
         raise ZeroDivisionError
 
-    reply = after_topic_creation(context, topic, stumble, lambda refusal: Reply.now(()))
+    reply = after_topic_creation(context, topic, fail, lambda refusal: Reply.now(()))
     assert reply is not None
     assert not reply.is_ready(desk.runner.passes.written, desk.runner.passes.durable)
     assert desk.is_ready(reply)
     with pytest.raises(ZeroDivisionError):
-        reply.take()  # a session closes the connection of an answer that cannot be made
+        reply.take()  # the session would close the connection
     (record,) = [record for record in caplog.records if record.exc_info]
     assert record.exc_info is not None
     assert record.exc_info[0] is ZeroDivisionError

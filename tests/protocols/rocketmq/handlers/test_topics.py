@@ -1,4 +1,4 @@
-"""Topics: made, changed, shrunk, deleted, shown; and messages found by place and key."""
+"""Topics: created, changed, shrunk, deleted and described; messages found by position and key."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_deleted_topic_is_gone_and_may_be_made_again() -> None:
         {"attributes": "message.type=FIFO"},
     ],
 )
-def test_what_no_topic_can_be_is_refused(changes: dict[str, Any]) -> None:
+def test_an_invalid_topic_is_refused(changes: dict[str, Any]) -> None:
     answer = Desk().broker.ask(17, {**TOPIC, **changes})
     assert (answer.code, answer.fields) == (29, {})
 
@@ -78,7 +78,7 @@ def test_a_change_that_is_not_durable_is_taken_back() -> None:
     assert desk.broker.ask(351, {"topic": "other"}).code == 17
 
 
-# -- finding
+# -- queries
 
 
 def test_a_message_is_found_by_its_place() -> None:

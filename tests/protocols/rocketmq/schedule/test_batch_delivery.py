@@ -1,4 +1,4 @@
-"""Messages that fall due together: they come in rows, and each ends as it would alone."""
+"""Delayed messages with the same due time: delivered in batches, each with the same result as alone."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def send(desk: Desk, number: int, more: str = "", topic: str = "t", queue: int =
 
 
 def store(desk: Desk, properties: str, body: bytes, filled: bool = False) -> None:
-    """A message that waits, as another broker or an earlier version may have stored it. `filled`: its last property is
-    so long that there is no room even for what ends it."""
+    """Stores a delayed message as another broker or an earlier version may have stored it. `filled`: its last property
+    is so long that even its terminator does not fit."""
     assert desk.core.commit_log_service is not None
     commit_log_api = desk.core.commit_log_service.commit_log_api
     topic = commit_log_api.topic(SYSTEM, WHEEL_TOPIC)
-    told = f"REAL_TOPIC\x01t\x02REAL_QID\x011\x02TIMER_OUT_MS\x01{DUE_MS}\x02{properties}"
-    written = told.encode().ljust(LONGEST_PROPERTIES if filled else 0, b"x")
+    known = f"REAL_TOPIC\x01t\x02REAL_QID\x011\x02TIMER_OUT_MS\x01{DUE_MS}\x02{properties}"
+    written = known.encode().ljust(LONGEST_PROPERTIES if filled else 0, b"x")
     draft = UnitDraft(topic.raw_name, 0, body, written, 0, 0, 77, HOST)
     commit_log_api.append(SYSTEM, topic, topic.stream(0), draft, DUE_MS, HOST)
     desk.runner.settle()
@@ -65,7 +65,7 @@ def fire_alone(self: DelayScheduler, row: list[TimerEntry], begin: int) -> int:
 
 
 def send_all_kinds(desk: Desk) -> None:
-    """Each between others that are like most."""
+    """Sends messages of every kind, each between plain ones."""
     desk.broker.send("gone", b"x")
     desk.broker.send("t", b"x", 1)
     others = iter(range(100, 200))
@@ -93,17 +93,17 @@ def send_all_kinds(desk: Desk) -> None:
     assert desk.broker.ask(215, {"topic": "gone"}).code == 0
 
 
-def test_each_message_of_a_row_ends_as_it_would_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_message_of_a_batch_has_the_same_result_as_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     desk = Desk()
     send_all_kinds(desk)
     desk.advance(10 * SECOND)
     kept = found(desk)
     came = [bytes(unit.body) for unit in kept[1:]]
-    assert b"1" not in came, "it was recalled"
+    assert b"1" not in came, "the recalled message was delivered"
     assert b"too long" not in came
     assert {b"100", b"nearly too long", b"without an end", b"without a key", bytes(20_000)} < {*came}
-    told = list(desk.core.broker.failures.all(SYSTEM))
-    assert [failure.entry.reason for failure in told] == [Reason.EXPIRED]
+    known = list(desk.core.broker.failures.all(SYSTEM))
+    assert [failure.entry.reason for failure in known] == [Reason.EXPIRED]
     monkeypatch.setattr(DelayScheduler, "_fire_batch", fire_alone)
     alone = Desk()
     send_all_kinds(alone)
@@ -113,15 +113,15 @@ def test_each_message_of_a_row_ends_as_it_would_alone(monkeypatch: pytest.Monkey
     assert len(list(alone.core.broker.failures.all(SYSTEM))) == 1
 
 
-def test_messages_of_a_row_keep_what_they_were_sent_with() -> None:
+def test_messages_of_a_batch_keep_their_properties() -> None:
     desk = Desk()
     send(desk, 1, "TAGS\x01A\x02KEYS\x01order-1\x02")
     send(desk, 2)
     desk.advance(10 * SECOND)
     first, second = found(desk)
     assert (first.born_ms, first.born_host, first.store_ms) == (77, pack_host("10.0.0.1", 5000), DUE_MS)
-    told = read_properties(first.properties)
-    assert (told["TIMER_ENQUEUE_MS"], told["TIMER_DEQUEUE_MS"]) == (str(NOW_MS), str(DUE_MS))
+    known = read_properties(first.properties)
+    assert (known["TIMER_ENQUEUE_MS"], known["TIMER_DEQUEUE_MS"]) == (str(NOW_MS), str(DUE_MS))
     assert units_of(desk.broker.pull("t", queue=1, subscription="A")) == [first]
     assert desk.core.commit_log_service is not None
     commit_log_api = desk.core.commit_log_service.commit_log_api
@@ -129,7 +129,7 @@ def test_messages_of_a_row_keep_what_they_were_sent_with() -> None:
         assert list(commit_log_api.find_key(SYSTEM, "t", key, DUE_MS, DUE_MS)) == [unit]
 
 
-def test_rows_of_several_levels_and_times_keep_the_order_in_which_they_are_due() -> None:
+def test_batches_of_several_levels_and_times_keep_the_order_of_due_times() -> None:
     desk = Desk()
     desk.broker.send("t", b"x", 1)
     for number in range(60):
@@ -165,7 +165,7 @@ def test_a_thousand_that_are_due_at_once_come_once_and_in_order_over_an_end_in_t
 
 
 @pytest.mark.parametrize("where", ["", "commitlog"])
-def test_rows_that_a_full_disk_refuses_are_tried_again_and_come_in_order(where: str) -> None:
+def test_batches_refused_by_a_full_disk_are_retried_and_delivered_in_order(where: str) -> None:
     desk = Desk()
     for number in range(FIRES_PER_TURN + 10):
         send(desk, number)
@@ -177,7 +177,7 @@ def test_rows_that_a_full_disk_refuses_are_tried_again_and_come_in_order(where: 
     assert bodies(desk) == numbers(FIRES_PER_TURN + 10)
 
 
-def test_a_row_for_which_no_other_file_can_be_had_comes_in_part_and_the_rest_later() -> None:
+def test_a_batch_without_room_for_another_file_is_delivered_in_part_and_the_rest_later() -> None:
     desk = Desk(commit_file_bytes=1 << 16, message_bytes=20_000)
     for number in range(200):
         send(desk, number)
@@ -192,7 +192,7 @@ def test_a_row_for_which_no_other_file_can_be_had_comes_in_part_and_the_rest_lat
     assert len({bytes(unit.body) for unit in found(desk.kill())}) == 200
 
 
-def test_what_is_due_when_the_broker_ends_comes_after_the_next_start() -> None:
+def test_messages_due_when_the_broker_stops_are_delivered_after_the_next_start() -> None:
     desk = Desk()
     send(desk, 0)
     desk.core.stop_writes()
@@ -202,7 +202,7 @@ def test_what_is_due_when_the_broker_ends_comes_after_the_next_start() -> None:
     assert bodies(desk) == [b"0"]
 
 
-def test_one_that_was_taken_back_stays_so_where_a_row_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recalled_message_stays_recalled_where_a_batch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     desk = Desk()
     send(desk, 0)
     handle = send(desk, 1).fields["recallHandle"]

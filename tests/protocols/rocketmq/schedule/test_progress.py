@@ -1,4 +1,4 @@
-"""What is noted of a queue in which messages wait: it covers what is done with, and never a message that is not."""
+"""Checkpoint of a schedule queue: it covers delivered messages, and never a pending one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOG_END = 10_000
 
 
 def waiting(desk: Desk, dues_s: Sequence[int], offset: int = 0, text: str = "") -> ScheduleProgress:
-    """The queue of messages that wait for these times; none is timed yet."""
+    """Schedule queue of messages with these due times; none has a timer yet."""
     for number, due_s in enumerate(dues_s):
         properties = f"UNIQ_KEY\x01K{number}\x02TIMER_DELIVER_MS\x01{NOW_MS + due_s * SECOND}\x02"
         assert desk.broker.send("t", b"x", 0, properties).code == 0
@@ -28,12 +28,12 @@ def waiting(desk: Desk, dues_s: Sequence[int], offset: int = 0, text: str = "") 
 
 
 def left(queue: ScheduleProgress) -> list[int]:
-    """What a next run takes for waiting, after the note that this one writes now."""
+    """Offsets that are pending after a restart from the checkpoint that is written now."""
     again = ScheduleProgress(queue.topic, queue.stream, 0, queue.next_offset, queue.write_checkpoint())
     return [offset for offset, due_ms in again.stream.codes(again.next_offset) if again.find(offset, due_ms, 0, 0)]
 
 
-def test_what_is_done_with_behind_one_that_waits_long_is_not_found_again() -> None:
+def test_delivered_messages_behind_a_long_delay_are_not_found_again() -> None:
     queue = waiting(Desk(), [50, 10, 30, 20])
     queue.indexed_to = 4
     for offset in (1, 3):
@@ -52,7 +52,7 @@ def test_one_that_was_timed_late_is_not_taken_for_done_because_a_later_one_is() 
     assert left(queue) == [0, 2]
 
 
-def test_what_is_tried_again_is_not_taken_for_done_because_later_ones_are() -> None:
+def test_a_retried_message_is_not_taken_for_delivered_because_later_ones_are() -> None:
     queue = waiting(Desk(), [50, 10, 20, 30])
     queue.indexed_to = 4
     first, second = queue.begin([1], LOG_END), queue.begin([2], LOG_END + 1)
@@ -65,7 +65,7 @@ def test_what_is_tried_again_is_not_taken_for_done_because_later_ones_are() -> N
     assert queue.checkpoint.log_position == LOG_END + 2
 
 
-def test_what_was_fired_later_is_noted_when_all_before_it_are_done_with() -> None:
+def test_a_later_delivery_is_noted_when_all_before_it_are_delivered() -> None:
     queue = waiting(Desk(), [50, 10, 20])
     queue.indexed_to = 3
     first, second = queue.begin([1], LOG_END), queue.begin([2], LOG_END + 1)
@@ -87,7 +87,7 @@ def test_the_log_is_looked_at_again_until_all_that_may_have_come_is_done_with() 
     assert queue.checkpoint.log_position == LOG_END + 1
 
 
-def test_a_word_that_takes_another_back_is_looked_for_until_it_is_noted_that_both_are_done_with() -> None:
+def test_a_recall_is_looked_for_until_the_checkpoint_covers_both_messages() -> None:
     queue = waiting(Desk(), [50, 10, 10])
     queue.indexed_to = 3
     queue.set_recalls([])
@@ -111,7 +111,7 @@ def test_a_note_of_more_than_there_is_is_not_believed() -> None:
     assert other.next_offset == 2
 
 
-def test_what_is_no_note_is_passed_over() -> None:
+def test_an_invalid_checkpoint_is_ignored() -> None:
     for text in ("", "1 2 3", "a b c d e f"):
         assert left(waiting(Desk(), [50], text=text)) == [0]
 

@@ -1,4 +1,5 @@
-"""Delayed messages that waited before a start: what is known of them at once, what is looked for, and what is asked."""
+"""Delayed messages after a restart: pending ones by checkpoint, by a scan of the log, and by look-ups in the key
+index."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ RECALL = 370
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The keys that the key index was asked for."""
+    """Keys that were looked up in the key index."""
     keys: list[str] = []
     find_key = CommitLogApi.find_key
 
@@ -42,7 +43,7 @@ def sharing_of(desk: Desk) -> CommitLogApi:
 
 
 def send_by_level(desk: Desk, number: int, level: int = 4) -> None:
-    """Half a minute, if nothing is said."""
+    """Sends a delayed message, by default with a level of half a minute."""
     desk.broker.send("t", b"%d" % number, 1, f"UNIQ_KEY\x01K{number}\x02DELAY\x01{level}\x02")
 
 
@@ -54,8 +55,8 @@ def no_units(commit_log_api: CommitLogApi, caller: Any, position: int) -> Iterat
     raise OffsetOutOfRange(position, 0, 0)
 
 
-def forget_notes(desk: Desk) -> None:
-    """As if an earlier version had written the folder."""
+def remove_checkpoints(desk: Desk) -> None:
+    """Removes the checkpoints, as in a folder written by an earlier version."""
     commit_log_api = sharing_of(desk)
     for name in (SCHEDULE_TOPIC, WHEEL_TOPIC):
         topic = commit_log_api.topic(SYSTEM, name)
@@ -66,7 +67,7 @@ def forget_notes(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("ends", ENDS)
-def test_what_waited_for_a_later_time_comes_in_rows_and_nothing_is_asked(ends: str, asked: list[str]) -> None:
+def test_messages_delayed_by_time_are_delivered_in_batches_without_look_ups(ends: str, asked: list[str]) -> None:
     desk = Desk(commit_file_bytes=1 << 18, message_bytes=20_000)
     for number in range(FIRES_PER_TURN + 50):
         send(desk, number, "TIMER_DELAY_SEC\x0160\x02")
@@ -79,11 +80,11 @@ def test_what_waited_for_a_later_time_comes_in_rows_and_nothing_is_asked(ends: s
 
 
 @pytest.mark.parametrize("ends", ENDS)
-def test_what_waited_at_a_level_comes_in_rows_and_nothing_is_asked(ends: str, asked: list[str]) -> None:
+def test_messages_delayed_by_level_are_delivered_in_batches_without_look_ups(ends: str, asked: list[str]) -> None:
     desk = Desk()
     desk.broker.send("t", b"x", 1)
     send_by_level(desk, 0)
-    desk.advance(31 * SECOND)  # so that there is a note
+    desk.advance(31 * SECOND)  # so that a checkpoint exists
     for number in range(1, FIRES_PER_TURN + 50):
         send_by_level(desk, number)
     desk = getattr(desk, ends)()
@@ -95,7 +96,7 @@ def test_what_waited_at_a_level_comes_in_rows_and_nothing_is_asked(ends: str, as
 
 
 @pytest.mark.parametrize("ends", ENDS)
-def test_of_many_whose_delivery_was_cut_short_only_those_are_asked_for_that_may_have_come(
+def test_after_an_interrupted_delivery_only_possibly_delivered_messages_are_looked_up(
     ends: str, asked: list[str]
 ) -> None:
     desk = Desk()
@@ -110,10 +111,10 @@ def test_of_many_whose_delivery_was_cut_short_only_those_are_asked_for_that_may_
     desk = getattr(desk, ends)()
     desk.advance(SECOND)
     assert bodies(desk) == numbers(count)
-    assert len({*asked}) <= 2 * FIRES_PER_TURN, "one row that was under way, and one while that was looked for"
+    assert len({*asked}) <= 2 * FIRES_PER_TURN, "more look-ups than for the two batches in flight"
 
 
-def test_what_is_done_with_behind_one_that_waits_long_is_not_timed_again(asked: list[str]) -> None:
+def test_delivered_messages_behind_a_long_delay_get_no_timer_again(asked: list[str]) -> None:
     desk = Desk()
     desk.broker.send("t", b"late", 1, f"UNIQ_KEY\x01L\x02TIMER_DELIVER_MS\x01{DUE_MS + 3600 * SECOND}\x02")
     for number in range(100):
@@ -127,13 +128,13 @@ def test_what_is_done_with_behind_one_that_waits_long_is_not_timed_again(asked: 
 
 
 @pytest.mark.parametrize("ends", ENDS)
-def test_what_was_taken_back_before_a_start_does_not_come_and_few_are_asked_for(ends: str, asked: list[str]) -> None:
+def test_messages_recalled_before_a_start_are_not_delivered_and_few_are_looked_up(ends: str, asked: list[str]) -> None:
     desk = Desk()
     handles = [send(desk, number).fields["recallHandle"] for number in range(600)]
     for number in (0, 300, 599):
         recall(desk, handles[number])
     desk = getattr(desk, ends)()
-    forget_notes(desk)  # all must be looked at
+    remove_checkpoints(desk)  # so that all messages must be checked
     desk = getattr(desk, ends)()
     desk.advance(10 * SECOND)
     assert bodies(desk) == [body for body in numbers(600) if body not in (b"0", b"300", b"599")]
@@ -154,7 +155,7 @@ def test_no_note_speaks_of_a_place_in_the_log_that_another_message_may_get() -> 
     assert int(known.metadata.split(" ")[3]) <= durable_end < end
 
 
-def test_what_was_delivered_by_shorter_levels_is_not_delivered_again_by_longer_ones() -> None:
+def test_messages_delivered_by_shorter_levels_are_not_delivered_again_by_longer_ones() -> None:
     desk = Desk(delay_levels="1s 5s", commit_file_bytes=1 << 20)
     desk.broker.send("t", b"x", 1)
     for number in range(40):
@@ -191,10 +192,10 @@ def test_a_folder_without_notes_is_read_as_it_was_before_there_were_any(asked: l
     desk = Desk()
     for number in range(600):
         send(desk, number)
-        send_by_level(desk, 1000 + number, 5)  # a minute
+        send_by_level(desk, 1000 + number, 5)  # one minute
     assert desk.message_time.step(DUE_MS)
     desk.runner.settle()
-    forget_notes(desk)
+    remove_checkpoints(desk)
     desk = desk.kill()
     desk.advance(3600 * SECOND)
     came = bodies(desk)
@@ -216,7 +217,7 @@ def test_plain_and_special_ones_in_turn_are_read_once() -> None:
     assert read_bytes(2) < 4 * read_bytes(0)
 
 
-def test_the_log_is_walked_over_the_ends_of_its_files_and_no_further_than_what_is_damaged() -> None:
+def test_the_scan_crosses_file_ends_and_stops_at_damage() -> None:
     desk = Desk(commit_file_bytes=1 << 14, message_bytes=4000)
     sent = [b"%d" % number + bytes(1500) for number in range(40)]
     for body in sent:
@@ -229,12 +230,12 @@ def test_the_log_is_walked_over_the_ends_of_its_files_and_no_further_than_what_i
         list(commit_log_api.units_from(SYSTEM, units[20].position + 1))
 
 
-def test_nobody_is_suspected_any_more_when_all_that_was_found_is_done_with() -> None:
+def test_suspect_keys_are_dropped_when_all_of_them_are_delivered() -> None:
     desk = Desk()
     for number in range(600):
         send(desk, number)
     desk.advance(DUE_MS - desk.message_time.now_ms())
-    forget_notes(desk)
+    remove_checkpoints(desk)
     for number in range(600, 900):
         send_by_level(desk, number, 2)
     desk = desk.kill()
@@ -243,7 +244,7 @@ def test_nobody_is_suspected_any_more_when_all_that_was_found_is_done_with() -> 
     assert sorted(bodies(desk)) == sorted(numbers(900))
 
 
-def test_a_step_of_the_look_is_bounded_by_what_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_of_the_scan_is_bounded_by_the_bytes_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     desk = Desk(commit_file_bytes=1 << 24)
     body = bytes(1 << 18)
     for number in range(20):
@@ -258,4 +259,4 @@ def test_a_step_of_the_look_is_bounded_by_what_it_reads(monkeypatch: pytest.Monk
     monkeypatch.setattr(restart_scan.RestartScan, "_run_step", count)
     desk = desk.kill()
     desk.advance(0)
-    assert len(steps) >= 5  # of 5 MB
+    assert len(steps) >= 5  # 5 MB each

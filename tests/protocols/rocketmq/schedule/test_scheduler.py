@@ -1,4 +1,4 @@
-"""Delayed messages: where they wait, when they come, what outlives a crash, and what takes them back."""
+"""Delayed messages: storage, delivery, durability and recall."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_delayed_message_enters_its_topic_when_it_is_due(properties: str, wait
         "TIMER_DELIVER_MS\x015\x02",
     ],
 )
-def test_what_is_due_already_comes_at_once(properties: str) -> None:
+def test_a_message_that_is_already_due_is_delivered_at_once(properties: str) -> None:
     desk = Desk()
     assert "recallHandle" not in delayed(desk, properties).fields
     assert found(desk) == [b"late"]
@@ -77,11 +77,11 @@ def test_what_is_due_already_comes_at_once(properties: str) -> None:
         (f"TIMER_DELIVER_MS\x01{NOW_MS + 259_200_001}\x02", 13),
     ],
 )
-def test_what_can_never_be_due_is_refused(properties: str, code: int) -> None:
+def test_an_unreachable_due_time_is_refused(properties: str, code: int) -> None:
     assert delayed(Desk(), properties).code == code
 
 
-def test_levels_are_what_they_are_set_to() -> None:
+def test_delay_levels_are_configurable() -> None:
     desk = Desk(delay_levels="2s 1d")
     delayed(desk, "DELAY\x011\x02", b"first")
     delayed(desk, "DELAY\x0118\x02", b"second")
@@ -95,7 +95,7 @@ def test_levels_are_what_they_are_set_to() -> None:
 
 @pytest.mark.parametrize("ends", ["restart", "kill"])
 @pytest.mark.parametrize("properties", ["DELAY\x012\x02", "TIMER_DELAY_SEC\x015\x02"])
-def test_what_waits_outlives_a_stop_and_comes_once(ends: str, properties: str) -> None:
+def test_delayed_messages_survive_a_stop_and_are_delivered_once(ends: str, properties: str) -> None:
     desk = Desk()
     delayed(desk, properties + "UNIQ_KEY\x01one\x02", b"one")
     desk.advance(3000)
@@ -154,11 +154,11 @@ def test_a_message_of_a_topic_that_is_gone_is_dropped() -> None:
     assert found(desk) == [b"new"]
 
 
-# -- queues that cannot be looked into
+# -- schedule queues that cannot be read
 
 
 def fail_looking(patch: pytest.MonkeyPatch, times: int, error: Exception) -> list[int]:
-    """So often; the list holds the number of times that are left."""
+    """Makes the next reads fail, `times` times; the list holds the number of failures that are left."""
     whole, left = MessageQueue.entries, [times]
 
     def fails(stream: MessageQueue, offset: int, count: int) -> Iterator[QueueEntry]:
@@ -173,7 +173,7 @@ def fail_looking(patch: pytest.MonkeyPatch, times: int, error: Exception) -> lis
 
 @pytest.mark.parametrize("error", [OSError(EMFILE, "too many open files"), DamagedSegment("f", 0)])
 @pytest.mark.parametrize("times", [1, 2, 5])
-def test_what_comes_to_wait_is_timed_although_its_queue_could_not_be_looked_into(
+def test_a_new_delayed_message_gets_a_timer_although_its_queue_could_not_be_read(
     monkeypatch: pytest.MonkeyPatch, times: int, error: Exception
 ) -> None:
     desk = Desk()
@@ -187,7 +187,7 @@ def test_what_comes_to_wait_is_timed_although_its_queue_could_not_be_looked_into
     assert found(desk) == [b"0", b"1"]
 
 
-def test_what_comes_after_an_unforeseen_failure_is_timed_with_what_came_before(
+def test_after_an_unexpected_failure_new_and_old_messages_get_timers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     desk = Desk()
@@ -228,7 +228,7 @@ def test_a_recalled_message_does_not_come() -> None:
 
 
 def fail_reading(patch: pytest.MonkeyPatch, *offsets: int) -> None:
-    """Messages that wait at these offsets are in a file that cannot be opened now."""
+    """Makes reads of the delayed messages at these offsets fail, as if too many files were open."""
     whole = MessageQueue.unit
 
     def fails(stream: MessageQueue, offset: int) -> Unit:
@@ -259,7 +259,7 @@ def test_a_recalled_message_that_cannot_be_read_when_it_is_due_does_not_come_lat
     assert desk.doors._services.sending.scheduler.count_waiting() == 0
 
 
-def test_words_that_took_messages_back_are_forgotten_when_nothing_is_tried_again(
+def test_recall_markers_are_forgotten_when_nothing_is_retried(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     desk = Desk()

@@ -1,5 +1,5 @@
-"""Delayed messages come once, wherever a run ended and whatever went wrong before: clocks that were set back, levels
-that were changed, disks that were full for a moment."""
+"""Delayed messages are delivered exactly once across crashes, clocks that were set back, changed delay levels, and
+disks that were full for a while."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def send_by_level(desk: Desk, body: bytes, level: int) -> None:
 
 
 def fire_and_kill(desk: Desk, until_ms: int) -> Desk:
-    """What is due is written, and the process ends before it could be noted."""
+    """Writes the messages that are due, and kills the process before a checkpoint."""
     while desk.message_time.step(until_ms):
-        """Nothing is settled."""
+        """Nothing is made durable."""
     desk.runner.end_pass()
     return desk.kill()
 
 
-def test_what_was_tried_again_beside_what_is_due_later_comes_once() -> None:
+def test_a_retried_message_beside_a_later_one_is_delivered_once() -> None:
     desk = Desk()
     send_for(desk, b"late", NOW_MS + HOUR)
     send_for(desk, b"refused", NOW_MS + 10 * SECOND)
@@ -65,7 +65,7 @@ def test_levels_that_were_changed_deliver_nothing_twice_after_two_more_starts() 
         send_by_level(desk, b"%d" % number, 1)
         desk.advance(60 * SECOND)
     desk.core.stop_writes()
-    desk = Desk(desk.files, desk.message_time.now_ms() + HOUR, desk.memory, **desk.given)  # they were due meanwhile
+    desk = Desk(desk.files, desk.message_time.now_ms() + HOUR, desk.memory, **desk.given)  # due during the downtime
     desk.given["delay_levels"] = "3h 4h"
     desk = fire_and_kill(desk, desk.message_time.now_ms())
     desk.advance(2 * HOUR - 240 * SECOND - 1)
@@ -91,7 +91,9 @@ def test_a_clock_that_was_set_back_delivers_nothing_twice() -> None:
     assert came(desk) == [b"plain", b"first", b"another", b"0", b"1"]
 
 
-def test_what_could_not_be_read_when_it_was_due_comes_with_the_next_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_that_could_not_be_read_when_due_is_delivered_after_the_next_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     desk = Desk()
     send_for(desk, b"late", NOW_MS + HOUR)
     send(desk, b"unread", f"TIMER_DELIVER_MS\x01{NOW_MS + 10 * SECOND}\x02TIMER_ENQUEUE_MS\x011\x02")

@@ -1,4 +1,4 @@
-"""Messages that wait for longer than files are kept: delayed ones, and halves that nobody decides."""
+"""Messages that are pending for longer than the retention of files: delayed ones, and undecided half messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FILE_BYTES = 1 << 16
 
 
 def opened(**settings: Any) -> Desk:
-    """Files go after an hour."""
+    """Desk with a retention of one hour."""
     given = {"commit_file_bytes": FILE_BYTES, "message_bytes": 20_000, "retention_ms": HOUR_MS, "delete_when": ""}
     return Desk(**{**given, "dead_letter_retention_ms": HOUR_MS, "max_delay_ms": 100 * HOUR_MS, **settings})
 
@@ -39,7 +39,7 @@ def failures(desk: Desk) -> list[Failure]:
 
 
 def press(desk: Desk, size: int = FILE_BYTES) -> None:
-    """The disk is fuller than it may be, at the next look."""
+    """Reports a disk that is too full at the next check."""
     assert desk.core.commit_log_service is not None
     desk.core.commit_log_service._pressure = lambda: size
     desk.advance(desk.settings.storage.retention_check_ms)
@@ -78,7 +78,7 @@ def test_a_file_stays_for_as_long_as_a_message_waits_in_it(restarts: bool) -> No
     assert files(desk) == 1
 
 
-def test_to_ask_for_the_end_of_old_files_does_not_end_what_waits() -> None:
+def test_deleting_old_files_on_request_does_not_drop_pending_messages() -> None:
     desk = opened(delete_when="04")
     desk.broker.send("t", b"late", 0, f"TIMER_DELAY_MS\x01{2 * HOUR_MS}\x02")
     fill(desk)
@@ -89,28 +89,28 @@ def test_to_ask_for_the_end_of_old_files_does_not_end_what_waits() -> None:
     assert found(desk) == [b"late"]
 
 
-def test_what_waits_on_a_disk_that_is_nearly_full_goes_and_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_pending_messages_on_a_nearly_full_disk_are_dropped_and_reported(caplog: pytest.LogCaptureFixture) -> None:
     desk = opened()
     desk.broker.send("t", b"late", 0, f"TIMER_DELAY_MS\x01{5 * HOUR_MS}\x02UNIQ_KEY\x01U\x02")
     undecided = half(desk, b"half", "H")
     fill(desk)
     desk.broker.send("t", b"later", 0, f"TIMER_DELAY_MS\x01{5 * HOUR_MS}\x02UNIQ_KEY\x01V\x02")
-    desk = desk.restart()  # so that all of it is behind a checkpoint
+    desk = desk.restart()  # so that the checkpoint covers everything
     with caplog.at_level(logging.WARNING):
         press(desk)
     assert "delayed messages: deleted" in caplog.text
-    told = {failure.entry.record.body: failure.entry for failure in failures(desk)}
-    assert {body: entry.reason for body, entry in told.items()} == {
+    entries = {failure.entry.record.body: failure.entry for failure in failures(desk)}
+    assert {body: entry.reason for body, entry in entries.items()} == {
         b"late": Reason.EXPIRED,
         b"half": Reason.UNDECIDED,
     }
-    assert {(entry.origin.topic.name, entry.origin.stream.number) for entry in told.values()} == {("t", 0)}
+    assert {(entry.origin.topic.name, entry.origin.stream.number) for entry in entries.values()} == {("t", 0)}
     assert desk.broker.ask(37, {**undecided, "commitOrRollback": 8}).code == 1
     desk.advance(6 * HOUR_MS)
     assert found(desk) == [b"later"]
 
 
-def test_what_a_full_disk_has_ended_can_be_sent_again() -> None:
+def test_a_message_dropped_by_a_full_disk_can_be_redriven() -> None:
     desk = opened()
     desk.broker.send("t", b"late", 1, f"TIMER_DELAY_MS\x01{5 * HOUR_MS}\x02UNIQ_KEY\x01U\x02TAGS\x01A\x02")
     fill(desk)
@@ -124,7 +124,7 @@ def test_what_a_full_disk_has_ended_can_be_sent_again() -> None:
 
 
 @pytest.mark.parametrize("more", ["", "CHECK_IMMUNITY_TIME_IN_SECONDS\x01999999999\x02"])
-def test_a_half_whose_producer_stays_away_for_as_long_as_files_are_kept_is_set_aside(more: str) -> None:
+def test_a_half_message_without_a_producer_for_the_retention_time_is_set_aside(more: str) -> None:
     desk = opened()
     half(desk, b"old", "OLD", more)
     fill(desk)
@@ -141,7 +141,7 @@ def test_a_half_whose_producer_stays_away_for_as_long_as_files_are_kept_is_set_a
     assert questions(desk) == {"NEW"}
 
 
-def test_a_half_that_is_gone_holds_up_no_other() -> None:
+def test_a_lost_half_message_blocks_no_other() -> None:
     desk = opened()
     half(desk, b"old", "OLD")
     fill(desk)

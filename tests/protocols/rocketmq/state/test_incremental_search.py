@@ -1,4 +1,4 @@
-"""Searches that take longer than a turn of the loop, whatever they look for."""
+"""Searches that take longer than one turn of the loop."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ def test_a_refusal_of_the_first_step_is_the_callers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "expected"),
     [
         (RemotingRefusal(ResponseCode.SYSTEM_ERROR, "no"), b"no"),
         (OSError(errno.EIO, "the disk gives nothing"), b"could not be read: [Errno 5] the disk gives nothing"),
     ],
 )
-def test_what_goes_wrong_later_is_told_and_the_others_go_on(error: Exception, told: bytes) -> None:
+def test_a_later_failure_is_reported_and_the_others_continue(error: Exception, expected: bytes) -> None:
     time = ManualTime(0)
     searches = IncrementalSearches(time)
     wrong, right = searches.begin(steps(2, error), refuse), searches.begin(steps(5), refuse)
     while time.step(0):
         pass
     (answer,) = wrong.take()
-    assert bytes(answer).endswith(told)
+    assert bytes(answer).endswith(expected)
     assert (right.take(), len(searches)) == ([b"found"], 0)
 
 
@@ -63,7 +63,7 @@ def test_a_search_that_is_given_up_is_looked_at_no_more() -> None:
     taken = steps(5)
     searches.begin(taken, refuse).cancel()
     assert (len(searches), time.next_due_ms()) == (0, None)
-    assert len(list(taken)) == 5, "four steps and the answer were left"
+    assert len(list(taken)) == 5, "the cancelled search took another step"
 
 
 def test_nothing_goes_on_after_a_stop() -> None:

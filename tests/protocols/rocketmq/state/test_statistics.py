@@ -1,4 +1,4 @@
-"""What passed in the last minute, hour and day."""
+"""Traffic of the last minute, hour and day."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 MIDNIGHT = 19_000 * DAY
 
 
-def test_windows_hold_what_passed_in_them() -> None:
+def test_windows_hold_the_traffic_of_their_time() -> None:
     flow = TrafficCounter()
     flow.add(MIDNIGHT, 1, 10)
     flow.add(MIDNIGHT + 30 * MINUTE, 2, 20)
@@ -22,7 +22,7 @@ def test_windows_hold_what_passed_in_them() -> None:
     assert flow.total() == TrafficSum(15, 150)
 
 
-def test_it_is_known_what_there_was_when_a_day_began() -> None:
+def test_the_count_at_the_beginning_of_a_day_is_known() -> None:
     flow = TrafficCounter()
     flow.add(MIDNIGHT - DAY - 1, 1, 0)
     flow.add(MIDNIGHT - DAY, 2, 0)
@@ -40,7 +40,7 @@ def test_long_life_takes_no_more_memory() -> None:
     assert flow.total() == TrafficSum(5000, 5000)
 
 
-def test_what_is_forgotten_counts_for_the_broker() -> None:
+def test_forgotten_topics_still_count_for_the_broker() -> None:
     traffic = Traffic()
     traffic.count_sent("a", MIDNIGHT, 5)
     traffic.count_sent("b", MIDNIGHT, 7)

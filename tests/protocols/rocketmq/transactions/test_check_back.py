@@ -1,5 +1,4 @@
-"""How producers are asked about transactions that they left undecided: a share at a time, and who does not read is
-not."""
+"""Transaction check-back: a bounded number per loop turn, and none to producers that do not read."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from protocols.rocketmq.transaction_desk import (
     decide,
     found,
     half,
-    halves_stored,
+    half_messages_stored,
     heard,
     place_of,
     produce,
@@ -28,20 +27,20 @@ def begin_half(desk: Desk, number: int, body: bytes = b"half") -> None:
     desk.broker.begin(310, fields, body)
 
 
-def with_halves(count: int, **settings: int) -> Desk:
-    """A desk with so many undecided halves, a moment before their producer is asked."""
+def with_half_messages(count: int, **settings: int) -> Desk:
+    """Desk with this many undecided half messages, just before the check-back."""
     desk = Desk(**settings)
     produce(desk)
     for number in range(count):
         begin_half(desk, number)
     desk.runner.settle()
-    assert halves_stored(desk) == count
+    assert half_messages_stored(desk) == count
     desk.advance(INTERVAL_MS - 1)
     return desk
 
 
 def step(desk: Desk, milliseconds: int = 0) -> None:
-    """One turn of the loop, and what it has begun."""
+    """Runs one turn of the loop and everything that it caused."""
     assert desk.message_time.step(desk.message_time.now_ms() + milliseconds)
     desk.runner.settle()
 
@@ -50,8 +49,8 @@ def uniques(desk: Desk) -> list[str]:
     return sorted({question.fields["msgId"] for question in heard(desk)})
 
 
-def test_others_are_served_while_many_halves_are_asked_about() -> None:
-    desk = with_halves(3 * SHARE)
+def test_other_clients_are_served_during_many_check_backs() -> None:
+    desk = with_half_messages(3 * SHARE)
     asked = []
     step(desk, 1)
     while len(heard(desk)) < 3 * SHARE:
@@ -62,8 +61,8 @@ def test_others_are_served_while_many_halves_are_asked_about() -> None:
     assert len(uniques(desk)) == 3 * SHARE
 
 
-def test_when_time_stands_still_again_all_have_been_asked_about() -> None:
-    desk = with_halves(3 * SHARE)
+def test_all_are_checked_back_when_time_stands_still_again() -> None:
+    desk = with_half_messages(3 * SHARE)
     desk.advance(1)
     assert len(heard(desk)) == len(uniques(desk)) == 3 * SHARE
     desk.advance(INTERVAL_MS - 1)
@@ -72,7 +71,7 @@ def test_when_time_stands_still_again_all_have_been_asked_about() -> None:
     assert len(heard(desk)) == 6 * SHARE
 
 
-def test_long_halves_are_asked_about_one_after_the_other() -> None:
+def test_long_half_messages_are_checked_back_one_after_the_other() -> None:
     desk = Desk(commit_file_bytes=1 << 26)
     produce(desk)
     for number in range(5):
@@ -85,7 +84,7 @@ def test_long_halves_are_asked_about_one_after_the_other() -> None:
     assert len(heard(desk)) == 5
 
 
-def test_what_is_decided_before_its_turn_is_not_asked_about() -> None:
+def test_a_half_message_decided_before_its_turn_is_not_checked_back() -> None:
     desk = Desk()
     produce(desk)
     for number in range(SHARE):
@@ -101,19 +100,19 @@ def test_what_is_decided_before_its_turn_is_not_asked_about() -> None:
 
 @pytest.mark.parametrize("ends", ["restart", "kill", "cut_power"])
 def test_a_broker_that_ends_amid_its_questions_asks_the_rest_after_the_next_start(ends: str) -> None:
-    desk = with_halves(2 * SHARE)
+    desk = with_half_messages(2 * SHARE)
     step(desk, 1)
     before = uniques(desk)
     again = getattr(desk, ends)()
     desk.advance(3 * INTERVAL_MS)
-    assert uniques(desk) == before  # who has stopped asks no more
+    assert uniques(desk) == before  # a stopped broker sends no check-backs
     produce(again)
     again.advance(INTERVAL_MS)
     assert len(heard(again)) == len(uniques(again)) == 2 * SHARE
 
 
 def test_a_disk_that_takes_nothing_amid_the_questions_ends_them_until_the_next_look() -> None:
-    desk = with_halves(3 * SHARE)
+    desk = with_half_messages(3 * SHARE)
     step(desk, 1)
     desk.fail_writes()
     desk.advance(0)
@@ -124,7 +123,7 @@ def test_a_disk_that_takes_nothing_amid_the_questions_ends_them_until_the_next_l
     assert {checked_times(question) for question in heard(desk)[SHARE:]} == {"1", "2"}
 
 
-# -- who does not read is not asked
+# -- producers that do not read
 
 
 def test_a_producer_that_does_not_read_is_not_asked_and_no_question_is_counted() -> None:
@@ -133,7 +132,7 @@ def test_a_producer_that_does_not_read_is_not_asked_and_no_question_is_counted()
     half(desk)
     desk.broker.way.is_congested = True
     desk.advance(10 * INTERVAL_MS)
-    assert (heard(desk), halves_stored(desk)) == ([], 1)
+    assert (heard(desk), half_messages_stored(desk)) == ([], 1)
     desk.broker.way.is_congested = False
     desk.advance(1000)
     (question,) = heard(desk)
@@ -141,7 +140,7 @@ def test_a_producer_that_does_not_read_is_not_asked_and_no_question_is_counted()
 
 
 def test_a_producer_that_reads_slowly_is_asked_the_rest_before_the_next_look() -> None:
-    desk = with_halves(3)
+    desk = with_half_messages(3)
     desk.broker.way.is_congested = True
     desk.advance(5000)
     assert heard(desk) == []
@@ -151,11 +150,11 @@ def test_a_producer_that_reads_slowly_is_asked_the_rest_before_the_next_look() -
     desk.advance(INTERVAL_MS - 6000)
     assert len(heard(desk)) == 3
     desk.advance(1)
-    assert len(heard(desk)) == 6  # at the time at which it is looked for all of them
+    assert len(heard(desk)) == 6  # at the next scheduled check of all half messages
 
 
 def test_of_several_producers_one_that_reads_is_asked() -> None:
-    desk = with_halves(20)
+    desk = with_half_messages(20)
     slow = desk.connect()
     produce(desk, slow)
     slow.way.is_congested = True
@@ -164,7 +163,7 @@ def test_of_several_producers_one_that_reads_is_asked() -> None:
 
 
 def test_a_producer_that_stops_reading_before_its_question_is_ready_is_not_sent_it() -> None:
-    desk = with_halves(3)
+    desk = with_half_messages(3)
     assert desk.message_time.step(desk.message_time.now_ms() + 1)
     desk.broker.way.is_congested = True
     desk.runner.settle()
@@ -175,7 +174,7 @@ def test_a_producer_that_stops_reading_before_its_question_is_ready_is_not_sent_
 
 
 def test_another_producer_is_asked_when_the_chosen_one_stops_reading() -> None:
-    desk = with_halves(3)
+    desk = with_half_messages(3)
     assert desk.message_time.step(desk.message_time.now_ms() + 1)
     other = desk.connect()
     produce(desk, other)
@@ -184,10 +183,10 @@ def test_another_producer_is_asked_when_the_chosen_one_stops_reading() -> None:
     assert len(heard(desk)) + len(heard(desk, other)) == 3
 
 
-# -- what is asked about is the message as it was sent
+# -- check-back of the message as it was sent
 
 
-def test_a_compressed_half_stays_so_when_it_was_asked_about_or_set_aside() -> None:
+def test_a_compressed_half_message_stays_compressed_when_checked_back_or_set_aside() -> None:
     desk = Desk(transaction_check_max=1)
     produce(desk)
     sent = "TRAN_MSG\x01true\x02PGROUP\x01pg\x02UNIQ_KEY\x01{}\x02"

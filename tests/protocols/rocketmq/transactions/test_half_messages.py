@@ -1,4 +1,4 @@
-"""The index of undecided transactions: where a start begins to read, and halves that are far behind."""
+"""Index of half messages: the offset at which recovery begins, and stragglers."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from protocols.rocketmq.transaction_desk import (
     PERCENTS,
     ROLLBACK,
     checked_times,
-    commit_what_is_asked_for,
+    commit_checked_messages,
     decide,
     found,
     half,
-    halves_stored,
+    half_messages_stored,
     heard,
+    markers_stored,
     produce,
     torn,
-    words_stored,
 )
 
 from trimq.core.commit_log.stream import MessageQueue
@@ -31,25 +31,25 @@ from trimq.protocols.contract import Reply
 from trimq.protocols.rocketmq.transactions import half_messages
 from trimq.protocols.rocketmq.wire.remoting import Command
 
-GROUP, HALVES, WORDS = "CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+GROUP, HALF_TOPIC, MARKER_TOPIC = "CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 FAR_BEHIND = 100
 
 
 @pytest.fixture(autouse=True)
-def _few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What takes thousands of transactions takes a hundred."""
+def _low_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lowers the limits, so that a hundred transactions have the effect of thousands."""
     monkeypatch.setattr(half_messages, "STRAGGLER_DISTANCE", FAR_BEHIND)
     monkeypatch.setattr(half_messages, "CHECKPOINT_INTERVAL", 10)
 
 
 def begins_at(desk: Desk, topic: str) -> int:
-    """Where a start would begin to read."""
+    """Offset at which a restart would begin to read."""
     answer = desk.broker.ask(14, {"consumerGroup": GROUP, "topic": topic, "queueId": 0})
     return int(answer.fields["offset"]) if answer.code == 0 else 0
 
 
 def pass_by(desk: Desk, count: int) -> None:
-    """So many transactions come and are rolled back, ten at a time."""
+    """Sends this many half messages and rolls them back, ten at a time."""
     for first in range(0, count, 10):
         replies = [begin_half(desk, number) for number in range(first, min(first + 10, count))]
         for reply in replies:
@@ -72,48 +72,48 @@ def begin_half(desk: Desk, number: int) -> Reply:
 
 
 def left_behind(**settings: int) -> tuple[Desk, dict[str, Any]]:
-    """A desk with a half that was left far behind, and was moved; where it was sent to."""
+    """Desk with a straggling half message that was moved to the end; returned with its original position."""
     desk = Desk(**settings)
     place = half(desk)
     desk.advance(6000)
     pass_by(desk, FAR_BEHIND + 50)
-    assert halves_stored(desk) == 1 + FAR_BEHIND + 50 + 1
+    assert half_messages_stored(desk) == 1 + FAR_BEHIND + 50 + 1
     return desk, place
 
 
 @pytest.mark.parametrize("ends", ["restart", "kill"])
-def test_a_start_reads_little_though_a_half_was_left_long_ago(ends: str) -> None:
+def test_a_start_reads_little_though_an_old_half_message_is_undecided(ends: str) -> None:
     desk, _ = left_behind()
     for _ in range(2):
         desk.advance(6000)
         pass_by(desk, FAR_BEHIND)
         desk = getattr(desk, ends)()
-        stored = halves_stored(desk)
-        assert stored - begins_at(desk, HALVES) <= FAR_BEHIND + 50
-        assert stored - begins_at(desk, WORDS) <= FAR_BEHIND + 50
-    commit_what_is_asked_for(desk)
-    assert found(desk) == [b"half"]  # and none of those that were rolled back was asked for
+        stored = half_messages_stored(desk)
+        assert stored - begins_at(desk, HALF_TOPIC) <= FAR_BEHIND + 50
+        assert stored - begins_at(desk, MARKER_TOPIC) <= FAR_BEHIND + 50
+    commit_checked_messages(desk)
+    assert found(desk) == [b"half"]  # none of those rolled back was checked
     assert bodies_of(desk.broker.pull("p")) == []
 
 
-def test_halves_that_wait_together_are_not_moved_past_each_other_for_ever() -> None:
+def test_half_messages_that_wait_together_are_not_moved_past_each_other_for_ever() -> None:
     desk = Desk()
     for number in range(3 * FAR_BEHIND):
         begin_half(desk, number)
     desk.runner.settle()
     desk.advance(1_000_000)
-    assert halves_stored(desk) == 3 * FAR_BEHIND
+    assert half_messages_stored(desk) == 3 * FAR_BEHIND
 
 
-def test_a_half_is_left_alone_while_its_producer_may_be_about_to_decide() -> None:
+def test_a_half_message_is_not_moved_while_its_producer_may_decide_it() -> None:
     desk = Desk()
     place = half(desk)
     pass_by(desk, 3 * FAR_BEHIND)
-    assert halves_stored(desk) == 1 + 3 * FAR_BEHIND
+    assert half_messages_stored(desk) == 1 + 3 * FAR_BEHIND
     assert decide(desk, place, COMMIT).code == 0
 
 
-def test_a_start_reads_few_words_though_all_halves_came_before_any_was_decided() -> None:
+def test_a_start_reads_few_markers_though_all_half_messages_were_sent_before_any_decision() -> None:
     desk = Desk()
     half(desk)
     replies = [begin_half(desk, number) for number in range(5 * FAR_BEHIND)]
@@ -122,16 +122,16 @@ def test_a_start_reads_few_words_though_all_halves_came_before_any_was_decided()
     for answer in answers:
         roll_back(desk, answer)
         desk.runner.settle()
-    assert begins_at(desk, HALVES) >= 5 * FAR_BEHIND
-    assert words_stored(desk) - begins_at(desk, WORDS) <= FAR_BEHIND + 50
-    assert halves_stored(desk) < 10 * FAR_BEHIND
+    assert begins_at(desk, HALF_TOPIC) >= 5 * FAR_BEHIND
+    assert markers_stored(desk) - begins_at(desk, MARKER_TOPIC) <= FAR_BEHIND + 50
+    assert half_messages_stored(desk) < 10 * FAR_BEHIND
     desk = desk.kill()
-    commit_what_is_asked_for(desk)
+    commit_checked_messages(desk)
     assert found(desk) == [b"half"]
 
 
 @pytest.mark.parametrize("ends", ["", "restart", "kill"])
-def test_a_half_that_was_moved_is_decided_by_the_place_that_its_producer_knows(ends: str) -> None:
+def test_a_moved_half_message_is_decided_by_its_original_position(ends: str) -> None:
     desk, place = left_behind()
     desk = getattr(desk, ends)() if ends else desk
     assert decide(desk, {**place, "producerGroup": "other"}, COMMIT).code == 1
@@ -146,18 +146,18 @@ def test_a_half_that_was_moved_is_decided_by_the_place_that_its_producer_knows(e
 
 
 def moving() -> tuple[Desk, dict[str, Any]]:
-    """A desk with a half that is being moved; where it was sent to."""
+    """Desk with a half message that is being moved; returned with its original position."""
     desk = Desk(commit_file_bytes=1 << 16)
     place = half(desk)
     pass_by(desk, FAR_BEHIND + 5)
     desk.advance(29_999)
-    assert desk.message_time.step(desk.message_time.now_ms() + 1)  # it is moved at the next look
+    assert desk.message_time.step(desk.message_time.now_ms() + 1)  # the move begins at the next check
     return desk, place
 
 
 @pytest.mark.parametrize("is_written", [True, False])
 @pytest.mark.parametrize("ends", ["", "restart", "kill"])
-def test_a_half_is_decided_while_it_is_moved(is_written: bool, ends: str) -> None:
+def test_a_half_message_is_decided_while_it_is_moved(is_written: bool, ends: str) -> None:
     desk, place = moving()
     if is_written:
         desk.runner.end_pass()
@@ -166,19 +166,19 @@ def test_a_half_is_decided_while_it_is_moved(is_written: bool, ends: str) -> Non
     assert decide(desk, place, COMMIT).code == 1
     assert desk.take(reply).code == 0
     desk = getattr(desk, ends)() if ends else desk
-    commit_what_is_asked_for(desk)
+    commit_checked_messages(desk)
     assert found(desk) == [b"half"]
 
 
-def test_a_half_that_could_not_be_moved_is_decided_where_it_stands() -> None:
+def test_a_half_message_that_could_not_be_moved_is_decided_where_it_is() -> None:
     desk, place = moving()
     desk.fail_writes()
     desk.runner.end_pass()
     desk.files.before = lambda operation, name: None
-    refused = decide(desk, place, COMMIT).code  # nobody knows yet that it was not moved
+    refused = decide(desk, place, COMMIT).code  # the failure of the move is not known yet
     assert [refused, decide(desk, place, COMMIT).code] in ([0, 1], [1, 0])
     desk = desk.kill()
-    commit_what_is_asked_for(desk)
+    commit_checked_messages(desk)
     assert found(desk) == [b"half"]
 
 
@@ -191,12 +191,12 @@ def test_to_be_moved_is_not_to_be_asked_about() -> None:
     assert not [name for name in read_properties(unit.properties) if name.startswith("TRIMQ")]
 
 
-def test_a_half_that_was_moved_is_as_old_as_before() -> None:
+def test_a_moved_half_message_keeps_its_age() -> None:
     desk = Desk(retention_ms=3_600_000)
     half(desk)
     desk.advance(3_000_000)
     pass_by(desk, FAR_BEHIND + 50)
-    assert halves_stored(desk) == 1 + FAR_BEHIND + 50 + 1
+    assert half_messages_stored(desk) == 1 + FAR_BEHIND + 50 + 1
     desk = desk.restart()
     desk.advance(599_999)
     assert bodies_of(desk.broker.pull("TRANS_CHECK_MAX_TIME_TOPIC")) == []
@@ -204,21 +204,23 @@ def test_a_half_that_was_moved_is_as_old_as_before() -> None:
     assert bodies_of(desk.broker.pull("TRANS_CHECK_MAX_TIME_TOPIC")) == [b"half"]
 
 
-def test_a_half_that_was_moved_when_the_power_failed_counts_once() -> None:
-    has_lost_a_word = False
+def test_a_half_message_moved_during_a_power_cut_is_delivered_once() -> None:
+    has_lost_a_marker = False
     for percent, is_decided in product(PERCENTS, (True, False)):
         desk, place = moving()
         if is_decided:
             desk.broker.begin(37, {**place, "commitOrRollback": COMMIT})
         desk = torn(desk, percent)
-        after = halves_stored(desk), words_stored(desk)
-        has_lost_a_word = has_lost_a_word or after == (1 + FAR_BEHIND + 5 + 1, FAR_BEHIND + 5)
-        commit_what_is_asked_for(desk)
+        after = half_messages_stored(desk), markers_stored(desk)
+        has_lost_a_marker = has_lost_a_marker or after == (1 + FAR_BEHIND + 5 + 1, FAR_BEHIND + 5)
+        commit_checked_messages(desk)
         assert found(desk) == [b"half"]
-    assert has_lost_a_word
+    assert has_lost_a_marker
 
 
-def test_a_half_that_could_not_be_looked_at_is_asked_about_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_half_message_that_could_not_be_read_for_a_move_is_checked_back_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     desk = Desk()
     produce(desk)
     read = MessageQueue.unit
@@ -233,7 +235,7 @@ def test_a_half_that_could_not_be_looked_at_is_asked_about_all_the_same(monkeypa
     assert len(heard(desk)) >= 1
 
 
-def test_a_half_that_cannot_be_read_keeps_nobody_from_being_asked_about_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_half_message_does_not_prevent_check_backs_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     desk = Desk()
     produce(desk)
     read = MessageQueue.unit

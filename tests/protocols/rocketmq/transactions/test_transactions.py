@@ -1,4 +1,4 @@
-"""Transactions: halves that nobody sees, decisions, questions to producers, and crashes in every phase."""
+"""Transactions: half messages are invisible; decisions, check-backs, and crashes in every phase."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from protocols.rocketmq.transaction_desk import (
     COMMIT,
     PERCENTS,
     ROLLBACK,
-    commit_what_is_asked_for,
+    commit_checked_messages,
     decide,
     found,
     half,
     heard,
+    markers_stored,
     place_of,
     produce,
     set_aside,
     torn,
-    words_stored,
 )
 
 from trimq.core.failures.ledger import Reason
@@ -27,7 +27,7 @@ from trimq.formats.rocketmq_unit.properties import read_properties
 from trimq.model import SYSTEM
 
 
-def test_a_half_is_seen_when_it_is_committed() -> None:
+def test_a_half_message_is_visible_when_it_is_committed() -> None:
     desk = Desk()
     asked = half(desk)
     assert found(desk) == []
@@ -39,7 +39,7 @@ def test_a_half_is_seen_when_it_is_committed() -> None:
     assert (kept["TRAN_MSG"], kept["PGROUP"], kept["__transactionId__"]) == ("true", "pg", "U")
 
 
-def test_a_half_that_is_rolled_back_is_never_seen() -> None:
+def test_a_rolled_back_half_message_is_never_visible() -> None:
     desk = Desk(transaction_check_max=2)
     produce(desk)
     assert decide(desk, half(desk), ROLLBACK).code == 0
@@ -65,14 +65,14 @@ def test_a_decision_about_something_else_is_refused(fields: dict[str, Any], code
     assert found(desk) == []
 
 
-def test_a_message_that_is_no_half_cannot_be_committed() -> None:
+def test_a_message_that_is_not_a_half_message_cannot_be_committed() -> None:
     desk = Desk()
     answer = desk.broker.send("t", b"plain", 1, "PGROUP\x01pg\x02")
     asked = {"producerGroup": "pg", "tranStateTableOffset": 0, "commitLogOffset": int(answer.fields["msgId"][16:], 16)}
     assert decide(desk, asked, COMMIT).code == 1
 
 
-def test_who_does_not_know_is_not_answered() -> None:
+def test_an_unknown_decision_is_not_answered() -> None:
     desk = Desk()
     assert desk.broker.begin(37, {**half(desk), "commitOrRollback": 0}) is None
 
@@ -86,7 +86,7 @@ def test_a_transaction_is_decided_once() -> None:
     assert found(desk) == [b"half"]
 
 
-def test_a_producer_is_asked_about_what_it_left_undecided() -> None:
+def test_a_producer_is_checked_back_about_its_undecided_messages() -> None:
     desk = Desk()
     produce(desk)
     half(desk)
@@ -109,7 +109,7 @@ def test_a_producer_is_asked_about_what_it_left_undecided() -> None:
     assert len(heard(desk)) == 1
 
 
-def test_after_its_last_question_a_half_is_set_aside() -> None:
+def test_after_its_last_check_back_a_half_message_is_set_aside() -> None:
     desk = Desk(transaction_check_max=3)
     produce(desk)
     half(desk)
@@ -122,7 +122,7 @@ def test_after_its_last_question_a_half_is_set_aside() -> None:
     assert found(desk) == []
 
 
-def test_while_nobody_is_there_nobody_is_asked() -> None:
+def test_without_a_producer_there_is_no_check_back() -> None:
     desk = Desk()
     half(desk)
     desk.advance(300_000)
@@ -132,7 +132,7 @@ def test_while_nobody_is_there_nobody_is_asked() -> None:
     assert read_properties(units_of(question)[0].properties)["TRANSACTION_CHECK_TIMES"] == "1"
 
 
-def test_who_wants_to_be_left_alone_is() -> None:
+def test_a_producer_may_delay_the_first_check_back() -> None:
     desk = Desk()
     produce(desk)
     asked = half(desk, more="CHECK_IMMUNITY_TIME_IN_SECONDS\x01100\x02")
@@ -140,7 +140,7 @@ def test_who_wants_to_be_left_alone_is() -> None:
     assert heard(desk) == []
     desk.advance(30_000)
     assert len(heard(desk)) == 1
-    assert decide(desk, asked, COMMIT).code == 1  # it was asked about under another place
+    assert decide(desk, asked, COMMIT).code == 1  # the check-back named another position
 
 
 def test_a_decision_that_cannot_be_written_may_be_made_again() -> None:
@@ -174,46 +174,46 @@ def test_a_transaction_outlives_a_crash_in_every_phase(ends: str) -> None:
     assert (found(desk), heard(desk)) == ([b"first"], [])
 
 
-def test_a_half_whose_word_was_lost_with_the_power_counts_once() -> None:
-    has_lost_a_word = False
+def test_a_half_message_whose_marker_was_lost_in_a_power_cut_is_delivered_once() -> None:
+    has_lost_a_marker = False
     for percent in PERCENTS:
         desk = Desk(commit_file_bytes=1 << 16)
         desk.broker.begin(37, {**half(desk), "commitOrRollback": COMMIT})
         desk = torn(desk, percent)
-        has_lost_a_word = has_lost_a_word or (found(desk) == [b"half"] and not words_stored(desk))
-        commit_what_is_asked_for(desk)
+        has_lost_a_marker = has_lost_a_marker or (found(desk) == [b"half"] and not markers_stored(desk))
+        commit_checked_messages(desk)
         assert found(desk) == [b"half"]
-    assert has_lost_a_word
+    assert has_lost_a_marker
 
 
-def test_a_half_that_was_stored_anew_when_the_power_failed_counts_once() -> None:
-    has_lost_a_word = False
+def test_a_half_message_rewritten_during_a_power_cut_is_delivered_once() -> None:
+    has_lost_a_marker = False
     for percent in PERCENTS:
         desk = Desk(commit_file_bytes=1 << 16)
         produce(desk)
         half(desk)
         desk.advance(29_999)
-        assert desk.message_time.step(desk.message_time.now_ms() + 1)  # its producer is to be asked
+        assert desk.message_time.step(desk.message_time.now_ms() + 1)  # the check-back is being written
         desk = torn(desk, percent)
-        halves = len(units_of(desk.broker.pull("RMQ_SYS_TRANS_HALF_TOPIC")))
-        has_lost_a_word = has_lost_a_word or (halves == 2 and not words_stored(desk))
-        commit_what_is_asked_for(desk)
+        half_messages = len(units_of(desk.broker.pull("RMQ_SYS_TRANS_HALF_TOPIC")))
+        has_lost_a_marker = has_lost_a_marker or (half_messages == 2 and not markers_stored(desk))
+        commit_checked_messages(desk)
         assert found(desk) == [b"half"]
-    assert has_lost_a_word
+    assert has_lost_a_marker
 
 
-def test_a_half_that_was_set_aside_when_the_power_failed_is_set_aside_once() -> None:
-    has_lost_a_word = False
+def test_a_half_message_set_aside_during_a_power_cut_is_set_aside_once() -> None:
+    has_lost_a_marker = False
     for percent in PERCENTS:
         desk = Desk(commit_file_bytes=1 << 16, transaction_check_max=1)
         produce(desk)
         half(desk)
         desk.advance(59_999)
-        assert (len(heard(desk)), words_stored(desk)) == (1, 1)
-        assert desk.message_time.step(desk.message_time.now_ms() + 1)  # it is to be set aside
+        assert (len(heard(desk)), markers_stored(desk)) == (1, 1)
+        assert desk.message_time.step(desk.message_time.now_ms() + 1)  # the move to TRANS_CHECK_MAX_TIME is pending
         desk = torn(desk, percent)
         letters = bodies_of(desk.broker.pull("TRANS_CHECK_MAX_TIME_TOPIC"))
-        has_lost_a_word = has_lost_a_word or (len(letters) == 1 and words_stored(desk) == 1)
+        has_lost_a_marker = has_lost_a_marker or (len(letters) == 1 and markers_stored(desk) == 1)
         produce(desk)
         desk.advance(120_000)
         assert bodies_of(desk.broker.pull("TRANS_CHECK_MAX_TIME_TOPIC")) == [b"half"]
@@ -221,10 +221,10 @@ def test_a_half_that_was_set_aside_when_the_power_failed_is_set_aside_once() -> 
         desk.core.broker.failures.redrive(SYSTEM, failure.id)
         desk.runner.settle()
         assert found(desk) == [b"half"]
-    assert has_lost_a_word
+    assert has_lost_a_marker
 
 
-def test_a_half_that_was_set_aside_is_told_and_can_be_sent_to_its_topic() -> None:
+def test_a_half_message_that_was_set_aside_is_in_the_ledger_and_can_be_redriven() -> None:
     desk = Desk(transaction_check_max=1)
     produce(desk)
     half(desk)
@@ -243,10 +243,10 @@ def test_a_half_that_was_set_aside_is_told_and_can_be_sent_to_its_topic() -> Non
     assert (bytes(unit.body), kept["TAGS"], "TRAN_MSG" in kept, "REAL_TOPIC" in kept) == (b"half", "A", False, False)
 
 
-# -- halves that were set aside are asked for again
+# -- a new check-back of expired half messages
 
 
-def test_a_half_that_was_set_aside_is_asked_for_again_and_counts_when_it_is_committed() -> None:
+def test_a_half_message_that_was_set_aside_is_checked_back_again_and_delivered_after_its_commit() -> None:
     desk = Desk(transaction_timeout_ms=1000, transaction_check_interval_ms=1000, transaction_check_max=1)
     id, before = set_aside(desk), len(heard(desk))
     assert desk.broker.ask(323, {"topic": "t", "msgId": id}).code == 0
@@ -261,11 +261,11 @@ def test_a_half_that_was_set_aside_is_asked_for_again_and_counts_when_it_is_comm
 
 
 @pytest.mark.parametrize("ends", ["", "restart", "kill"])
-def test_a_half_that_was_set_aside_is_put_back_once(ends: str) -> None:
+def test_a_half_message_that_was_set_aside_is_put_back_once(ends: str) -> None:
     desk = Desk(transaction_timeout_ms=1000, transaction_check_interval_ms=1000, transaction_check_max=1)
     id = set_aside(desk)
     first = desk.broker.begin(323, {"topic": "t", "msgId": id})
-    assert desk.broker.ask(323, {"topic": "t", "msgId": id}).code == 1  # though nothing of it is durable yet
+    assert desk.broker.ask(323, {"topic": "t", "msgId": id}).code == 1  # although the first request is not durable yet
     assert first is not None
     assert desk.take(first).code == 0
     desk = getattr(desk, ends)() if ends else desk
@@ -278,7 +278,7 @@ def test_a_half_that_was_set_aside_is_put_back_once(ends: str) -> None:
     assert found(desk) == [b"half"]
 
 
-def test_what_could_not_be_put_back_may_be_tried_again() -> None:
+def test_a_failed_put_back_may_be_retried() -> None:
     desk = Desk(transaction_timeout_ms=1000, transaction_check_interval_ms=1000, transaction_check_max=1)
     id = set_aside(desk)
     desk.fail_writes()
@@ -288,7 +288,7 @@ def test_what_could_not_be_put_back_may_be_tried_again() -> None:
 
 
 @pytest.mark.parametrize("id", ["zz", "", "7F00000100002A9F0000000000000000", "7F00000100002A9F00000000FFFFFFFF"])
-def test_what_was_not_set_aside_is_not_asked_for_again(id: str) -> None:
+def test_a_message_that_was_not_set_aside_is_not_checked_back_again(id: str) -> None:
     desk = Desk()
     desk.broker.send("t")
     assert desk.broker.ask(323, {"topic": "t", "msgId": id}).code == 1

@@ -1,4 +1,4 @@
-"""A producer whose message is not on disk in time is told so, and the message stays."""
+"""Flush time-out: the producer of a message that is not durable in time gets an error, and the message stays stored."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ BATCH = write_batch([(0, b"one", b""), (0, b"two", b"")])
 
 
 def is_ready(desk: Desk, reply: Reply) -> bool:
-    """Without a sync."""
+    """Tells whether the reply is ready, without a sync."""
     return reply.is_ready(desk.runner.passes.written, desk.runner.passes.durable)
 
 
 def begin(desk: Desk, body: bytes = b"one", code: int = 310, **fields: Any) -> Reply:
-    """The message is written; the disk does not sync it."""
+    """Writes a message that the disk does not sync."""
     reply = desk.broker.begin(code, {**FIELDS, **fields}, body)
     assert reply is not None
     desk.runner.end_pass()
@@ -31,7 +31,7 @@ def begin(desk: Desk, body: bytes = b"one", code: int = 310, **fields: Any) -> R
 
 
 def hang(desk: Desk, milliseconds: int) -> None:
-    """Time goes on, and the disk does not."""
+    """Advances time while the disk does not sync."""
     until_ms = desk.liveness.now_ms() + milliseconds
     while desk.liveness.step(until_ms):
         desk.runner.end_pass()
@@ -55,7 +55,9 @@ def prepared(**settings: Any) -> Desk:
     (310, {}, b"one", [b"one"]),
     (320, {"m": True}, BATCH, [b"one", b"two"]),
 ])  # fmt: skip
-def test_a_send_whose_sync_hangs_is_answered_in_time(code: int, fields: Any, body: bytes, stored: list[bytes]) -> None:
+def test_a_send_with_a_hanging_sync_is_answered_in_time(
+    code: int, fields: Any, body: bytes, stored: list[bytes]
+) -> None:
     desk = prepared()
     reply = begin(desk, body, code, **fields)
     hang(desk, 4999)
@@ -70,7 +72,7 @@ def test_a_send_whose_sync_hangs_is_answered_in_time(code: int, fields: Any, bod
     assert bodies_of(desk.cut_power().broker.pull("t")) == [b"before", *stored]
 
 
-def test_whoever_waits_is_woken_by_it() -> None:
+def test_a_watcher_of_the_reply_is_notified() -> None:
     desk = prepared(flush_timeout_ms=100)
     woken = []
     begin(desk).watcher = Watcher(woken)
@@ -89,7 +91,7 @@ def test_each_has_its_own_time() -> None:
     assert read_frame(second.take()).code == 10
 
 
-def test_what_was_synced_in_time_is_answered_once_and_as_ever() -> None:
+def test_a_message_synced_in_time_is_answered_once_as_usual() -> None:
     desk = prepared(flush_timeout_ms=100)
     reply = begin(desk)
     woken = []
@@ -100,7 +102,7 @@ def test_what_was_synced_in_time_is_answered_once_and_as_ever() -> None:
     assert woken == []
 
 
-def test_a_repetition_is_told_so_with_the_first() -> None:
+def test_a_repeated_message_gets_the_same_flush_timeout_as_the_first() -> None:
     desk = prepared(flush_timeout_ms=100, remembered_ids=10)
     unique = "UNIQ_KEY\x01ABC\x02"
     first = begin(desk, i=unique)
@@ -112,7 +114,7 @@ def test_a_repetition_is_told_so_with_the_first() -> None:
     assert bodies_of(desk.broker.pull("t")) == [b"before", b"one"]
 
 
-def test_a_send_by_grpc_is_told_so_as_the_genuine_proxy_does() -> None:
+def test_a_send_over_grpc_is_answered_as_by_apache_rocketmqs_proxy() -> None:
     grpc = GrpcDesk(flush_timeout_ms=100)
     grpc.make_topic("t")
     producer = grpc.client()

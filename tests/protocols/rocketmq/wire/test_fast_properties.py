@@ -1,4 +1,5 @@
-"""What stands around a unique key is looked at once, and found to be what a closer look would find each time."""
+"""Fast path for properties around a unique key: the layout is parsed once, with the same result as parsing each
+text."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ ADDED = "CLUSTER\x01c\x02"
 SPECIAL = ("DELAY", "CLUSTER")
 
 
-def looked_at_closely(text: str) -> PlainProperties | None:
+def parsed_fully(text: str) -> PlainProperties | None:
     properties = read_plain_properties(text)
     if properties is None or UNIQUE_KEY not in properties or not set(SPECIAL).isdisjoint(properties):
         return None
@@ -39,8 +40,8 @@ CUT = st.tuples(TEXTS, st.sampled_from(["", "\x02", "\x01", "UNIQ_KEY\x01z"]), s
 def test_each_text_is_read_as_if_none_had_come_before_it(texts: list[str]) -> None:
     shapes = PropertyTemplates(ADDED, SPECIAL)
     for text in texts:
-        found, expected = shapes.read(text), looked_at_closely(text)
-        assert found == expected or (found is None and "MY_UNIQ_KEY" in text)  # a closer look is always right
+        found, expected = shapes.read(text), parsed_fully(text)
+        assert found == expected or (found is None and "MY_UNIQ_KEY" in text)  # the slow path is always right
 
 
 def test_a_shape_that_is_met_again_gives_the_new_key() -> None:

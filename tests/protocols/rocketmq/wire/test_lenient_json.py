@@ -29,7 +29,7 @@ def test_objects_with_any_keys_are_read(data: bytes, found: Any) -> None:
     "data",
     [b"", b"{", b"{0:1", b"{0 1}", b"{0:x}", b"{:1}", b"{0:1}{", b"{0:\xff}", b"[1", b'{0:"a}', b"{0:1 2}"],
 )
-def test_what_is_no_json_is_refused(data: bytes) -> None:
+def test_invalid_json_is_refused(data: bytes) -> None:
     with pytest.raises(BadJson):
         read_json(data)
 
@@ -49,11 +49,9 @@ def test_a_map_with_objects_as_keys_comes_back() -> None:
 @pytest.mark.parametrize(
     "data", [b"[" + b"1," * 200_000 + b"}", b"{" + b"a:1," * 100_000 + b"]", b'{0:"' + b" " * 200_000]
 )
-def test_what_is_long_and_not_strictly_json_is_not_looked_at_twice(
-    data: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_not_strictly_valid_json_is_not_parsed_twice(data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     def read(data: bytes) -> Any:
-        raise AssertionError("this takes long")
+        raise AssertionError("the slow parser was used")
 
     monkeypatch.setattr(lenient_json, "_read_leniently", read)
     with pytest.raises(BadJson, match="not strict JSON, the limit is 131072 bytes"):
@@ -72,7 +70,7 @@ def test_a_file_of_the_own_disk_may_have_any_length() -> None:
     "data",
     [b"{,}", b"[ ,]", b"{0:1,,}", b"[0:1]", b"{0:1:2}", b'{"a"b:1}', b"{0\xc2\xa0:1}", b'{{"a":{}}:1}', b"{{]:1}"],
 )
-def test_what_only_looks_alike_is_refused(data: bytes) -> None:
+def test_nearly_matching_text_is_refused(data: bytes) -> None:
     with pytest.raises(BadJson):
         read_json(data)
 
@@ -86,5 +84,5 @@ def test_what_only_looks_alike_is_refused(data: bytes) -> None:
         (b'{"topic":"t","currIdMap":{0:1,1:0}}', {"topic": "t", "currIdMap": {"0": 1, "1": 0}}),
     ],
 )
-def test_what_stands_in_strings_stays_as_it_is(data: bytes, found: Any) -> None:
+def test_text_inside_strings_is_unchanged(data: bytes, found: Any) -> None:
     assert read_json(data) == found

@@ -1,5 +1,5 @@
-"""Commands that have come in part take a limited room together, on however many connections of whichever port: who
-sends long ones is closed beyond it, short ones pass."""
+"""Memory limit of incomplete commands, over all connections of both ports: beyond it, a connection that sends a long
+command is closed; short commands pass."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HALF = struct.pack(">iI", 5 * MIB, 100) + bytes(600_000)
 
 
 def feed(peer: Peer, data: bytes) -> None:
-    """As a session does: what has come is looked at after every piece."""
+    """Feeds the bytes piece by piece and decodes after each piece, as a session does."""
     for _ in receive(peer.conversation, data):
         assert peer.conversation.next_event() is None
 

@@ -1,4 +1,4 @@
-"""Remoting frames: both headers in, JSON out, and what ends a connection."""
+"""Remoting frames: both header formats are read, JSON is written, and invalid frames close the connection."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_a_header_of_an_unknown_kind_is_passed_over() -> None:
         framed(struct.pack(">hbhiii", 1, 0, 0, 0, 0, -1), kind=1),
     ],
 )
-def test_what_is_no_frame_ends_the_connection(data: bytes) -> None:
+def test_an_invalid_frame_ends_the_connection(data: bytes) -> None:
     with pytest.raises(BrokenFrame):
         received(data)
 
@@ -168,18 +168,18 @@ def test_a_connection_at_rest_holds_no_memory_unless_a_command_has_come_in_part(
 
 
 @pytest.mark.parametrize("fields", [{"topic": "t"}, {"topic": "t", "queueId": "x"}, {"topic": "t", "queueId": ""}])
-def test_a_missing_or_wrong_field_is_told(fields: dict[str, str]) -> None:
+def test_a_missing_or_wrong_field_is_reported(fields: dict[str, str]) -> None:
     for data in (framed(json.dumps({"code": 30, "extFields": fields}).encode()), framed(binary(30, fields), kind=1)):
         with pytest.raises(BadHeader, match=r"queueId|int"):
             one(data).read(QueueHeader)
 
 
-def test_fields_that_are_not_an_object_are_told() -> None:
+def test_fields_that_are_not_an_object_are_reported() -> None:
     with pytest.raises(BadHeader):
         _ = one(framed(b'{"code":30,"extFields":"x"}')).fields
 
 
-def test_whoever_fills_the_buffer_is_given_a_larger_one_until_there_is_a_rest() -> None:
+def test_a_client_that_fills_the_buffer_gets_a_larger_one_until_it_is_idle() -> None:
     connection, frame = RemotingConnection(), framed(b'{"code":11}', b"x" * 45)  # 64 bytes
     rooms = []
     for _ in range(5):
@@ -234,7 +234,7 @@ def test_a_command_that_is_not_taken_stays_for_the_next_event() -> None:
     struct.pack(">iI", 2_000_000, 10) + b'{"code":310,',
     struct.pack(">iI", 30, 27) + b'{"code":310,"opaque":123456}',
 ])  # fmt: skip
-def test_a_broken_frame_is_left_to_whoever_ends_the_connection(data: bytes) -> None:
+def test_a_broken_frame_is_left_to_next_event(data: bytes) -> None:
     connection = RemotingConnection(frame_limit=1_000_000)
     connection.receive(data)
     connection.read_matching((b"{",), msgspec.json.decode, lambda found, body: True)
@@ -242,7 +242,7 @@ def test_a_broken_frame_is_left_to_whoever_ends_the_connection(data: bytes) -> N
         connection.next_event()
 
 
-def test_what_is_written_can_be_read() -> None:
+def test_encoded_commands_can_be_decoded() -> None:
     frame = encode_command(0, -7, 1, {"offset": "0"}, None, 4) + b"body"
     command = one(frame)
     assert (command.code, command.opaque, command.is_response, command.body) == (0, -7, True, b"body")

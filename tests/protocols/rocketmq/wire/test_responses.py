@@ -1,4 +1,4 @@
-"""Answers from templates say the same as those that are encoded."""
+"""Responses from templates equal encoded ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stored message is written as protobuf would write it, whatever it holds."""
+"""Encoding of a stored message: the same bytes as protobuf writes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def units(draw: st.DrawFn) -> Unit:
 
 
 def filled(unit: Unit, topic: str, handle: str, attempt: int) -> Any:
-    """By protobuf's own means."""
+    """The message built with protobuf's own classes."""
     properties = read_properties(unit.properties)
     message = wire.Message(topic=wire.Resource(name=topic), body=bytes(unit.body))
     for name in properties.keys() - RESERVED:
@@ -94,7 +94,7 @@ def filled(unit: Unit, topic: str, handle: str, attempt: int) -> Any:
 
 
 @given(units(), TEXT, st.text(max_size=150), NUMBERS)
-def test_a_message_says_what_protobuf_would_have_it_say(unit: Unit, topic: str, handle: str, attempt: int) -> None:
+def test_a_message_has_the_same_content_as_with_protobuf(unit: Unit, topic: str, handle: str, attempt: int) -> None:
     written = encode_message(unit, topic, handle, attempt)
     expected = filled(unit, topic, handle, attempt)
     assert wire.Message.FromString(written) == expected

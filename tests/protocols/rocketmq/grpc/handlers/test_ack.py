@@ -1,4 +1,4 @@
-"""Receipts over gRPC: acknowledged, prolonged, given up, expired, and such as are none."""
+"""Receipts over gRPC: acknowledged, prolonged, dead-lettered, expired, and invalid ones."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_each_entry_is_answered_and_the_whole_as_they_went() -> None:
     assert acked(phone).status.code == Code.INTERNAL_SERVER_ERROR
 
 
-def test_a_receipt_whose_time_is_over_is_told_so() -> None:
+def test_an_expired_receipt_is_refused() -> None:
     desk, phone = made((b"0",))
     (received,) = phone.receive("t")
     desk.desk.advance(10 * SECOND)
@@ -70,7 +70,7 @@ def test_a_receipt_outlives_a_restart() -> None:
     assert phone.receive("t") == []
 
 
-def test_what_is_given_up_lies_with_the_dead_letters() -> None:
+def test_a_forwarded_message_is_in_the_dead_letter_topic() -> None:
     desk, phone = made((b"0",))
     (received,) = phone.receive("t")
     assert forwarded(phone, handle_of(received)) == Code.OK
@@ -79,7 +79,7 @@ def test_what_is_given_up_lies_with_the_dead_letters() -> None:
     assert phone.receive("t") == []
 
 
-def test_what_is_given_up_is_not_lost_when_its_topic_is_refused() -> None:
+def test_a_forwarded_message_is_not_lost_when_its_topic_is_refused() -> None:
     desk, phone = made((b"0",))
     (received,) = phone.receive("t")
     desk.desk.fail_writes("catalogue")
@@ -89,7 +89,7 @@ def test_what_is_given_up_is_not_lost_when_its_topic_is_refused() -> None:
     assert rocketmq_desk.bodies_of(desk.desk.broker.pull("%DLQ%g")) == [b"0"]
 
 
-def test_the_same_end_awaits_what_was_tried_too_often() -> None:
+def test_a_message_delivered_too_often_is_dead_lettered_too() -> None:
     desk, phone = made((b"0",), retryMaxTimes=2)
     for attempt in (1, 2, 3):
         (received,) = phone.receive("t")
@@ -108,7 +108,7 @@ def test_the_same_end_awaits_what_was_tried_too_often() -> None:
         ({"group": "bad group$"}, Code.ILLEGAL_CONSUMER_GROUP),
     ],
 )
-def test_what_cannot_be_settled_is_refused_with_its_code(changes: dict[str, str], code: Code) -> None:
+def test_an_ack_with_an_invalid_topic_or_group_is_refused_with_its_code(changes: dict[str, str], code: Code) -> None:
     _, phone = made((b"0",))
     (received,) = phone.receive("t")
     given = {"topic": "t", "group": "g", **changes}

@@ -1,5 +1,5 @@
-"""Acknowledgements that come together over gRPC: read, settled and answered as if each had come alone. Real frames,
-without a socket."""
+"""Acknowledgements over gRPC that arrive together: the batch is read, applied and answered with the same result as one
+by one. Real frames, without a socket."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def request(*entries: Any, group: str = "g", topic: str = "t") -> Any:
 
 
 def desk_of(count: int = 4) -> GrpcDesk:
-    """With so many messages in each of two topics."""
+    """Desk with this many messages in each of two topics."""
     desk = GrpcDesk()
     for topic in ("t", "u"):
         desk.make_topic(topic, queues=2)
@@ -59,12 +59,12 @@ def codes(answers: list[Any]) -> list[int]:
 
 
 def left(desk: GrpcDesk) -> list[list[bytes]]:
-    """What comes back to each group, once the time of all that is out is over."""
+    """Messages redelivered to each group after all leases have expired."""
     desk.desk.advance(60 * SECOND)
     return [sorted(bodies_of(desk.client().receive(topic, group))) for topic in ("t", "u") for group in GROUPS]
 
 
-def test_messages_that_are_acknowledged_together_are_settled_together_and_answered_each() -> None:
+def test_a_batch_of_acks_is_applied_together_and_answered_each() -> None:
     desk = desk_of()
     handles = received(desk)
     line = line_of(desk)
@@ -74,7 +74,7 @@ def test_messages_that_are_acknowledged_together_are_settled_together_and_answer
     assert left(desk)[0] == []
 
 
-def test_nothing_is_answered_before_it_is_durable_and_who_repeats_one_waits_for_it_too() -> None:
+def test_an_ack_is_answered_when_durable_and_a_repeated_one_too() -> None:
     desk = desk_of()
     first, second, *_ = received(desk)
     line = line_of(desk)
@@ -100,7 +100,7 @@ def test_a_write_that_fails_refuses_them_all_and_they_stay_out(is_alone: bool) -
 
 
 @pytest.mark.parametrize("is_alone", [False, True])
-def test_who_may_not_read_is_refused_call_by_call(is_alone: bool) -> None:
+def test_without_read_permission_each_call_is_refused(is_alone: bool) -> None:
     desk = desk_of()
     handles, others = received(desk), received(desk, topic="u")
     access = desk.desk.core.broker._access
@@ -122,19 +122,19 @@ def test_clients_of_one_connection_are_kept_apart() -> None:
     assert codes([line.answer(number) for number in (1, 3, 5)]) == [Code.OK] * 3
 
 
-def test_a_client_without_an_id_is_told_so() -> None:
+def test_a_client_without_an_id_is_refused() -> None:
     line = line_of(desk_of())
     line.peer.say(line.frames(request(entry("zz")).SerializeToString(), x_mq_client_id=""))
     assert (line.runs, line.answer(1).status.code) == ([], Code.CLIENT_ID_REQUIRED)
 
 
-def test_what_is_no_request_ends_its_call() -> None:
+def test_an_invalid_request_ends_its_call() -> None:
     line = line_of(desk_of())
     line.say(request(entry("zz")).SerializeToString(), b"\xff\xff")
     assert line.peer.answers[3].status == "3"
 
 
-def test_who_gives_up_one_of_several_is_not_answered_but_has_settled_it() -> None:
+def test_a_cancelled_call_of_a_batch_is_not_answered_but_applied() -> None:
     desk = desk_of()
     line = line_of(desk)
     raws = [request(entry(handle)).SerializeToString() for handle in received(desk)]
@@ -155,7 +155,7 @@ def test_a_message_that_is_renewed_is_renewed_no_more_when_it_was_acknowledged()
     assert len(renewals) == 1
 
 
-def test_who_repeats_one_and_acknowledges_another_waits_for_the_later_of_both() -> None:
+def test_a_call_with_a_repeated_and_a_new_ack_waits_for_the_later() -> None:
     desk = desk_of()
     first, second, *_ = received(desk)
     line, passes = line_of(desk), desk.desk.runner.passes
@@ -169,7 +169,7 @@ def test_who_repeats_one_and_acknowledges_another_waits_for_the_later_of_both() 
     assert sorted(line.peer.answers) == [1]
 
 
-def test_an_older_receipt_behind_the_right_one_hears_that_it_could_not_be_written() -> None:
+def test_an_older_receipt_in_a_batch_gets_the_write_error_too() -> None:
     desk = desk_of()
     first, *_ = received(desk)
     words = first.split(" ")
@@ -183,8 +183,8 @@ def test_an_older_receipt_behind_the_right_one_hears_that_it_could_not_be_writte
 
 
 @pytest.mark.parametrize("is_alone", [False, True])
-def test_what_only_looks_like_an_entry_is_none(is_alone: bool) -> None:
-    """The end of a field that nobody knows."""
+def test_bytes_that_only_look_like_an_entry_are_ignored(is_alone: bool) -> None:
+    """The bytes are the end of an unknown field."""
 
     def crafted(real: str, seeming: str) -> bytes:
         unknown = field(b"\x7a", field(b"\x1a", entry(seeming).SerializeToString()))
@@ -212,7 +212,7 @@ def test_a_topic_that_went_between_two_turns_is_not_found_by_the_next() -> None:
     assert (line.runs, answers[0].status.code) == ([1, 1], Code.INTERNAL_SERVER_ERROR)
 
 
-def test_what_is_known_of_many_groups_is_bounded() -> None:
+def test_the_cache_of_groups_is_bounded() -> None:
     desk = desk_of()
     line = line_of(desk)
     for number in range(300):
@@ -233,7 +233,7 @@ def test_a_long_name_of_a_namespace_is_not_kept() -> None:
     assert line.runs == []
 
 
-# -- whatever comes
+# -- random requests
 
 
 HANDLES = ("out", "out", "out", "late", "changed", "returned", "of another group", "in order", "never given", "none")
@@ -241,10 +241,10 @@ NONE = ("zz", "", "é", "1 2 3", "x" * 3000, "0 1 1 0 0 broker-trimq 0 0 0 0 0")
 
 
 def handles_of(desk: GrpcDesk) -> dict[str, list[str]]:
-    """Receipts in every state that one may be in."""
+    """Receipts in every possible state."""
     phone = desk.client()
     returned = received(desk, count=1)
-    desk.desk.advance(11 * SECOND)  # it comes back
+    desk.desk.advance(11 * SECOND)  # the lease expires and the message is revived
     again = received(desk, count=4)
     late = received(desk, "h", invisible_ms=10_000)
     in_order = received(desk, "o", count=2, invisible_ms=60_000)
@@ -268,7 +268,7 @@ def handles_of(desk: GrpcDesk) -> dict[str, list[str]]:
 
 @st.composite
 def asked(draw: st.DrawFn) -> list[tuple[list[tuple[str, int, str, bool]], str, str]]:
-    """Most name one message of theirs; some are not plain, or none of theirs."""
+    """Requests: most have one valid entry; some have unusual or invalid ones."""
     found = []
     for _ in range(draw(st.integers(1, 10))):
         ids = st.sampled_from(["M1", "M1", "M1", "", "é", "x" * 127, "x" * 128, "x" * 2100])
@@ -284,7 +284,7 @@ def asked(draw: st.DrawFn) -> list[tuple[list[tuple[str, int, str, bool]], str, 
 
 @settings(max_examples=120, deadline=None)
 @given(asked(), st.integers(0, 10), st.booleans())
-def test_what_comes_together_is_settled_and_answered_as_what_comes_alone(
+def test_a_batch_is_applied_and_answered_as_single_calls_are(
     calls: list[tuple[list[tuple[str, int, str, bool]], str, str]], first: int, is_late: bool
 ) -> None:
     desks = desk_of(), desk_of()
@@ -308,14 +308,14 @@ def test_what_comes_together_is_settled_and_answered_as_what_comes_alone(
         line.say(*raws[:first])
         line.say(*raws[first:])  # in the same pass
         line.settle()
-        line.say(*raws)  # all of it again
+        line.say(*raws)  # all requests again
         line.settle()
         answers.append({number: each.data for number, each in line.peer.answers.items()})
     assert answers[0] == answers[1]
     assert left(desks[0]) == left(desks[1])
 
 
-# -- the bytes
+# -- encoding
 
 
 TEXTS = st.one_of(st.text(max_size=200), st.text(st.characters(max_codepoint=127), max_size=140))

@@ -1,4 +1,4 @@
-"""Receiving over gRPC: what there is, what comes, what is wanted, in order, and what is refused."""
+"""ReceiveMessage over gRPC: available messages, long polls, filters, ordered queues, and refusals."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def begin(phone: Phone, **fields: Any) -> Reply:
 
 
 def outcome(phone: Phone, reply: Reply) -> list[Any]:
-    """The code, how many messages, and whether the time was told."""
+    """The code, the number of messages, and the kind of the last part."""
     status, *messages, end = phone.take("ReceiveMessage", reply)
     return [status.status.code, len(messages), end.WhichOneof("content")]
 
 
-def test_an_answer_tells_how_it_went_then_the_messages_then_the_time() -> None:
+def test_a_response_has_the_status_then_the_messages_then_the_time() -> None:
     desk, phone = made((b"0", b"1"))
     first, *messages, last = phone.take("ReceiveMessage", begin(phone))
     assert first.status.code == Code.OK
@@ -64,7 +64,7 @@ def test_a_message_is_shown_with_digest_and_receipt_and_attempt() -> None:
     assert system.receipt_handle.startswith(f"0 {desk.desk.message_time.now_ms()} 10000 0 0 broker-a 0 0 ")
 
 
-def test_what_is_not_acknowledged_comes_again_as_the_next_attempt() -> None:
+def test_an_unacked_message_is_redelivered_as_the_next_attempt() -> None:
     desk, phone = made((b"0", b"1"))
     first, _ = phone.receive("t")
     assert phone.ack("t", first).status.code == Code.OK
@@ -76,7 +76,7 @@ def test_what_is_not_acknowledged_comes_again_as_the_next_attempt() -> None:
     assert phone.receive("t") == []
 
 
-def test_one_who_waits_gets_what_comes_and_one_who_waits_in_vain_is_told() -> None:
+def test_a_long_poll_gets_an_arriving_message_or_the_status_at_its_deadline() -> None:
     desk, phone = made()
     reply = begin(phone, wait_ms=20_000)
     assert not desk.desk.is_ready(reply)
@@ -90,7 +90,7 @@ def test_one_who_waits_gets_what_comes_and_one_who_waits_in_vain_is_told() -> No
 
 
 @pytest.mark.parametrize("wait_ms", [20_000, None])
-def test_one_who_waits_in_vain_is_told_before_it_gives_up(wait_ms: int | None) -> None:
+def test_a_long_poll_is_answered_before_the_client_times_out(wait_ms: int | None) -> None:
     desk, phone = made()
     request = phone.receiving("t", wait_ms=wait_ms or 1)
     if wait_ms is None:
@@ -102,7 +102,7 @@ def test_one_who_waits_in_vain_is_told_before_it_gives_up(wait_ms: int | None) -
     assert outcome(phone, reply)[0] == Code.MESSAGE_NOT_FOUND
 
 
-def test_one_who_may_not_wait_or_whose_topic_is_deleted_is_told() -> None:
+def test_a_long_poll_is_refused_over_the_limit_or_when_its_topic_is_deleted() -> None:
     desk, phone = made()
     turned_away, waiting = begin(phone), begin(phone)
     assert turned_away.on_reject_over_limit is not None
@@ -121,7 +121,7 @@ def test_a_client_that_goes_while_it_waits_takes_nothing() -> None:
     assert bodies_of(phone.receive("t")) == [b"0"]
 
 
-def test_only_what_is_wanted_is_received() -> None:
+def test_only_matching_messages_are_received() -> None:
     _, phone = made()
     for body, tag in ((b"0", "A"), (b"1", "B"), (b"2", "")):
         phone.send(message("t", body, **({"tag": tag} if tag else {}), properties={"n": body.decode()}))
@@ -143,7 +143,7 @@ def test_every_queue_is_looked_into() -> None:
     assert len({each.system_properties.queue_id for each in found}) > 1
 
 
-def test_a_group_in_order_waits_for_what_is_out() -> None:
+def test_an_ordered_group_waits_for_messages_in_flight() -> None:
     desk, phone = made(kind="FIFO", consumeMessageOrderly=True)
     for body in (b"0", b"1", b"2"):
         phone.send(message("t", body, MessageType.FIFO, message_group="G"))
@@ -175,7 +175,7 @@ def test_a_group_in_order_waits_for_what_is_out() -> None:
         ({}, 2000, Code.ILLEGAL_POLLING_TIME),
     ],
 )
-def test_what_cannot_be_had_is_refused_with_its_code(fields: dict[str, Any], remaining_ms: int, code: Code) -> None:
+def test_an_invalid_request_is_refused_with_its_code(fields: dict[str, Any], remaining_ms: int, code: Code) -> None:
     _, phone = made((b"0",))
     request = phone.receiving(**{"topic": "t", **fields})
     reply = phone.begin("ReceiveMessage", request, remaining_ms)
@@ -183,13 +183,13 @@ def test_what_cannot_be_had_is_refused_with_its_code(fields: dict[str, Any], rem
     assert bodies_of(phone.receive("t")) == [b"0"]
 
 
-def test_who_wants_more_messages_than_are_given_at_a_time_gets_as_many_as_are() -> None:
+def test_a_request_over_the_maximum_count_gets_the_maximum() -> None:
     _, phone = made(tuple(b"%d" % number for number in range(40)))
     assert len(phone.receive("t", count=100)) == 32
     assert len(phone.receive("t", count=33)) == 8
 
 
-def test_a_client_that_has_not_said_what_it_is_receives_for_a_time_that_is_not_renewed() -> None:
+def test_the_lease_of_a_client_without_settings_is_not_renewed() -> None:
     desk, phone = made((b"0",))
     assert bodies_of(desk.client("stranger").receive("t", auto_renew=True)) == [b"0"]
     desk.desk.advance(59 * SECOND)
@@ -200,8 +200,8 @@ def test_a_client_that_has_not_said_what_it_is_receives_for_a_time_that_is_not_r
 
 def test_a_client_without_an_id_receives_nothing() -> None:
     desk, _ = made((b"0",))
-    nobody = desk.client("")
-    answers = nobody.take("ReceiveMessage", begin(nobody))
+    without_id = desk.client("")
+    answers = without_id.take("ReceiveMessage", begin(without_id))
     assert [each.status.code for each in answers] == [Code.CLIENT_ID_REQUIRED]
 
 
@@ -212,17 +212,17 @@ def test_a_deadline_that_is_near_shortens_the_wait() -> None:
     assert outcome(phone, reply) == [Code.MESSAGE_NOT_FOUND, 0, "delivery_timestamp"]
 
 
-def test_what_the_disk_does_not_take_is_not_given() -> None:
+def test_a_lease_that_cannot_be_written_is_not_delivered() -> None:
     desk, phone = made((b"0",))
     desk.desk.fail_writes()
     answers = phone.take("ReceiveMessage", begin(phone))
     assert (answers[0].status.code, messages_of(answers)) == (Code.INTERNAL_SERVER_ERROR, [])
 
 
-# -- as long as it takes
+# -- long polls
 
 
-def test_what_a_push_consumer_works_on_stays_out_while_it_is_there() -> None:
+def test_leases_of_a_push_consumer_are_renewed_while_it_is_connected() -> None:
     desk, phone = made((b"0",))
     phone.consume("g", "t", kind=ClientType.PUSH_CONSUMER)
     (received,) = phone.receive("t", invisible_ms=None, auto_renew=True)
@@ -233,7 +233,7 @@ def test_what_a_push_consumer_works_on_stays_out_while_it_is_there() -> None:
     assert phone.receive("t") == []
 
 
-def test_what_a_client_had_that_is_gone_comes_back_soon() -> None:
+def test_messages_of_a_lost_client_are_redelivered_soon() -> None:
     desk, phone = made((b"0",))
     other = desk.client("other")
     other.consume("g", "t", kind=ClientType.PUSH_CONSUMER)
@@ -250,7 +250,7 @@ def test_nothing_is_renewed_for_ever() -> None:
     assert bodies_of(phone.receive("t")) == [b"0"]
 
 
-def test_what_is_given_back_is_not_renewed() -> None:
+def test_a_returned_message_is_not_renewed() -> None:
     desk, phone = made((b"0",))
     (received,) = phone.receive("t", auto_renew=True)
     assert phone.change("t", handle_of(received), 30 * SECOND).status.code == Code.OK
@@ -258,7 +258,7 @@ def test_what_is_given_back_is_not_renewed() -> None:
     assert bodies_of(phone.receive("t")) == [b"0"]
 
 
-def test_what_is_too_old_is_not_received() -> None:
+def test_an_expired_message_is_not_received() -> None:
     desk, phone = made()
     phone.send(message("t", b"short", properties={"TRIMQ_TTL_MS": "100"}))
     phone.send(message("t", b"long"))
@@ -269,14 +269,14 @@ def test_what_is_too_old_is_not_received() -> None:
     assert refused.status.code == Code.BAD_REQUEST
 
 
-def test_what_is_forbidden_to_a_group_is_not_received() -> None:
+def test_a_forbidden_topic_is_not_received_by_the_group() -> None:
     desk, phone = made((b"0",))
     assert desk.desk.broker.ask(353, {"group": "g", "topic": "t", "readable": False}).code == 0
     (first, *_) = phone.take("ReceiveMessage", begin(phone))
     assert first.status.code == Code.FORBIDDEN
 
 
-def test_who_repeats_an_acknowledgement_waits_for_the_first_to_be_durable() -> None:
+def test_a_repeated_ack_waits_for_the_first_to_be_durable() -> None:
     desk = GrpcDesk()
     desk.make_topic("t")
     desk.make_group("g")
@@ -293,8 +293,8 @@ def test_who_repeats_an_acknowledgement_waits_for_the_first_to_be_durable() -> N
     desk.desk.fail_writes("taken")
     desk.desk.runner.settle()
     for reply in (first, second):
-        told = wire.AckMessageResponse.FromString(reply.take()[0])
-        assert [each.status.code for each in told.entries] == [Code.INTERNAL_SERVER_ERROR] * 2
+        acked = wire.AckMessageResponse.FromString(reply.take()[0])
+        assert [each.status.code for each in acked.entries] == [Code.INTERNAL_SERVER_ERROR] * 2
     desk.desk.files.before = lambda operation, name: None
     again = client.begin("AckMessage", request)
     desk.desk.runner.settle()
@@ -304,7 +304,7 @@ def test_who_repeats_an_acknowledgement_waits_for_the_first_to_be_durable() -> N
 
 
 @pytest.mark.parametrize(("kind", "expression"), [(1, "*"), (1, "A"), (2, "TAGS = 'A'")])
-def test_a_damaged_message_keeps_no_other_from_its_group_whatever_is_wanted(kind: int, expression: str) -> None:
+def test_a_damaged_message_blocks_no_other_with_any_filter(kind: int, expression: str) -> None:
     desk, phone = made()
     for number in range(6):
         phone.send(message("t", b"body-%d" % number, message_id=f"M{number}", tag="A"))
@@ -314,7 +314,7 @@ def test_a_damaged_message_keeps_no_other_from_its_group_whatever_is_wanted(kind
     phone = desk.client()
     found: set[bytes] = set()
     for _ in range(10):
-        with suppress(AssertionError):  # told of the damage
+        with suppress(AssertionError):  # the damage is reported
             found.update(bodies_of(phone.receive("t", expression=expression, kind=kind)))
         desk.desk.advance(11 * SECOND)
     assert found == {b"body-%d" % number for number in (0, 1, 2, 4, 5)}

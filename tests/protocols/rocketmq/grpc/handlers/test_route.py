@@ -1,4 +1,4 @@
-"""Where gRPC clients are told that a topic is, and which of its queues a consumer gets."""
+"""Routes for gRPC clients, and the queues assigned to a consumer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def route(desk: GrpcDesk, topic: str = "t") -> Any:
         ({"perm": 4, "readQueueNums": 2, "writeQueueNums": 2}, ["READ", "READ"]),
     ],
 )
-def test_queues_are_numbered_as_a_genuine_proxy_does(fields: dict[str, Any], permissions: list[str]) -> None:
+def test_queues_are_numbered_as_by_apache_rocketmqs_proxy(fields: dict[str, Any], permissions: list[str]) -> None:
     desk = GrpcDesk()
     desk.make_topic("t", **fields)
     queues = route(desk).message_queues
@@ -45,13 +45,13 @@ def test_a_topic_takes_one_kind_of_message(kind: str) -> None:
     ("host", "scheme"),
     [("127.0.0.1", AddressScheme.IPv4), ("::1", AddressScheme.IPv6), ("a.b", AddressScheme.DOMAIN_NAME)],
 )
-def test_clients_are_told_where_the_broker_listens(host: str, scheme: AddressScheme) -> None:
+def test_clients_get_the_address_on_which_the_broker_listens(host: str, scheme: AddressScheme) -> None:
     desk = GrpcDesk()
     desk.desk.core.cluster.announce("rocketmq_grpc", Address(host, 8081))
     desk.make_topic("t")
-    told = route(desk).message_queues[0].broker
-    assert (told.name, told.endpoints.scheme) == ("broker-a", scheme)
-    assert [(each.host, each.port) for each in told.endpoints.addresses] == [(host, 8081)]
+    broker = route(desk).message_queues[0].broker
+    assert (broker.name, broker.endpoints.scheme) == ("broker-a", scheme)
+    assert [(each.host, each.port) for each in broker.endpoints.addresses] == [(host, 8081)]
 
 
 def test_a_broker_that_listens_everywhere_is_where_the_client_found_it() -> None:
@@ -88,7 +88,7 @@ def test_a_group_gets_all_queues_at_once_unless_it_consumes_in_order(is_orderly:
         ("t", "$", Code.ILLEGAL_CONSUMER_GROUP),
     ],
 )
-def test_what_is_not_there_is_not_assigned(topic: str, group: str, code: Code) -> None:
+def test_an_unknown_topic_is_not_assigned(topic: str, group: str, code: Code) -> None:
     desk = GrpcDesk()
     desk.make_topic("t")
     answer = desk.client().call("QueryAssignment", topic=wire.Resource(name=topic), group=wire.Resource(name=group))

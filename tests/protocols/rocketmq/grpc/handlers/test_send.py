@@ -1,4 +1,4 @@
-"""Sending over gRPC: what is stored, which queue is chosen, what is answered, and all that is refused."""
+"""SendMessage over gRPC: stored messages, the choice of the queue, responses, and refusals."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def stored(desk: GrpcDesk, queue: int = 0) -> list[Any]:
     return units_of(desk.desk.broker.pull("t", queue=queue))
 
 
-def test_a_message_is_stored_with_all_that_it_said() -> None:
+def test_a_message_is_stored_with_all_its_properties() -> None:
     desk = desk_with()
     sent = message("t", b"hello", message_id="M1", tag="A", keys=["k1", "k2"], properties={"a": "b"})
     answer = desk.client().send(sent)
@@ -51,7 +51,7 @@ def test_a_message_is_stored_with_all_that_it_said() -> None:
     }
 
 
-def test_a_topic_of_another_home_is_refused_as_such() -> None:
+def test_a_topic_of_another_layout_is_refused_as_such() -> None:
     desk = desk_with()
     desk.desk.core.broker.topics.create(SYSTEM, "elsewhere", Layout.PARTITION_LOG, 1, {})
     answer = desk.client().send(message("elsewhere"))
@@ -102,7 +102,7 @@ def test_a_message_that_is_born_at_no_time_is_refused_with_those_beside_it() -> 
 
 
 def test_of_several_messages_none_is_stored_when_there_is_no_file_for_the_last() -> None:
-    """The first would still have found room in the file that is there."""
+    """The first message would still fit into the existing file."""
     desk = desk_with(commit_file_bytes=1 << 16)
     desk.client().send(message("t", bytes(40_000)))
     desk.desk.fail_writes(operation="create")
@@ -112,7 +112,7 @@ def test_of_several_messages_none_is_stored_when_there_is_no_file_for_the_last()
     assert desk.client().send(message("t", b"next")).entries[0].offset == 1
 
 
-# As a genuine proxy was seen to choose.
+# Queues chosen by Apache RocketMQ's proxy.
 GENUINE = {"a": 7, "b": 3, "c": 7, "d": 1, "e": 4, "f": 6, "g": 4, "h": 2}
 
 
@@ -126,7 +126,7 @@ def test_messages_of_one_group_keep_its_queue_also_when_several_are_sent_at_once
     assert [bytes(unit.body) for unit in stored(desk, GENUINE["b"])] == [b"b"]
 
 
-# As a genuine proxy refuses them: of whatever goes wrong with several messages it says 50001.
+# Apache RocketMQ's proxy answers every error in a request with several messages with 50001.
 NOT_TOGETHER: list[tuple[str, dict[str, Any]]] = [
     ("DELAY", {"due_ms": NOW_MS + 1000}),
     ("TRANSACTION", {"kind": MessageType.TRANSACTION}),
@@ -135,7 +135,7 @@ NOT_TOGETHER: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("kind", "given"), NOT_TOGETHER)
-def test_what_can_only_be_sent_alone_is_refused_among_several(kind: str, given: dict[str, Any]) -> None:
+def test_a_special_message_is_refused_among_several(kind: str, given: dict[str, Any]) -> None:
     desk = desk_with(kind, message_bytes=1000)
     refused = desk.client().send(message("t", **given), message("t", **given))
     assert (refused.status.code, len(refused.entries)) == (Code.INTERNAL_SERVER_ERROR, 0)
@@ -143,7 +143,7 @@ def test_what_can_only_be_sent_alone_is_refused_among_several(kind: str, given: 
 
 
 @pytest.mark.parametrize("name", GENUINE)
-def test_a_group_has_the_queue_that_a_genuine_proxy_gives_it(name: str) -> None:
+def test_a_message_group_has_the_same_queue_as_in_apache_rocketmqs_proxy(name: str) -> None:
     assert queue_of_group(f"group-{name}", 8) == GENUINE[name]
     desk = desk_with("FIFO", 8)
     desk.client().send(message("t", kind=MessageType.FIFO, message_group=f"group-{name}"))
@@ -168,7 +168,7 @@ def test_a_delayed_message_comes_when_it_is_due_and_may_be_recalled_before() -> 
     ("topic", "handle", "code"),
     [("t", "zz", Code.INTERNAL_SERVER_ERROR), ("no", "zz", Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE)],
 )
-def test_what_is_no_handle_recalls_nothing(topic: str, handle: str, code: Code) -> None:
+def test_an_invalid_handle_recalls_nothing(topic: str, handle: str, code: Code) -> None:
     desk = desk_with("DELAY")
     recalled = desk.client().call("RecallMessage", topic=wire.Resource(name=topic), recall_handle=handle)
     assert recalled.status.code == code
@@ -228,7 +228,7 @@ REFUSED: list[tuple[dict[str, Any], Code]] = [
 
 
 @pytest.mark.parametrize(("changes", "code"), REFUSED)
-def test_what_no_message_can_be_is_refused_and_not_stored(changes: dict[str, Any], code: Code) -> None:
+def test_an_invalid_message_is_refused_and_not_stored(changes: dict[str, Any], code: Code) -> None:
     desk = desk_with(message_bytes=1000)
     assert desk.client().send(message(**{"topic": "t", **changes})).status.code == code
     assert stored(desk) == []
@@ -242,20 +242,20 @@ def test_messages_are_of_one_topic(messages: list[Any], code: Code) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_client_says_who_it_is(method: str) -> None:
+def test_a_client_is_identified_by_its_metadata(method: str) -> None:
     client = desk_with().client("")
     first = client.take(method, client.begin(method, METHODS[method].request()))[0]
     assert first.status.code == Code.CLIENT_ID_REQUIRED
 
 
-def test_a_compressed_body_is_kept_and_said_to_be() -> None:
+def test_a_compressed_body_is_stored_and_marked_as_such() -> None:
     desk = desk_with()
     desk.client().send(message("t", b"\x1f\x8bxyz", body_encoding=2))
     (unit,) = stored(desk)
     assert (bytes(unit.body), unit.sys_flag) == (b"\x1f\x8bxyz", 1)
 
 
-def test_what_is_sent_counts_for_its_topic() -> None:
+def test_sent_messages_are_counted_for_their_topic() -> None:
     desk = desk_with()
     desk.client().send(message("t"))
     counted = desk.desk.broker.ask(315, {"statsName": "TOPIC_PUT_NUMS", "statsKey": "t"})

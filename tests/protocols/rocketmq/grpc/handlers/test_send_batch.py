@@ -1,5 +1,5 @@
-"""Messages that come together over gRPC: read, stored and answered as if each had come alone. Real frames, without a
-socket."""
+"""SendMessage calls that arrive together: the batch is read, stored and answered with the same result as one by one.
+Real frames, without a socket."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def all_units(desk: GrpcDesk) -> list[Unit]:
 
 
 def refusals(desk: GrpcDesk) -> list[bytes]:
-    """The metrics that count them."""
+    """Metrics that count refusals."""
     return [row for row in desk.desk.metrics.render().splitlines() if b"refused" in row]
 
 
@@ -124,7 +124,7 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
 
 @st.composite
 def requests(draw: st.DrawFn) -> list[Any]:
-    """Most are plain, and some are not, in one or two ways."""
+    """Requests: most are plain, some are special in one or two fields."""
     found: list[Any] = []
     for number in range(draw(st.integers(1, 8))):
         changed = draw(st.lists(st.sampled_from([*FIELDS, "topic", "topic", "body", "count"]), max_size=2))
@@ -143,7 +143,7 @@ def requests(draw: st.DrawFn) -> list[Any]:
 
 @settings(max_examples=120, deadline=None)
 @given(requests())
-def test_what_comes_together_is_stored_and_answered_as_what_comes_alone(found: list[Any]) -> None:
+def test_a_batch_is_stored_and_answered_as_single_calls_are(found: list[Any]) -> None:
     together, alone = desk_of(message_bytes=16_500), desk_of(message_bytes=16_500)
     lines = Line(together), Line(alone, is_alone=True)
     for line in lines:
@@ -194,7 +194,7 @@ def test_a_broker_that_takes_no_writes_refuses_them_all(is_alone: bool) -> None:
     assert len({answer.status.message for answer in answers}) == 1
 
 
-def test_where_the_next_file_cannot_be_had_the_rest_of_a_run_is_refused() -> None:
+def test_where_the_next_file_cannot_be_created_the_rest_of_a_batch_is_refused() -> None:
     desk = desk_of(commit_file_bytes=1 << 16)
 
     def refuse(operation: str, name: str) -> None:
@@ -211,7 +211,7 @@ def test_where_the_next_file_cannot_be_had_the_rest_of_a_run_is_refused() -> Non
 
 
 @pytest.mark.parametrize("is_alone", [False, True])
-def test_those_that_are_not_on_disk_in_time_are_told_so(is_alone: bool) -> None:
+def test_messages_not_on_disk_in_time_are_answered_with_a_flush_timeout(is_alone: bool) -> None:
     desk = desk_of(flush_timeout_ms=1000)
     line = Line(desk, is_alone)
     line.peer.say(line.frames(plain(1).SerializeToString()) + line.frames(plain(2).SerializeToString()))
@@ -224,7 +224,7 @@ def test_those_that_are_not_on_disk_in_time_are_told_so(is_alone: bool) -> None:
     assert [len(answer.entries) for answer in answers] == [1, 1]
 
 
-def test_who_gives_up_one_of_several_is_not_answered_but_has_sent_it() -> None:
+def test_a_cancelled_call_of_a_batch_is_not_answered_but_stored() -> None:
     desk = desk_of()
     line = Line(desk)
     raws = [plain(number).SerializeToString() for number in range(3)]
@@ -244,13 +244,13 @@ def test_clients_of_one_connection_are_kept_apart() -> None:
     assert codes([line.answer(number) for number in (1, 3, 5)]) == [Code.OK] * 3
 
 
-def test_a_client_without_an_id_is_told_so() -> None:
+def test_a_client_without_an_id_is_refused() -> None:
     line = Line(desk_of())
     line.peer.say(line.frames(plain(1).SerializeToString(), x_mq_client_id=""))
     assert (line.runs, line.answer(1).status.code) == ([], Code.CLIENT_ID_REQUIRED)
 
 
-def test_what_is_no_request_ends_its_call() -> None:
+def test_an_invalid_request_ends_its_call() -> None:
     line = Line(desk_of())
     line.peer.say(line.frames(plain(1).SerializeToString()) + line.frames(b"\xff\xff"))
     assert line.peer.answers[3].status == "3"
@@ -266,7 +266,7 @@ def test_a_topic_that_went_between_two_turns_is_not_found_by_the_next() -> None:
 
 
 @pytest.mark.parametrize("right", ["", "f"])
-def test_who_may_not_write_is_refused_message_by_message(right: str) -> None:
+def test_without_write_permission_each_message_is_refused(right: str) -> None:
     desk = desk_of()
     access = desk.desk.core.broker._access
     access.define_user("somebody", "secret")

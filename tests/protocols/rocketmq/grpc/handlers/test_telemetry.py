@@ -1,4 +1,4 @@
-"""What gRPC clients say of themselves, what they are told to be, and how they are forgotten."""
+"""Telemetry of gRPC clients: their settings, the broker's settings for them, and their expiry."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from trimq.protocols.rocketmq.grpc.wire.codes import GrpcStatusError
 from trimq.protocols.rocketmq.grpc.wire.enums import ClientType, Code, Language
 
 
-def test_a_producer_is_told_how_large_and_how_often() -> None:
-    told = GrpcDesk(message_bytes=5000).client().produce("t")
-    policy = told.settings.backoff_policy
-    assert (told.status.code, told.settings.publishing.max_body_size) == (Code.OK, 5000)
-    assert told.settings.publishing.validate_message_type
+def test_a_producer_gets_its_size_limit_and_retry_policy() -> None:
+    answer = GrpcDesk(message_bytes=5000).client().produce("t")
+    policy = answer.settings.backoff_policy
+    assert (answer.status.code, answer.settings.publishing.max_body_size) == (Code.OK, 5000)
+    assert answer.settings.publishing.validate_message_type
     assert (policy.max_attempts, read_ms(policy.exponential_backoff.initial)) == (3, 10)
 
 
-def test_a_consumer_is_told_what_its_group_is_set_to() -> None:
+def test_a_consumer_gets_the_settings_of_its_group() -> None:
     desk = GrpcDesk(delay_levels="1s 5s")
     desk.make_group("g", consumeMessageOrderly=True, retryMaxTimes=3)
     settings = desk.client().consume("g", "t", kind=ClientType.PUSH_CONSUMER).settings
@@ -34,7 +34,7 @@ def test_a_consumer_is_told_what_its_group_is_set_to() -> None:
     )
 
 
-def test_a_node_client_is_told_a_backoff_that_it_understands() -> None:
+def test_a_node_client_gets_a_backoff_that_it_understands() -> None:
     desk = GrpcDesk()
     desk.make_group("g")
     subscription = wire.Subscription(group=wire.Resource(name="g"))
@@ -68,7 +68,7 @@ def test_settings_that_no_client_can_have_end_the_stream(settings: Any, status: 
     assert found.value.status == status
 
 
-def test_clients_are_seen_by_the_tools_of_the_other_surface() -> None:
+def test_clients_are_visible_to_tools_over_remoting() -> None:
     desk = GrpcDesk()
     desk.make_group("g")
     desk.client("consumer").consume("g", "t")
@@ -85,7 +85,7 @@ def heartbeat(client: Any, group: str | None = None) -> Code:
     return Code(client.call("Heartbeat", client_type=3, **fields).status.code)
 
 
-def test_a_client_that_has_told_nothing_is_not_recognised() -> None:
+def test_a_client_without_settings_is_not_recognised() -> None:
     client = GrpcDesk().client()
     assert heartbeat(client) == Code.UNRECOGNIZED_CLIENT_TYPE
     assert client.call("NotifyClientTermination").status.code == Code.UNRECOGNIZED_CLIENT_TYPE
@@ -111,7 +111,7 @@ def test_a_heartbeat_of_a_group_that_cannot_be_is_refused() -> None:
     assert heartbeat(client, "bad group$") == Code.ILLEGAL_CONSUMER_GROUP
 
 
-def test_a_client_that_says_farewell_is_forgotten() -> None:
+def test_a_client_that_notifies_its_termination_is_forgotten() -> None:
     desk = GrpcDesk()
     client = desk.client()
     client.produce("t")
@@ -128,12 +128,12 @@ def test_there_are_no_more_clients_than_allowed() -> None:
         desk.client("second").produce("t")
 
 
-def test_what_a_client_says_unasked_is_not_answered() -> None:
+def test_unsolicited_messages_of_a_client_are_not_answered() -> None:
     desk = GrpcDesk()
     client = desk.client()
     client.produce("t")
-    said = wire.TelemetryCommand(thread_stack_trace=wire.ThreadStackTrace(nonce="n", thread_stack_trace="..."))
-    assert client.stream.receive(said.SerializeToString()) == []
+    command = wire.TelemetryCommand(thread_stack_trace=wire.ThreadStackTrace(nonce="n", thread_stack_trace="..."))
+    assert client.stream.receive(command.SerializeToString()) == []
 
 
 def test_a_group_may_have_steps_of_its_own() -> None:

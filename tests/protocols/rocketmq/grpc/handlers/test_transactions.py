@@ -1,4 +1,5 @@
-"""Transactions over gRPC: halves are decided by their ids, also after a restart, and their producers are asked."""
+"""Transactions over gRPC: half messages are committed or rolled back by their ids, also after a restart; check-back of
+producers."""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ def asked(client: Phone) -> list[Any]:
 
 
 @pytest.mark.parametrize(("how", "bodies"), [(COMMIT, [b"half"]), (ROLLBACK, [])])
-def test_a_half_counts_when_it_is_committed(how: int, bodies: list[bytes]) -> None:
+def test_a_half_message_is_delivered_when_it_is_committed(how: int, bodies: list[bytes]) -> None:
     desk = desk_with()
     id = half(desk.client())
     assert (id, found(desk)) == ("H", [])
@@ -61,7 +62,7 @@ def test_a_half_counts_when_it_is_committed(how: int, bodies: list[bytes]) -> No
     assert found(desk) == bodies
 
 
-def test_a_half_is_decided_after_a_restart_too() -> None:
+def test_a_half_message_is_decided_after_a_restart_too() -> None:
     desk = desk_with()
     id = half(desk.client())
     again = desk.restart()
@@ -69,7 +70,7 @@ def test_a_half_is_decided_after_a_restart_too() -> None:
     assert found(again) == [b"half"]
 
 
-def test_who_does_not_know_leaves_it_undecided() -> None:
+def test_an_unknown_decision_leaves_it_undecided() -> None:
     desk = desk_with()
     id = half(desk.client())
     assert decide(desk.client(), id, 0) == Code.OK
@@ -85,14 +86,14 @@ def test_who_does_not_know_leaves_it_undecided() -> None:
         ("H", "u", Code.INTERNAL_SERVER_ERROR),
     ],
 )
-def test_what_is_no_transaction_cannot_be_decided(id: str, topic: str, code: Code) -> None:
+def test_an_invalid_transaction_cannot_be_decided(id: str, topic: str, code: Code) -> None:
     desk = desk_with()
     desk.make_topic("u", "TRANSACTION")
     half(desk.client())
     assert decide(desk.client(), id, COMMIT, topic) == code
 
 
-def test_the_producer_of_an_undecided_half_is_asked_over_its_stream() -> None:
+def test_the_producer_of_an_undecided_half_message_is_checked_back_over_its_stream() -> None:
     desk = desk_with(transaction_timeout_ms=3000, transaction_check_interval_ms=3000)
     client = desk.client()
     client.produce("t")
@@ -107,7 +108,7 @@ def test_the_producer_of_an_undecided_half_is_asked_over_its_stream() -> None:
     assert found(desk) == [b"half"]
 
 
-def test_a_producer_whose_stream_is_down_is_asked_when_it_is_back() -> None:
+def test_a_producer_whose_stream_is_down_is_checked_back_after_its_reconnect() -> None:
     desk = desk_with(transaction_timeout_ms=3000, transaction_check_interval_ms=3000)
     client = desk.client()
     client.produce("t")

@@ -1,4 +1,4 @@
-"""Every refusal that a verb of the broker can answer has a status, whichever surface it was written for."""
+"""Every refusal of the broker's API has a gRPC status, for all protocols' refusals."""
 
 from __future__ import annotations
 
@@ -28,5 +28,5 @@ def test_every_shared_refusal_has_a_status() -> None:
         (trimq.errors.UnknownTopic("t"), Code.TOPIC_NOT_FOUND),
     ],
 )
-def test_a_refusal_is_told_in_this_surface_s_words(refusal: Refusal, code: Code) -> None:
+def test_a_refusal_has_its_grpc_status_and_text(refusal: Refusal, code: Code) -> None:
     assert code_of(refusal) is code

@@ -1,4 +1,4 @@
-"""The messages are those that clients have, field by field, and live in the same process as theirs."""
+"""The protobuf messages equal those of the client package, field by field, and both can be loaded in one process."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_methods_are_streamed_as_clients_expect() -> None:
     assert [kinds[name] for name in GrpcFrontEnd.streams] == [(True, True)]
 
 
-def test_what_one_writes_the_other_reads() -> None:
+def test_each_implementation_reads_the_bytes_of_the_other() -> None:
     ours = wire.SendMessageResponse(status=wire.Status(code=Code.OK, message="OK"))
     ours.entries.add(message_id="M", offset=7)
     theirs = service_pb2.SendMessageResponse.FromString(ours.SerializeToString())
