@@ -22,7 +22,7 @@ except Mistake as mistake:
 
 
 @pytest.mark.parametrize("call", ["streamWriter(None, False)", "writer(None, False)"])
-def test_what_is_missing_is_told_on_use(call: str) -> None:
+def test_a_missing_feature_is_reported_on_use(call: str) -> None:
     code = _OLD.format(call=call)
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert output.startswith("format('trimq') needs PySpark 4.3, found 4.")

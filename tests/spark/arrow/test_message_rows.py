@@ -87,7 +87,7 @@ def test_an_amqp_queue_is_read_without_taking_anything(spark: Any, broker: Broke
         assert channel.queue_declare("jobs", passive=True).method.message_count == 2
 
 
-def test_a_pattern_takes_topics_of_every_home(spark: Any, broker: Broker) -> None:
+def test_a_pattern_selects_topics_of_every_layout(spark: Any, broker: Broker) -> None:
     send_units(broker, "log-r", b"", b"r")
     broker.create_topic("log-k")
     broker.send("log-k", "k")

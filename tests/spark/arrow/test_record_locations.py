@@ -38,7 +38,7 @@ def rows_of(stored: bytes, wanted: RecordRange = EVERYTHING) -> list[dict[str, o
 
 
 @given(batches)
-def test_every_record_of_every_batch_comes_as_it_was_sent(given_batches: list[tuple[list[Record], Codec]]) -> None:
+def test_every_record_of_every_batch_is_read_as_it_was_sent(given_batches: list[tuple[list[Record], Codec]]) -> None:
     stored = b""
     expected = []
     offset = 5

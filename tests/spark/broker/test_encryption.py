@@ -65,7 +65,7 @@ def groups(broker: Broker, certificate: Path) -> list[str]:
     return [name for name in BrokerAdmin(https(broker), LOGIN, encryption).groups() if "sink" not in name]
 
 
-def test_a_query_reads_writes_and_takes_its_group_away(
+def test_a_query_reads_writes_and_deletes_its_group(
     spark: Any, broker: Broker, certificate: Path, tmp_path: Path
 ) -> None:
     options = given(https(broker), certificate)
@@ -105,7 +105,7 @@ def test_pipelines_encrypt(spark: Any, broker: Broker, certificate: Path, tmp_pa
 
 
 @pytest.mark.parametrize("port", ["http", "kafka"])
-def test_the_farewell_of_a_query_is_encrypted(broker: Broker, certificate: Path, port: str) -> None:
+def test_the_group_cleanup_of_a_query_is_encrypted(broker: Broker, certificate: Path, port: str) -> None:
     address = https(broker) if port == "http" else broker.kafka
     encryption = read_encryption(address, str(certificate))
     with closing(open_broker_client(address, "", True, login=LOGIN, encryption=encryption)) as opened:
@@ -118,7 +118,7 @@ def test_the_farewell_of_a_query_is_encrypted(broker: Broker, certificate: Path,
     assert groups(broker, certificate) == []
 
 
-def test_who_is_not_known_to_anybody_is_not_trusted(broker: Broker) -> None:
+def test_a_certificate_of_an_unknown_authority_is_not_trusted(broker: Broker) -> None:
     with (
         closing(open_broker_client(https(broker), "", True, login=LOGIN)) as port,
         pytest.raises(Mistake, match=r"^the certificate of the broker at https://.* is not trusted .*caFile"),

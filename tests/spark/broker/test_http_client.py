@@ -24,7 +24,7 @@ def fill(broker: Broker) -> OffsetRange:
     return OffsetRange(StreamKey("orders", 0), 0, COUNT)
 
 
-def test_answers_that_follow_each_other_leave_what_was_read_before_as_it_is(broker: Broker) -> None:
+def test_later_responses_do_not_change_earlier_batches(broker: Broker) -> None:
     wanted = fill(broker)
     with closing(open_broker_client(broker.http, "", is_committed=True)) as port:
         batches = list(port.read(wanted, SCHEMA, fails_on_loss=True))
@@ -35,7 +35,7 @@ def test_answers_that_follow_each_other_leave_what_was_read_before_as_it_is(brok
     assert found["value"] == [body(number) for number in range(COUNT)]
 
 
-def test_what_was_asked_for_in_advance_is_asked_again_after_a_restart(broker: Broker) -> None:
+def test_prefetched_requests_are_repeated_after_a_restart(broker: Broker) -> None:
     wanted = fill(broker)
     with closing(open_broker_client(broker.http, "", is_committed=True)) as port:
         batches = port.read(wanted, SCHEMA, fails_on_loss=True)
@@ -45,7 +45,7 @@ def test_what_was_asked_for_in_advance_is_asked_again_after_a_restart(broker: Br
     assert pa.Table.from_batches(found)["offset"].to_pylist() == list(range(COUNT))
 
 
-def test_who_does_not_read_to_the_end_can_ask_something_else(broker: Broker) -> None:
+def test_a_client_can_send_other_requests_before_it_has_read_everything(broker: Broker) -> None:
     wanted = fill(broker)
     with closing(open_broker_client(broker.http, "", is_committed=True)) as port:
         batches = port.read(wanted, SCHEMA, fails_on_loss=True)

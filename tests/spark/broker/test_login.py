@@ -98,7 +98,7 @@ def test_a_query_logs_in_where_it_reads_and_where_it_writes_and_shows_no_passwor
         assert not [path for path in tmp_path.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
 
 
-def test_a_writer_that_is_not_let_in_is_told_so_at_once(spark: Any, broker: Broker) -> None:
+def test_a_writer_with_a_wrong_login_is_refused_at_once(spark: Any, broker: Broker) -> None:
     for port in ("http", "kafka"):
         wrong = given(broker, port, user=USER, password="his", topic="copies")
         with pytest.raises(PySparkException) as raised:

@@ -71,7 +71,7 @@ def test_a_snapshot_has_as_many_files_as_its_size_asks_for(
     assert int(str(outcome.figures["files"])) > 1
 
 
-def test_a_report_that_cannot_be_written_is_told_before_the_run(tmp_path: Path) -> None:
+def test_a_report_that_cannot_be_written_is_refused_before_the_run(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for flag in ("--report", "--json"):
         code, output = trimq("archive", "orders", "--lake", str(tmp_path / "lake"), flag, str(tmp_path / "file" / "x"))
@@ -80,7 +80,7 @@ def test_a_report_that_cannot_be_written_is_told_before_the_run(tmp_path: Path) 
     assert not (tmp_path / "lake").exists()
 
 
-def test_flags_that_would_be_passed_over_are_refused(tmp_path: Path) -> None:
+def test_flags_without_effect_are_refused(tmp_path: Path) -> None:
     for flags in (["--continuous"], ["--checkpoint", str(tmp_path / "checkpoint")]):
         code, output = trimq("dead-letters", "orders.DLT", *flags)
         assert (code, "leave out --continuous and --checkpoint" in output) == (2, True), output
@@ -88,7 +88,7 @@ def test_flags_that_would_be_passed_over_are_refused(tmp_path: Path) -> None:
         assert (code, "only to audit topics" in output) == (2, True), output
 
 
-def test_a_lone_plot_takes_the_room_of_one(tmp_path: Path) -> None:
+def test_a_single_plot_has_the_width_of_one(tmp_path: Path) -> None:
     outcome = Outcome("lag", {}, plots=[Plot("Lag", "line", "seconds", "messages", {"a": [(0, 1.0), (1, 2.0)]})])
     write_report(outcome, tmp_path / "report.html")
     assert "auto-fill" in (tmp_path / "report.html").read_text()

@@ -16,7 +16,7 @@ from pyspark_trimq.mistakes import Mistake
 from pyspark_trimq.runtime.worker_python import find_worker_python, make_launcher
 
 
-def test_the_launcher_drops_what_spark_puts_in_front_and_passes_on_the_rest(tmp_path: Path) -> None:
+def test_the_launcher_drops_paths_of_spark_and_passes_on_the_rest(tmp_path: Path) -> None:
     python = tmp_path / "a real" / "python"
     python.parent.mkdir()
     python.write_text('#!/bin/sh\nprintf \'%s\\n\' "$PYTHONPATH" "$@"\n')

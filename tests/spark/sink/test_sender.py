@@ -47,7 +47,7 @@ def test_rows_that_fail_half_way_count_for_nothing(broker: Broker) -> None:
     assert send_exactly_once(target(broker), Token("q", 0, 0), [ROWS]) == (2, False)
 
 
-def test_a_record_that_is_more_than_may_wait_is_told_of(broker: Broker) -> None:
+def test_a_record_larger_than_the_send_buffer_is_refused(broker: Broker) -> None:
     broker.create_topic("orders")
     large = pa.RecordBatch.from_pydict({"value": [bytes(3_000_000)]})
     small = target(broker)._replace(client={"queue.buffering.max.kbytes": "1024"})
@@ -55,7 +55,7 @@ def test_a_record_that_is_more_than_may_wait_is_told_of(broker: Broker) -> None:
         send_at_least_once(small, [large])
 
 
-def test_a_full_disk_is_told_and_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_and_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sender, "_TIMEOUT_S", 3)
     with Broker(folder=tmp_path) as broker:
         broker.create_topic("orders")
@@ -73,7 +73,7 @@ def test_a_full_disk_is_told_and_leaves_nothing_behind(tmp_path: Path, monkeypat
         assert send_exactly_once(target(broker), Token("q", 0, 1), [ROWS]) == (2, False)
 
 
-def test_nobody_at_the_address_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_broker_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sender, "_TIMEOUT_S", 1)
     with pytest.raises(Unreachable, match=r"the broker at 127\.0\.0\.1:1 did not accept the rows"):
         send_exactly_once(Target("127.0.0.1:1", "orders", "none", {}), Token("q", 0, 0), [ROWS])

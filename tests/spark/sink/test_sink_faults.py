@@ -43,7 +43,7 @@ def test_a_task_may_take_longer_than_a_minute(broker: Broker) -> None:
     assert send_exactly_once(target, Token("q", 0, 0), slowly(broker, 10)) == (4, False)
 
 
-def test_a_task_that_takes_too_long_is_told_so(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_that_takes_too_long_is_reported(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     broker.create_topic("orders")
     target = Target(broker.kafka, "orders", "none", {"transaction.timeout.ms": "60000"})
     times = iter([0.0, 90.0])
@@ -114,7 +114,7 @@ def test_a_sink_waits_for_a_broker_that_restarts(spark: Any, broker: Broker, tmp
         ),
     ],
 )
-def test_rows_that_no_message_can_be_are_refused(spark: Any, broker: Broker, rows: str, sentence: str) -> None:
+def test_rows_that_are_no_valid_messages_are_refused(spark: Any, broker: Broker, rows: str, sentence: str) -> None:
     broker.create_topic("orders", partitions=2)
     writer = spark.sql(rows).write.format("trimq").option("bootstrap", broker.kafka).option("topic", "orders")
     with pytest.raises(PySparkException) as raised:
@@ -130,7 +130,7 @@ def test_a_null_partition_is_any(spark: Any, broker: Broker) -> None:
     assert [record.body for record in broker.records("orders")] == [b"a"]
 
 
-def test_a_write_that_nobody_can_repeat_leaves_no_group(spark: Any, broker: Broker) -> None:
+def test_a_write_without_an_id_leaves_no_group(spark: Any, broker: Broker) -> None:
     broker.create_topic("orders")
     rows = spark.range(0, 40, 1, 34).selectExpr("cast(id as string) as value")
     writer = rows.write.format("trimq").option("bootstrap", broker.http).option("topic", "orders").mode("append")
@@ -141,7 +141,7 @@ def test_a_write_that_nobody_can_repeat_leaves_no_group(spark: Any, broker: Brok
     assert groups(broker) == ["spark-sink-write-again", "spark-sink-write-again-1"]
 
 
-def test_a_wrong_address_of_a_write_is_told_at_once(spark: Any) -> None:
+def test_a_wrong_address_of_a_write_is_reported_at_once(spark: Any) -> None:
     writer = spark.sql("select 'a' as value").write.format("trimq").option("bootstrap", "http://127.0.0.1:1")
     with pytest.raises(PySparkException) as raised:
         writer.option("topic", "orders").mode("append").save()

@@ -34,7 +34,7 @@ def test_a_batch_has_every_message_with_the_columns_of_spark_s_own_kafka_source(
     assert (last.producerId, last.sequence, last.tags, last["keys"], last.properties) == (None, None, None, [], {})
 
 
-def test_a_stream_goes_on_where_it_was(spark: Any, broker: Broker, tmp_path: Path) -> None:
+def test_a_stream_resumes_at_its_checkpoint(spark: Any, broker: Broker, tmp_path: Path) -> None:
     broker.create_topic("orders", partitions=2)
     seen: list[tuple[int, int]] = []
 

@@ -59,7 +59,7 @@ def test_no_stream_waits_for_ever(most: int, count: int) -> None:
         start = found
 
 
-def test_a_backlog_is_read_beside_streams_in_which_little_comes(broker: Broker) -> None:
+def test_a_backlog_is_read_besides_streams_with_few_new_messages(broker: Broker) -> None:
     broker.create_topic("skew", partitions=3)
     for _ in range(50):
         broker.send("skew", "old", partition=0)
@@ -75,7 +75,7 @@ def test_a_backlog_is_read_beside_streams_in_which_little_comes(broker: Broker) 
 
 
 @BOTH_PORTS
-def test_times_tell_where_a_batch_begins_and_ends(broker: Broker, port: str) -> None:
+def test_timestamps_limit_the_start_and_end_of_a_batch(broker: Broker, port: str) -> None:
     broker.create_topic("orders", partitions=2)
     for index in range(10):
         broker.send("orders", str(index), partition=index % 2, timestamp_ms=1000 + index)
@@ -93,7 +93,7 @@ def test_times_tell_where_a_batch_begins_and_ends(broker: Broker, port: str) -> 
 
 
 @BOTH_PORTS
-def test_a_stream_begins_at_a_time_and_tells_the_latest_offsets(broker: Broker, port: str) -> None:
+def test_a_stream_starts_at_a_timestamp_and_reports_the_latest_offsets(broker: Broker, port: str) -> None:
     broker.create_topic("orders", partitions=2)
     for index in range(10):
         broker.send("orders", str(index), partition=index % 2, timestamp_ms=1000 + index)

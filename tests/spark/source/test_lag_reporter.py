@@ -48,7 +48,7 @@ def metrics(broker: Broker) -> str:
 
 
 @pytest.mark.parametrize("port", ["http", "kafka"])
-def test_a_running_query_is_a_group_with_its_lag_which_goes_when_it_stops(
+def test_a_running_query_is_a_group_with_a_lag_and_deleted_when_it_stops(
     spark: Any, broker: Broker, tmp_path: Path, port: str
 ) -> None:
     broker.create_topic("orders", partitions=2)
@@ -93,7 +93,7 @@ def lag_on_command_line(broker: Broker, group: str) -> int:
     return sum(cursor["lag"] for cursor in json.loads(text)["cursors"])
 
 
-def test_who_may_not_tell_a_lag_does_not_ask_at_every_look(broker: Broker) -> None:
+def test_a_user_without_the_right_to_report_a_lag_asks_only_once(broker: Broker) -> None:
     broker.create_topic("orders")
     make_users(broker.http, alice={"read": "^orders$"})
     with closing(open_broker_client(broker.http, "", is_committed=True, login=Login("alice", "alice's"))) as port:

@@ -66,7 +66,7 @@ def offsets(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) ->
     return [at for batch in batches for at in batch.column("offset").to_pylist()]
 
 
-def test_a_stream_passes_over_what_was_acknowledged_ahead_of_it(broker: Broker, channel: Any) -> None:
+def test_a_stream_skips_messages_acknowledged_ahead_of_it(broker: Broker, channel: Any) -> None:
     reader = reader_of(broker)
     publish(channel, 0, 5)
     start = reader.initialOffset()
@@ -81,7 +81,7 @@ def test_a_stream_passes_over_what_was_acknowledged_ahead_of_it(broker: Broker, 
     reader.stop()
 
 
-def test_a_running_batch_goes_on_where_the_queue_begins_by_now(broker: Broker, channel: Any) -> None:
+def test_a_running_batch_continues_at_the_current_start_of_the_queue(broker: Broker, channel: Any) -> None:
     publish(channel, 0, 30, 40_000)  # several responses of the broker
     with closing(open_broker_client(broker.http, "", is_committed=True)) as port:
         batches = port.read(OffsetRange(JOBS, 0, 30), SCHEMA, fails_on_loss=True)
@@ -94,7 +94,7 @@ def test_a_running_batch_goes_on_where_the_queue_begins_by_now(broker: Broker, c
     assert found == sorted(set(found))
 
 
-def test_a_queue_that_was_made_anew_is_not_taken_for_the_old_one(broker: Broker, channel: Any) -> None:
+def test_a_recreated_queue_is_not_mistaken_for_the_old_one(broker: Broker, channel: Any) -> None:
     reader = reader_of(broker)
     publish(channel, 0, 5)
     start = reader.initialOffset()
@@ -109,7 +109,7 @@ def test_a_queue_that_was_made_anew_is_not_taken_for_the_old_one(broker: Broker,
     reader.stop()
 
 
-def test_what_a_stream_queue_no_longer_keeps_is_lost(broker: Broker, channel: Any) -> None:
+def test_expired_messages_of_a_stream_queue_are_lost(broker: Broker, channel: Any) -> None:
     limits = {"x-queue-type": "stream", "x-max-length-bytes": 8000, "x-stream-max-segment-size-bytes": 4096}
     channel.queue_delete("jobs")
     channel.queue_declare("jobs", durable=True, arguments=limits)
@@ -123,7 +123,7 @@ def test_what_a_stream_queue_no_longer_keeps_is_lost(broker: Broker, channel: An
     reader.stop()
 
 
-def test_an_archive_of_a_queue_goes_on_behind_its_consumers(
+def test_an_archive_of_a_queue_continues_behind_its_consumers(
     spark: Any, broker: Broker, channel: Any, tmp_path: Path
 ) -> None:
     how = How(bootstrap=broker.http, spark=spark, show=False)

@@ -55,7 +55,7 @@ def said(run: Any, **options: str) -> str:
 
 
 @BOTH_PORTS
-def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one(
+def test_a_recreated_topic_is_not_mistaken_for_the_old_one(
     spark: Any, broker: Broker, tmp_path: Path, port: str
 ) -> None:
     broker.create_topic("orders", partitions=2)
@@ -91,7 +91,7 @@ def test_a_position_is_understood_by_both_ports_and_without_the_topic_s_id(broke
 
 
 @BOTH_PORTS
-def test_a_start_beyond_the_end_is_told(spark: Any, broker: Broker, tmp_path: Path, port: str) -> None:
+def test_a_start_beyond_the_end_is_refused(spark: Any, broker: Broker, tmp_path: Path, port: str) -> None:
     broker.create_topic("orders")
     fill(broker, "orders", 0, 3)
     query = Query(spark, getattr(broker, port), tmp_path, subscribe="orders", startingOffsets='{"orders": {"0": 9}}')
@@ -113,7 +113,7 @@ def test_a_start_beyond_the_end_is_told(spark: Any, broker: Broker, tmp_path: Pa
         {"subscribe": "orders", "startingOffsets": '{"orders": {"0": 3}}'},
     ],
 )
-def test_a_batch_of_nothing_has_no_rows(spark: Any, broker: Broker, port: str, options: dict[str, str]) -> None:
+def test_an_empty_batch_has_no_rows(spark: Any, broker: Broker, port: str, options: dict[str, str]) -> None:
     broker.create_topic("empty")
     broker.create_topic("orders")
     fill(broker, "orders", 0, 3)
@@ -122,9 +122,7 @@ def test_a_batch_of_nothing_has_no_rows(spark: Any, broker: Broker, port: str, o
 
 
 @BOTH_PORTS
-def test_a_topic_that_vanishes_does_not_take_the_others_along(
-    spark: Any, broker: Broker, tmp_path: Path, port: str
-) -> None:
+def test_a_deleted_topic_does_not_stop_the_others(spark: Any, broker: Broker, tmp_path: Path, port: str) -> None:
     for number, topic in enumerate(("a", "c")):
         broker.create_topic(topic)
         fill(broker, topic, 10 * number, 10 * number + 5)
@@ -143,7 +141,9 @@ def test_a_topic_that_vanishes_does_not_take_the_others_along(
 
 
 @BOTH_PORTS
-def test_a_topic_of_a_pattern_may_go_when_it_was_read(spark: Any, broker: Broker, tmp_path: Path, port: str) -> None:
+def test_a_topic_of_a_pattern_may_be_deleted_after_it_was_read(
+    spark: Any, broker: Broker, tmp_path: Path, port: str
+) -> None:
     for topic in ("log.a", "log.b"):
         broker.create_topic(topic)
         fill(broker, topic, 0, 5)
@@ -157,7 +157,7 @@ def test_a_topic_of_a_pattern_may_go_when_it_was_read(spark: Any, broker: Broker
 
 
 @BOTH_PORTS
-def test_a_topic_that_goes_while_its_messages_wait_is_a_loss(broker: Broker, port: str) -> None:
+def test_a_topic_deleted_before_it_was_read_is_a_loss(broker: Broker, port: str) -> None:
     broker.create_topic("log.a")
     broker.create_topic("log.b")
     fill(broker, "log.a", 0, 5)

@@ -31,7 +31,7 @@ def topics_of(bootstrap: str, pattern: str) -> set[str]:
         reader.stop()
 
 
-def test_a_pattern_leaves_out_what_brokers_and_sinks_have_for_themselves(broker: Broker) -> None:
+def test_a_pattern_leaves_out_internal_topics_of_brokers_and_sinks(broker: Broker) -> None:
     broker.create_topic("orders")
     send_exactly_once(Target(broker.kafka, "orders", "none", {}), Token("q", 0, 0), [ROWS])
     for name in ("%DLQ%billing", "%RETRY%billing"):  # topics with messages of users
@@ -40,7 +40,7 @@ def test_a_pattern_leaves_out_what_brokers_and_sinks_have_for_themselves(broker:
     assert topics_of(broker.kafka, ".*") == {"orders"}
 
 
-def test_a_name_reaches_them_still(broker: Broker) -> None:
+def test_internal_topics_can_be_read_by_name(broker: Broker) -> None:
     given = {"bootstrap": broker.http, "subscribe": "TBW102,RMQ_SYS_TRANS_HALF_TOPIC"}
     assert BatchReader(row_schema(False), given).partitions() == []
     assert topics_of(broker.http, "TBW102") == set()

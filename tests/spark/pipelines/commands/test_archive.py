@@ -94,7 +94,7 @@ def test_an_archive_has_every_field_of_every_message_once(
     assert sum(file.rows for file in open_for_reading(lake).files()) == 45
 
 
-def test_an_archive_goes_on_behind_what_the_lake_has_when_its_checkpoint_is_lost(
+def test_an_archive_continues_after_the_rows_of_the_lake_if_its_checkpoint_is_lost(
     spark: Any, broker: Broker, tmp_path: Path
 ) -> None:
     broker.create_topic("orders", partitions=2)
@@ -121,7 +121,7 @@ def test_a_checkpoint_of_something_else_is_refused(spark: Any, broker: Broker, t
         archive(["orders"], lake=tmp_path / "lake", how=how(spark, broker, checkpoint=tmp_path / "full"))
 
 
-def test_what_a_kill_leaves_between_commit_and_sight_is_put_right(spark: Any, broker: Broker, tmp_path: Path) -> None:
+def test_a_kill_between_commit_and_publication_of_files_is_repaired(spark: Any, broker: Broker, tmp_path: Path) -> None:
     broker.create_topic("orders", partitions=2)
     fill(broker, "orders", 12)
     lake = tmp_path / "lake"

@@ -114,9 +114,7 @@ def test_a_thousand_planted_faults_are_found_and_nothing_else(spark: Any, tmp_pa
         assert (again.table("Faults"), again.batches) == (found, [])
 
 
-def test_records_of_producers_that_do_not_number_them_are_told_apart(
-    spark: Any, broker: Broker, tmp_path: Path
-) -> None:
+def test_records_without_sequence_numbers_are_counted_separately(spark: Any, broker: Broker, tmp_path: Path) -> None:
     broker.create_topic("orders")
     for number in range(10):
         broker.send("orders", f"body {number}")

@@ -85,7 +85,7 @@ def test_dead_letters_are_grouped_and_the_chosen_ones_sent_again(spark: Any, bro
     assert dict(broker.records("orders")[0].headers) == {**spring, "trimq-replays": b"1"}
 
 
-def test_letters_of_amqp_queues_and_of_the_ledger_are_found_and_go_back(spark: Any, broker: Broker) -> None:
+def test_letters_of_amqp_queues_and_of_the_ledger_are_found_and_redriven(spark: Any, broker: Broker) -> None:
     import pika
 
     with pika.BlockingConnection(pika.URLParameters(broker.amqp)) as connection:
@@ -237,7 +237,7 @@ def test_two_topics_are_joined_within_a_time(spark: Any, broker: Broker, tmp_pat
         (AGGREGATE.replace("count(*)", "nothing(*)"), "nothing"),
     ],
 )
-def test_a_recipe_that_is_wrong_is_told_in_a_sentence(
+def test_an_invalid_recipe_is_refused_in_a_sentence(
     spark: Any, broker: Broker, tmp_path: Path, text: str, complaint: str
 ) -> None:
     broker.create_topic("views")
@@ -247,7 +247,9 @@ def test_a_recipe_that_is_wrong_is_told_in_a_sentence(
     assert "\n" not in str(raised.value)
 
 
-def test_lag_is_told_in_messages_and_seconds_with_a_capacity_sheet(spark: Any, broker: Broker, tmp_path: Path) -> None:
+def test_lag_is_reported_in_messages_and_seconds_with_a_capacity_sheet(
+    spark: Any, broker: Broker, tmp_path: Path
+) -> None:
     from confluent_kafka import Consumer, TopicPartition
 
     broker.create_topic("orders", partitions=2)

@@ -41,7 +41,7 @@ def origin(record: Record) -> tuple[str, int, int]:
 
 
 @pytest.mark.parametrize("format", ["parquet", "iceberg"])
-def test_what_was_archived_comes_back_byte_for_byte_and_only_once(
+def test_archived_messages_are_restored_byte_for_byte_and_only_once(
     spark: Any, broker: Broker, tmp_path: Path, format: str
 ) -> None:
     broker.create_topic("orders", partitions=3)
@@ -72,7 +72,7 @@ def test_what_was_archived_comes_back_byte_for_byte_and_only_once(
     assert {(row.partition, row.new_offset): row.origin_offset for row in offsets.itertuples()} == records
 
 
-def test_what_cannot_be_restored_is_told_in_a_sentence(spark: Any, broker: Broker, tmp_path: Path) -> None:
+def test_an_impossible_restore_is_refused_in_a_sentence(spark: Any, broker: Broker, tmp_path: Path) -> None:
     how = How(bootstrap=broker.http, spark=spark, show=False)
     with pytest.raises(StartupError, match="is not an archive"):
         restore(tmp_path, how=how)
@@ -91,7 +91,7 @@ def test_what_cannot_be_restored_is_told_in_a_sentence(spark: Any, broker: Broke
         restore(tmp_path / "lake", to="{other}", how=how)
 
 
-def test_an_unknown_topic_and_a_broker_that_is_not_there_are_told_in_a_sentence(
+def test_an_unknown_topic_and_a_missing_broker_are_reported_in_a_sentence(
     spark: Any, broker: Broker, tmp_path: Path
 ) -> None:
     with pytest.raises(PipelineFailure, match=r"^there is no topic or queue 'none' at http"):

@@ -92,7 +92,7 @@ def test_old_snapshots_can_be_read_for_a_while_and_named_ones_for_ever(
     assert len(metadata_of(tmp_path)) <= 42
 
 
-def test_a_lake_whose_table_was_half_made_is_finished(tmp_path: Path) -> None:
+def test_a_half_created_table_of_a_lake_is_completed(tmp_path: Path) -> None:
     lake = iceberg(tmp_path, HOUR_MS)
     lake._catalogue().create_table(NAME, SCHEMA)  # an earlier version partitioned it in a second step
     lake.sweep()

@@ -79,9 +79,7 @@ def test_a_run_that_is_refused_takes_nothing_from_a_lake_of_another_spelling(
     assert bodies(lake) == expected(6)
 
 
-def test_a_lake_whose_manifest_is_gone_is_refused_and_keeps_its_files(
-    spark: Any, broker: Broker, tmp_path: Path
-) -> None:
+def test_a_lake_without_its_manifest_is_refused_and_keeps_its_files(spark: Any, broker: Broker, tmp_path: Path) -> None:
     broker.create_topic("orders")
     fill(broker, "orders", range(4))
     lake = tmp_path / "lake"
@@ -93,7 +91,7 @@ def test_a_lake_whose_manifest_is_gone_is_refused_and_keeps_its_files(
     assert sorted(lake.rglob("*.parquet")) == before
 
 
-def test_nothing_is_removed_where_the_files_that_count_are_elsewhere(tmp_path: Path) -> None:
+def test_nothing_is_removed_if_the_current_files_are_elsewhere(tmp_path: Path) -> None:
     there = [tmp_path / "data" / f"{number}.parquet" for number in range(3)]
     for path in there:
         path.parent.mkdir(exist_ok=True)
@@ -107,7 +105,7 @@ def test_nothing_is_removed_where_the_files_that_count_are_elsewhere(tmp_path: P
 
 
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
-def test_whoever_has_begun_to_read_a_lake_goes_on_while_its_files_are_put_together(
+def test_a_reader_of_a_lake_continues_during_compaction(
     spark: Any, broker: Broker, tmp_path: Path, format: str
 ) -> None:
     broker.create_topic("orders")
@@ -127,7 +125,7 @@ def test_whoever_has_begun_to_read_a_lake_goes_on_while_its_files_are_put_togeth
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_names_of_any_kind_are_archived_put_together_and_restored(
+def test_names_of_any_kind_are_archived_compacted_and_restored(
     spark: Any, broker: Broker, tmp_path: Path, format: str
 ) -> None:
     """Spark treats brackets as patterns; URLs encode signs and spaces."""
@@ -147,7 +145,7 @@ def test_names_of_any_kind_are_archived_put_together_and_restored(
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_an_archive_of_a_pattern_goes_on_behind_what_the_lake_has(
+def test_an_archive_of_a_pattern_continues_after_the_last_rows_of_the_lake(
     spark: Any, broker: Broker, tmp_path: Path, format: str
 ) -> None:
     for topic in ("orders.a", "orders.b"):
@@ -164,7 +162,7 @@ def test_an_archive_of_a_pattern_goes_on_behind_what_the_lake_has(
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_batch_that_spark_repeats_after_the_commit_of_the_lake_is_there_once(
+def test_a_batch_repeated_by_spark_after_the_commit_of_the_lake_is_stored_once(
     spark: Any, broker: Broker, tmp_path: Path, format: str
 ) -> None:
     broker.create_topic("orders")

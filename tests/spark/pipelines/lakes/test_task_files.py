@@ -53,7 +53,7 @@ def test_each_file_has_the_rows_of_one_day_in_their_order(
     assert len(found) > 3, "no more files may be open at once"
 
 
-def test_what_is_given_up_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_abandoned_files_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task_files, "GROUP_BYTES", 1)
     files = TaskFiles(tmp_path, "orders", keeps_columns=False)
     files.add(batch("orders", (0, 1), (1, 2)))
@@ -62,7 +62,7 @@ def test_what_is_given_up_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mon
     assert not list(tmp_path.iterdir())
 
 
-def test_times_that_no_calendar_has_are_kept_under_the_first_and_the_last_day(tmp_path: Path) -> None:
+def test_timestamps_outside_the_calendar_are_kept_under_the_first_and_the_last_day(tmp_path: Path) -> None:
     files = TaskFiles(tmp_path, "orders", keeps_columns=False)
     longest = (1 << 63) // 1000 - 1
     files.add(batch("orders", (0, longest), (1, -longest), (2, 0)))

@@ -51,13 +51,13 @@ def fields_of(found: Sequence[Fault]) -> list[tuple[str, int, int, int]]:
         ([0, 1, 2, 0, 1, 2], [("duplicate", 0, 3, 3)]),
     ],
 )
-def test_each_kind_of_fault_is_told_with_its_place(
+def test_each_kind_of_fault_is_reported_with_its_offset(
     sequences: list[int], expected: list[tuple[str, int, int, int]]
 ) -> None:
     assert fields_of(faults(sequences)) == expected
 
 
-def test_after_the_last_number_comes_zero() -> None:
+def test_the_last_number_is_followed_by_zero() -> None:
     assert faults([SEQUENCES - 2, SEQUENCES - 1, 0, 1], from_start=False) == []
     assert fields_of(faults([SEQUENCES - 2, SEQUENCES - 1, 1], from_start=False)) == [("gap", 0, 1, 2)]
 
@@ -65,7 +65,7 @@ def test_after_the_last_number_comes_zero() -> None:
 @given(
     st.lists(st.integers(0, 30), min_size=1, max_size=40), st.lists(st.integers(0, 40), max_size=3), st.integers(0, 40)
 )
-def test_what_is_missing_repeated_and_late_is_counted_as_a_set_would(
+def test_missing_repeated_and_late_records_are_counted_as_with_a_set(
     sequences: list[int], cuts: list[int], base: int
 ) -> None:
     shift = SEQUENCES - base

@@ -27,7 +27,7 @@ def bodies(broker: Broker, topic: str, partition: int = 0) -> list[int]:
     return [int(record.body or b"") for record in broker.records(topic, partition)]
 
 
-def test_what_is_deduplicated_keeps_the_order_of_its_partition(spark: Any, broker: Broker, tmp_path: Path) -> None:
+def test_deduplicated_messages_keep_the_order_of_their_partition(spark: Any, broker: Broker, tmp_path: Path) -> None:
     broker.create_topic("orders", partitions=2)
     for number in range(120):
         # Each twice, with decreasing timestamps: neither may change the order.
@@ -101,7 +101,7 @@ def test_a_redrive_that_was_killed_sends_nothing_twice(spark: Any, broker: Broke
     assert outcome.figures["chosen"] == 1
 
 
-def test_letters_of_a_topic_that_was_made_anew_are_others(tmp_path: Path) -> None:
+def test_letters_of_a_recreated_topic_are_different_letters(tmp_path: Path) -> None:
     sent = SentLetters(Checkpoint(tmp_path, "checkpoint"))
     places = [
         LetterPosition("a", 0, 2),

@@ -33,7 +33,7 @@ def send(broker: Broker, topic: str, values: list[bytes], **settings: Any) -> No
     assert producer.flush(60) == 0
 
 
-def test_records_that_the_broker_took_compressed_or_alone_come_back(spark: Any, broker: Broker, tmp_path: Path) -> None:
+def test_records_accepted_compressed_or_alone_are_restored(spark: Any, broker: Broker, tmp_path: Path) -> None:
     broker.create_topic("orders")
     values = [os.urandom(1_040_000), b"many zeros" * 600_000, b"small"]
     for value in values:
@@ -91,9 +91,7 @@ def test_an_archive_is_restored_in_pieces_of_a_few_bytes(
         assert [record.body for record in after] == [record.body for record in before]
 
 
-def test_a_restoring_follows_the_lake_and_goes_on_from_its_checkpoint(
-    spark: Any, broker: Broker, tmp_path: Path
-) -> None:
+def test_restore_follows_the_lake_and_resumes_at_its_checkpoint(spark: Any, broker: Broker, tmp_path: Path) -> None:
     for topic in ("orders", "again"):
         broker.create_topic(topic)
     lake, checkpoint = tmp_path / "lake", tmp_path / "checkpoint"
@@ -145,7 +143,7 @@ except PipelineFailure as failure:
 """
 
 
-def test_a_java_process_that_has_ended_is_told_in_a_sentence(broker: Broker, tmp_path: Path) -> None:
+def test_a_java_process_that_has_ended_is_reported_in_a_sentence(broker: Broker, tmp_path: Path) -> None:
     broker.create_topic("orders")
     words = [sys.executable, "-c", DYING, str(tmp_path / "lake"), broker.http]
     done = subprocess.run(words, capture_output=True, text=True, timeout=150, check=False)

@@ -36,7 +36,7 @@ def batches_of(rows: list[Any], count: int) -> list[pa.RecordBatch]:
 
 
 @pytest.mark.parametrize("held_bytes", [1 << 20, 10_000, 1])
-def test_rows_come_in_order_however_few_are_held(
+def test_rows_are_in_order_however_few_are_held(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held_bytes: int
 ) -> None:
     monkeypatch.setattr(offset_order, "HELD_BYTES", held_bytes)
@@ -79,7 +79,7 @@ def test_large_messages_are_copied_a_few_at_a_time(
     assert outcome.figures["written"] == 10
 
 
-def test_large_letters_are_sent_again_as_many_at_a_time_as_is_said(spark: Any, large: Broker, tmp_path: Path) -> None:
+def test_large_letters_are_sent_again_in_batches_of_the_given_size(spark: Any, large: Broker, tmp_path: Path) -> None:
     few = {"maxBytesPerTrigger": str(7 * LARGE)}
     how = How(bootstrap=large.http, spark=spark, show=False, checkpoint=tmp_path, options=few)
     outcome = dead_letters(["large"], redrive=True, how=how)
@@ -102,7 +102,7 @@ def test_large_letters_are_sent_again_as_many_at_a_time_as_is_said(spark: Any, l
         ("Job 3 cancelled because SparkContext was shut down", "Spark's Java process has ended, "),
     ],
 )
-def test_a_spark_without_memory_is_told_in_a_sentence(error: str, sentence: str) -> None:
+def test_a_lack_of_memory_in_spark_is_reported_in_a_sentence(error: str, sentence: str) -> None:
     for kind in (PySparkException, Py4JError):
         with pytest.raises(PipelineFailure, match=f"^{sentence}") as raised, plain_errors():
             raise kind(error)

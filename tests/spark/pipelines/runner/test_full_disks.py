@@ -54,7 +54,9 @@ def filled(broker: Broker) -> Broker:
     return broker
 
 
-def test_a_lake_without_room_is_told_and_filled_later(spark: Any, filled: Broker, tmp_path: Path) -> None:
+def test_a_full_disk_of_a_lake_is_reported_and_the_next_run_completes_it(
+    spark: Any, filled: Broker, tmp_path: Path
+) -> None:
     how = How(bootstrap=filled.http, spark=spark, show=False)
     with room_for(COUNT * SIZE // 2, spark), pytest.raises(PipelineFailure, match=SENTENCE):
         archive(["orders"], lake=tmp_path / "lake", how=how)
@@ -62,7 +64,9 @@ def test_a_lake_without_room_is_told_and_filled_later(spark: Any, filled: Broker
     assert sum(file.rows for file in open_for_reading(tmp_path / "lake").files()) == COUNT
 
 
-def test_a_checkpoint_without_room_is_told_and_goes_on_later(spark: Any, filled: Broker, tmp_path: Path) -> None:
+def test_a_full_disk_of_a_checkpoint_is_reported_and_the_next_run_resumes(
+    spark: Any, filled: Broker, tmp_path: Path
+) -> None:
     filled.create_topic("once")
     how = How(bootstrap=filled.http, spark=spark, show=False, checkpoint=tmp_path / "checkpoint")
     with room_for(0, spark), pytest.raises(PipelineFailure, match=SENTENCE):

@@ -65,7 +65,7 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 
 
 @pytest.mark.timeout(900)
-def test_a_continuous_archive_takes_what_comes_and_ends_in_order_by_either_signal(tmp_path: Path) -> None:
+def test_a_continuous_archive_takes_new_messages_and_stops_cleanly_on_either_signal(tmp_path: Path) -> None:
     lake, report = tmp_path / "lake", tmp_path / "report.html"
     with Broker() as broker:
         broker.create_topic("orders")
