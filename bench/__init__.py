@@ -1,1 +1,1 @@
-"""What the broker costs on this machine, each figure beside a bare loop of the same system calls: `make bench`."""
+"""Benchmarks of the broker on this machine, each compared with a bare loop of the same system calls: `make bench`."""

@@ -8,19 +8,19 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from bench import appends, commits, reads, startup, streams, whole_path
+from bench import appends, group_commit, reads, startup, streams, whole_path
 from bench.figures import Figure
-from bench.measuring import garbage_collected_as_in_the_broker
-from bench.running import run, scratch
+from bench.runner import run, scratch
 from bench.sizes import FULL, TINY, Sizes
+from bench.work_cost import broker_gc_settings
 
 Measure = Callable[[Sizes, Path], Iterator[Figure]]
 
 MEASURES: dict[str, Measure] = {
     "append of large batches": appends.measure_large,
     "append of small batches": appends.measure_small,
-    "group commit": commits.measure,
-    "fdatasync against syncfs": commits.measure_crossover,
+    "group commit": group_commit.measure,
+    "fdatasync against syncfs": group_commit.measure_crossover,
     "sequential read": reads.measure_reads,
     "recovery": reads.measure_recovery,
     "many streams": streams.measure,
@@ -31,23 +31,23 @@ MEASURES: dict[str, Measure] = {
 
 
 def main(words: list[str] | None = None) -> int:
-    """0 even where a goal is missed: the figures depend on who else uses the machine."""
+    """Returns 0 even if a goal is missed: the figures depend on the other load of the machine."""
     chosen = _parser().parse_args(words)
     sizes = TINY if chosen.tiny else FULL
     measures = {name: measure for name, measure in MEASURES.items() if chosen.only in name}
     if not measures:
-        print(f"no figure is named like {chosen.only!r}; there are: {', '.join(MEASURES)}", file=sys.stderr)
+        print(f"no measurement matches {chosen.only!r}; there are: {', '.join(MEASURES)}", file=sys.stderr)
         return 2
-    with scratch(chosen.folder) as folder, garbage_collected_as_in_the_broker():
+    with scratch(chosen.folder) as folder, broker_gc_settings():
         run({name: partial(measure, sizes, folder) for name, measure in measures.items()})
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--tiny", action="store_true", help="see that every figure runs; its value means nothing")
-    parser.add_argument("--only", default="", metavar="WORD", help="only the measurements whose name has this in it")
-    parser.add_argument("--folder", type=Path, help="where 3 GB of files may lie meanwhile; default: TMPDIR or build/")
+    parser.add_argument("--tiny", action="store_true", help="check that every figure runs; the values are meaningless")
+    parser.add_argument("--only", default="", metavar="WORD", help="only the measurements with this in their name")
+    parser.add_argument("--folder", type=Path, help="folder for 3 GB of temporary files; default: TMPDIR or build/")
     return parser
 
 

@@ -1,5 +1,5 @@
-"""`python -m bench.amqp [--quick] [--only WORD] [--flush MODE] [--backlog N] [--folder F]`: ours and the genuine
-RabbitMQ, which comes from Debian's packages, side by side in one run. One JSON line per figure, then tables."""
+"""`python -m bench.amqp [--quick] [--only WORD] [--flush MODE] [--backlog N] [--folder F]`: TriMQ and RabbitMQ, which
+is installed from Debian's packages, compared in one run. Prints one JSON line per figure, then tables."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from functools import partial
 from pathlib import Path
 
 from bench import amqp_footprint, amqp_latency, amqp_traffic
+from bench.amqp_brokers import QUEUES, RABBITMQ, Broker, Brokers
 from bench.amqp_footprint import start_ours, start_rabbitmq
 from bench.amqp_peer import DebianMissing, version
-from bench.amqp_sides import QUEUES, RABBITMQ, Side, Sides
 from bench.amqp_sizes import AMQP_FULL, AMQP_QUICK, AmqpSizes
 from bench.comparison_page import as_page
 from bench.figures import Figure
-from bench.running import Measure, Steps, run, scratch
+from bench.runner import Measure, Steps, run, scratch
 
-MEASURES: dict[str, Callable[[AmqpSizes, Sides], Iterator[Figure]]] = {
+MEASURES: dict[str, Callable[[AmqpSizes, Brokers], Iterator[Figure]]] = {
     "publish": amqp_traffic.measure_publish,
     "consume": amqp_traffic.measure_consume,
     "both at once": amqp_traffic.measure_both,
@@ -35,14 +35,14 @@ NAMES = (*MEASURES, CHURN, FOOTPRINT)
 
 
 def main(words: list[str] | None = None) -> int:
-    """0 even where a goal is missed: the figures depend on who else uses the machine."""
+    """Returns 0 even if a goal is missed: the figures depend on the other load of the machine."""
     chosen = _parser().parse_args(words)
     sizes = AMQP_QUICK if chosen.quick else AMQP_FULL
     if chosen.backlog:
         sizes = replace(sizes, backlog=chosen.backlog)
     names = [name for name in NAMES if chosen.only in name]
     if not names:
-        print(f"no figure is named like {chosen.only!r}; there are: {', '.join(NAMES)}", file=sys.stderr)
+        print(f"no measurement matches {chosen.only!r}; there are: {', '.join(NAMES)}", file=sys.stderr)
         return 2
     flushes = [chosen.flush] if chosen.flush else list(QUEUES)
     try:
@@ -57,13 +57,13 @@ def main(words: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench.amqp", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="see that every figure runs; its value means nothing")
-    parser.add_argument("--only", default="", metavar="WORD", help="only the measurements whose name has this in it")
-    parser.add_argument("--flush", choices=list(QUEUES), help="only with this way to acknowledge; default: both")
+    parser.add_argument("--quick", action="store_true", help="check that every figure runs; the values are meaningless")
+    parser.add_argument("--only", default="", metavar="WORD", help="only the measurements with this in their name")
+    parser.add_argument("--flush", choices=list(QUEUES), help="only this flush mode; default: both")
     parser.add_argument(
-        "--backlog", type=int, metavar="N", help=f"messages that wait in a queue; default: {AMQP_FULL.backlog}"
+        "--backlog", type=int, metavar="N", help=f"messages in the backlog; default: {AMQP_FULL.backlog}"
     )
-    parser.add_argument("--folder", type=Path, help="where the brokers' files may lie; default: TMPDIR or build/")
+    parser.add_argument("--folder", type=Path, help="folder for the brokers' files; default: TMPDIR or build/")
     return parser
 
 
@@ -73,13 +73,13 @@ def _compare(sizes: AmqpSizes, names: Sequence[str], flushes: Sequence[str], fol
     with ExitStack() as stack:
         if any(name != FOOTPRINT for name in names):
             rabbitmq, _ = stack.enter_context(start_rabbitmq(folder / RABBITMQ))
-            every = {flush: _beside(stack, rabbitmq, flush, folder) for flush in flushes}
-            for sides in every.values():
-                warm_up(sizes, sides, sizes.warm_seconds / len(every))
-            for flush, sides in every.items():
+            every = {flush: _start_pair(stack, rabbitmq, flush, folder) for flush in flushes}
+            for brokers in every.values():
+                warm_up(sizes, brokers, sizes.warm_seconds / len(every))
+            for flush, brokers in every.items():
                 for name in names:
                     if name in MEASURES:
-                        measures[f"{name}, {flush}"] = partial(MEASURES[name], sizes, sides)
+                        measures[f"{name}, {flush}"] = partial(MEASURES[name], sizes, brokers)
             if CHURN in names:
                 measures[CHURN] = partial(amqp_footprint.measure_churn, sizes, every[flushes[0]])
         if FOOTPRINT in names:
@@ -87,21 +87,23 @@ def _compare(sizes: AmqpSizes, names: Sequence[str], flushes: Sequence[str], fol
         run(measures, RABBITMQ, partial(as_page, peer="RabbitMQ", goals="CPU ≤ 0.5, rate ≥ 2"), steps)
 
 
-def _beside(stack: ExitStack, rabbitmq: Side, flush: str, folder: Path) -> Sides:
+def _start_pair(stack: ExitStack, rabbitmq: Broker, flush: str, folder: Path) -> Brokers:
     ours, _ = stack.enter_context(start_ours(folder / f"ours-{flush}", flush))
-    return Sides(flush, rabbitmq, ours)
+    return Brokers(flush, rabbitmq, ours)
 
 
-def warm_up(sizes: AmqpSizes, sides: Sides, seconds: float) -> None:
+def warm_up(sizes: AmqpSizes, brokers: Brokers, seconds: float) -> None:
     until_s = time.perf_counter() + seconds
     turn = 0
     while turn == 0 or time.perf_counter() < until_s:
-        for side in sides.both():
-            amqp_traffic.publish_and_consume(sizes, sides.kind, side, sizes.connections, amqp_traffic.BODIES[turn % 2])
+        for broker in brokers.both():
+            amqp_traffic.publish_and_consume(
+                sizes, brokers.kind, broker, sizes.connections, amqp_traffic.BODIES[turn % 2]
+            )
         turn += 1
 
 
 if __name__ == "__main__":
-    # Ended from outside as by Ctrl-C: the brokers that were started end too.
+    # SIGTERM ends the run like Ctrl-C, so that the started brokers are stopped too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())

@@ -1,5 +1,5 @@
-"""How soon each broker confirms its first message, what connections and queues cost it, and what memory it takes up:
-idle, with a long backlog, and with many queues."""
+"""Footprint of TriMQ and RabbitMQ: time from start to the first confirm, CPU of connections and queues, and memory when
+idle, with a long backlog and with many queues."""
 
 from __future__ import annotations
 
@@ -10,58 +10,60 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
+from bench.amqp_brokers import RABBITMQ, Broker, Brokers, queue_on, work_figures
 from bench.amqp_load import Publisher, drive
 from bench.amqp_peer import rabbitmq_in
-from bench.amqp_sides import RABBITMQ, Side, Sides, queue_on, work_figures
 from bench.amqp_sizes import AmqpSizes
 from bench.amqp_traffic import BODIES, PREFETCHES, WINDOW, consume, fill
 from bench.amqp_wire import Client, WireFailed
+from bench.broker_rounds import Outcome, run_rounds, timed
 from bench.comparison import OURS
 from bench.figures import Figure, at_most, at_most_times_floor
 from bench.processes import ChildFailed, broker_in, resident_mb
-from bench.running import Steps
-from bench.turns import Outcome, take_turns, timed
+from bench.runner import Steps
 
 PATIENCE_S = 60
 PARTS = 10
-"""Of a backlog: what a message costs is compared between the first and the last of them."""
+"""Number of parts in which a backlog is published; the cost of a message is compared between the first and the last
+part."""
 
-Start = Callable[[Path], AbstractContextManager[tuple[Side, float]]]
-"""Starts a broker in a new folder, which is removed at the end: gives it and when its process was started."""
+Start = Callable[[Path], AbstractContextManager[tuple[Broker, float]]]
+"""Starts a broker in a new folder, which is removed at the end. Returns the broker and the start time of its
+process."""
 
 
 @contextmanager
-def start_rabbitmq(folder: Path) -> Iterator[tuple[Side, float]]:
+def start_rabbitmq(folder: Path) -> Iterator[tuple[Broker, float]]:
     with rabbitmq_in(folder) as peer:
-        yield Side(RABBITMQ, "127.0.0.1", peer.port, peer.pid), peer.started_s
+        yield Broker(RABBITMQ, "127.0.0.1", peer.port, peer.pid), peer.started_s
 
 
 @contextmanager
-def start_ours(folder: Path, flush: str = "async") -> Iterator[tuple[Side, float]]:
+def start_ours(folder: Path, flush: str = "async") -> Iterator[tuple[Broker, float]]:
     try:
         with broker_in(folder, ["--amqp-listen", "127.0.0.1:0", "--flush", flush]) as broker:
             host, port = broker.addresses["amqp"].rsplit(":", 1)
-            yield Side(OURS, host, int(port), broker.pid), broker.started_s
+            yield Broker(OURS, host, int(port), broker.pid), broker.started_s
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def measure_churn(sizes: AmqpSizes, sides: Sides) -> Iterator[Figure]:
-    def work(side: Side) -> Outcome:
-        return timed(side, lambda: _come_and_go(side, sizes.churned))
+def measure_churn(sizes: AmqpSizes, brokers: Brokers) -> Iterator[Figure]:
+    def work(broker: Broker) -> Outcome:
+        return timed(broker, lambda: _open_and_close(broker, sizes.churned))
 
-    results = take_turns(sides.both(), sizes.rounds, work)
+    results = run_rounds(brokers.both(), sizes.rounds, work)
     name = "connect, declare an exclusive queue, close"
-    for figure in work_figures(name, results, is_judged=False):
+    for figure in work_figures(name, results, has_goals=False):
         unit = figure.unit.replace("message", "connection")
         yield Figure(figure.name, figure.value, unit, figure.floor, None, figure.note, RABBITMQ)
 
 
-def _come_and_go(side: Side, count: int) -> int:
+def _open_and_close(broker: Broker, count: int) -> int:
     for _ in range(count):
-        with Client(side.address) as client:
+        with Client(broker.address) as client:
             client.declare_exclusive()
-            client.say_goodbye()
+            client.close_connection()
     return count
 
 
@@ -71,18 +73,18 @@ def measure(sizes: AmqpSizes, folder: Path, steps: Steps, start_peer: Start = st
     idle_mb, backlog, many = dict[str, float](), dict[str, _Backlog](), dict[str, tuple[float, float]]()
     for number in range(sizes.starts):
         for name, start in starts.items():
-            with start(folder / "start") as (side, started_s):
-                side = Side(name, side.host, side.port, side.pid)
-                _await_first(side)
+            with start(folder / "start") as (broker, started_s):
+                broker = Broker(name, broker.host, broker.port, broker.pid)
+                _await_first(broker)
                 first_s[name].append(time.perf_counter() - started_s)
                 if number == sizes.starts - 1:
                     time.sleep(sizes.settle_seconds)
-                    idle_mb[name] = resident_mb(side.pid)
-                    backlog[name] = _pile_up(sizes, side, steps)
-                    many[name] = _declare_many(sizes, side, steps)
-    middle = {name: statistics.median(own) for name, own in first_s.items()}
+                    idle_mb[name] = resident_mb(broker.pid)
+                    backlog[name] = _build_backlog(sizes, broker, steps)
+                    many[name] = _declare_many(sizes, broker, steps)
+    medians = {name: statistics.median(own) for name, own in first_s.items()}
     note = f"wall clock from the start of the process, median of {sizes.starts}; the folder was made before"
-    yield Figure("start to first confirm", middle[OURS], "s", middle[RABBITMQ], at_most(0.5), note, RABBITMQ)
+    yield Figure("start to first confirm", medians[OURS], "s", medians[RABBITMQ], at_most(0.5), note, RABBITMQ)
     yield Figure("RSS idle", idle_mb[OURS], "MB", idle_mb[RABBITMQ], at_most(70), "after the first message", RABBITMQ)
     yield from _backlog_figures(sizes, backlog[OURS], backlog[RABBITMQ])
     (declared_us, resident), (peer_us, peer_resident) = many[OURS], many[RABBITMQ]
@@ -91,21 +93,21 @@ def measure(sizes: AmqpSizes, folder: Path, steps: Steps, start_peer: Start = st
     yield Figure(f"{name}: RSS", resident, "MB", peer_resident, None, "after the backlog is gone", RABBITMQ)
 
 
-def _await_first(side: Side) -> None:
-    """Until a message in a durable queue is confirmed."""
+def _await_first(broker: Broker) -> None:
+    """Waits until a message in a durable queue is confirmed."""
     until_s = time.perf_counter() + PATIENCE_S
     while time.perf_counter() < until_s:
         try:
-            with queue_on(side, "classic") as queue:
-                fill(side, queue, BODIES[0], 1)
+            with queue_on(broker, "classic") as queue:
+                fill(broker, queue, BODIES[0], 1)
                 return
         except (OSError, WireFailed):
             time.sleep(0.005)
-    raise ChildFailed(f"{side.name} confirmed nothing within {PATIENCE_S} s")
+    raise ChildFailed(f"{broker.name} confirmed nothing within {PATIENCE_S} s")
 
 
 class _Backlog:
-    """What was seen of one broker while a queue grew and was read from."""
+    """Measurements of one broker while a queue grew and was consumed."""
 
     def __init__(self, first: Outcome, last: Outcome, read: Outcome, read_new: Outcome, resident: float) -> None:
         self.growth = last.cpu_us / first.cpu_us
@@ -115,25 +117,25 @@ class _Backlog:
         self.resident = resident
 
 
-def _pile_up(sizes: AmqpSizes, side: Side, steps: Steps) -> _Backlog:
+def _build_backlog(sizes: AmqpSizes, broker: Broker, steps: Steps) -> _Backlog:
     part = sizes.backlog // PARTS
-    with queue_on(side, "classic") as queue:
-        fill(side, queue, BODIES[0], part)
-        read_new = consume(side, queue, 1, PREFETCHES[-1], part)
-    with queue_on(side, "classic") as queue:
+    with queue_on(broker, "classic") as queue:
+        fill(broker, queue, BODIES[0], part)
+        read_new = consume(broker, queue, 1, PREFETCHES[-1], part)
+    with queue_on(broker, "classic") as queue:
         outcomes = []
         for number in range(PARTS):
-            steps.tell(f"{side.name}: {sizes.backlog:,} messages", number, PARTS)
-            outcomes.append(timed(side, lambda: _publish(side, queue, part)))
+            steps.show(f"{broker.name}: {sizes.backlog:,} messages", number, PARTS)
+            outcomes.append(timed(broker, lambda: _publish(broker, queue, part)))
         time.sleep(sizes.settle_seconds)
-        resident = resident_mb(side.pid)
-        steps.tell(f"{side.name}: {sizes.backlog:,} messages", PARTS, PARTS)
-        read = consume(side, queue, 1, PREFETCHES[-1], min(part, sizes.consumed))
+        resident = resident_mb(broker.pid)
+        steps.show(f"{broker.name}: {sizes.backlog:,} messages", PARTS, PARTS)
+        read = consume(broker, queue, 1, PREFETCHES[-1], min(part, sizes.consumed))
     return _Backlog(outcomes[0], outcomes[-1], read, read_new, resident)
 
 
-def _publish(side: Side, queue: str, count: int) -> int:
-    with Client(side.address) as client:
+def _publish(broker: Broker, queue: str, count: int) -> int:
+    with Client(broker.address) as client:
         publisher = Publisher(client, queue, BODIES[0], WINDOW, count)
         drive([publisher], lambda: publisher.is_done)
     return count
@@ -149,17 +151,17 @@ def _backlog_figures(sizes: AmqpSizes, ours: _Backlog, peer: _Backlog) -> Iterat
     yield Figure(f"{name}: RSS", ours.resident, "MB", peer.resident, goal, "all of it is queued", RABBITMQ)
 
 
-def _declare_many(sizes: AmqpSizes, side: Side, steps: Steps) -> tuple[float, float]:
-    """Processor time for each, and the memory afterwards."""
+def _declare_many(sizes: AmqpSizes, broker: Broker, steps: Steps) -> tuple[float, float]:
+    """Returns the CPU time per queue in microseconds, and the memory afterwards."""
 
     def declare() -> int:
-        with Client(side.address) as client:
+        with Client(broker.address) as client:
             for number in range(sizes.queues):
                 client.declare(f"many-{number}", "classic")
                 if not number % 100:
-                    steps.tell(f"{side.name}: {sizes.queues:,} queues", number, sizes.queues)
+                    steps.show(f"{broker.name}: {sizes.queues:,} queues", number, sizes.queues)
         return sizes.queues
 
-    outcome = timed(side, declare)
+    outcome = timed(broker, declare)
     time.sleep(sizes.settle_seconds)
-    return outcome.cpu_us, resident_mb(side.pid)
+    return outcome.cpu_us, resident_mb(broker.pid)

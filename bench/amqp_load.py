@@ -1,5 +1,5 @@
-"""Publishers and consumers that keep many connections busy from one thread, with as little work for each message as can
-be, so that the broker is what is measured. Knows no broker, and no clock but the one that ends the load."""
+"""Publishers and consumers that keep many connections busy from one thread, with as little work per message as
+possible, so that the figures show the broker and not the load generator. Reads the clock only to end the load."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _CONFIRM = Struct(">BHIHHQBB")
 _HEAD_BYTES = 11  # type, channel, length, class and method
 
 
-class Port:
-    """A connection under load: what it has to send goes as soon as the socket takes it."""
+class LoadConnection:
+    """A connection under load: sends pending bytes as soon as the socket accepts them."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
         self.is_blocked = False
 
     def outgoing(self) -> memoryview:
-        """What may be sent now; empty: nothing."""
+        """Returns the bytes that may be sent now; empty if there are none."""
         raise NotImplementedError
 
     def sent(self, count: int) -> None:
@@ -64,8 +64,8 @@ class Port:
         self.received(data)
 
 
-class Publisher(Port):
-    """The same message again and again, with at most `window` of them unconfirmed."""
+class Publisher(LoadConnection):
+    """Publishes the same message repeatedly, with at most `window` messages unconfirmed."""
 
     def __init__(self, client: Client, queue: str, body_bytes: int, window: int, most: int) -> None:
         super().__init__(client)
@@ -76,7 +76,7 @@ class Publisher(Port):
         self._most = most
         self._sent_bytes = 0
         self._rest = b""
-        self._apart: set[int] = set()  # confirmed, and something before them is not
+        self._out_of_order: set[int] = set()  # confirmed before an earlier message was
         self.confirmed = 0
         client.select_confirms()
 
@@ -85,7 +85,7 @@ class Publisher(Port):
         return self.confirmed >= self._most
 
     def stop(self) -> None:
-        """Nothing more than what was begun."""
+        """Begins no further message; one that is partly sent is completed."""
         self._most = min(self._most, -(-self._sent_bytes // self._size))
 
     def outgoing(self) -> memoryview:
@@ -100,7 +100,7 @@ class Publisher(Port):
         data = self._rest + data
         whole = len(data) // _CONFIRM.size * _CONFIRM.size
         self._rest = data[whole:]
-        apart = self._apart
+        out_of_order = self._out_of_order
         for _, _, length, class_, method, tag, is_multiple, end in _CONFIRM.iter_unpack(data[:whole]):
             check_confirm_frame(length, (class_, method), end, data)
             if is_multiple:
@@ -108,21 +108,21 @@ class Publisher(Port):
             elif tag == self.confirmed + 1:
                 self.confirmed = tag
             else:
-                apart.add(tag)
+                out_of_order.add(tag)
                 continue
-            if apart:
-                self._join_apart()
+            if out_of_order:
+                self._join_out_of_order()
 
-    def _join_apart(self) -> None:
-        self._apart = {tag for tag in self._apart if tag > self.confirmed}
-        while self.confirmed + 1 in self._apart:
+    def _join_out_of_order(self) -> None:
+        self._out_of_order = {tag for tag in self._out_of_order if tag > self.confirmed}
+        while self.confirmed + 1 in self._out_of_order:
             self.confirmed += 1
-            self._apart.discard(self.confirmed)
+            self._out_of_order.discard(self.confirmed)
 
 
-class Consumer(Port):
-    """Acknowledges each delivery by a frame of its own. All deliveries have the same length, which is looked at again
-    wherever a piece of what was received begins or ends."""
+class Consumer(LoadConnection):
+    """Acknowledges each delivery with a frame of its own. All deliveries have the same length; this is checked at the
+    first and last delivery of each received chunk."""
 
     def __init__(self, client: Client, queue: str, prefetch: int, most: int) -> None:
         super().__init__(client)
@@ -136,8 +136,8 @@ class Consumer(Port):
         self._begin = memoryview(encode_consume(queue))
 
     @property
-    def is_settled(self) -> bool:
-        """Whether all that was delivered is acknowledged."""
+    def is_all_acked(self) -> bool:
+        """True if all delivered messages are acknowledged."""
         return self._acked_bytes == self.delivered * ACK_BYTES
 
     def outgoing(self) -> memoryview:
@@ -163,37 +163,37 @@ class Consumer(Port):
         self.delivered += whole
 
 
-def drive(ports: Sequence[Port], is_done: Callable[[], bool], stop_s: float | None = None) -> None:
-    """Until it is done. From `stop_s` on publishers begin nothing new."""
+def drive(connections: Sequence[LoadConnection], is_done: Callable[[], bool], stop_s: float | None = None) -> None:
+    """Runs until `is_done`. From `stop_s` on, publishers begin no further message."""
     give_up_s = time.perf_counter() + PATIENCE_S
     with selectors.DefaultSelector() as selector:
-        for port in ports:
-            port.client.socket.setblocking(False)
-            selector.register(port.client.socket, selectors.EVENT_READ, port)
-        waiting = set[Port]()
-        for port in ports:
-            _push(selector, waiting, port)
+        for connection in connections:
+            connection.client.socket.setblocking(False)
+            selector.register(connection.client.socket, selectors.EVENT_READ, connection)
+        waiting = set[LoadConnection]()
+        for connection in connections:
+            _push(selector, waiting, connection)
         while not is_done():
             now_s = time.perf_counter()
             if stop_s is not None and now_s >= stop_s:
                 stop_s = None
-                for port in ports:
-                    if isinstance(port, Publisher):
-                        port.stop()
+                for connection in connections:
+                    if isinstance(connection, Publisher):
+                        connection.stop()
             if now_s > give_up_s:
-                raise WireFailed(f"not all was answered within {PATIENCE_S} s")
+                raise WireFailed(f"not all messages were confirmed or acknowledged within {PATIENCE_S} s")
             for key, events in selector.select(0.05):
-                port = key.data
+                connection = key.data
                 if events & selectors.EVENT_READ:
-                    port.pull()
-                _push(selector, waiting, port)
-    for port in ports:
-        port.client.socket.settimeout(PATIENCE_S)
+                    connection.pull()
+                _push(selector, waiting, connection)
+    for connection in connections:
+        connection.client.socket.settimeout(PATIENCE_S)
 
 
-def _push(selector: selectors.BaseSelector, waiting: set[Port], port: Port) -> None:
-    port.push()
-    if port.is_blocked != (port in waiting):
-        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if port.is_blocked else 0)
-        selector.modify(port.client.socket, events, port)
-        (waiting.add if port.is_blocked else waiting.discard)(port)
+def _push(selector: selectors.BaseSelector, waiting: set[LoadConnection], connection: LoadConnection) -> None:
+    connection.push()
+    if connection.is_blocked != (connection in waiting):
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.is_blocked else 0)
+        selector.modify(connection.client.socket, events, connection)
+        (waiting.add if connection.is_blocked else waiting.discard)(connection)

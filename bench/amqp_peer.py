@@ -1,5 +1,5 @@
-"""The genuine RabbitMQ beside ours: version 4 and its Erlang from Debian's packages, unpacked into the cache folder so
-that nothing is installed and nobody has to be root. Knows nothing of what is measured."""
+"""RabbitMQ for the comparison: version 4 and Erlang from Debian's packages, unpacked into the cache folder, so that
+nothing is installed and no root rights are needed. Does not know the measurements."""
 
 from __future__ import annotations
 
@@ -14,26 +14,27 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.processes import PATIENCE_S, ChildFailed
-from tools.made_once import made_once
+from tools.download_cache import cached_folder
 
 SUITE = "sid"
-"""Of Debian; the stable ones have RabbitMQ 3."""
+"""Debian suite; the stable suites have RabbitMQ 3."""
 
 _NEEDED = re.compile(r"^Inst ((?:erlang|rabbitmq|lib|zlib|gcc)\S*)", re.MULTILINE)
 _ELF = b"\x7fELF"
 
-# These programs are of a newer Debian than the machine may be: each runs with the loader and libraries that came along.
+# The programs may be built for a newer Debian than the machine has: each runs with the loader and libraries of its own
+# suite.
 _WRAPPER = """#!/bin/sh
 exec {loader} --library-path {libraries} --argv0 "$0" "$0.elf" "$@"
 """
 
 
 class DebianMissing(Exception):
-    """RabbitMQ cannot be fetched on this machine."""
+    """RabbitMQ cannot be downloaded on this machine."""
 
 
 class Peer:
-    """A running RabbitMQ. `started_s` is when its process was started."""
+    """A running RabbitMQ. `started_s` is the start time of its process."""
 
     def __init__(self, pid: int, port: int, started_s: float) -> None:
         self.pid = pid
@@ -47,7 +48,8 @@ def version() -> str:
 
 @contextmanager
 def rabbitmq_in(folder: Path) -> Iterator[Peer]:
-    """RabbitMQ with its data in `folder`, from the moment its port answers; `folder` is removed at the end."""
+    """Runs RabbitMQ with its data in `folder`. Yields once its port accepts connections; removes `folder` at the
+    end."""
     root = _unpacked()
     folder.mkdir(parents=True)
     port, distribution, mapper = _free_ports(3)
@@ -75,7 +77,7 @@ def rabbitmq_in(folder: Path) -> Iterator[Peer]:
         _await_port(script, port, folder / "rabbitmq.out")
         yield Peer(int((folder / "rabbit.pid").read_text()), port, started_s)
     finally:
-        _end(script)  # it passes the signal on, and ends when the broker has
+        _end(script)  # forwards the signal and ends after the broker
         _end(names)
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -84,7 +86,7 @@ def _environment(root: Path, folder: Path, port: int, distribution: int, mapper:
     erlang = _programs(root).parent.parent
     ours = {name: value for name, value in os.environ.items() if not name.startswith(("RABBITMQ_", "ERL_", "LD_"))}
     return ours | {
-        "HOME": str(folder),  # for the cookie of its cluster
+        "HOME": str(folder),  # for the Erlang cookie
         "PATH": f"{erlang}/bin:{os.environ['PATH']}",
         "LC_ALL": "C.UTF-8",
         "ERL_EPMD_PORT": str(mapper),
@@ -125,7 +127,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago; RabbitMQ must be told its own before it starts."""
+    """Ports that were free when checked: RabbitMQ needs the port numbers before it starts."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [each.getsockname()[1] for each in sockets]
     for each in sockets:
@@ -133,14 +135,14 @@ def _free_ports(count: int) -> list[int]:
     return ports
 
 
-# -- fetching
+# -- download
 
 
 def _unpacked() -> Path:
     for program in ("apt-get", "dpkg"):
         if shutil.which(program) is None:
             raise DebianMissing(f"there is no {program} on this machine")
-    return made_once("debian", f"rabbitmq-{SUITE}", _fetch) / "root"
+    return cached_folder("debian", f"rabbitmq-{SUITE}", _fetch) / "root"
 
 
 def _home(root: Path) -> Path:
@@ -157,14 +159,14 @@ def _fetch(folder: Path) -> None:
     (folder / "other.sources").write_text(_sources())
     own = {
         "Dir::State::lists": folder / "lists",
-        "Dir::State::status": "/dev/null",  # nothing that the machine has is counted on
+        "Dir::State::status": "/dev/null",  # installed packages do not count as dependencies
         "Dir::Cache": folder / "cache",
         "Dir::Etc::sourcelist": folder / "other.sources",
         "Dir::Etc::sourceparts": "-",
     }
     words = [word for name, value in own.items() for word in ("-o", f"{name}={value}")]
     if os.getuid() == 0:
-        words += ["-o", "APT::Sandbox::User=root"]  # apt's own user need not see into a home folder
+        words += ["-o", "APT::Sandbox::User=root"]  # the user _apt may not have access to a home folder
     _do(["apt-get", "-q", *words, "update"], folder)
     planned = _do(["apt-get", *words, "-s", "--no-install-recommends", "install", "rabbitmq-server"], folder)
     _do(["apt-get", "-q", *words, "download", *_NEEDED.findall(planned)], folder / "archives")
@@ -172,18 +174,18 @@ def _fetch(folder: Path) -> None:
     for archive in sorted((folder / "archives").glob("*.deb")):
         _do(["dpkg", "-x", str(archive), str(root)], folder)
     _wrap_programs(root)
-    for script in root.glob("usr/lib/erlang/**/bin/erl"):  # it looks for the rest where the package would have put it
+    for script in root.glob("usr/lib/erlang/**/bin/erl"):  # has the installed path of Erlang in it
         script.write_text(script.read_text().replace("=/usr/lib/erlang", f"={root}/usr/lib/erlang"))
     for place in ("lists", "cache", "archives"):
         shutil.rmtree(folder / place)
 
 
 def _sources() -> str:
-    """The machine's own source of Debian, with another suite."""
+    """Returns the APT source of this machine with another suite."""
     release = Path("/etc/os-release").read_text()
     found = re.search(r"^VERSION_CODENAME=(\w+)", release, re.MULTILINE)
     if found is None:
-        raise DebianMissing("this machine does not say which Debian it has")
+        raise DebianMissing("/etc/os-release has no VERSION_CODENAME")
     codename = found[1]
     for file in Path("/etc/apt/sources.list.d").glob("*.sources"):
         for entry in file.read_text().split("\n\n"):
@@ -194,7 +196,7 @@ def _sources() -> str:
         if line.startswith("deb ") and f" {codename} " in line:
             _, address, _, *components = line.split()
             return f"Types: deb\nURIs: {address}\nSuites: {SUITE}\nComponents: {' '.join(components)}\n"
-    raise DebianMissing(f"no source of Debian {codename} is set up on this machine")
+    raise DebianMissing(f"APT has no source of Debian {codename} on this machine")
 
 
 def _wrap_programs(root: Path) -> None:

@@ -1,5 +1,4 @@
-"""How much work a comparison with RabbitMQ does: enough for steady figures, or just enough to see that every figure
-runs."""
+"""Amount of work of a comparison with RabbitMQ: full for stable figures, quick to check that every figure runs."""
 
 from __future__ import annotations
 
@@ -9,10 +8,10 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class AmqpSizes:
     warm_seconds: float = 10.0
-    """Erlang compiles what it loads; only its memory and its files have to be there."""
+    """Erlang compiles at load time, so the warm-up only has to fill memory and create files."""
     rounds: int = 3
     seconds: float = 1.2
-    """For which a round publishes, at most."""
+    """Maximum duration of publishing in a round."""
     most_messages: int = 100_000
     consumed: int = 30_000
     connections: int = 20

@@ -1,5 +1,5 @@
-"""AMQP 0-9-1 as a load program speaks it: frames that are encoded before the clock runs, and a client that asks one
-thing at a time. Written apart from the broker's codec, so that the two cannot be wrong together."""
+"""AMQP 0-9-1 for the load generator: frames that are encoded before the measurement starts, and a synchronous client.
+Independent of the broker's codec, so that an error in one is not hidden by the same error in the other."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CLOSES: set[MethodId] = {(10, 50), (20, 40)}
 
 
 class WireFailed(Exception):
-    """The broker said no, or closed."""
+    """The broker refused a request or closed the connection."""
 
 
 def frame(kind: int, channel: int, payload: bytes) -> bytes:
@@ -53,14 +53,14 @@ def table(fields: Mapping[str, str]) -> bytes:
 
 
 def encode_publish(queue: str, body: bytes) -> bytes:
-    """One persistent message to the queue of that name, by the exchange that has none."""
+    """Encodes one persistent message to the queue, through the default exchange."""
     content = _CONTENT.pack(60, 0, len(body), _DELIVERY_MODE, PERSISTENT)
     start = method(CHANNEL, (60, 40), b"\0\0" + short("") + short(queue) + b"\0")
     return start + frame(HEADER, CHANNEL, content) + frame(BODY, CHANNEL, body)
 
 
 def encode_consume(queue: str) -> bytes:
-    """Without an answer, so that nothing but deliveries comes."""
+    """Encodes basic.consume with no-wait, so that the broker sends only deliveries."""
     return method(CHANNEL, (60, 20), b"\0\0" + short(queue) + short("c") + b"\x08" + table({}))
 
 
@@ -69,12 +69,12 @@ ACK_BYTES = 21
 
 @cache
 def encode_acks(count: int) -> memoryview:
-    """A frame of its own for each of the tags from 1 on."""
+    """Encodes one basic.ack frame per delivery tag, from tag 1 on."""
     return memoryview(b"".join(method(CHANNEL, (60, 80), _CONFIRM.pack(tag, 0)) for tag in range(1, count + 1)))
 
 
 class Client:
-    """A connection with one open channel, which asks and waits."""
+    """A synchronous client: one connection with one open channel."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self.socket = socket.create_connection(address, PATIENCE_S)
@@ -87,13 +87,13 @@ class Client:
             raise
 
     def _open(self) -> None:
-        self._ask(b"AMQP\x00\x00\x09\x01", (10, 10))
+        self._call(b"AMQP\x00\x00\x09\x01", (10, 10))
         login = table({"product": "bench"}) + short("PLAIN") + long(b"\0guest\0guest") + short("en_US")
-        tuning = self._ask(method(0, (10, 11), login), (10, 30))
+        tuning = self._call(method(0, (10, 11), login), (10, 30))
         channels, frame_bytes, _ = _TUNING.unpack_from(tuning)
         self.socket.sendall(method(0, (10, 31), _TUNING.pack(channels, frame_bytes, 0)))
-        self._ask(method(0, (10, 40), short("/") + b"\0\0"), (10, 41))
-        self._ask(method(CHANNEL, (20, 10), b"\0"), (20, 11))
+        self._call(method(0, (10, 40), short("/") + b"\0\0"), (10, 41))
+        self._call(method(CHANNEL, (20, 10), b"\0"), (20, 11))
 
     def __enter__(self) -> Client:
         return self
@@ -101,12 +101,12 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.socket.close()
 
-    def _ask(self, question: bytes, answer: MethodId) -> bytes:
-        self.socket.sendall(question)
+    def _call(self, request: bytes, answer: MethodId) -> bytes:
+        self.socket.sendall(request)
         return self.await_method(answer)
 
     def await_method(self, wanted: MethodId) -> bytes:
-        """The arguments of the next method, which must be this one."""
+        """Returns the arguments of the next method; fails if it is another one."""
         while True:
             if len(self._received) >= _PREFIX.size:
                 kind, _, length = _PREFIX.unpack_from(self._received)
@@ -115,7 +115,7 @@ class Client:
                     payload, self._received = self._received[_PREFIX.size : end], self._received[end + 1 :]
                     found = _METHOD_ID.unpack_from(payload) if kind == METHOD else (0, 0)
                     if found != wanted:
-                        raise WireFailed(f"{wanted} was asked for, and {found} came: {payload[:200]!r}")
+                        raise WireFailed(f"{wanted} was expected, {found} was received: {payload[:200]!r}")
                     return payload[_METHOD_ID.size :]
             received = self.socket.recv(65536)
             if not received:
@@ -123,32 +123,32 @@ class Client:
             self._received += received
 
     def declare(self, queue: str, kind: str, is_passive: bool = False) -> int:
-        """How many messages are in it."""
+        """Declares a durable queue and returns the number of messages in it."""
         bits = bytes([is_passive | 2])
         arguments = table({} if is_passive else {"x-queue-type": kind})
-        answer = self._ask(method(CHANNEL, (50, 10), b"\0\0" + short(queue) + bits + arguments), (50, 11))
+        answer = self._call(method(CHANNEL, (50, 10), b"\0\0" + short(queue) + bits + arguments), (50, 11))
         count, _ = _COUNTS.unpack_from(answer, 1 + answer[0])
         return int(count)
 
     def declare_exclusive(self) -> None:
-        """A queue that goes with the connection, under a name that the broker makes."""
-        self._ask(method(CHANNEL, (50, 10), b"\0\0" + short("") + b"\x04" + table({})), (50, 11))
+        """Declares an exclusive queue with a name generated by the broker."""
+        self._call(method(CHANNEL, (50, 10), b"\0\0" + short("") + b"\x04" + table({})), (50, 11))
 
     def count(self, queue: str) -> int:
         return self.declare(queue, "", is_passive=True)
 
     def delete(self, queue: str) -> None:
-        self._ask(method(CHANNEL, (50, 40), b"\0\0" + short(queue) + b"\0"), (50, 41))
+        self._call(method(CHANNEL, (50, 40), b"\0\0" + short(queue) + b"\0"), (50, 41))
 
     def select_confirms(self) -> None:
-        self._ask(method(CHANNEL, (85, 10), b"\0"), (85, 11))
+        self._call(method(CHANNEL, (85, 10), b"\0"), (85, 11))
 
     def limit(self, prefetch: int) -> None:
-        """Also a way to know that everything sent before was taken."""
-        self._ask(method(CHANNEL, (60, 10), Struct(">IHB").pack(0, prefetch, 0)), (60, 11))
+        """Sets the prefetch. The response also shows that the broker has processed all earlier frames."""
+        self._call(method(CHANNEL, (60, 10), Struct(">IHB").pack(0, prefetch, 0)), (60, 11))
 
-    def say_goodbye(self) -> None:
-        self._ask(method(0, (10, 50), b"\0\xc8" + short("") + b"\0\0\0\0"), (10, 51))
+    def close_connection(self) -> None:
+        self._call(method(0, (10, 50), b"\0\xc8" + short("") + b"\0\0\0\0"), (10, 51))
 
 
 def check_confirm_frame(length: int, id: MethodId, end: int, data: bytes) -> None:
@@ -157,7 +157,7 @@ def check_confirm_frame(length: int, id: MethodId, end: int, data: bytes) -> Non
 
 
 def delivery_bytes(data: bytes) -> int | None:
-    """How long the delivery is that `data` begins with; None until all of it is there."""
+    """Returns the length of the delivery at the start of `data`; None if it is incomplete."""
     position, missing = 0, -1
     while missing:
         if len(data) < position + _PREFIX.size:

@@ -1,4 +1,5 @@
-"""What an append costs above the write itself: batches of 16 KB, and small ones in passes of 64. Nothing is synced."""
+"""CPU time of an append in addition to the write itself: batches of 16 KB, and small batches in passes of 64. Nothing
+is synced."""
 
 from __future__ import annotations
 
@@ -8,9 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.figures import Figure, at_most_times_floor
-from bench.measuring import Contestant, Cost, Work, take_turns
-from bench.rig import Batch, batch_of, batch_of_records, storage_in
 from bench.sizes import Sizes
+from bench.storage_setup import Batch, batch_of, batch_of_records, storage_in
+from bench.work_cost import Cost, Work, Workload, least_costs
 from trimq.storage.group_commit.flusher import Dirty
 from trimq.storage.group_commit.journal import Journal
 
@@ -23,17 +24,17 @@ def measure_large(sizes: Sizes, folder: Path) -> Iterator[Figure]:
     for per_pass in (1, 16):
         batches = [batch_of(LARGE) for _ in range(per_pass)]
         passes = sizes.append_bytes // LARGE // per_pass
-        cost, floor = take_turns([_log(folder, batches, passes), _floor(folder, batches, passes)], sizes.rounds)
+        cost, floor = least_costs([_log(folder, batches, passes), _floor(folder, batches, passes)], sizes.rounds)
         yield _figure(f"append 16 KB batches, {per_pass} per pass", cost, floor, passes * per_pass, 1.6)
 
 
 def measure_small(sizes: Sizes, folder: Path) -> Iterator[Figure]:
-    """The records on their own in a journal, as one batch of a partition log, and each as a batch of its own."""
+    """Measures the records as parts of a journal, as one batch of a partition log, and as one batch each."""
     apart = [batch_of(SMALL) for _ in range(SMALL_PER_PASS)]
     together = [batch_of_records(SMALL_PER_PASS, SMALL)]
     passes = sizes.small_passes
-    contestants = [_journal(folder, apart, passes), _log(folder, together, passes), _log(folder, apart, passes)]
-    *costs, floor = take_turns([*contestants, _floor(folder, apart, passes)], sizes.rounds)
+    workloads = [_journal(folder, apart, passes), _log(folder, together, passes), _log(folder, apart, passes)]
+    *costs, floor = least_costs([*workloads, _floor(folder, apart, passes)], sizes.rounds)
     kinds = ("64 parts of a journal", "1 batch of a log", "64 batches of a log")
     for kind, cost in zip(kinds, costs, strict=True):
         yield _figure(f"append 64 records of 200 B per pass: {kind}", cost, floor, passes * SMALL_PER_PASS, 3)
@@ -51,7 +52,7 @@ def _figure(name: str, cost: Cost, floor: Cost, appends: int, bound: float) -> F
     )
 
 
-def _floor(folder: Path, batches: list[Batch], passes: int) -> Contestant:
+def _floor(folder: Path, batches: list[Batch], passes: int) -> Workload:
     """One pwritev of the same parts per pass."""
 
     @contextmanager
@@ -74,7 +75,7 @@ def _floor(folder: Path, batches: list[Batch], passes: int) -> Contestant:
     return prepare
 
 
-def _log(folder: Path, batches: list[Batch], passes: int) -> Contestant:
+def _log(folder: Path, batches: list[Batch], passes: int) -> Workload:
     @contextmanager
     def prepare() -> Iterator[Work]:
         with storage_in(folder / "log") as storage:
@@ -93,7 +94,7 @@ def _log(folder: Path, batches: list[Batch], passes: int) -> Contestant:
 
 
 class _NoOwner:
-    """The layout on top of the journal, without one."""
+    """Stands in for the layout that owns the journal."""
 
     def pass_written(self, number: int, dirty: Dirty) -> None: ...
 
@@ -102,8 +103,8 @@ class _NoOwner:
     def pass_durable(self, number: int) -> None: ...
 
 
-def _journal(folder: Path, batches: list[Batch], passes: int) -> Contestant:
-    """The journal alone, which every layout stands on."""
+def _journal(folder: Path, batches: list[Batch], passes: int) -> Workload:
+    """The journal alone, which all layouts use."""
 
     @contextmanager
     def prepare() -> Iterator[Work]:

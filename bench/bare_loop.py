@@ -1,5 +1,5 @@
-"""A bare event loop that answers every request of remoting with the same yes, and does nothing else: what is left of a
-broker in Python without the broker. `python -m bench.bare_loop` tells its port and serves until it is ended."""
+"""A bare event loop that sends the same success response to every remoting request: the minimum cost of a broker in
+Python. `python -m bench.bare_loop` prints its port and serves until it is killed."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ from typing import cast
 import uvloop
 
 from bench.processes import PROJECT, ChildFailed
-from bench.rocketmq_sides import Side
+from bench.rocketmq_brokers import Broker
 from bench.rocketmq_wire import encode
 
 NAME = "bare loop"
 
-# As long as the answer to a message is.
-_YES = encode(0, {"queueOffset": 1, "MSG_REGION": "DefaultRegion", "TRACE_ON": True, "msgId": "0" * 32, "queueId": 1})
+# Same length as the response to a send request.
+_OK_RESPONSE = encode(
+    0, {"queueOffset": 1, "MSG_REGION": "DefaultRegion", "TRACE_ON": True, "msgId": "0" * 32, "queueId": 1}
+)
 _ROOM_BYTES = 256 * 1024
 
 
-class _Yes(asyncio.BufferedProtocol):
+class _OkResponder(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._room = bytearray(_ROOM_BYTES)
@@ -41,18 +43,18 @@ class _Yes(asyncio.BufferedProtocol):
         self._held = end - at
         room[: self._held] = room[at:end]
         if count:
-            self._transport.write(_YES * count)
+            self._transport.write(_OK_RESPONSE * count)
 
 
 async def _serve() -> None:
-    server = await asyncio.get_running_loop().create_server(_Yes, "127.0.0.1", 0)
+    server = await asyncio.get_running_loop().create_server(_OkResponder, "127.0.0.1", 0)
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 
 
 @contextmanager
-def bare_loop() -> Iterator[Side]:
-    """A process of its own, which is ended."""
+def bare_loop() -> Iterator[Broker]:
+    """Runs the bare loop in a process, which is killed at the end."""
     words = [sys.executable, "-m", "bench.bare_loop"]
     with subprocess.Popen(words, cwd=PROJECT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -60,7 +62,7 @@ def bare_loop() -> Iterator[Side]:
             port = process.stdout.readline().strip()
             if not port:
                 raise ChildFailed("the bare loop did not start")
-            yield Side(NAME, int(port), 0, process.pid)
+            yield Broker(NAME, int(port), 0, process.pid)
         finally:
             process.kill()
 

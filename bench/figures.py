@@ -1,5 +1,5 @@
-"""One figure: what was measured, what stands beside it (a bare loop of the same system calls, or another broker), and
-whether the goal is met. Measures nothing."""
+"""One figure: the measured value, its floor (a bare loop of the same system calls, or another broker), and the goal.
+Measures nothing."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Goal(NamedTuple):
     def is_met_by(self, value: float) -> bool:
         return value <= self.bound if self.is_ceiling else value >= self.bound
 
-    def told(self, beside: str) -> str:
-        return f"{'<=' if self.is_ceiling else '>='} {self.bound:g}{f' x {beside}' if self.is_ratio else ''}"
+    def text(self, floor_name: str) -> str:
+        return f"{'<=' if self.is_ceiling else '>='} {self.bound:g}{f' x {floor_name}' if self.is_ratio else ''}"
 
 
 def at_most_times_floor(bound: float) -> Goal:
@@ -38,8 +38,8 @@ def at_most(bound: float) -> Goal:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """`note` says which clock is judged, and what else was seen. A figure without a goal is for orientation. `beside`
-    names what `floor` is of."""
+    """`note` names the clock that is judged, and further observations. A figure without a goal is for orientation.
+    `floor_name` names the origin of `floor`."""
 
     name: str
     value: float
@@ -47,7 +47,7 @@ class Figure:
     floor: float | None = None
     goal: Goal | None = None
     note: str = ""
-    beside: str = "floor"
+    floor_name: str = "floor"
 
     @property
     def ratio(self) -> float | None:
@@ -62,8 +62,8 @@ class Figure:
         return self.ratio is not None and self.goal.is_met_by(self.ratio)
 
     @property
-    def told_goal(self) -> str:
-        return "" if self.goal is None else self.goal.told(self.beside)
+    def goal_text(self) -> str:
+        return "" if self.goal is None else self.goal.text(self.floor_name)
 
     def as_json(self) -> str:
         return json.dumps(
@@ -71,9 +71,9 @@ class Figure:
                 "figure": self.name,
                 "value": _rounded(self.value),
                 "unit": self.unit,
-                self.beside: _rounded(self.floor),
+                self.floor_name: _rounded(self.floor),
                 "ratio": _rounded(self.ratio),
-                "goal": self.told_goal or None,
+                "goal": self.goal_text or None,
                 "met": self.is_met,
                 "note": self.note,
             }
@@ -84,21 +84,21 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.4g}")
 
 
-def shown(value: float | None) -> str:
+def format_number(value: float | None) -> str:
     return "" if value is None else f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 _VERDICTS = {True: "[green]met", False: "[bold red]missed", None: ""}
 
 
-def table_of(figures: list[Figure], beside: str = "floor") -> Table:
+def table_of(figures: list[Figure], floor_name: str = "floor") -> Table:
     table = Table(title="Figures of this run", title_justify="left")
     table.add_column("figure", overflow="fold", min_width=30)
-    for name in ("value", beside, "ratio"):
+    for name in ("value", floor_name, "ratio"):
         table.add_column(name, justify="right", no_wrap=True)
     for name in ("unit", "goal", ""):
         table.add_column(name, no_wrap=True)
     for figure in figures:
-        numbers = map(shown, (figure.value, figure.floor, figure.ratio))
-        table.add_row(figure.name, *numbers, figure.unit, figure.told_goal, _VERDICTS[figure.is_met])
+        numbers = map(format_number, (figure.value, figure.floor, figure.ratio))
+        table.add_row(figure.name, *numbers, figure.unit, figure.goal_text, _VERDICTS[figure.is_met])
     return table

@@ -1,5 +1,5 @@
-"""`python -m bench.kafka [--quick] [--only WORD] [--flush MODE] [--folder F]`: ours and the genuine Apache Kafka, which
-Maven fetches, side by side in one run. One JSON line per figure on standard output, then a table with the ratios."""
+"""`python -m bench.kafka [--quick] [--only WORD] [--flush MODE] [--folder F]`: TriMQ and Apache Kafka, which Maven
+downloads, compared in one run. Prints one JSON line per figure on standard output, then a table with the ratios."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from pathlib import Path
 
 from bench import kafka_footprint, kafka_latency, kafka_produce, kafka_reads
 from bench.figures import Figure
+from bench.kafka_brokers import FLUSHES, KAFKA, Broker, Brokers
 from bench.kafka_peer import VERSION, kafka_in
-from bench.kafka_sides import FLUSHES, KAFKA, Side, Sides
 from bench.kafka_sizes import KAFKA_FULL, KAFKA_QUICK, KafkaSizes
 from bench.processes import broker_in
-from bench.running import Measure, run, scratch
+from bench.runner import Measure, run, scratch
 from tools.maven import JavaMissing
 
-MEASURES: dict[str, Callable[[KafkaSizes, Sides], Iterator[Figure]]] = {
+MEASURES: dict[str, Callable[[KafkaSizes, Brokers], Iterator[Figure]]] = {
     "raw produce": kafka_produce.measure_raw,
     "fetch": kafka_reads.measure_fetch,
     "latency": kafka_latency.measure,
@@ -32,17 +32,17 @@ MEASURES: dict[str, Callable[[KafkaSizes, Sides], Iterator[Figure]]] = {
 FOOTPRINT = "footprint"
 NAMES = (*MEASURES, FOOTPRINT)
 
-# Kafka syncs before it acknowledges where a topic, or log.flush.interval.messages for all of them, says so.
+# Apache Kafka syncs before it acknowledges only with flush.messages of a topic (or log.flush.interval.messages).
 KAFKA_TOPICS: dict[str, dict[str, str]] = {"async": {}, "sync": {"flush.messages": "1"}}
 
 
 def main(words: list[str] | None = None) -> int:
-    """0 even where a goal is missed: the figures depend on who else uses the machine."""
+    """Returns 0 even if a goal is missed: the figures depend on the other load of the machine."""
     chosen = _parser().parse_args(words)
     sizes = KAFKA_QUICK if chosen.quick else KAFKA_FULL
     names = [name for name in NAMES if chosen.only in name]
     if not names:
-        print(f"no figure is named like {chosen.only!r}; there are: {', '.join(NAMES)}", file=sys.stderr)
+        print(f"no measurement matches {chosen.only!r}; there are: {', '.join(NAMES)}", file=sys.stderr)
         return 2
     flushes = [chosen.flush] if chosen.flush else list(FLUSHES)
     try:
@@ -56,10 +56,10 @@ def main(words: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench.kafka", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="see that every figure runs; its value means nothing")
-    parser.add_argument("--only", default="", metavar="WORD", help="only the measurements whose name has this in it")
-    parser.add_argument("--flush", choices=FLUSHES, help="only with this way to acknowledge; default: both")
-    parser.add_argument("--folder", type=Path, help="where 3 GB of files may lie meanwhile; default: TMPDIR or build/")
+    parser.add_argument("--quick", action="store_true", help="check that every figure runs; the values are meaningless")
+    parser.add_argument("--only", default="", metavar="WORD", help="only the measurements with this in their name")
+    parser.add_argument("--flush", choices=FLUSHES, help="only this flush mode; default: both")
+    parser.add_argument("--folder", type=Path, help="folder for 3 GB of temporary files; default: TMPDIR or build/")
     return parser
 
 
@@ -68,24 +68,24 @@ def _compare(sizes: KafkaSizes, names: Sequence[str], flushes: Sequence[str], fo
     with ExitStack() as stack:
         if any(name in MEASURES for name in names):
             peer = stack.enter_context(kafka_in(folder / KAFKA))
-            kafka = Side(KAFKA, "127.0.0.1", peer.port, peer.pid)
-            every = {flush: stack.enter_context(sides_beside(kafka, flush, folder)) for flush in flushes}
-            for sides in every.values():
-                warm_up(sizes, sides, sizes.warm_seconds / len(every))
+            kafka = Broker(KAFKA, "127.0.0.1", peer.port, peer.pid)
+            every = {flush: stack.enter_context(start_brokers(kafka, flush, folder)) for flush in flushes}
+            for brokers in every.values():
+                warm_up(sizes, brokers, sizes.warm_seconds / len(every))
             age_s = time.perf_counter() - peer.started_s
             print(f"Kafka {VERSION} has run for {age_s:.0f} s, most of them under load", file=sys.stderr)
-            for flush, sides in every.items():
+            for flush, brokers in every.items():
                 for name in names:
                     if name in MEASURES:
-                        measures[f"{name}, {flush}"] = partial(MEASURES[name], sizes, sides)
+                        measures[f"{name}, {flush}"] = partial(MEASURES[name], sizes, brokers)
         if FOOTPRINT in names:
             measures[FOOTPRINT] = partial(kafka_footprint.measure, sizes, folder)
         run(measures, KAFKA)
 
 
 @contextmanager
-def sides_beside(kafka: Side, flush: str, folder: Path) -> Iterator[Sides]:
-    """Ours, in both ways to look at records, beside the one that is given, which topics make sync or not."""
+def start_brokers(kafka: Broker, flush: str, folder: Path) -> Iterator[Brokers]:
+    """Starts TriMQ with both modes of record validation. The given Kafka is shared: its flush mode is set per topic."""
     ours = {}
     with ExitStack() as stack:
         for validation in ("full", "header"):
@@ -94,24 +94,24 @@ def sides_beside(kafka: Side, flush: str, folder: Path) -> Iterator[Sides]:
             flags = ["--flush", flush, "--kafka-record-validation", validation]
             broker = stack.enter_context(broker_in(place, flags))
             host, port = broker.addresses["kafka"].rsplit(":", 1)
-            ours[validation] = Side(f"ours-{validation}", host, int(port), broker.pid)
+            ours[validation] = Broker(f"ours-{validation}", host, int(port), broker.pid)
         settings = KAFKA_TOPICS[flush]
-        yield Sides(flush, Side(kafka.name, kafka.host, kafka.port, kafka.pid, settings), ours)
+        yield Brokers(flush, Broker(kafka.name, kafka.host, kafka.port, kafka.pid, settings), ours)
 
 
-def warm_up(sizes: KafkaSizes, sides: Sides, seconds: float) -> None:
-    """All kinds of requests, mostly to Kafka; ours is compiled already and gets each kind once."""
+def warm_up(sizes: KafkaSizes, brokers: Brokers, seconds: float) -> None:
+    """Sends all kinds of requests, mostly to Kafka; TriMQ has no JIT compiler and gets each kind once."""
     until_s = time.perf_counter() + seconds
     turn = 0
     while turn == 0 or time.perf_counter() < until_s:
-        for side in sides.all() if turn == 0 else [sides.kafka]:
-            for raw in kafka_produce.RAW:
-                kafka_produce.produce_raw(sizes, side, raw)
-            kafka_reads.exercise(sizes, side)
+        for broker in brokers.all() if turn == 0 else [brokers.kafka]:
+            for raw in kafka_produce.RAW_REQUESTS:
+                kafka_produce.produce_raw(sizes, broker, raw)
+            kafka_reads.exercise(sizes, broker)
         turn += 1
 
 
 if __name__ == "__main__":
-    # Ended from outside as by Ctrl-C: the brokers that were started end too.
+    # SIGTERM ends the run like Ctrl-C, so that the started brokers are stopped too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())

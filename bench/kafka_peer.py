@@ -1,5 +1,5 @@
-"""The genuine Apache Kafka beside ours: one node from Maven's packages, with its data in a folder that is given, on
-ports that the system picks, ended by its process id. Knows nothing of what is measured."""
+"""Apache Kafka for the comparison: one node from Maven's packages, with its data in a given folder, on ports chosen by
+the system, ended by its process id. Does not know the measurements."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ARTIFACTS = (
 )
 HEAP = "512m"
 
-# The flags of Kafka's own start script, with another heap.
+# Flags of Kafka's start script, with another heap size.
 _JAVA = (
     "java",
     f"-Xmx{HEAP}",
@@ -34,8 +34,8 @@ _JAVA = (
     "-Djava.awt.headless=true",
 )
 
-# Kafka's own defaults, except where one machine cannot have them (replicas), where a measurement would be made to wait
-# (groups, and the minute that deleted files stay) and where fifty partitions for offsets would be opened for one group.
+# Kafka's defaults, except for replication (one machine), delays that a measurement would have to wait for (first
+# rebalance, deletion of files), and the number of partitions of internal topics (few groups are used).
 _PROPERTIES = """process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
@@ -59,7 +59,7 @@ _CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
 
 
 class Peer:
-    """A running Kafka. `started_s` is when its process was started."""
+    """A running Kafka. `started_s` is the start time of its process."""
 
     def __init__(self, pid: int, port: int, started_s: float) -> None:
         self.pid = pid
@@ -69,7 +69,7 @@ class Peer:
 
 @contextmanager
 def kafka_in(folder: Path) -> Iterator[Peer]:
-    """Kafka with its data in `folder`, from the moment its port answers; `folder` is removed at the end."""
+    """Runs Kafka with its data in `folder`. Yields once its port accepts connections; removes `folder` at the end."""
     libraries = classpath(ARTIFACTS)
     folder.mkdir(parents=True)
     port, controller = _free_ports(2)
@@ -94,7 +94,7 @@ def _format(words: tuple[str, ...], properties: Path) -> None:
     command = [*words, "kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", str(properties)]
     formatted = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if formatted.returncode:
-        raise ChildFailed(f"Kafka's folder could not be made:\n{formatted.stdout}")
+        raise ChildFailed(f"Kafka's folder could not be formatted:\n{formatted.stdout}")
 
 
 def _await_port(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
@@ -119,7 +119,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago; Kafka must be told its own before it starts."""
+    """Ports that were free when checked: Kafka needs the port numbers before it starts."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [each.getsockname()[1] for each in sockets]
     for each in sockets:

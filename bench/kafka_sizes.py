@@ -1,5 +1,4 @@
-"""How much work a comparison with Kafka does: enough for steady figures, or just enough to see that every figure
-runs."""
+"""Amount of work of a comparison with Kafka: full for stable figures, quick to check that every figure runs."""
 
 from __future__ import annotations
 
@@ -9,10 +8,11 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class KafkaSizes:
     warm_seconds: float = 180.0
-    """A JVM compiles what is used often; in its first minutes a request costs several times what it costs later."""
+    """The JIT compiler of a JVM works in the first minutes, in which a request costs several times as much CPU as
+    later."""
     rounds: int = 4
     seconds: float = 1.5
-    """Of one round of one side, at most."""
+    """Maximum duration of one round of one broker."""
     produce_bytes: int = 256 << 20
     small_requests: int = 30_000
     fetch_bytes: int = 2 << 30
@@ -21,7 +21,7 @@ class KafkaSizes:
     client_bytes: int = 64 << 20
     client_messages: int = 300_000
     client_seconds: float = 6.0
-    """A round of a real client ends with whichever of the three is reached first."""
+    """A round of a librdkafka client ends when the first of these three limits is reached."""
     latency_rounds: int = 3
     latency_seconds: float = 5.0
     latency_rate: int = 1000

@@ -1,5 +1,5 @@
-"""A Kafka client that costs as little as it can: its requests are encoded before the clock runs. Knows the few messages
-that it needs, and no broker."""
+"""A minimal Kafka client for load generation: requests are encoded before the measurement starts. Knows only the few
+messages that it needs, and no broker."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import struct
 import time
 from collections.abc import Sequence
 
-from bench.lanes import DRAINED_BYTES, PATIENCE_S, Lane, WireFailed, connect, drive, receive_exactly
+from bench.pipelined_load import DRAINED_BYTES, PATIENCE_S, Pipeline, WireFailed, connect, drive, receive_exactly
 from trimq.formats.kafka_batch.builder import from_records
 from trimq.model import Record
 
@@ -16,7 +16,7 @@ _CLIENT = b"\x00\x05bench"
 
 
 def encode_batch(batch_bytes: int, record_bytes: int) -> bytes:
-    """One batch of about so many bytes, of records with bodies of so many bytes; one record at least."""
+    """One batch of about `batch_bytes` of records with bodies of `record_bytes`; at least one record."""
     count = max(batch_bytes // (record_bytes + 10), 1)
     body = bytes(range(256)) * (record_bytes // 256 + 1)
     now_ms = time.time_ns() // 1_000_000
@@ -24,7 +24,7 @@ def encode_batch(batch_bytes: int, record_bytes: int) -> bytes:
 
 
 def encode_produce(topic: str, partition: int, batch: bytes, acks: int) -> bytes:
-    """Version 9: the last but two that name topics, which any broker of today has."""
+    """Produce request, version 9: names topics, and every current broker supports it."""
     name = topic.encode()
     body = struct.pack(">bhiB", 0, acks, 30_000, 2) + _varint(len(name) + 1) + name
     body += struct.pack(">Bi", 2, partition) + _varint(len(batch) + 1) + batch + bytes(3)
@@ -32,7 +32,7 @@ def encode_produce(topic: str, partition: int, batch: bytes, acks: int) -> bytes
 
 
 def encode_fetch(topic: str, partition: int, offset: int, max_bytes: int) -> bytes:
-    """Version 12, without a session, as much as `max_bytes` from one partition."""
+    """Fetch request, version 12, without a fetch session: up to `max_bytes` of one partition."""
     name = topic.encode()
     body = struct.pack(">iiiibii", -1, 500, 1, max_bytes, 0, 0, -1) + b"\x02" + _varint(len(name) + 1) + name
     body += struct.pack(">Biiqiqi", 2, partition, -1, offset, -1, -1, max_bytes) + bytes(2) + b"\x01\x01\x00"
@@ -40,24 +40,24 @@ def encode_fetch(topic: str, partition: int, offset: int, max_bytes: int) -> byt
 
 
 def encode_metadata(topic: str) -> bytes:
-    """Version 4, which makes the topic if it is not there."""
+    """Metadata request, version 4, which creates a missing topic."""
     name = topic.encode()
     return _frame(3, 4, struct.pack(">ih", 1, len(name)) + name + b"\x01")
 
 
 def produce_error(answer: bytes, topic: str) -> int:
-    """The error code of a frame (without its length) that answers `encode_produce`."""
+    """Returns the error code of a produce response (without its length)."""
     return int(struct.unpack_from(">h", answer, _error_at(topic) - 4)[0])
 
 
 def ask(connection: socket.socket, request: bytes) -> bytes:
-    """Send one request and receive the frame that answers it, without its length."""
+    """Sends one request and returns the response frame without its length."""
     connection.sendall(request)
     return receive_exactly(connection, struct.unpack(">i", receive_exactly(connection, 4))[0])
 
 
 def await_leader(address: tuple[str, int], topic: str, partition: int) -> None:
-    """Until a record is taken: a broker may have told of a new topic before it is ready for it."""
+    """Waits until a record is accepted: a broker may announce a new topic before it is ready for it."""
     request = encode_produce(topic, partition, encode_batch(1, 1), acks=1)
     until_s = time.perf_counter() + PATIENCE_S
     with connect(address) as connection:
@@ -70,29 +70,30 @@ def await_leader(address: tuple[str, int], topic: str, partition: int) -> None:
 def produce_until(
     address: tuple[str, int], topic: str, requests: Sequence[bytes], depth: int, count: int, seconds: float
 ) -> int:
-    """One connection for each request, `depth` under way on each, until `count` are answered or the time is over. How
-    many were answered: all that were sent."""
-    lanes = [_ProduceLane(address, topic, request, depth) for request in requests]
-    return drive(lanes, count, seconds)
+    """Sends each request on a connection of its own with `depth` requests in flight, until `count` are answered or
+    `seconds` have passed. Returns the number of answered requests, which is the number of sent ones."""
+    pipelines = [_ProducePipeline(address, topic, request, depth) for request in requests]
+    return drive(pipelines, count, seconds)
 
 
 def fetch_until(
     address: tuple[str, int], requests: Sequence[bytes], connections: int, depth: int, count: int, seconds: float
 ) -> tuple[int, int]:
-    """As above, but each connection sends all requests in turn, and what is fetched is thrown away unread. How many
-    were answered, and with how many bytes."""
-    lanes = [_FetchLane(address, requests, depth) for _ in range(connections)]
-    answered = drive(lanes, count, seconds)
-    return answered, sum(lane.received_bytes for lane in lanes)
+    """Like `produce_until`, but each connection sends all requests in turn, and responses are discarded. Returns the
+    number of answered requests and of received bytes."""
+    pipelines = [_FetchPipeline(address, requests, depth) for _ in range(connections)]
+    answered = drive(pipelines, count, seconds)
+    return answered, sum(pipeline.received_bytes for pipeline in pipelines)
 
 
-class _ProduceLane(Lane):
-    """Every answer is of the same length and without an error, or it is told."""
+class _ProducePipeline(Pipeline):
+    """Checks that every response has the same length and no error."""
 
     def __init__(self, address: tuple[str, int], topic: str, request: bytes, depth: int) -> None:
         super().__init__(address, [request], depth)
         self._error_at = _error_at(topic)
-        # up to the error, the error, three offsets, no record errors and no message, the ends, the throttle time
+        # frame up to the error code, error code, three offsets, empty record errors and message, tagged fields,
+        # throttle time
         self._answer_bytes = self._error_at + 2 + 24 + 2 + 2 + 4 + 1
         self._kept = b""
 
@@ -111,8 +112,8 @@ class _ProduceLane(Lane):
         return count
 
 
-class _FetchLane(Lane):
-    """Only the length of an answer and its error are looked at; the rest is dropped by the kernel."""
+class _FetchPipeline(Pipeline):
+    """Reads only the length and the error code of a response; the kernel discards the rest."""
 
     def __init__(self, address: tuple[str, int], requests: Sequence[bytes], depth: int) -> None:
         super().__init__(address, requests, depth)
@@ -123,7 +124,7 @@ class _FetchLane(Lane):
 
     def receive(self) -> int:
         if not self._left_bytes:
-            # length, correlation id, no tagged fields, throttle time, error
+            # length, correlation id, empty tagged fields, throttle time, error code
             self._head += self._checked(self.connection.recv(15 - len(self._head)))
             if len(self._head) < 15:
                 return 0
@@ -150,7 +151,8 @@ class _FetchLane(Lane):
 
 
 def _error_at(topic: str) -> int:
-    """In a whole frame: length, correlation id, tags, one topic, its name, one partition, its index."""
+    """Position of the error code in a frame: after length, correlation id, tagged fields, one topic with its name, one
+    partition with its index."""
     return 4 + 4 + 1 + 1 + len(_varint(len(topic) + 1)) + len(topic) + 1 + 4
 
 

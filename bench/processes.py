@@ -1,4 +1,4 @@
-"""Measurements that need a process of their own: started here, asked for one JSON line, and ended by their id."""
+"""Child processes of a measurement: started here, read as one JSON line, and ended by their process id."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PATIENCE_S = 60
 
 
 def _environment() -> dict[str, str]:
-    """Ours, without settings of a broker, and with compiled modules as an installed broker has them."""
+    """Environment of this process without settings of a broker, and with compiled modules as in an installed broker."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith("TRIMQ_")}
     if "PYTHONPYCACHEPREFIX" in ours:
         ours.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -27,11 +27,11 @@ def _environment() -> dict[str, str]:
 
 
 class ChildFailed(Exception):
-    """A measurement's process did not do what it was started for."""
+    """A child process or a broker failed."""
 
 
-def ask(module: str, *words: str) -> dict[str, Any]:
-    """Run a module of the bench in a fresh interpreter; what it prints last is the answer."""
+def run_module(module: str, *words: str) -> dict[str, Any]:
+    """Runs a module of the bench in a new interpreter and returns its last line of output, decoded from JSON."""
     done = subprocess.run(
         [sys.executable, "-m", module, *words],
         cwd=PROJECT,
@@ -47,16 +47,17 @@ def ask(module: str, *words: str) -> dict[str, Any]:
 
 
 class RunningBroker:
-    """`trimq serve`, which was started at `started_s` and ready so much later."""
+    """A running `trimq serve`. `started_s` is the start time of the process, `ready_s` the time that it took to become
+    ready."""
 
-    def __init__(self, pid: int, told: dict[str, Any], started_s: float, ready_s: float) -> None:
+    def __init__(self, pid: int, addresses: dict[str, Any], started_s: float, ready_s: float) -> None:
         self.pid = pid
-        self.addresses = told
+        self.addresses = addresses
         self.started_s = started_s
         self.ready_s = ready_s
 
     def cpu_s(self) -> float:
-        """Processor time of the broker with the kernel's work for it."""
+        """CPU time of the broker in user and kernel mode."""
         return cpu_s(self.pid)
 
     def resident_mb(self) -> float:
@@ -64,12 +65,12 @@ class RunningBroker:
 
 
 def cpu_s(pid: int) -> float:
-    """Processor time of a process with the kernel's work for it: all threads, those that have ended too."""
-    return time.clock_gettime_ns((~pid << 3) | 2) / 1e9  # clock_getcpuclockid(3), which Python does not offer
+    """CPU time of a process in user and kernel mode: all threads, including those that have ended."""
+    return time.clock_gettime_ns((~pid << 3) | 2) / 1e9  # clock_getcpuclockid(3), which Python does not have
 
 
 def resident_mb(pid: int | str = "self", field: str = "VmRSS") -> float:
-    """Memory of a process that is in the machine's: now, or with "VmHWM" at its highest."""
+    """Resident memory of a process: current with "VmRSS", peak with "VmHWM"."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith(f"{field}:"):
             return int(line.split()[1]) * 1024 / 1e6
@@ -78,7 +79,7 @@ def resident_mb(pid: int | str = "self", field: str = "VmRSS") -> float:
 
 @contextmanager
 def broker_in(folder: Path, flags: Sequence[str] = ()) -> Iterator[RunningBroker]:
-    """A broker process with its data in `folder`, stopped as it should be at the end."""
+    """Runs a broker process with its data in `folder`, and stops it with SIGTERM at the end."""
     folder.mkdir(parents=True, exist_ok=True)
     ready = folder / "ready.json"
     words = [

@@ -1,5 +1,5 @@
-"""Reading what is stored: in sequence as a consumer does, and all of an unsealed tail when a log is opened after a
-crash. Both beside a bare loop over the mapped file; everything is in the page cache."""
+"""Reads of stored data: sequentially as a consumer does, and of a whole unsealed tail when a log is opened after a
+crash. Both compared with a bare loop over the mapped file; all data is in the page cache."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 from uuid import UUID
 
 from bench.figures import Figure, at_least_times_floor, at_most_times_floor
-from bench.measuring import Contestant, Work, take_turns
-from bench.rig import SETTINGS, Storage, batch_of, storage_in
 from bench.sizes import MIB, Sizes
+from bench.storage_setup import SETTINGS, Storage, batch_of, storage_in
+from bench.work_cost import Work, Workload, least_costs
 from trimq.core.partitions.batch_validation import BatchRules
 from trimq.core.partitions.stream import Stream
 from trimq.formats.checksum import crc32c
@@ -29,7 +29,7 @@ _LOG = f"{ROOT}/bench-0/{0:020d}.log"
 
 
 def write_tail(folder: Path, size: int) -> Path:
-    """A log as a crash leaves it: one segment of batches of 16 KB, no index, no checkpoint."""
+    """Writes a log as a crash leaves it: one segment of batches of 16 KB, no index, no checkpoint."""
     path = folder / _LOG
     path.parent.mkdir(parents=True)
     (path.parent / PARTITION_METADATA).write_bytes(format_partition_metadata(UUID(int=7)))
@@ -46,8 +46,8 @@ def measure_reads(sizes: Sizes, folder: Path) -> Iterator[Figure]:
         path = write_tail(folder / "read", sizes.read_bytes)
         stream = Stream(StreamId(UUID(int=7), 0), "bench", storage.open_log(), 1 << 30, BatchRules(), DamageReports())
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
-            contestants = [_read_stream(stream), _read_stream(stream, is_first=True), _read_map(mapped)]
-            cost, first, floor = take_turns(contestants, sizes.rounds)
+            workloads = [_read_stream(stream), _read_stream(stream, is_first=True), _read_map(mapped)]
+            cost, first, floor = least_costs(workloads, sizes.rounds)
         gigabytes = sizes.read_bytes / 1e9
         for name, taken in (
             ("sequential read, 1 MiB at a time", cost),
@@ -59,7 +59,7 @@ def measure_reads(sizes: Sizes, folder: Path) -> Iterator[Figure]:
             yield Figure(name, gigabytes / taken.cpu_s, "GB/s", gigabytes / floor.cpu_s, goal, note)
 
 
-def _read_map(mapped: mmap.mmap) -> Contestant:
+def _read_map(mapped: mmap.mmap) -> Workload:
     @contextmanager
     def prepare() -> Iterator[Work]:
         def work() -> None:
@@ -72,8 +72,8 @@ def _read_map(mapped: mmap.mmap) -> Contestant:
     return prepare
 
 
-def _read_stream(stream: Stream, is_first: bool = False) -> Contestant:
-    """What this process wrote or has read before it does not check again: only the first read of the rest pays."""
+def _read_stream(stream: Stream, is_first: bool = False) -> Workload:
+    """Reads the stream. Batches that this process wrote or has read are not checked again: `is_first` resets that."""
 
     @contextmanager
     def prepare() -> Iterator[Work]:
@@ -96,7 +96,7 @@ def _read_stream(stream: Stream, is_first: bool = False) -> Contestant:
 def measure_recovery(sizes: Sizes, folder: Path) -> Iterator[Figure]:
     with storage_in(folder / "recovery") as storage:
         path = write_tail(folder / "recovery", sizes.recovery_bytes)
-        cost, floor = take_turns([_recover(storage), _check_map(path)], sizes.recovery_rounds)
+        cost, floor = least_costs([_recover(storage), _check_map(path)], sizes.recovery_rounds)
         yield Figure(
             f"recovery of a tail of {sizes.recovery_bytes // MIB} MiB",
             cost.cpu_s,
@@ -107,7 +107,7 @@ def measure_recovery(sizes: Sizes, folder: Path) -> Iterator[Figure]:
         )
 
 
-def _check_map(path: Path) -> Contestant:
+def _check_map(path: Path) -> Workload:
     @contextmanager
     def prepare() -> Iterator[Work]:
         def work() -> None:
@@ -124,8 +124,8 @@ def _check_map(path: Path) -> Contestant:
     return prepare
 
 
-def _recover(storage: Storage) -> Contestant:
-    """Opening a log that no checkpoint vouches for. It is not synced, and its indexes are not written."""
+def _recover(storage: Storage) -> Workload:
+    """Opens a log without a checkpoint. It is not synced, and its indexes are not written."""
 
     @contextmanager
     def prepare() -> Iterator[Work]:

@@ -1,5 +1,5 @@
-"""How long a message takes from its producer to a consumer that waits for it, as a push consumer does, at a fixed rate,
-whatever the broker does: one thread sends when it is time, and reads in between."""
+"""Latency from the producer to a consumer with a pending pull, like a push consumer, at a fixed rate. One thread sends
+each message at its scheduled time and reads in between, so a slow broker does not slow down the producer."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from struct import Struct
 
 from bench.comparison import OURS
 from bench.figures import Figure, at_most_times_floor
-from bench.lanes import WireFailed
+from bench.pipelined_load import WireFailed
 from bench.processes import cpu_s
-from bench.rocketmq_sides import ROCKETMQ, Side, Sides, topic_on
+from bench.rocketmq_brokers import ROCKETMQ, Broker, Brokers, topic_on
 from bench.rocketmq_sizes import RocketMQSizes
 from bench.rocketmq_wire import NOT_FOUND, Client, encode_pull, encode_send
 
@@ -27,7 +27,7 @@ _STAMP = Struct(">d")
 
 
 class _Frames:
-    """Of one connection, as they come: the fields of each, its code among them, and its body."""
+    """Frames of one connection in order of arrival: the fields, the code and the body of each."""
 
     def __init__(self, client: Client) -> None:
         self.socket = client.socket
@@ -53,11 +53,11 @@ class _Run:
         self._producer = _Frames(producer)
         self._consumer = _Frames(consumer)
         self._total = total
-        self._requests = [self._cut(number) for number in range(64)]
+        self._requests = [self._split_request(number) for number in range(64)]
         self.delays_s: list[float] = []
         self._answered = 0
 
-    def _cut(self, number: int) -> tuple[bytes, bytes]:
+    def _split_request(self, number: int) -> tuple[bytes, bytes]:
         body = (_MARK + bytes(_STAMP.size)).ljust(BODY_BYTES, b"x")
         request = encode_send(self._topic, 0, body, number)
         at = request.index(_MARK) + len(_MARK)
@@ -79,7 +79,7 @@ class _Run:
             for each in readable:
                 self._sent() if each is producer.socket else self._pulled()
             if now_s > began_s + PATIENCE_S:
-                raise WireFailed(f"{len(self.delays_s)} of {self._total} messages came")
+                raise WireFailed(f"{len(self.delays_s)} of {self._total} messages arrived")
 
     def _sent(self) -> None:
         for fields, code, _ in self._producer.receive():
@@ -100,30 +100,30 @@ class _Run:
             self._consumer.socket.sendall(encode_pull(self._topic, 0, offset, _BATCH, _WAIT_MS))
 
 
-def measure(sizes: RocketMQSizes, sides: Sides) -> Iterator[Figure]:
-    contestants = sides.both()
-    found: dict[str, list[tuple[float, float, float]]] = {side.name: [] for side in contestants}
+def measure(sizes: RocketMQSizes, brokers: Brokers) -> Iterator[Figure]:
+    compared = brokers.both()
+    found: dict[str, list[tuple[float, float, float]]] = {broker.name: [] for broker in compared}
     for _ in range(sizes.latency_rounds):
-        for side in contestants:
-            found[side.name].append(run_at_rate(sizes, side))
-        contestants.reverse()
+        for broker in compared:
+            found[broker.name].append(run_at_rate(sizes, broker))
+        compared.reverse()
     least = {name: [min(column) for column in zip(*runs, strict=True)] for name, runs in found.items()}
     (p50_ms, p99_ms, cpu_us), (peer_p50_ms, peer_p99_ms, peer_cpu_us) = least[OURS], least[ROCKETMQ]
-    name = f"send to a waiting consumer at {sizes.latency_rate:,} messages/s, {sides.flush}"
+    name = f"send to a waiting consumer at {sizes.latency_rate:,} messages/s, {brokers.flush}"
     note = f"wall clock, least of {sizes.latency_rounds}"
     yield Figure(f"{name}: p50", p50_ms, "ms", peer_p50_ms, at_most_times_floor(1.0), note, ROCKETMQ)
     yield Figure(f"{name}: p99", p99_ms, "ms", peer_p99_ms, None, note, ROCKETMQ)
     yield Figure(f"{name}: CPU", cpu_us, "us/message", peer_cpu_us, None, "of the broker, least", ROCKETMQ)
 
 
-def run_at_rate(sizes: RocketMQSizes, side: Side) -> tuple[float, float, float]:
-    """p50 and p99 in milliseconds, and what a message costs the broker in microseconds."""
+def run_at_rate(sizes: RocketMQSizes, broker: Broker) -> tuple[float, float, float]:
+    """Returns p50 and p99 in milliseconds, and the CPU time of the broker per message in microseconds."""
     total = int(sizes.latency_rate * sizes.latency_seconds)
-    with topic_on(side, 1) as topic, Client(side.address) as one, Client(side.address) as other:
+    with topic_on(broker, 1) as topic, Client(broker.address) as one, Client(broker.address) as other:
         run = _Run(topic, one, other, total)
-        used_s = cpu_s(side.pid)
+        used_s = cpu_s(broker.pid)
         run.go(sizes.latency_rate)
-        used_s = cpu_s(side.pid) - used_s
+        used_s = cpu_s(broker.pid) - used_s
     warmed = run.delays_s[total // 5 :]
     cuts = statistics.quantiles(warmed, n=100, method="inclusive")
     return cuts[49] * 1e3, cuts[98] * 1e3, used_s / total * 1e6

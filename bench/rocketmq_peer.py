@@ -1,6 +1,6 @@
-"""The genuine RocketMQ beside ours: name server, and broker with its gRPC proxy in one process, from Maven's packages,
-with their data in a folder that is given, on ports that the system picks, ended by their process ids. Knows nothing of
-what is measured."""
+"""Apache RocketMQ for the comparison: name server, and broker with its gRPC proxy in one process, from Maven's
+packages, with their data in a given folder, on ports chosen by the system, ended by their process ids. Does not know
+the measurements."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NAME_SERVER_HEAP = "256m"
 
 FLUSH_TYPES = {"async": "ASYNC_FLUSH", "sync": "SYNC_FLUSH"}
 
-# The flags of RocketMQ's own start scripts, with smaller heaps whose pages are not all touched at the start.
+# Flags of RocketMQ's start scripts, with smaller heaps and without AlwaysPreTouch.
 _FLAGS = (
     "-server",
     "-XX:+UseG1GC",
@@ -39,7 +39,8 @@ _FLAGS = (
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A running RocketMQ. `pid` is that of broker and proxy. `started_s` is when the first process was started."""
+    """A running RocketMQ. `pid` is the process of broker and proxy. `started_s` is the start time of the first
+    process."""
 
     pid: int
     name_server_pid: int
@@ -50,7 +51,8 @@ class Peer:
 
 @contextmanager
 def rocketmq_in(folder: Path, flush: str) -> Iterator[Peer]:
-    """RocketMQ with its data in `folder`, from the moment all its ports answer; `folder` is removed at the end."""
+    """Runs RocketMQ with its data in `folder`. Yields once all its ports accept connections; removes `folder` at the
+    end."""
     libraries = classpath(ARTIFACTS)
     folder.mkdir(parents=True)
     (folder / "conf").mkdir()
@@ -78,7 +80,7 @@ def rocketmq_in(folder: Path, flush: str) -> Iterator[Peer]:
 
 
 def _broker(folder: Path, port: int, replicas: int, name_server: int, flush: str) -> Mapping[str, object]:
-    """RocketMQ's own defaults, except where they are and when they acknowledge."""
+    """RocketMQ's defaults, except for addresses, paths and the flush mode."""
     return {
         "brokerClusterName": "DefaultCluster",
         "brokerName": "broker-a",
@@ -142,7 +144,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago, and the second below each: a broker listens there too."""
+    """Ports that were free when checked, together with the port two below each, on which a broker listens too."""
     ports: list[int] = []
     while len(ports) < count:
         with socket.create_server(("127.0.0.1", 0)) as found:

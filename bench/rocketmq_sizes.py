@@ -1,5 +1,4 @@
-"""How much work a comparison with RocketMQ does: enough for steady figures, or just enough to see that every figure
-runs."""
+"""Amount of work of a comparison with RocketMQ: full for stable figures, quick to check that every figure runs."""
 
 from __future__ import annotations
 
@@ -9,29 +8,29 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class RocketMQSizes:
     warm_seconds: float = 90.0
-    """Per flush mode: each has a RocketMQ of its own, and a JVM costs several times as much while it is young."""
+    """Per flush mode: each has a RocketMQ process of its own, and a JVM costs several times as much CPU at first."""
     rounds: int = 4
     seconds: float = 1.5
-    """For which a round sends or pulls, at most."""
+    """Maximum duration of sending or pulling in a round."""
     most_messages: int = 100_000
     connections: tuple[int, ...] = (1, 16, 64)
     depth: int = 64
-    """Requests under way on a connection that does not wait for each."""
+    """Requests in flight on a connection that does not wait for each response."""
     backlog: int = 16_000
     latency_rounds: int = 3
     latency_seconds: float = 4.0
     latency_rate: int = 1000
     calls: int = 4000
-    """Over gRPC, in a round."""
-    calls_under_way: int = 64
+    """Over gRPC, per round."""
+    calls_in_flight: int = 64
     starts: int = 2
     settle_seconds: float = 3.0
     topics: int = 10_000
     delayed: int = 1_000_000
     spare_seconds: float = 10.0
-    """Between the last of them and the time they fall due, at least."""
+    """Minimum time between the last send and the due time."""
     delayed_seconds: float = 300.0
-    """For which a side may send them and see them come. What it has shown by then counts."""
+    """Maximum duration of sending and delivery per broker; values measured until then are reported."""
 
 
 ROCKETMQ_FULL = RocketMQSizes()
@@ -47,7 +46,7 @@ ROCKETMQ_QUICK = RocketMQSizes(
     latency_seconds=0.5,
     latency_rate=100,
     calls=50,
-    calls_under_way=8,
+    calls_in_flight=8,
     starts=1,
     settle_seconds=0.0,
     topics=20,

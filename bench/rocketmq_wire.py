@@ -1,6 +1,6 @@
-"""RocketMQ's remoting as a load program speaks it: frames that are encoded before the clock runs, lanes that send them
-and look at no more of an answer than they must, and a client that asks one thing at a time. Written apart from the
-broker's codec, so that the two cannot be wrong together."""
+"""RocketMQ remoting for the load generator: frames that are encoded before the measurement starts, pipelines that send
+them and read as little of a response as possible, and a synchronous client. Independent of the broker's codec, so that
+an error in one is not hidden by the same error in the other."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bench.lanes import DRAINED_BYTES, Lane, WireFailed, connect, receive_exactly
+from bench.pipelined_load import DRAINED_BYTES, Pipeline, WireFailed, connect, receive_exactly
 
 SEND_V2, PULL, CREATE_TOPIC, CREATE_TOPICS, MAX_OFFSET, CREATE_GROUP, DELETE_TOPIC = 310, 11, 17, 18, 30, 200, 215
 NOT_SUPPORTED = 3
 NOT_FOUND = (19, 20, 21)
 
 _LENGTHS = struct.Struct(">iI")
-_YES = b'{"code":0,'
+_SUCCESS = b'{"code":0,'
 _BUSY = b'{"code":2,'
-_HEAD_BYTES = _LENGTHS.size + len(_YES)
+_HEAD_BYTES = _LENGTHS.size + len(_SUCCESS)
 
-# A key: its producer, of which a client makes 20 digits, then 8 zeros, then the number of the request.
+# Layout of a key: 20 digits of the producer as a client generates them, 8 zeros, then the number of the request.
 _KEY_BEGINS = b"7F000001"
 _ROUND_AT = 20
 
@@ -30,7 +30,7 @@ Properties = Mapping[str, object]
 
 
 def encode(code: int, fields: Mapping[str, object], body: bytes = b"", opaque: int = 1) -> bytes:
-    """A whole frame, with a header as the Java client writes it."""
+    """Encodes a whole frame, with a header as the Java client writes it."""
     texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in fields.items()}
     header: dict[str, object] = {"code": code, "extFields": texts, "flag": 0, "language": "JAVA", "opaque": opaque}
     header |= {"serializeTypeCurrentRPC": "JSON", "version": 493}
@@ -39,7 +39,7 @@ def encode(code: int, fields: Mapping[str, object], body: bytes = b"", opaque: i
 
 
 def encode_send(topic: str, queue: int, body: bytes, number: int, properties: Properties | None = None) -> bytes:
-    """Requests of different numbers, below 10,000, have one length and different keys."""
+    """Encodes a send request. Requests with numbers below 10,000 have equal length and different keys."""
     more: Properties = {"UNIQ_KEY": f"7F0000010000{number:020X}", "WAIT": "true", **(properties or {})}
     text = "".join(f"{name}\x01{value}\x02" for name, value in more.items())
     fields: dict[str, object] = {"a": "bench", "b": topic, "c": "TBW102", "d": 8, "e": queue, "f": 0}
@@ -47,28 +47,29 @@ def encode_send(topic: str, queue: int, body: bytes, number: int, properties: Pr
     return encode(SEND_V2, fields, body, 10_000 + number)
 
 
-def encode_lanes(
-    topic: str, queues: int, lanes: int, body_bytes: int, properties: Properties | None = None
+def encode_pipelines(
+    topic: str, queues: int, pipelines: int, body_bytes: int, properties: Properties | None = None
 ) -> list[list[bytes]]:
-    """Requests for each of several connections, 8,192 together, all with different keys."""
+    """Encodes requests for several connections, 8,192 together, all with different keys."""
     body = b"x" * body_bytes
-    each = 8192 // lanes
+    each = 8192 // pipelines
     return [
-        [encode_send(topic, lane % queues, body, lane * each + number, properties) for number in range(each)]
-        for lane in range(lanes)
+        [encode_send(topic, pipeline % queues, body, pipeline * each + number, properties) for number in range(each)]
+        for pipeline in range(pipelines)
     ]
 
 
 def encode_pull(topic: str, queue: int, offset: int, count: int, wait_ms: int = 0) -> bytes:
-    """Requests for different offsets, below a million million, have one length."""
+    """Encodes a pull request. Requests with offsets below 10^12 have equal length."""
     fields: dict[str, object] = {"consumerGroup": "bench-pull", "topic": topic, "queueId": queue, "queueOffset": offset}
     fields |= {"maxMsgNums": count, "sysFlag": 6 if wait_ms else 4, "commitOffset": 0, "suspendTimeoutMillis": wait_ms}
     fields |= {"subscription": "*", "subVersion": 0, "expressionType": "TAG", "pad": "x" * (12 - len(str(offset)))}
     return encode(PULL, fields)
 
 
-class SendLane(Lane):
-    """Every answer is a yes, or it is told; a genuine broker that has too much to do says so, which is counted."""
+class SendPipeline(Pipeline):
+    """Checks that every response is a success. Apache RocketMQ refuses requests when it is overloaded; these are
+    counted."""
 
     def __init__(self, address: tuple[str, int], requests: Sequence[bytes], depth: int) -> None:
         super().__init__(address, requests, depth)
@@ -84,7 +85,7 @@ class SendLane(Lane):
         while len(data) - at >= 4 and (end := at + 4 + int.from_bytes(data[at : at + 4], "big")) <= len(data):
             if data.startswith(_BUSY, at + _LENGTHS.size):
                 self.busy += 1
-            elif not data.startswith(_YES, at + _LENGTHS.size):
+            elif not data.startswith(_SUCCESS, at + _LENGTHS.size):
                 raise WireFailed(f"a send was refused: {data[at:end]!r}")
             at = end
             count += 1
@@ -92,28 +93,28 @@ class SendLane(Lane):
         return count
 
 
-class KeyedLane(SendLane):
-    """No request is sent twice: whenever all are sent, their keys get the number of the next round. Those that
-    `encode_send` has made leave room for it."""
+class UniqueKeyPipeline(SendPipeline):
+    """Sends no request twice: after each round over all requests their keys get the number of the next round, for which
+    `encode_send` leaves room."""
 
     def __init__(self, address: tuple[str, int], requests: Sequence[bytes], depth: int, rounds: int) -> None:
         super().__init__(address, requests, depth)
         self.rounds = rounds
         self._keyed = bytearray(b"".join(requests))
-        self._row = memoryview(self._keyed)
+        self._block = memoryview(self._keyed)
         self._number_at = requests[0].index(_KEY_BEGINS) + _ROUND_AT
-        self.begin_again()
+        self.restart()
 
-    def begin_again(self) -> None:
+    def restart(self) -> None:
         self.rounds += 1
         number = b"%08X" % self.rounds
         for at in range(self._number_at, len(self._keyed), self._size):
             self._keyed[at : at + len(number)] = number
 
 
-class PullLane(Lane):
-    """Only the beginning of an answer is looked at, and whether it can hold what was asked for; the kernel drops the
-    rest."""
+class PullPipeline(Pipeline):
+    """Checks only the start of a response, and that it is long enough for the requested messages; the kernel discards
+    the rest."""
 
     def __init__(self, address: tuple[str, int], requests: Sequence[bytes], least_bytes: int) -> None:
         super().__init__(address, requests, 1)
@@ -131,7 +132,7 @@ class PullLane(Lane):
             if len(self._head) < _HEAD_BYTES:
                 return 0
             size = int.from_bytes(self._head[:4], "big")
-            if not self._head.endswith(_YES) or size < self._least_bytes:
+            if not self._head.endswith(_SUCCESS) or size < self._least_bytes:
                 raise WireFailed(f"a pull was answered with {size} bytes: {self._head!r}")
             self._head = b""
             self._left_bytes = 4 + size - _HEAD_BYTES
@@ -146,7 +147,7 @@ class PullLane(Lane):
 
 
 class Client:
-    """One connection, one question at a time."""
+    """A synchronous client: one connection, one request at a time."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self.socket = connect(address)
@@ -158,7 +159,7 @@ class Client:
         self.socket.close()
 
     def ask(self, request: bytes) -> tuple[dict[str, Any], bytes]:
-        """Header and body of the answer."""
+        """Returns header and body of the response."""
         self.socket.sendall(request)
         (length,) = struct.unpack(">i", receive_exactly(self.socket, 4))
         found = receive_exactly(self.socket, length)
@@ -166,7 +167,7 @@ class Client:
         return json.loads(found[4 : 4 + size]), found[4 + size :]
 
     def done(self, request: bytes) -> dict[str, Any]:
-        """The fields of an answer that must be a yes."""
+        """Returns the fields of the response, which must be a success."""
         header, _ = self.ask(request)
         if header["code"] != 0:
             raise WireFailed(f"refused: {header}")
@@ -179,7 +180,8 @@ class Client:
         self.done(encode(CREATE_TOPIC, {**fields, "order": False, "attributes": "+message.type=NORMAL"}))
 
     def create_topics(self, names: Sequence[str], queues: int) -> None:
-        """At once where the broker can do that: a genuine one writes all topics anew for each that is made alone."""
+        """Creates all topics in one request if the broker supports it: Apache RocketMQ rewrites the list of all topics
+        for each single creation."""
         config = {"readQueueNums": queues, "writeQueueNums": queues, "perm": 6, "topicFilterType": "SINGLE_TAG"}
         listed = [{"topicName": name, "topicSysFlag": 0, "order": False, **config} for name in names]
         body = json.dumps({"topicConfigList": listed}).encode()

@@ -1,4 +1,4 @@
-"""How much work a run does: enough for steady figures, or just enough to see that every figure runs."""
+"""Amount of work of a run: full for stable figures, tiny to check that every figure runs."""
 
 from __future__ import annotations
 

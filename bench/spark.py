@@ -1,5 +1,6 @@
-"""`python -m bench.spark [--quick] [--only WORD] [--folder F]`: our source for Spark and Spark's own Kafka connector,
-which Maven fetches, side by side in one session on one broker. One JSON line per figure, then a table."""
+"""`python -m bench.spark [--quick] [--only WORD] [--folder F]`: TriMQ's source for Spark and Spark's own Kafka
+connector, which Maven downloads, compared in one session on one broker. Prints one JSON line per figure, then a
+table."""
 
 from __future__ import annotations
 
@@ -15,13 +16,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bench.broker_rounds import Outcome, Result, run_rounds
 from bench.figures import Figure, at_least_times_floor, at_most
-from bench.kafka_sides import Side, topic_on
+from bench.kafka_brokers import Broker, topic_on
 from bench.kafka_wire import await_leader, encode_batch, encode_produce, produce_until
 from bench.processes import RunningBroker, broker_in, cpu_s
-from bench.running import Measure, run, scratch
+from bench.runner import Measure, run, scratch
 from bench.spark_processes import tree_cpu_s
-from bench.turns import Outcome, Result, take_turns
 from pyspark_trimq.pipelines import How, archive
 from pyspark_trimq.session import make_session
 from tools.maven import JavaMissing
@@ -31,7 +32,7 @@ CONNECTOR = "connector"
 OURS = "ours"
 PARTITIONS = 4
 
-# Those of Spark's connector: ours has six more, which are left out.
+# Columns of Spark's connector: TriMQ's source has six more, which are left out.
 COLUMNS = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
 _BATCH_BYTES = 100_000
 _FILL_S = 600.0
@@ -47,26 +48,26 @@ class SparkSizes:
     parquet: int = 2
     """Rounds that write files."""
     warm: int = 300_000
-    """Records of each round that is not counted."""
-    ticks: int = 15
+    """Records per warm-up round."""
+    micro_batches: int = 15
     """Micro-batches of one record."""
 
 
 FULL = SparkSizes()
-QUICK = SparkSizes(rounds=1, large=2000, small=4000, parquet=1, warm=1000, ticks=3)
+QUICK = SparkSizes(rounds=1, large=2000, small=4000, parquet=1, warm=1000, micro_batches=3)
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """One of the two sources, with the processes whose time it costs."""
+    """One of the two sources, with the process that it costs CPU time."""
 
     name: str
     pid: int
     make: Callable[[Any, str, dict[str, str]], Any]
 
 
-class World:
-    """A broker, a session, and both ways to read."""
+class Setup:
+    """A broker, a Spark session, and both sources."""
 
     def __init__(self, spark: Any, broker: RunningBroker, folder: Path) -> None:
         self.spark = spark
@@ -74,7 +75,7 @@ class World:
         self.folder = folder
         self.jvm = int(spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid())
         host, port = broker.addresses["kafka"].rsplit(":", 1)
-        self.side = Side(OURS, host, int(port), broker.pid)
+        self.kafka_broker = Broker(OURS, host, int(port), broker.pid)
         http = f"http://{broker.addresses['http']}"
         kafka = broker.addresses["kafka"]
 
@@ -90,111 +91,113 @@ class World:
         self._numbers = iter(range(1_000_000))
 
     def used_s(self) -> float:
-        """Processor time of Spark, its Python workers and the broker."""
+        """CPU time of Spark, its Python workers and the broker."""
         return tree_cpu_s(self.jvm) + cpu_s(self.broker.pid)
 
-    def fresh(self, name: str) -> str:
+    def new_path(self, name: str) -> str:
         return str(self.folder / f"{name}-{next(self._numbers)}")
 
 
-def measured(world: World, rows: int, work: Callable[[], None]) -> Outcome:
-    wall_s, used_s = time.perf_counter(), world.used_s()
+def measured(setup: Setup, rows: int, work: Callable[[], None]) -> Outcome:
+    wall_s, used_s = time.perf_counter(), setup.used_s()
     work()
-    return Outcome(rows, world.used_s() - used_s, time.perf_counter() - wall_s)
+    return Outcome(rows, setup.used_s() - used_s, time.perf_counter() - wall_s)
 
 
-def to_noop(world: World, topic: str, rows: int, reader: Reader) -> Outcome:
-    frame = reader.make(world.spark.read, topic, {})
-    return measured(world, rows, lambda: frame.write.format("noop").mode("overwrite").save())
+def to_noop(setup: Setup, topic: str, rows: int, reader: Reader) -> Outcome:
+    frame = reader.make(setup.spark.read, topic, {})
+    return measured(setup, rows, lambda: frame.write.format("noop").mode("overwrite").save())
 
 
-def to_parquet(world: World, topic: str, rows: int, reader: Reader) -> Outcome:
-    frame = reader.make(world.spark.read, topic, {})
-    return measured(world, rows, lambda: frame.write.mode("overwrite").parquet(world.fresh("parquet")))
+def to_parquet(setup: Setup, topic: str, rows: int, reader: Reader) -> Outcome:
+    frame = reader.make(setup.spark.read, topic, {})
+    return measured(setup, rows, lambda: frame.write.mode("overwrite").parquet(setup.new_path("parquet")))
 
 
-def stream_to_noop(world: World, topic: str, rows: int, reader: Reader) -> Outcome:
-    frame = reader.make(world.spark.readStream, topic, {"maxOffsetsPerTrigger": str(half(rows))})
+def stream_to_noop(setup: Setup, topic: str, rows: int, reader: Reader) -> Outcome:
+    frame = reader.make(setup.spark.readStream, topic, {"maxOffsetsPerTrigger": str(half(rows))})
 
     def work() -> None:
-        writer = frame.writeStream.format("noop").option("checkpointLocation", world.fresh("checkpoint"))
+        writer = frame.writeStream.format("noop").option("checkpointLocation", setup.new_path("checkpoint"))
         query = writer.trigger(availableNow=True).start()
         query.awaitTermination()
         if query.exception() is not None:
             raise query.exception()
 
-    return measured(world, rows, work)
+    return measured(setup, rows, work)
 
 
 def half(rows: int) -> int:
-    """So many at a time make two micro-batches, however a source rounds the share of each partition."""
+    """Returns a limit that gives two micro-batches, independent of how a source rounds the share of each partition."""
     return rows // 2 + PARTITIONS
 
 
-def to_archive(world: World, topic: str, rows: int, reader: Reader) -> Outcome:
-    """The pipeline; of the connector, which has none, what it takes to write Parquet."""
+def to_archive(setup: Setup, topic: str, rows: int, reader: Reader) -> Outcome:
+    """Runs the archive pipeline; the connector has none, so it writes Parquet."""
     if reader.name != OURS:
-        return to_parquet(world, topic, rows, reader)
-    http = f"http://{world.broker.addresses['http']}"
-    how = How(bootstrap=http, spark=world.spark, show=False, rows_per_batch=half(rows))
+        return to_parquet(setup, topic, rows, reader)
+    http = f"http://{setup.broker.addresses['http']}"
+    how = How(bootstrap=http, spark=setup.spark, show=False, rows_per_batch=half(rows))
 
     def work() -> None:
-        told = archive([topic], lake=world.fresh("lake"), how=how)
-        if told.figures["rows archived"] != rows:
-            raise AssertionError(f"{told.figures['rows archived']} of {rows} rows were archived")
+        outcome = archive([topic], lake=setup.new_path("lake"), how=how)
+        if outcome.figures["rows archived"] != rows:
+            raise AssertionError(f"{outcome.figures['rows archived']} of {rows} rows were archived")
 
-    return measured(world, rows, work)
+    return measured(setup, rows, work)
 
 
 @contextmanager
-def filled(world: World, rows: int, record_bytes: int) -> Iterator[tuple[str, int]]:
-    """A topic with at least so many records of this size, over all partitions; and how many there are."""
+def filled(setup: Setup, rows: int, record_bytes: int) -> Iterator[tuple[str, int]]:
+    """Creates a topic with at least `rows` records of this size over all partitions. Yields its name and the number of
+    records."""
     batch = encode_batch(_BATCH_BYTES, record_bytes)
     per_batch = int.from_bytes(batch[57:61], "big")
-    with topic_on(world.side, PARTITIONS) as topic:
+    with topic_on(setup.kafka_broker, PARTITIONS) as topic:
         for number in range(PARTITIONS):
-            await_leader(world.side.address, topic, number)
+            await_leader(setup.kafka_broker.address, topic, number)
         count = -(-rows // per_batch)
         requests = [encode_produce(topic, number, batch, acks=1) for number in range(PARTITIONS)]
-        done = produce_until(world.side.address, topic, requests, 4, count, _FILL_S)
+        done = produce_until(setup.kafka_broker.address, topic, requests, 4, count, _FILL_S)
         yield topic, done * per_batch + PARTITIONS
 
 
-def warm_up(world: World, sizes: SparkSizes) -> None:
-    """A JVM compiles what is used often: whoever is first must not pay for it alone."""
-    with filled(world, sizes.warm, 300) as (topic, count):
+def warm_up(setup: Setup, sizes: SparkSizes) -> None:
+    """Runs both sources until the JIT compiler has seen all work, so that the first measured source has no
+    disadvantage."""
+    with filled(setup, sizes.warm, 300) as (topic, count):
         for _ in range(sizes.rounds):
             for work in (to_noop, stream_to_noop, to_parquet, to_archive):
-                for reader in world.readers:
-                    work(world, topic, count, reader)
+                for reader in setup.readers:
+                    work(setup, topic, count, reader)
 
 
-def measure_size(world: World, sizes: SparkSizes, rows: int, record_bytes: int, goal: float) -> Iterator[Figure]:
-    told = f"{record_bytes} B"
+def measure_size(setup: Setup, sizes: SparkSizes, rows: int, record_bytes: int, goal: float) -> Iterator[Figure]:
+    size = f"{record_bytes} B"
     works = {"batch": (to_noop, sizes.rounds), "stream": (stream_to_noop, sizes.rounds)}
     works |= {"to Parquet": (to_parquet, sizes.parquet), "archive": (to_archive, sizes.parquet)}
-    with filled(world, rows, record_bytes) as (topic, count):
+    with filled(setup, rows, record_bytes) as (topic, count):
         for name, (work, rounds) in works.items():
-            found = take_turns(world.readers, rounds, partial(work, world, topic, count))
-            yield from _figures(f"{name}, {told}", found, 1.5 if name == "archive" else goal)
+            found = run_rounds(setup.readers, rounds, partial(work, setup, topic, count))
+            yield from _figures(f"{name}, {size}", found, 1.5 if name == "archive" else goal)
 
 
 def _figures(name: str, found: dict[str, Result], goal: float) -> Iterator[Figure]:
     ours, theirs = found[OURS], found[CONNECTOR]
-    note = f"wall clock, best of {len(ours.outcomes)}; middle {ours.middle_rate:,.0f}, theirs {theirs.middle_rate:,.0f}"
+    note = f"wall clock, best of {len(ours.outcomes)}; median {ours.median_rate:,.0f}, theirs {theirs.median_rate:,.0f}"
     yield Figure(f"{name}: rows", ours.rate, "rows/s", theirs.rate, at_least_times_floor(goal), note, CONNECTOR)
-    note = f"CPU of Spark, its workers and the broker, least of {len(ours.outcomes)}; middle {ours.middle_cpu_us:.3g}"
+    note = f"CPU of Spark, its workers and the broker, least of {len(ours.outcomes)}; median {ours.median_cpu_us:.3g}"
     yield Figure(f"{name}: CPU", ours.cpu_us, "us/row", theirs.cpu_us, None, note, CONNECTOR)
 
 
-def measure_ticks(world: World, sizes: SparkSizes) -> Iterator[Figure]:
-    """What a micro-batch of one record takes beyond one of a source that does nothing."""
+def measure_micro_batches(setup: Setup, sizes: SparkSizes) -> Iterator[Figure]:
+    """Measures the duration of a micro-batch of one record beyond that of Spark's rate source."""
 
-    def middle_ms(frame: Any) -> float:
-        # The driver stops a source without end after so many batches.
-        query = frame.writeStream.format("noop").option("checkpointLocation", world.fresh("ticks")).start()
+    def median_ms(frame: Any) -> float:
+        # The query never ends by itself: it is stopped after this number of batches.
+        query = frame.writeStream.format("noop").option("checkpointLocation", setup.new_path("micro_batches")).start()
         try:
-            while len(query.recentProgress) < sizes.ticks + 2:
+            while len(query.recentProgress) < sizes.micro_batches + 2:
                 if query.exception() is not None:
                     raise query.exception()
                 time.sleep(0.05)
@@ -203,27 +206,27 @@ def measure_ticks(world: World, sizes: SparkSizes) -> Iterator[Figure]:
         finally:
             query.stop()
 
-    idle = world.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", "1").option("numPartitions", "1")
-    with filled(world, 2000, 100) as (topic, _):
-        for reader in world.readers:
-            frame = reader.make(world.spark.readStream, topic, {"maxOffsetsPerTrigger": "1"})
-            own = middle_ms(frame)
-            floor = middle_ms(idle.load())
-            note = f"triggerExecution, middle of {sizes.ticks}: {own:.0f} ms beside {floor:.0f} ms"
+    idle = setup.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", "1").option("numPartitions", "1")
+    with filled(setup, 2000, 100) as (topic, _):
+        for reader in setup.readers:
+            frame = reader.make(setup.spark.readStream, topic, {"maxOffsetsPerTrigger": "1"})
+            own = median_ms(frame)
+            floor = median_ms(idle.load())
+            note = f"triggerExecution, median of {sizes.micro_batches}: {own:.0f} ms, rate source {floor:.0f} ms"
             goal = at_most(50) if reader.name == OURS else None
             yield Figure(f"micro-batch overhead, {reader.name}", own - floor, "ms", None, goal, note, CONNECTOR)
 
 
-def measures_of(world: World, sizes: SparkSizes) -> dict[str, Measure]:
+def measures_of(setup: Setup, sizes: SparkSizes) -> dict[str, Measure]:
     return {
-        "1 KB": partial(measure_size, world, sizes, sizes.large, 1000, 1.5),
-        "100 B": partial(measure_size, world, sizes, sizes.small, 100, 1.0),
-        "micro-batch": partial(measure_ticks, world, sizes),
+        "1 KB": partial(measure_size, setup, sizes, sizes.large, 1000, 1.5),
+        "100 B": partial(measure_size, setup, sizes, sizes.small, 100, 1.0),
+        "micro-batch": partial(measure_micro_batches, setup, sizes),
     }
 
 
 @contextmanager
-def world_in(folder: Path) -> Iterator[World]:
+def setup_in(folder: Path) -> Iterator[Setup]:
     jars = kafka_connector()
     with broker_in(folder / "broker", ["--flush", "async"]) as broker:
         conf = {
@@ -235,35 +238,35 @@ def world_in(folder: Path) -> Iterator[World]:
         }
         spark = make_session("bench", "local[2]", conf)
         try:
-            yield World(spark, broker, folder)
+            yield Setup(spark, broker, folder)
         finally:
             spark.stop()
 
 
 def main(words: list[str] | None = None) -> int:
-    """0 even where a goal is missed: the figures depend on who else uses the machine."""
+    """Returns 0 even if a goal is missed: the figures depend on the other load of the machine."""
     parser = argparse.ArgumentParser(prog="python -m bench.spark", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="see that every figure runs; its value means nothing")
-    parser.add_argument("--only", default="", metavar="WORD", help="only the measurements whose name has this in it")
-    parser.add_argument("--folder", type=Path, help="where 5 GB of files may lie meanwhile; default: TMPDIR or build/")
+    parser.add_argument("--quick", action="store_true", help="check that every figure runs; the values are meaningless")
+    parser.add_argument("--only", default="", metavar="WORD", help="only the measurements with this in their name")
+    parser.add_argument("--folder", type=Path, help="folder for 5 GB of temporary files; default: TMPDIR or build/")
     chosen = parser.parse_args(words)
     sizes = QUICK if chosen.quick else FULL
     try:
-        with scratch(chosen.folder) as folder, world_in(folder) as world:
-            every = measures_of(world, sizes)
+        with scratch(chosen.folder) as folder, setup_in(folder) as setup:
+            every = measures_of(setup, sizes)
             wanted = {name: measure for name, measure in every.items() if chosen.only in name}
             if not wanted:
-                print(f"no figure is named like {chosen.only!r}; there are: {', '.join(every)}", file=sys.stderr)
+                print(f"no measurement matches {chosen.only!r}; there are: {', '.join(every)}", file=sys.stderr)
                 return 2
-            warm_up(world, sizes)
+            warm_up(setup, sizes)
             run(wanted, CONNECTOR)
     except JavaMissing as missing:
-        print(f"Spark's Kafka connector cannot be fetched: {missing}", file=sys.stderr)
+        print(f"Spark's Kafka connector cannot be downloaded: {missing}", file=sys.stderr)
         return 1
     return 0
 
 
 if __name__ == "__main__":
-    # Ended from outside as by Ctrl-C: the broker that was started ends too.
+    # SIGTERM ends the run like Ctrl-C, so that the started broker is stopped too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""Processor time of a process and of all that it has started, while they live."""
+"""CPU time of a process and all its descendants."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 def tree_cpu_s(root: int) -> float:
-    """With that of children that have ended and were waited for."""
+    """Returns the CPU time, including children that have ended and were waited for."""
     parents: dict[int, int] = {}
     ticks: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
@@ -17,7 +17,7 @@ def tree_cpu_s(root: int) -> float:
             try:
                 fields = (entry / "stat").read_text().rpartition(")")[2].split()
             except OSError:
-                continue  # it has ended meanwhile
+                continue  # it has ended
             parents[int(entry.name)] = int(fields[1])
             ticks[int(entry.name)] = sum(map(int, fields[11:15]))
     return sum(used for pid, used in ticks.items() if _is_under(pid, root, parents)) / _TICKS_PER_S

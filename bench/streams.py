@@ -1,4 +1,4 @@
-"""Opening many streams in a fresh process: after kill -9, and after a stop as it should be."""
+"""Opening many streams in a new process: after kill -9, and after a clean stop."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.figures import Figure, at_most
-from bench.processes import PROJECT, ChildFailed, ask, resident_mb
-from bench.rig import batch_of, event_loop, raise_failure
+from bench.processes import PROJECT, ChildFailed, resident_mb, run_module
 from bench.sizes import Sizes
+from bench.storage_setup import batch_of, event_loop, raise_failure
 from trimq.clock import LoopTime, system_clock
 from trimq.config import Settings
 from trimq.core.assembly.core import Core, open_core
@@ -37,12 +37,12 @@ def measure(sizes: Sizes, folder: Path) -> Iterator[Figure]:
     _fill_and_kill(data, sizes)
     try:
         for state in ("after kill -9", "after a clean stop"):
-            found = ask("bench.streams", "open", data)
+            found = run_module("bench.streams", "open", data)
             if found["streams"] != streams:
                 raise ChildFailed(f"{found['streams']} of {streams} streams were found")
-            note = f"wall time in a fresh process, files in the page cache; CPU {found['cpu_s']:.3g} s"
+            note = f"wall time in a new process, files in the page cache; CPU {found['cpu_s']:.3g} s"
             yield Figure(f"open {streams:,} streams {state}", found["wall_s"], "s", goal=at_most(3), note=note)
-            note = f"VmHWM of the process, the highest so far; {found['before_mb']:.0f} MB before it opened anything"
+            note = f"VmHWM of the process, the peak so far; {found['before_mb']:.0f} MB before it opened anything"
             yield Figure(
                 f"memory of {streams:,} streams {state}", found["highest_mb"], "MB", goal=at_most(250), note=note
             )
@@ -57,7 +57,7 @@ def _fill_and_kill(data: str, sizes: Sizes) -> None:
         try:
             assert process.stdout is not None
             if process.stdout.readline() != b"filled\n":
-                raise ChildFailed("the streams could not be made")
+                raise ChildFailed("the streams could not be created")
         finally:
             process.kill()
 
@@ -71,22 +71,22 @@ class _Opened:
         files = DiskFiles(data, settings.storage.open_files)
         self.passes = Passes(loop.call_soon, raise_failure)
         threshold = settings.storage.syncfs_threshold
-        turns, settle = self.passes.turns, self.passes.mark_durable
-        self.passes.start(SyncFlusher(files, offloads[0], threshold, settle, raise_failure, turns, LoopTime()))
+        turns, mark_durable = self.passes.turns, self.passes.mark_durable
+        self.passes.start(SyncFlusher(files, offloads[0], threshold, mark_durable, raise_failure, turns, LoopTime()))
         self.core: Core = open_core(
             settings, files, self.passes, system_clock(), offloads[1], random.Random(7), Metrics()
         )
 
-    async def settled(self) -> None:
+    async def until_idle(self) -> None:
         while not self.passes.is_idle:
             await asyncio.sleep(0.0005)
 
 
 async def _fill(data: str, topics: int, streams: int, batches: int) -> None:
-    """Make the topics and append to each stream, all of it durable but not checkpointed; then wait to be killed."""
+    """Creates the topics and appends to each stream, durable but without a checkpoint; then waits to be killed."""
     loop = asyncio.get_running_loop()
     opened = _Opened(data, [ThreadOffload("bench-sync", loop), ThreadOffload("bench-work", loop)])
-    await opened.settled()
+    await opened.until_idle()
     opened.core.start()
     broker = opened.core.broker
     for number in range(topics):
@@ -95,7 +95,7 @@ async def _fill(data: str, topics: int, streams: int, batches: int) -> None:
             for _ in range(batches):
                 batch, header = batch_of(SMALL)
                 broker.partitions.append(SYSTEM, topic, stream, batch, header)
-        await opened.settled()
+        await opened.until_idle()
     print("filled", flush=True)
     await asyncio.Event().wait()
 
@@ -107,7 +107,7 @@ async def _open(data: str) -> dict[str, Any]:
     gc.disable()  # as `trimq serve` does until it has started
     began_s, cpu_s = time.perf_counter(), time.process_time()
     opened = _Opened(data, offloads)
-    await opened.settled()
+    await opened.until_idle()
     wall_s, cpu_s = time.perf_counter() - began_s, time.process_time() - cpu_s
     found = {
         "streams": sum(len(topic.streams) for topic in opened.core.topics),
@@ -117,7 +117,7 @@ async def _open(data: str) -> dict[str, Any]:
         "highest_mb": resident_mb(field="VmHWM"),
     }
     opened.core.close()
-    await opened.settled()
+    await opened.until_idle()
     for offload in offloads:
         offload.stop()
     return found

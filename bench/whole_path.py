@@ -17,7 +17,7 @@ RECORD_BYTES = 1024
 
 def measure(sizes: Sizes, folder: Path) -> Iterator[Figure]:
     with broker_in(folder / "whole") as broker:
-        _produce(broker, 0.1)  # the topic is made, the connection opened
+        _produce(broker, 0.1)  # creates the topic, opens the connection
         requests, cpu_s, began_s = _requests(broker), broker.cpu_s(), time.perf_counter()
         records = _produce(broker, sizes.produce_seconds)
         wall_s = time.perf_counter() - began_s
@@ -38,7 +38,7 @@ def _requests(broker: RunningBroker) -> float:
 
 
 def _produce(broker: RunningBroker, seconds: float) -> int:
-    """How many records were acknowledged."""
+    """Returns the number of acknowledged records."""
     from confluent_kafka import KafkaError, Message, Producer
 
     delivered = 0
@@ -46,7 +46,7 @@ def _produce(broker: RunningBroker, seconds: float) -> int:
     def count(error: KafkaError | None, _: Message) -> None:
         nonlocal delivered
         if error is not None:
-            raise ChildFailed(f"a record was not taken: {error}")
+            raise ChildFailed(f"a record was not accepted: {error}")
         delivered += 1
 
     producer = Producer(

@@ -1,9 +1,9 @@
-"""E1, RocketMQ: a topic of 16 queues shrinks to 8: first no more is written, then the rest is read; nothing is lost.
+"""E1, RocketMQ: a topic shrinks from 16 queues to 8 without loss: first writing to the others stops, then they are
+drained.
 
-A topic has a number of queues to write to and one to read from. The first goes down at once; the second only when the
-last 8 queues have been read empty, or what lies in them could not be read any more. Needs TRIMQ_ROCKETMQ, where the
-name server is, and TRIMQ_ROCKETMQ_BROKER, where topics are changed.
-"""
+A topic has a number of queues to write to and one to read from. The first is reduced at once; the second only when the
+last 8 queues are empty, because later their messages could not be read. Needs TRIMQ_ROCKETMQ (name server), and
+TRIMQ_ROCKETMQ_BROKER, where topics are changed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOPIC = f"e01-{uuid.uuid4().hex[:8]}"
 
 
 def send(first: int, count: int) -> list[str]:
-    """A new producer, which asks for the queues anew; a running one does so every half minute."""
+    """Sends with a new producer, which fetches the current queues; a running one does so every 30 s."""
     producer = Producer(TOPIC)
     producer.set_namesrv_addr(NAMES)
     producer.start()
@@ -34,7 +34,7 @@ def send(first: int, count: int) -> list[str]:
 
 
 def pull() -> list[tuple[str, int]]:
-    """The body and queue of each message that this program has not pulled yet."""
+    """Returns body and queue of each message that this program has not pulled yet."""
     consumer = PullConsumer(TOPIC)
     consumer.set_namesrv_addr(NAMES)
     consumer.start()
@@ -56,7 +56,7 @@ def main() -> None:
         sent += send(192, 64)
         more = pull()
         fresh = [queue for body, queue in more if int(body) >= 192]
-        print(f"write to 8: the new lies in queues {min(fresh)} to {max(fresh)}; the backlog is read to its end")
+        print(f"write to 8: new messages are in queues {min(fresh)} to {max(fresh)}; the backlog is drained")
         assert max(fresh) == 7
         assert {queue for body, queue in more if int(body) < 192} == set(range(16))
         found += more

@@ -1,9 +1,8 @@
 """E2, RabbitMQ clients: a burst waits in a queue; the back end takes it at its pace, late requests are dropped.
 
 A gateway puts each request into a queue instead of calling the back end. A request that has waited longer than its time
-to live is not handed out any more; what became too late goes to a queue from which its senders are told. When one
-consumer does not keep up, another is added, and neither the gateway nor the first consumer changes. Needs TRIMQ_AMQP.
-"""
+to live is not delivered; it is dead-lettered to a queue from which its sender can be notified. If one consumer does not
+keep up, another is added, and neither the gateway nor the first consumer changes. Needs TRIMQ_AMQP."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ HOST, _, PORT = os.environ["TRIMQ_AMQP"].rpartition(":")
 PATIENCE_S = 20
 
 BURST = 40
-WORK_S = 0.005  # what the back end needs for one request
+WORK_S = 0.005  # duration of one request in the back end
 TOO_LATE_MS = 100
 
 
@@ -33,7 +32,7 @@ def open_gateway(channel: Any) -> None:
 
 
 def accept(channel: Any, name: str, patience_ms: int = 60_000) -> None:
-    """A request is in when this comes back: it is on the broker's disk. It has a time after which nobody wants it."""
+    """Publishes a request with a time to live. On return it is on the broker's disk."""
     properties = pika.BasicProperties(delivery_mode=2, expiration=str(patience_ms))
     channel.basic_publish("", "e02.requests", name.encode(), properties, mandatory=True)
 
@@ -60,11 +59,11 @@ class BackEnd:
 
 
 def serve(back_ends: list[BackEnd], count: int) -> None:
-    """Until so many requests are done."""
+    """Runs the back ends until `count` requests are done."""
     deadline = time.monotonic() + PATIENCE_S
     while sum(len(back_end.done) for back_end in back_ends) < count:
         if time.monotonic() > deadline:
-            raise TimeoutError("the back end does not come to an end")
+            raise TimeoutError("the back ends did not finish in time")
         for back_end in back_ends:
             back_end.go_on()
 
@@ -88,24 +87,24 @@ def main() -> None:
         accept(gateway, name)
     first = BackEnd()
     serve([first], 1)
-    second = BackEnd()  # nobody is told of it
+    second = BackEnd()  # the gateway does not know of it
     serve([first, second], BURST)
     assert sorted(first.done + second.done) == sorted(burst), (first.done, second.done)
-    assert second.done, "the second back end got nothing"
-    print(f"a burst of {BURST} was accepted; two back ends did {len(first.done)} and {len(second.done)} of it")
+    assert second.done, "the second back end received nothing"
+    print(f"a burst of {BURST} was accepted; two back ends processed {len(first.done)} and {len(second.done)} of it")
     first.close()
     second.close()
 
     for name in ("late 0", "late 1"):
         accept(gateway, name, TOO_LATE_MS)
-    late = drained(gateway, "e02.late", 2)  # nobody takes them; their time passes
+    late = drained(gateway, "e02.late", 2)  # without a consumer they expire
     accept(gateway, "in time")
     third = BackEnd()
     serve([third], 1)
     assert late == ["late 0", "late 1"], late
     assert third.done == ["in time"], third.done
     third.close()
-    print(f"{len(late)} requests waited longer than {TOO_LATE_MS} ms: dropped, and their senders can be told")
+    print(f"{len(late)} requests waited longer than {TOO_LATE_MS} ms: dead-lettered; their senders can be notified")
     gateway.connection.close()
 
 

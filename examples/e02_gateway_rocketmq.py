@@ -1,10 +1,9 @@
 """E2, RocketMQ: a burst waits in a topic; the back end takes it at its pace, late requests are dropped.
 
-A gateway sends each request to a topic instead of calling the back end, with the property TRIMQ_TTL_MS: for how long
-anybody wants the answer. A request that has waited longer is passed over. When one consumer does not keep up, another
-is added, and neither the gateway nor the first consumer changes. The gateway uses the C++ client of RocketMQ 4, the
-back ends that of RocketMQ 5 over gRPC. The broker is in this process, so that time passes at once.
-"""
+A gateway sends each request to a topic instead of calling the back end, with the property TRIMQ_TTL_MS: the time to
+live of the request. A request that has waited longer is not delivered. If one consumer does not keep up, another is
+added, and neither the gateway nor the first consumer changes. The gateway uses the C++ client of RocketMQ 4, the back
+ends use the gRPC client of RocketMQ 5. The broker runs in this process, so that its clock can be advanced."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ import rocketmq
 from rocketmq.client import Message, Producer
 from rocketmq.v5.client import ClientConfiguration, Credentials
 
-# Two packages share this name, and the other's file may be the one that is there.
+# Two packages share this name; the wrong one may be imported.
 rocketmq.ClientConfiguration = ClientConfiguration
 
 from rocketmq.v5.consumer import SimpleConsumer  # noqa: E402
@@ -40,7 +39,7 @@ class Gateway:
         self._producer.start()
 
     def accept(self, name: str, patience_ms: int = PATIENT_MS) -> None:
-        """A request is in when this comes back: it is on the broker's disk."""
+        """Sends a request. On return it is on the broker's disk."""
         message = Message(TOPIC)
         message.set_body(name)
         message.set_property("TRIMQ_TTL_MS", str(patience_ms))
@@ -69,11 +68,11 @@ class BackEnd:
 
 
 def serve(back_ends: list[BackEnd], count: int) -> None:
-    """Until so many requests are done."""
+    """Runs the back ends until `count` requests are done."""
     deadline = time.monotonic() + PATIENCE_S
     while sum(len(back_end.done) for back_end in back_ends) < count:
         if time.monotonic() > deadline:
-            raise TimeoutError("the back end does not come to an end")
+            raise TimeoutError("the back ends did not finish in time")
         for back_end in back_ends:
             back_end.work()
 
@@ -89,22 +88,24 @@ def main() -> None:
             gateway.accept(name)
         first = BackEnd(broker.addresses["rocketmq_grpc"])
         serve([first], 1)
-        second = BackEnd(broker.addresses["rocketmq_grpc"])  # nobody is told of it
+        second = BackEnd(broker.addresses["rocketmq_grpc"])  # the gateway does not know of it
         serve([first, second], BURST)
         assert sorted(first.done + second.done) == sorted(burst), (first.done, second.done)
-        assert second.done, "the second back end got nothing"
-        print(f"a burst of {BURST} was accepted; two back ends did {len(first.done)} and {len(second.done)} of it")
+        assert second.done, "the second back end received nothing"
+        print(
+            f"a burst of {BURST} was accepted; two back ends processed {len(first.done)} and {len(second.done)} of it"
+        )
         second.close()
 
         for name in ("late 0", "late 1"):
             gateway.accept(name, HURRIED_MS)
-        broker.advance("2s")  # nobody takes them; their time passes
+        broker.advance("2s")  # without a consumer they expire
         gateway.accept("in time", HURRIED_MS)
         first.done.clear()
         serve([first], 1)
         first.work()
         assert first.done == ["in time"], first.done
-        print(f"2 requests waited longer than {HURRIED_MS} ms: dropped; one that came later was done in time")
+        print(f"2 requests waited longer than {HURRIED_MS} ms: dropped; a later request was processed in time")
         first.close()
         gateway.close()
 

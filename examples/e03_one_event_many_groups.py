@@ -1,8 +1,7 @@
 """E3, Kafka: one event reaches several groups; one more group is added and the producer does not change.
 
-Each group keeps its own position, so none takes an event away from another. A group that comes later and starts from
-the earliest offset also gets what was sent before it existed. Needs TRIMQ_KAFKA, the broker's address.
-"""
+Each group has its own offsets, so no group takes an event away from another. A group that is added later and starts
+from the earliest offset also gets the events from before. Needs TRIMQ_KAFKA, the broker's address."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ PATIENCE_S = 20
 
 
 def create_topic() -> None:
-    # A group that looks for a topic before it exists finds it only at its next look.
+    # A group that subscribes to a missing topic finds it only at its next metadata refresh.
     admin = AdminClient({"bootstrap.servers": BROKER})
     for made in admin.create_topics([NewTopic(TOPIC, 1)]).values():
         made.result(PATIENCE_S)
@@ -33,7 +32,7 @@ def send(producer: Producer, *events: str) -> None:
 
 
 def join(service: str) -> Consumer:
-    """A consumer in the service's own group."""
+    """Returns a consumer in the service's own group."""
     settings = {
         "bootstrap.servers": BROKER,
         "group.id": f"{TOPIC}-{service}",
@@ -47,7 +46,7 @@ def join(service: str) -> Consumer:
 
 
 def read(services: dict[str, Consumer], seen: dict[str, list[str]], count: int) -> None:
-    """Poll every service in turn until each has seen `count` events."""
+    """Polls every service in turn until each has seen `count` events."""
     deadline = time.monotonic() + PATIENCE_S
     while any(len(seen[service]) < count for service in services):
         if time.monotonic() > deadline:

@@ -1,8 +1,7 @@
 """E4, RabbitMQ clients: one message, many queues: direct, topic and fanout exchanges.
 
-A direct exchange wants the very word, a topic exchange matches words (`*` is one word, `#` any number, also none), a
-fanout exchange asks for nothing. Needs TRIMQ_AMQP, the broker's address.
-"""
+A direct exchange compares the routing key, a topic exchange matches its words (`*` is one word, `#` any number,
+including none), a fanout exchange ignores it. Needs TRIMQ_AMQP, the broker's address."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ import pika
 
 HOST, _, PORT = os.environ["TRIMQ_AMQP"].rpartition(":")
 
-# The exchange's kind, what each queue is bound with, and where each message goes.
+# Type of the exchange, bindings of the queues, and the expected queues of each message.
 Table = tuple[str, dict[str, list[str]], dict[str, list[str]]]
 
 DIRECT: Table = (
@@ -37,7 +36,7 @@ FANOUT: Table = ("fanout", {"Q1": [""], "Q2": [""], "Q3": [""]}, {"whatever": ["
 
 
 def route(channel: Any, table: Table) -> dict[str, list[str]]:
-    """Which queues each message reaches."""
+    """Returns the queues that each message reaches."""
     kind, bindings, messages = table
     exchange = f"e04.{kind}"
     channel.exchange_declare(exchange, kind, durable=True)
@@ -62,7 +61,7 @@ def main() -> None:
         assert reached == table[2], reached
         print(f"{table[0]}:")
         for key, queues in reached.items():
-            print(f"  {key:<18} {' '.join(queues) or 'nobody'}")
+            print(f"  {key:<18} {' '.join(queues) or 'no queue'}")
     connection.close()
 
 

@@ -1,9 +1,8 @@
-"""E5, RocketMQ and Kafka: the steps of each order come in turn, because all of them go to one queue.
+"""E5, RocketMQ and Kafka: the steps of each order arrive in order, because all of them go to one queue.
 
-RocketMQ: the producer selects the queue by the order's number, the consumer takes a queue's messages one after the
-other. A topic of one queue keeps even all orders in one line. Kafka: the key selects the partition. Needs
-TRIMQ_ROCKETMQ, TRIMQ_ROCKETMQ_BROKER and TRIMQ_KAFKA.
-"""
+RocketMQ: the producer selects the queue by the order's number, and the consumer processes the messages of a queue one
+after the other. A topic with one queue keeps the order of all events. Kafka: the key selects the partition. Needs
+TRIMQ_ROCKETMQ, TRIMQ_ROCKETMQ_BROKER and TRIMQ_KAFKA."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ NAMES, BROKER, KAFKA = (os.environ[f"TRIMQ_{name}"] for name in ("ROCKETMQ", "RO
 RUN = uuid.uuid4().hex[:8]
 STEPS = ("made", "paid", "packed", "sent")
 ORDERS = range(6)
-EVENTS = [(order, step) for step in STEPS for order in ORDERS]  # as they happen: all orders at the same time
+EVENTS = [(order, step) for step in STEPS for order in ORDERS]  # interleaved: all orders at the same time
 PATIENCE_S = 30
 
 
@@ -34,12 +33,12 @@ def send(topic: str) -> None:
     for order, step in EVENTS:
         message = Message(topic)
         message.set_body(f"{order} {step}")
-        producer.send_orderly(message, order)  # the queue is order % queues, unless one gives a selector of one's own
+        producer.send_orderly(message, order)  # the queue is order % queues by default; a selector may choose another
     producer.shutdown()
 
 
 def consume(topic: str) -> list[tuple[int, str]]:
-    """All events, as an orderly listener sees them."""
+    """Returns all events in the order of an orderly listener."""
     seen: list[tuple[int, str]] = []
     everything = threading.Event()
 

@@ -1,8 +1,8 @@
-"""E6, RocketMQ 5 over gRPC: the client's own transactions: committed, rolled back, unknown, killed after its commit.
+"""E6, RocketMQ 5 over gRPC: transactions of the client: committed, rolled back, unknown, producer killed after its
+commit.
 
-As the example beside it, with RocketMQ's Python client: `begin_transaction`, and a checker that looks into the books
-when the broker asks. The broker is in this process, so that minutes pass at once.
-"""
+Like e06_transaction_listener, with RocketMQ's Python client: `begin_transaction`, and a checker that looks up the order
+when the broker checks back. The broker runs in this process, so that its clock can be advanced."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any
 import rocketmq
 from rocketmq.v5.client import ClientConfiguration, Credentials
 
-# Two packages share this name, and the other's file may be the one that is there.
+# Two packages share this name; the wrong one may be imported.
 rocketmq.ClientConfiguration = ClientConfiguration
 
 from rocketmq.grpc_protocol import TransactionResolution  # noqa: E402
@@ -30,11 +30,11 @@ from trimq.testing import Broker  # noqa: E402
 
 TOPIC = "orders"
 PATIENCE_S = 20
-MOST_MINUTES = 6  # after fifteen questions nobody would be asked any more
+MOST_MINUTES = 6  # after fifteen checks the broker gives up
 
 
 class Books(TransactionChecker):
-    """The producer's own database: an order that is in it is a local transaction that was committed."""
+    """The producer's own database: an order in it is a committed local transaction."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -60,7 +60,7 @@ def start(endpoints: str, books: Books) -> Producer:
 
 
 def begin(producer: Producer, order: str) -> Any:
-    """A transaction with its half message."""
+    """Begins a transaction and sends its half message."""
     transaction = producer.begin_transaction()
     message = Message()
     message.topic, message.body = TOPIC, order.encode()
@@ -69,7 +69,7 @@ def begin(producer: Producer, order: str) -> Any:
 
 
 def sell_and_die(endpoints: str, path: str) -> None:
-    """In a process of its own: killed between its local commit and the word to the broker."""
+    """Runs in a process of its own, which ends between its local commit and the commit at the broker."""
     books = Books(Path(path))
     begin(start(endpoints, books), "order 5")
     books.enter("order 5")
@@ -99,23 +99,23 @@ def main() -> None:
             rolled_back.rollback()
             show(wire, "1 committed, 2 rolled back:", ["order 1"])
 
-            begin(producer, "order 3")  # unknown, and its local transaction is committed later
-            begin(producer, "order 4")  # unknown, and it never is
+            begin(producer, "order 3")  # unknown; its local transaction is committed later
+            begin(producer, "order 4")  # unknown; its local transaction is never committed
             books.enter("order 3")
             words = [sys.executable, "-m", "examples.e06_transaction_grpc", endpoints, str(books.path)]
             assert subprocess.run(words, check=False).returncode == 9
             minutes = 0
-            while len(set(books.asked)) < 3:  # what was asked of the one that is dead is asked again
+            while len(set(books.asked)) < 3:  # checks sent to the dead producer are repeated
                 minutes += 1
                 assert minutes < MOST_MINUTES, books.asked
                 broker.advance("1m")
-                books.questions.acquire(timeout=4)  # its client may be slow where others have the machine too
-            print(f"within {minutes} minutes the broker asks about {sorted(set(books.asked))}")
+                books.questions.acquire(timeout=4)  # the client may be slow on a busy machine
+            print(f"within {minutes} minutes the broker checks back on {sorted(set(books.asked))}")
             assert set(books.asked) == {"order 3", "order 4", "order 5"}
             deadline = time.monotonic() + PATIENCE_S
             while len(wire.bodies(TOPIC)) < 3 and time.monotonic() < deadline:
-                time.sleep(0.02)  # the answers are on their way
-            show(wire, "answered from the books:", ["order 1", "order 3", "order 5"])
+                time.sleep(0.02)  # until the responses are processed
+            show(wire, "after the check-backs:", ["order 1", "order 3", "order 5"])
         finally:
             producer.shutdown()
 

@@ -1,9 +1,9 @@
 """E6, RocketMQ: a message is delivered if and only if the local transaction of its producer is committed.
 
-The producer sends a half message, which nobody sees, then does its own work, then says how it went. Where it says
-nothing, because it does not know or was killed, the broker asks any producer of the group, which looks into its own
-books. The broker is in this process, so that half a minute passes at once.
-"""
+The producer sends a half message, which no consumer sees, then commits its local transaction, then commits at the
+broker. Without that commit, because the outcome is unknown or the producer was killed, the broker checks back with any
+producer of the group, which looks up the order in its database. The broker runs in this process, so that its clock can
+be advanced."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from trimq.formats.rocketmq_unit.unit import iterate_units
 from trimq.testing import Broker
 
 TOPIC = "orders"
-CHECK = 39  # the broker asks about a half message
+CHECK = 39  # request code of the broker's check-back
 
 
 class Books:
-    """The producer's own database: an order that is in it is a local transaction that was committed."""
+    """The producer's own database: an order in it is a committed local transaction."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -36,8 +36,8 @@ class Books:
 
 
 def answer(wire: Wire, books: Books) -> list[str]:
-    """Answer what the broker has asked so far. The orders that it asked about."""
-    wire.heartbeat("e06", TOPIC)  # what the broker sent before its answer to this has been read then
+    """Answers the check-backs received so far and returns their orders."""
+    wire.heartbeat("e06", TOPIC)  # the check-backs arrive before this response
     asked = []
     for header, body in wire.asked:
         if header["code"] == CHECK:
@@ -61,7 +61,7 @@ def answer(wire: Wire, books: Books) -> list[str]:
 
 
 def sell_and_die(broker: str, path: str) -> None:
-    """In a process of its own: killed between its local commit and the word to the broker."""
+    """Runs in a process of its own, which ends between its local commit and the commit at the broker."""
     with Wire(broker) as wire:
         wire.prepare(TOPIC, b"order 5")
         Books(Path(path)).enter("order 5")
@@ -87,19 +87,19 @@ def main() -> None:
             wire.decide(rolled_back, ROLLBACK)
             show(wire, "1 committed, 2 rolled back:", ["order 1"])
 
-            wire.prepare(TOPIC, b"order 3")  # unknown, and its local transaction is committed later
-            wire.prepare(TOPIC, b"order 4")  # unknown, and it never is
+            wire.prepare(TOPIC, b"order 3")  # unknown; its local transaction is committed later
+            wire.prepare(TOPIC, b"order 4")  # unknown; its local transaction is never committed
             books.enter("order 3")
             words = [sys.executable, "-m", "examples.e06_transaction_listener", address, str(books.path)]
             assert subprocess.run(words, check=False).returncode == 9
             show(wire, "3, 4 unknown, 5 killed:", ["order 1"])
 
-            wire.heartbeat("e06", TOPIC)  # who is not there is not asked
+            wire.heartbeat("e06", TOPIC)  # the broker checks back only with known clients
             broker.advance("36s")
             asked = answer(wire, books)
-            print(f"half a minute later the broker asks about {asked}")
+            print(f"half a minute later the broker checks back on {asked}")
             assert asked == ["order 3", "order 4", "order 5"], asked
-            show(wire, "answered from the books:", ["order 1", "order 3", "order 5"])
+            show(wire, "after the check-backs:", ["order 1", "order 3", "order 5"])
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """E8, Kafka: send and wait for the answer, send with a callback, send one way.
 
-Waiting costs a round trip for each message; a callback hears of each message while others are under way; one way
-(`acks=0`) hears of none, so that only reading back shows what arrived. Needs TRIMQ_KAFKA, the broker's address.
-"""
+Waiting costs a round trip for each message; a callback reports each message while others are in flight; one way
+(`acks=0`) has no response, so that only reading back shows which messages arrived. Needs TRIMQ_KAFKA, the broker's
+address."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import time
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 BROKER = os.environ["TRIMQ_KAFKA"]
-TOPIC = "e08"  # made by the first message
+TOPIC = "e08"  # created by the first message
 COUNT = 100
 PATIENCE_S = 20
 
@@ -29,7 +29,7 @@ def send_and_wait() -> list[int]:
 
 
 def send_with_callback() -> list[int]:
-    """All messages are under way at once; the callback hears of each."""
+    """All messages are in flight at once; the callback is called for each."""
     producer = Producer({"bootstrap.servers": BROKER, "acks": "all"})
     offsets: list[int] = []
     for number in range(COUNT):
@@ -41,7 +41,7 @@ def send_with_callback() -> list[int]:
 
 
 def send_one_way() -> None:
-    """The broker sends no answer: flushing means only that the bytes have left."""
+    """The broker sends no response: a flush only means that the bytes were sent."""
     producer = Producer({"bootstrap.servers": BROKER, "acks": 0})
     for number in range(COUNT):
         producer.produce(TOPIC, f"one way {number}".encode())
@@ -55,7 +55,7 @@ def take(offsets: list[int], error: KafkaError | None, sent: Message) -> None:
 
 
 def read(count: int) -> list[str]:
-    """The first `count` messages of the topic."""
+    """Returns the first `count` messages of the topic."""
     consumer = Consumer({"bootstrap.servers": BROKER, "group.id": "e08", "enable.auto.commit": False})
     try:
         consumer.assign([TopicPartition(TOPIC, 0, 0)])

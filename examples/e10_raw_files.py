@@ -1,9 +1,8 @@
-"""E10, RocketMQ: the files by hand: where messages lie, what queues and index hold, and a pull without a broker.
+"""E10, RocketMQ: reads the files directly: messages, consume queues and key index, and a pull without a broker.
 
-The commit log holds the messages of all topics one after the other. A queue is a list of 20-byte entries, each with the
-position of a message. The index finds positions by key: a slot by the key's hash, a chain of entries behind it. The
-broker runs in this process, and is stopped before its files are read.
-"""
+The commit log holds the messages of all topics one after the other. A consume queue is a list of 20-byte entries, each
+with the position of a message. The index finds positions by key: a slot by the key's hash, and a chain of entries
+behind it. The broker runs in this process, and is stopped before its files are read."""
 
 from __future__ import annotations
 
@@ -16,12 +15,12 @@ from trimq.testing import Broker
 
 TOPIC = "raw"
 COUNT = 10
-SLOTS = 250  # a fourth of the keys that a file has room for
+SLOTS = 250  # a fourth of the keys that fit into a file
 HEADER, SLOT, ENTRY, QUEUE_ENTRY = 40, 4, 20, 20
 
 
 def write(folder: str) -> list[int]:
-    """Positions of the messages, as the broker told them in their ids."""
+    """Sends the messages and returns their positions, which the message ids contain."""
     kept = Broker(folder=folder, rocketmq_index_keys=4 * SLOTS)
     with kept as broker, Wire(broker.addresses["rocketmq_broker"]) as wire:
         wire.create_topic(TOPIC, 1)
@@ -37,13 +36,13 @@ def java_hash(text: str) -> int:
 
 
 def read_body(log: bytes, position: int) -> bytes:
-    """A message with the addresses of IPv4: what is before its body always takes 84 bytes."""
+    """Returns the body of a message with IPv4 addresses: the fields before the body always take 84 bytes."""
     (length,) = struct.unpack_from(">i", log, position + 84)
     return log[position + 88 : position + 88 + length]
 
 
 def find(index: bytes, log: bytes, key: str) -> list[bytes]:
-    """Bodies of the messages with this key, the newest first."""
+    """Returns the bodies of the messages with this key, the newest first."""
     hashed = abs(java_hash(f"{TOPIC}#{key}"))
     (number,) = struct.unpack_from(">i", index, HEADER + SLOT * (hashed % SLOTS))
     bodies = []

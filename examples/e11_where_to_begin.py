@@ -1,9 +1,8 @@
-"""E11, RocketMQ: a new group begins at the last message, at the first, or at a time written as 20210701080000.
+"""E11, RocketMQ: a new group starts at the last message, at the first, or at a time written as 20210701080000.
 
-Done by hand, as clients do it: they ask how far the group has read, and only where the broker knows nothing they look
-for the place themselves. Of a young queue, which still has its very first message, a new group gets everything,
-whatever it asks for. The broker is in this process, so that days pass at once.
-"""
+Done by hand, as clients do it: they query the offset of the group, and only if the broker has none they look up a start
+themselves. In a new queue, which still has its very first message, a new group always starts at that message. The
+broker runs in this process, so that its clock can be advanced."""
 
 from __future__ import annotations
 
@@ -19,13 +18,13 @@ STAMP = "%Y%m%d%H%M%S"
 
 
 def begin(wire: Wire, group: str, where: str) -> int:
-    """The first offset for the group: "last", "first", or a time."""
+    """Returns the first offset of the group: "last", "first", or a time."""
     queue = {"topic": TOPIC, "queueId": 0}
     header, _ = wire.ask(READ_SO_FAR, {"consumerGroup": group, **queue})
     if header["code"] != NOT_FOUND:
         return int(header["extFields"]["offset"])
     if where == "first":
-        return 0  # the broker puts right what lies before its first message
+        return 0  # the broker corrects an offset before its first message
     if where == "last":
         return int(wire.done(MAX_OFFSET, queue)["offset"])
     time_ms = int(datetime.strptime(where, STAMP).astimezone().timestamp() * 1000)
@@ -33,13 +32,13 @@ def begin(wire: Wire, group: str, where: str) -> int:
 
 
 def read(wire: Wire, offset: int) -> list[str]:
-    """From there on, what is no filling."""
+    """Returns the bodies from this offset on, without the filling."""
     start = int(wire.done(31, {"topic": TOPIC, "queueId": 0})["offset"])
     return [body.decode() for body in wire.bodies(TOPIC, max(offset, start)) if len(body) < 100]
 
 
 def main() -> None:
-    # Small files, so that the oldest are soon full and gone: in the first night after three days.
+    # Small files, so that the oldest are soon full and expire: in the first night after three days.
     with (
         Broker(rocketmq_commit_file_bytes=1 << 16) as broker,
         Wire(broker.addresses["rocketmq_broker"]) as wire,

@@ -1,8 +1,7 @@
 """E12, RocketMQ: an order that is not paid within half an hour is cancelled by a delayed message.
 
-Each order sends itself a message with level 16, which is 30 minutes. When it comes the consumer looks whether the order
-was paid meanwhile. No table is searched for old orders. The broker is in this process, so that the time passes at once.
-"""
+Each order sends a message with delay level 16, which is 30 minutes. On delivery the consumer checks if the order was
+paid. No table is searched for old orders. The broker runs in this process, so that its clock can be advanced."""
 
 from __future__ import annotations
 

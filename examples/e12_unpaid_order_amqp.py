@@ -1,9 +1,8 @@
-"""E12, RabbitMQ clients: an order that is not paid within half an hour is cancelled by a message that waits.
+"""E12, RabbitMQ clients: an order that is not paid within half an hour is cancelled by a message that expires.
 
-Each order sends itself a message into a queue that nobody reads. Its messages live for 30 minutes and then go, as dead
-letters, to the queue of the cashier, who looks whether the order was paid meanwhile. The broker is in this process, so
-that the time passes at once.
-"""
+Each order publishes a message to a queue without consumers. The messages expire after 30 minutes and are dead-lettered
+to the queue of the cashier, which checks if the order was paid. The broker runs in this process, so that its clock can
+be advanced."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ def declare(channel: Any) -> None:
 
 
 def look(channel: Any, states: dict[str, str]) -> None:
-    """What the cashier does with all that is due."""
+    """Processes all due messages as the cashier."""
     due = len(states)
     for method, _, body in channel.consume(DUE, inactivity_timeout=PATIENCE_S):
         assert method is not None, f"{due} orders are missing"

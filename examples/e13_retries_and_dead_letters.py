@@ -1,9 +1,8 @@
-"""E13, RocketMQ: a message that fails is tried 16 times more, then it is a dead letter, and sent again.
+"""E13, RocketMQ: a message that fails is retried 16 times, becomes a dead letter and is sent again.
 
-In order it is otherwise: the message that fails holds those behind it, and is tried where it lies until it has been
-tried often enough. Written against the protocol, with the codes that clients send; the broker is in this process, so
-that nearly five hours pass at once.
-"""
+An orderly consumer is blocked instead: the failed message holds back those behind it, and is retried in place up to a
+limit. Uses the request codes of the protocol directly; the broker runs in this process, so that its clock can be
+advanced by nearly five hours."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ LOCK_QUEUES, SEND = 41, 310
 
 
 def fail_until_dead(broker: Broker, wire: Wire) -> Unit:
-    """The dead letter."""
+    """Fails the message until it is a dead letter, which is returned."""
     wire.send(TOPIC, b"order 1", KEYS="1")
     (unit,) = wire.pull(TOPIC, group=GROUP)
     waited = []
@@ -44,16 +43,16 @@ def fail_until_dead(broker: Broker, wire: Wire) -> Unit:
 
 
 def send_again(wire: Wire, dead: Unit) -> None:
-    """A dead letter knows where it came from; sent there again it begins from the start."""
+    """Sends a dead letter to its origin, where its count of retries starts again."""
     origin = read_properties(dead.properties)["RETRY_TOPIC"]
     wire.send(origin, bytes(dead.body))
     (again,) = wire.pull(origin, 1, group=GROUP)
-    print(f"dead letter {bytes(dead.body)!r} of {origin} sent again: tried {again.reconsume_times} times so far")
+    print(f"dead letter {bytes(dead.body)!r} of {origin} sent again: {again.reconsume_times} retries so far")
     assert again.reconsume_times == 0
 
 
 def fail_in_order(wire: Wire) -> None:
-    """Messages of a queue that one member has for itself, up to three tries each."""
+    """Consumes a queue that is locked by one member, with up to three attempts per message."""
     for number in (1, 2, 3):
         wire.send("e13-orderly", b"step %d" % number)
     queue = {"topic": "e13-orderly", "brokerName": "broker-trimq", "queueId": 0}
@@ -64,10 +63,10 @@ def fail_in_order(wire: Wire) -> None:
             tried.append(bytes(unit.body).decode())
             if unit.body != b"step 2":
                 break
-            if attempt == 3:  # a locked queue's message that is sent to the retries has no place in the order any more
+            if attempt == 3:  # a message of a locked queue that goes to the retry topic loses its place in the order
                 give_up(wire, unit, attempt)
     dead = [bytes(unit.body) for unit in wire.pull(DEAD, 1, group=GROUP)]
-    print(f"in order: {', '.join(tried)}; given up: {dead}")
+    print(f"in order: {', '.join(tried)}; dead-lettered: {dead}")
     assert tried == ["step 1", "step 2", "step 2", "step 2", "step 3"]
     assert dead == [b"step 2"]
 

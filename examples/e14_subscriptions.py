@@ -1,9 +1,8 @@
-"""E14, RocketMQ: all members of a group must subscribe to the same, or messages are lost to it.
+"""E14, RocketMQ: all members of a group must have the same subscription, or the group misses messages.
 
-The members of a group divide the queues, not the tags; the broker keeps one subscription of a group for each topic, the
-latest. Where member A wants tag a and member B tag b, A is given b's from its queue and drops them, and nobody gets the
-a's. Written against the protocol, with two members by hand. Needs TRIMQ_ROCKETMQ_BROKER.
-"""
+The members of a group divide the queues, not the tags; the broker keeps one subscription per group and topic, the
+latest. If member A subscribes to tag a and member B to tag b, A gets messages with tag b from its queue and drops them,
+and no member gets those with tag a. Uses the protocol directly, with two members. Needs TRIMQ_ROCKETMQ_BROKER."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ TAGS = ("a", "b")
 
 
 def pull(wire: Wire, topic: str, group: str, queue: int, version: int) -> list[tuple[str, str]]:
-    """Tag and body of what the broker gives to the group, by the subscription that it knows."""
+    """Returns tag and body of the messages that the broker delivers to the group by its current subscription."""
     fields = {
         "consumerGroup": group,
         "topic": topic,
@@ -30,12 +29,12 @@ def pull(wire: Wire, topic: str, group: str, queue: int, version: int) -> list[t
         "sysFlag": 0,
     }
     header, body = wire.ask(11, {**fields, "commitOffset": 0, "suspendTimeoutMillis": 0, "subVersion": version})
-    assert header["code"] in (0, 20), header  # found, or nothing that matches
+    assert header["code"] in (0, 20), header  # found, or no match
     return [(read_properties(unit.properties)["TAGS"], bytes(unit.body).decode()) for unit in iterate_units(body)]
 
 
 def consume(name: str, wanted: tuple[str, str]) -> tuple[list[str], list[str]]:
-    """Member 0 subscribes first, then member 1. What each takes, from its own queue."""
+    """Subscribes member 0, then member 1. Returns the messages that each takes from its own queue."""
     topic = group = f"e14-{name}-{RUN}"
     with Wire(BROKER) as one, Wire(BROKER) as other:
         members = (one, other)
@@ -48,7 +47,7 @@ def consume(name: str, wanted: tuple[str, str]) -> tuple[list[str], list[str]]:
         taken = []
         for number, (member, expression) in enumerate(zip(members, wanted, strict=True)):
             given = pull(member, topic, group, number, number + 1)
-            # A client looks itself as well: the broker compares only hashes.
+            # A client checks the tag too: the broker compares only hashes.
             taken.append([body for tag, body in given if tag in expression.split(" || ")])
         return taken[0], taken[1]
 
@@ -60,7 +59,7 @@ def main() -> None:
     assert {*right[0], *right[1]} == everything
     wrong = consume("wrong", ("a", "b"))
     lost = sorted(everything - {*wrong[0], *wrong[1]})
-    print(f"wrong, one wants a, one b:   {wrong}; nobody gets {lost}")
+    print(f"wrong, one wants a, one b:   {wrong}; no member gets {lost}")
     assert wrong == ([], ["b in queue 1"])
     apart = [consume(f"apart-{tag}", (tag, tag)) for tag in TAGS]
     print(f"right, a group for each tag: {apart}")

@@ -1,8 +1,7 @@
-"""E15, Kafka: a fetch is held for up to 15 s; a message that is sent meanwhile arrives in milliseconds.
+"""E15, Kafka: a fetch is held for up to 15 s; a message sent meanwhile arrives within milliseconds.
 
-The consumer allows the broker to hold its fetch, so that waiting costs hardly any requests and yet no delay. The
-client's own statistics count the fetches. Needs TRIMQ_KAFKA, the broker's address.
-"""
+The consumer allows the broker to hold its fetch, so that waiting costs few requests and adds no delay. The client's own
+statistics count the fetches. Needs TRIMQ_KAFKA, the broker's address."""
 
 from __future__ import annotations
 
@@ -29,12 +28,12 @@ def create_topic() -> None:
 
 
 def count_fetches(statistics: str) -> int:
-    """How many fetches the client has sent so far, to all brokers together."""
+    """Returns the number of fetches that the client has sent so far, to all brokers."""
     return sum(broker["req"].get("Fetch", 0) for broker in json.loads(statistics)["brokers"].values())
 
 
 def wait_for_message(fetches: list[int]) -> tuple[float, float]:
-    """When the message was sent, by its own word, and when it arrived. `fetches` gets the count of each half second."""
+    """Returns the send time written in the message, and its arrival. `fetches` gets the count of each half second."""
     settings = {
         "bootstrap.servers": BROKER,
         "group.id": TOPIC,
@@ -60,7 +59,7 @@ def wait_for_message(fetches: list[int]) -> tuple[float, float]:
 def main() -> None:
     create_topic()
     producer = Producer({"bootstrap.servers": BROKER, "linger.ms": 0})
-    producer.list_topics(TOPIC, PATIENCE_S)  # connected before the clock runs
+    producer.list_topics(TOPIC, PATIENCE_S)  # connects before the measurement starts
 
     def send() -> None:
         producer.produce(TOPIC, repr(time.perf_counter()).encode())

@@ -1,8 +1,7 @@
-"""E15, RocketMQ: a pull is held for up to 15 s; a message that is sent after some of them arrives in milliseconds.
+"""E15, RocketMQ: a pull is held for up to 15 s; a message sent meanwhile arrives within milliseconds.
 
-The consumer asks once and allows the broker to answer late: waiting costs no requests and yet no delay. Needs
-TRIMQ_ROCKETMQ_BROKER, the broker's address.
-"""
+The consumer sends one pull and allows the broker to answer later: waiting costs no requests and adds no delay. Needs
+TRIMQ_ROCKETMQ_BROKER, the broker's address."""
 
 from __future__ import annotations
 

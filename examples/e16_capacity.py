@@ -21,16 +21,16 @@ from pyspark_trimq.pipelines.capacity import capacity, seconds_to_drain
 BROKER = os.environ["TRIMQ_KAFKA"]
 TOPIC = f"e16-{uuid.uuid4().hex[:8]}"
 BACKLOG = 600
-CORES = 1  # one process of Python keeps one core busy
-ROUNDS = 2000  # of hashing: what makes a message busy
-WAIT_S = 0.010  # as a query to a database
+CORES = 1  # one Python process keeps one core busy
+ROUNDS = 2000  # of hashing: the CPU time of a message
+WAIT_S = 0.010  # like a database query
 TRIED = 20
 PEAK_RATE = 5000.0
 PATIENCE_S = 20
 
 
 def handle(body: bytes) -> bytes:
-    """The work of one message: some of it on the core, most of it waiting for somebody else."""
+    """Processes one message: some CPU time, and mostly waiting for another system."""
     for _ in range(ROUNDS):
         body = hashlib.sha256(body).digest()
     time.sleep(WAIT_S)
@@ -38,7 +38,7 @@ def handle(body: bytes) -> bytes:
 
 
 def measure() -> tuple[float, float]:
-    """T1 and T2 of one message, in ms: the time on the core, and the rest."""
+    """Returns T1 and T2 of one message in ms: the CPU time, and the rest."""
     wall, busy = time.perf_counter(), time.thread_time()
     for number in range(TRIED):
         handle(b"%d" % number)
@@ -57,7 +57,7 @@ def fill() -> None:
 
 
 def drain(group: str, threads: int, messages: int) -> float:
-    """Read so many messages with so many threads, commit, and tell the rate in messages a second."""
+    """Reads `messages` messages with `threads` threads, commits, and returns the rate in messages a second."""
     consumer = Consumer({"bootstrap.servers": BROKER, "group.id": group, "enable.auto.commit": False})
     try:
         consumer.assign([TopicPartition(TOPIC, 0, 0)])
@@ -88,7 +88,7 @@ def main() -> None:
     print(f"a peak of {PEAK_RATE:.0f} messages/s needs {nodes} nodes of {together:.0f} messages/s each")
     left_s = seconds_to_drain(BACKLOG, together * (nodes + 1), PEAK_RATE)
     assert left_s is not None, "more is read than arrives"
-    print(f"with one more, {BACKLOG} messages that had piled up are gone after {left_s:.1f} s, at the peak")
+    print(f"with one more node a backlog of {BACKLOG} messages drains in {left_s:.1f} s, at the peak")
     assert together > alone, (together, alone)
     assert nodes * together >= PEAK_RATE
 

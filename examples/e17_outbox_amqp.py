@@ -1,10 +1,9 @@
 """E17, RabbitMQ clients: an outbox in an SQL database: nothing is sent that was not committed, and nothing is lost.
 
 An order and the message about it are written in one local transaction. A sender takes messages from the outbox and
-strikes each off when it knows what became of it: a *confirm* says that the broker has stored it, a *return* that no
-queue wanted it, a *reply* that the other side has done its work. Whatever is not struck off is sent again by timer, so
-the receiver remembers what it has done. Needs TRIMQ_AMQP, the broker's address.
-"""
+marks each when its outcome is known: a *confirm* means that the broker has stored it, a *return* that it was not
+routable, a *reply* that the other service has processed it. Unmarked messages are sent again by timer, so the receiver
+removes duplicates. Needs TRIMQ_AMQP, the broker's address."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ def connect() -> Any:
 
 
 class Shop:
-    """Writes orders, and sends what its outbox holds."""
+    """Writes orders, and sends the messages of its outbox."""
 
     def __init__(self, database: Path) -> None:
         self._database = sqlite3.connect(database)
@@ -46,7 +45,7 @@ class Shop:
         self._connection: Any = None
 
     def order(self, id: str, fails: bool = False) -> None:
-        """Both rows or none."""
+        """Writes both rows or none."""
         with self._database:
             self._database.execute("insert into orders values (?)", (id,))
             self._database.execute("insert into outbox (id, state) values (?, 'new')", (id,))
@@ -57,13 +56,13 @@ class Shop:
         return {id: (state, tries) for id, state, tries in self._database.execute("select * from outbox order by id")}
 
     def send_due(self) -> None:
-        """What the timer does: every message of which it is not known what became of it."""
+        """Sends, as the timer does, every message with an unknown outcome."""
         due = [id for (id,) in self._database.execute("select id from outbox where state in ('new', 'returned')")]
         for id in due:
             self._note(id, self._send(id))
 
     def send_and_die(self, id: str) -> None:
-        """It leaves, and there is nobody to hear of it."""
+        """Sends the message and ends before the confirm."""
         with closing(connect()) as connection:
             connection.channel().basic_publish("", "e17.orders", id.encode(), _message(id))
 
@@ -75,14 +74,15 @@ class Shop:
                 self._channel.confirm_delivery()
             self._channel.basic_publish("", "e17.orders", id.encode(), _message(id), mandatory=True)
         except UnroutableError:
-            return "returned"  # stored nowhere: nobody is there to take it
+            return "returned"  # not routable: no queue is bound
         except (AMQPError, OSError):
             self._connection = None
-            return "new"  # perhaps it was stored, perhaps not
+            return "new"  # it may have been stored or not
         return "stored"
 
     def ask(self, id: str, meanwhile: Callable[[], None]) -> str:
-        """Send it, and wait until the other side has done its work; `meanwhile` is its time. Silence: ask again."""
+        """Sends a request and waits for the reply of the other service, which runs in `meanwhile`. Sends it again
+        without a reply."""
         channel = self._connection.channel()
         answers: list[str] = []
         channel.basic_consume(REPLY_TO, lambda _c, _m, _p, body: answers.append(body.decode()), auto_ack=True)
@@ -110,7 +110,7 @@ def _message(id: str, reply_to: str | None = None) -> pika.BasicProperties:
 
 
 class Warehouse:
-    """Takes an order once, however often it comes; its row and its acknowledgement are two steps."""
+    """Processes an order once, however often it is delivered; its row and its acknowledgement are two steps."""
 
     def __init__(self, database: Path) -> None:
         self._database = sqlite3.connect(database)
@@ -159,7 +159,7 @@ def show(shop: Shop, database: Path) -> None:
     warehouse = Warehouse(database)
     shop.send_due()
     assert shop.states() == {"a": ("stored", 2)}, shop.states()
-    print("confirm: sent again, a is on the broker's disk and struck off")
+    print("confirm: sent again, a is on the broker's disk and marked as stored")
 
     shop.order("c")
     shop.send_and_die("c")
@@ -169,12 +169,12 @@ def show(shop: Shop, database: Path) -> None:
     warehouse.take_all()
     assert warehouse.repeats == ["c"], warehouse.repeats
     assert warehouse.stock() == ["a", "c"], warehouse.stock()
-    print("confirm lost: the sender died and sent c again; the warehouse saw it twice and took it once")
+    print("confirm lost: the sender died and sent c again; the warehouse received it twice and processed it once")
 
     assert shop.ask("a", warehouse.take_all) == "done"
     assert shop.states()["a"] == ("done", 3), shop.states()
     assert warehouse.stock() == ["a", "c"], warehouse.stock()
-    print("reply: a was asked about once more; it had been done, and was answered so")
+    print("reply: a was sent once more; the warehouse had processed it, and replied so")
     warehouse.close()
 
 

@@ -1,8 +1,7 @@
 """E19, Kafka: A and B in two partitions, committed together, then aborted together, read at both isolation levels.
 
 A reader of committed messages sees both or none; a reader of uncommitted ones sees them at once, and still after the
-abort, because an abort is a marker in the log and removes nothing. Needs TRIMQ_KAFKA, the broker's address.
-"""
+abort, because an abort is a marker in the log and removes nothing. Needs TRIMQ_KAFKA, the broker's address."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ def create_topic() -> None:
 
 
 def send_both(producer: Producer, round_name: str) -> None:
-    """A to partition 0 and B to partition 1, both on the broker when this returns; the transaction stays open."""
+    """Sends A to partition 0 and B to partition 1. On return both are at the broker; the transaction stays open."""
     producer.begin_transaction()
     for partition, body in zip(PARTITIONS, "AB", strict=True):
         producer.produce(TOPIC, f"{body} {round_name}".encode(), partition=partition)
@@ -35,13 +34,13 @@ def send_both(producer: Producer, round_name: str) -> None:
 
 
 def read(isolation: str) -> list[str]:
-    """What a new reader finds up to the end of both partitions, sorted."""
+    """Returns the messages that a new reader finds up to the end of both partitions, sorted."""
     settings = {
         "bootstrap.servers": BROKER,
         "group.id": TOPIC,
         "enable.auto.commit": False,
         "enable.partition.eof": True,
-        "fetch.wait.max.ms": 50,  # the end is seen when an empty fetch returns
+        "fetch.wait.max.ms": 50,  # an empty fetch shows the end
         "isolation.level": isolation,
     }
     consumer = Consumer(settings)

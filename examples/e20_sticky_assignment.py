@@ -1,8 +1,7 @@
 """E20, Kafka: C0, C1 and C2 share two topics of three partitions; C2 leaves, and only its two partitions move.
 
-The sticky assignor keeps what each member has, and the cooperative protocol lets it go on reading meanwhile: C0 and C1
-give up nothing and get one partition more each. Needs TRIMQ_KAFKA, the broker's address.
-"""
+The sticky assignor keeps the partitions of each member, and the cooperative protocol lets it go on reading during a
+rebalance: C0 and C1 give up nothing and get one partition more each. Needs TRIMQ_KAFKA, the broker's address."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ PATIENCE_S = 20
 
 
 class Member:
-    """A consumer with what its group has given to it and taken from it."""
+    """A consumer with the partitions that were assigned to it and revoked from it."""
 
     def __init__(self, name: str) -> None:
         settings = {
@@ -61,11 +60,11 @@ def create_topics() -> None:
 
 
 def settle(members: list[Member], share: int) -> None:
-    """Poll all members until each holds `share` partitions, and print who holds what."""
+    """Polls all members until each has `share` partitions, and prints the assignment."""
     deadline = time.monotonic() + PATIENCE_S
     while any(len(member.held) != share for member in members):
         if time.monotonic() > deadline:
-            raise TimeoutError(f"not settled: { {member.name: member.held for member in members} }")
+            raise TimeoutError(f"not yet assigned: { {member.name: member.held for member in members} }")
         for member in members:
             message = member.consumer.poll(0.02)
             if message is not None and message.error() is not None:

@@ -1,9 +1,9 @@
 """E22, Kafka, one broker: a connection lost under acks 0, 1 and all; resend with and without idempotence.
 
-The producer speaks through a small relay that cuts the connection once: before the broker gets the message, or after it
-stored the message and before the producer hears of it. Under acks 0 the first cut loses the message unnoticed; the
-second doubles it, unless the producer is idempotent. Needs TRIMQ_KAFKA, the broker's address.
-"""
+The producer connects through a small relay that cuts the connection once: before the broker receives the message, or
+after it has stored the message and before the producer receives the response. Under acks 0 the first cut loses the
+message unnoticed; the second duplicates it, unless the producer is idempotent. Needs TRIMQ_KAFKA, the broker's
+address."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from confluent_kafka.admin import AdminClient, NewTopic
 BROKER = os.environ["TRIMQ_KAFKA"]
 HOST, _, PORT = BROKER.rpartition(":")
 RUN = uuid.uuid4().hex[:8]
-PRODUCE = 0  # the protocol's number for the request
+PRODUCE = 0  # API key
 PATIENCE_S = 20
 
 
 class Relay:
-    """Passes frames between a client and the broker, and loses one produce request or its answer."""
+    """Forwards frames between a client and the broker, and drops one produce request or its response."""
 
     def __init__(self, loses: str) -> None:
         self._loses = loses
-        # Which request is lost, or its answer: correlation ids are counted on each connection by itself.
+        # The dropped request, or its response: correlation ids are counted per connection.
         self._lost: tuple[socket.socket, int] | None = None
         self.produce_requests = 0
         self._server = socket.create_server((HOST, 0))
@@ -55,18 +55,18 @@ class Relay:
         cut(client, broker)
 
     def _pass_answers(self, client: socket.socket, broker: socket.socket) -> None:
-        # The client goes where the broker says it is: that must be the relay again.
-        told, instead = (HOST.encode() + struct.pack(">i", port) for port in (int(PORT), self.port))
+        # The client connects to the advertised address: that must be the relay too.
+        advertised, relayed = (HOST.encode() + struct.pack(">i", port) for port in (int(PORT), self.port))
         while frame := read_frame(broker):
             (correlation,) = struct.unpack_from(">i", frame, 4)
             if (client, correlation) == self._lost and self._loses == "answer":
                 break
-            client.sendall(frame.replace(told, instead))
+            client.sendall(frame.replace(advertised, relayed))
         cut(client, broker)
 
 
 def read_frame(source: socket.socket) -> bytes:
-    """The next frame with its length; nothing when the connection has ended."""
+    """Returns the next frame with its length; empty at the end of the connection."""
     try:
         size = source.recv(4, socket.MSG_WAITALL)
         body = source.recv(struct.unpack(">i", size)[0], socket.MSG_WAITALL) if len(size) == 4 else b""
@@ -80,26 +80,26 @@ def cut(*ends: socket.socket) -> None:
         try:
             end.shutdown(socket.SHUT_RDWR)
         except OSError:
-            continue  # the other side was faster
+            continue  # the other direction has closed it already
 
 
 def send_through(relay: Relay, topic: str, settings: dict[str, object]) -> bool:
-    """Send one message. Whether the producer believes that it was delivered."""
-    told: list[KafkaError | None] = []
+    """Sends one message. Returns True if the producer reports it delivered."""
+    errors: list[KafkaError | None] = []
 
     def hear(error: KafkaError | None, _: Message) -> None:
-        told.append(error)
+        errors.append(error)
 
     quiet = {"log_level": 0, "reconnect.backoff.ms": 50, "linger.ms": 0}
     producer = Producer({"bootstrap.servers": f"{HOST}:{relay.port}", **quiet, **settings})
     producer.produce(topic, b"order 1 paid", on_delivery=hear)
     if producer.flush(PATIENCE_S):
-        raise TimeoutError("the message was neither delivered nor given up")
-    return told == [None]
+        raise TimeoutError("the message was neither delivered nor failed")
+    return errors == [None]
 
 
 def count_stored(topic: str) -> int:
-    """How many messages the topic holds, read from the broker itself."""
+    """Returns the number of messages in the topic, read directly from the broker."""
     settings = {"bootstrap.servers": BROKER, "group.id": topic, "enable.auto.commit": False}
     consumer = Consumer(settings | {"enable.partition.eof": True, "fetch.wait.max.ms": 50})
     try:
@@ -122,7 +122,7 @@ def count_stored(topic: str) -> int:
 
 
 def main() -> None:
-    cases: list[tuple[str, str, bool, int]] = [  # what is lost, acks, idempotent, messages stored
+    cases: list[tuple[str, str, bool, int]] = [  # dropped frame, acks, idempotent, messages stored
         ("request", "0", False, 0),
         ("request", "1", False, 1),
         ("request", "all", False, 1),
@@ -140,7 +140,7 @@ def main() -> None:
         stored = count_stored(topic)
         kind = "idempotent" if idempotent else "plain"
         print(f"{loses:<7} lost, acks {acks:<3}, {kind:<10}: sent {relay.produce_requests}, stored {stored} times")
-        assert believed, "the producer does not believe that the message was delivered"
+        assert believed, "the producer does not report the message as delivered"
         assert relay.produce_requests == (1 if acks == "0" else 2), relay.produce_requests
         assert stored == expected, (stored, expected)
 

@@ -1,9 +1,8 @@
 """E23, Kafka: commit before the work loses, commit after it repeats; auto-commit; threads fed from memory.
 
-Ten messages each time. The first consumer works on four and stops as if it had failed; a second one of the same group
-goes on from the committed offset. The partition is assigned by hand, so that no case waits for a rebalance. Needs
-TRIMQ_KAFKA, the broker's address.
-"""
+Ten messages each time. The first consumer processes four and stops as if it had failed; a second one of the same group
+continues from the committed offset. The partition is assigned by hand, so that no case waits for a rebalance. Needs
+TRIMQ_KAFKA, the broker's address."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 BROKER = os.environ["TRIMQ_KAFKA"]
 TOPIC = f"e23-{uuid.uuid4().hex[:8]}"
 COUNT = 10
-WORKED = 4  # messages that the first consumer has worked on when it fails
+WORKED = 4  # messages that the first consumer has processed when it fails
 PATIENCE_S = 20
 
 
@@ -36,7 +35,7 @@ def send_all() -> None:
 
 
 def start(group: str, **settings: object) -> Consumer:
-    """A consumer that goes on where its group committed, or from the start."""
+    """Returns a consumer that starts at the committed offset of its group, or at the earliest."""
     named = {name.replace("_", "."): value for name, value in settings.items()}
     defaults = {"bootstrap.servers": BROKER, "auto.offset.reset": "earliest", "enable.auto.commit": False}
     consumer = Consumer({**defaults, "group.id": f"{TOPIC}-{group}", **named})
@@ -45,7 +44,7 @@ def start(group: str, **settings: object) -> Consumer:
 
 
 def take(consumer: Consumer, until: int = COUNT) -> list[Message]:
-    """Messages from where the consumer stands up to number `until`."""
+    """Returns the messages from the position of the consumer up to number `until`."""
     messages: list[Message] = []
     deadline = time.monotonic() + PATIENCE_S
     while not messages or messages[-1].offset() < until - 1:
@@ -61,7 +60,7 @@ def take(consumer: Consumer, until: int = COUNT) -> list[Message]:
 
 
 def committed(consumer: Consumer) -> int:
-    """The group's committed offset; 0 when there is none, since all start from the earliest."""
+    """Returns the group's committed offset; 0 if there is none, since all start from the earliest."""
     return max(consumer.committed([TopicPartition(TOPIC, 0)], PATIENCE_S)[0].offset, 0)
 
 
@@ -80,11 +79,11 @@ def commit_before_work(done: list[int]) -> None:
 def commit_after_work(done: list[int]) -> None:
     consumer = start("after")
     done.extend(message.offset() for message in take(consumer)[:WORKED])
-    consumer.close()  # it failed before it had worked on all and could commit
+    consumer.close()  # it fails before all is processed and committed
 
 
 def auto_commit(done: list[int]) -> None:
-    """The timer commits what was handed over, whether it was worked on or not."""
+    """The timer commits delivered messages, processed or not."""
     consumer = start("auto", enable_auto_commit=True, auto_commit_interval_ms=100)
     done.extend(message.offset() for message in take(consumer)[:WORKED])
     await_committed(consumer, COUNT)
@@ -92,7 +91,7 @@ def auto_commit(done: list[int]) -> None:
 
 
 def auto_commit_of_work(done: list[int]) -> None:
-    """The timer commits only what the program says is done."""
+    """The timer commits only messages that the program has marked as processed."""
     timer = {"enable_auto_commit": True, "auto_commit_interval_ms": 100, "enable_auto_offset_store": False}
     consumer = start("stored", **timer)
     for message in take(consumer)[:WORKED]:
@@ -139,7 +138,7 @@ def threads_fed_from_memory(done: list[int]) -> None:
 
 
 def finish(group: str, done: list[int]) -> int:
-    """The second consumer works on all from the committed offset on, which is returned."""
+    """Processes all messages from the committed offset on with a second consumer. Returns that offset."""
     consumer = start(group)
     try:
         offset = committed(consumer)
@@ -153,7 +152,7 @@ def finish(group: str, done: list[int]) -> int:
 def main() -> None:
     send_all()
     first, rest = list(range(WORKED)), list(range(WORKED, COUNT))
-    cases: list[tuple[str, Callable[[list[int]], None], list[int], list[int]]] = [  # what is lost, what is repeated
+    cases: list[tuple[str, Callable[[list[int]], None], list[int], list[int]]] = [  # lost messages, repeated messages
         ("before", commit_before_work, rest, []),
         ("after", commit_after_work, [], first),
         ("auto", auto_commit, rest, []),

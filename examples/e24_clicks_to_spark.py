@@ -1,9 +1,8 @@
-"""E24, Kafka and Spark: page views and clicks are joined into a click rate per page, which goes to a third topic.
+"""E24, Kafka and Spark: page views and clicks are joined into a click rate per page, which is written to a third topic.
 
 Two producers write JSON to two topics, with Kafka's client. Spark reads both as streams, counts by page and minute, and
-writes the result back exactly once; run again, it takes up only what is new. Needs TRIMQ_KAFKA and TRIMQ_HTTP, the
-broker's addresses, and the extra `spark`.
-"""
+writes the result back exactly once; another run processes only new messages. Needs TRIMQ_KAFKA and TRIMQ_HTTP, the
+broker's addresses, and the extra `spark`."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ def send(topic: str, pages: dict[str, int], minute: int) -> None:
 
 
 def click_rates(spark: Any, checkpoint: str) -> None:
-    """What is new in both topics, counted by page and minute: one row each, to the third topic."""
+    """Counts new messages of both topics by page and minute, and writes one row each to the third topic."""
     reader = spark.readStream.format("trimq").option("bootstrap", HTTP).option("startingOffsets", "earliest")
     events = reader.option("subscribe", f"{VIEWS},{CLICKS}").load()
     pages = events.selectExpr("topic", "get_json_object(cast(value as string), '$.page') as page", "timestamp")
@@ -47,7 +46,7 @@ def click_rates(spark: Any, checkpoint: str) -> None:
             "page as key",
             f"to_json(struct(page, minute, `{VIEWS}` as views, `{CLICKS}` as clicks)) as value",
         )
-        # The same batch, should it be repeated, is written once.
+        # A repeated batch is written once.
         writer = rows.coalesce(1).write.format("trimq").option("bootstrap", HTTP).option("topic", RATES)
         writer.option("writeId", f"{RUN}-{number}").mode("append").save()
 
@@ -71,8 +70,8 @@ def rates() -> list[tuple[str, int, int, int]]:
     found = []
     try:
         while (message := consumer.poll(PATIENCE_S)) is not None and message.error() is None:
-            told = json.loads(message.value() or b"")
-            found.append((told["page"], told["minute"], told["views"], told["clicks"]))
+            row = json.loads(message.value() or b"")
+            found.append((row["page"], row["minute"], row["views"], row["clicks"]))
     finally:
         consumer.close()
     return sorted(found)

@@ -1,9 +1,8 @@
-"""E25, RabbitMQ clients: a slow consumer, pushed to without a limit, pushed to with prefetch, and pulling.
+"""E25, RabbitMQ clients: a slow consumer without prefetch, with it, and pulling.
 
-Without prefetch the broker pushes everything at the consumer that came first: its memory holds the backlog, and a
-second consumer finds the queue empty. With prefetch each has what it can work on, and the rest stays in the broker. One
-who pulls asks for each message, and pays with a round trip for it. Needs TRIMQ_AMQP, the broker's address.
-"""
+Without prefetch the broker pushes everything to the first consumer: its memory holds the backlog, and a second consumer
+finds the queue empty. With prefetch each has a limited number of messages, and the rest stays in the broker. A consumer
+that pulls asks for each message, which costs a round trip each. Needs TRIMQ_AMQP, the broker's address."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ def connect() -> Any:
 
 
 class Pushed:
-    """Keeps what it is given until it gets round to it."""
+    """A consumer that keeps delivered messages in memory until it processes them."""
 
     def __init__(self, queue: str, prefetch: int) -> None:
         self.channel = connect().channel()
@@ -35,12 +34,12 @@ class Pushed:
         self.channel.basic_consume(queue, lambda _c, method, _p, _b: self.held.append(method.delivery_tag))
 
     def hear(self) -> None:
-        """Whatever is on its way has come when the broker has answered what was asked after it."""
+        """Receives all deliveries sent so far: the broker answers a request behind them."""
         self.channel.basic_qos(prefetch_count=0)
         self.channel.connection.process_data_events(0)
 
     def work(self, count: int) -> None:
-        """One after the other, as it came."""
+        """Processes `count` messages in the order of delivery."""
         deadline = time.monotonic() + PATIENCE_S
         while count and time.monotonic() < deadline:
             self.channel.connection.process_data_events(0.01)
@@ -49,10 +48,10 @@ class Pushed:
                 self.held.remove(tag)
                 self.done += 1
                 count -= 1
-        assert not count, "the broker gave it nothing"
+        assert not count, "the broker delivered too few messages"
 
     def close(self) -> None:
-        """What it holds goes back to the queue."""
+        """Closes the channel; unacked messages are requeued."""
         self.channel.connection.close()
 
 
@@ -69,7 +68,7 @@ def ready(channel: Any, queue: str) -> int:
 
 
 def push(channel: Any, prefetch: int) -> None:
-    """A slow consumer; then a second comes, to help."""
+    """Runs a slow consumer; then adds a second one."""
     queue = filled(channel, f"e25.prefetch.{prefetch}")
     slow = Pushed(queue, prefetch)
     slow.hear()
@@ -77,17 +76,17 @@ def push(channel: Any, prefetch: int) -> None:
     helper.hear()
     waiting = ready(channel, queue)
     print(
-        f"prefetch {prefetch or 'unlimited':>9}: the slow one holds {len(slow.held)}, "
-        f"its helper {len(helper.held)}, {waiting} wait in the broker"
+        f"prefetch {prefetch or 'unlimited':>9}: the slow consumer holds {len(slow.held)}, "
+        f"the second {len(helper.held)}, {waiting} are in the broker"
     )
     if prefetch:
         assert (len(slow.held), len(helper.held), waiting) == (prefetch, prefetch, MESSAGES - 2 * prefetch)
         slow.work(2)
-        helper.work(MESSAGES // 2)  # the faster has more of it
+        helper.work(MESSAGES // 2)  # the faster one gets more of them
         assert helper.done == MESSAGES // 2
     else:
         assert (len(slow.held), len(helper.held), waiting) == (MESSAGES, 0, 0)
-        slow.close()  # only its end gives the others something to do
+        slow.close()  # its unacked messages are delivered to the other one
         helper.work(MESSAGES)
         helper.close()
         return
@@ -96,7 +95,7 @@ def push(channel: Any, prefetch: int) -> None:
 
 
 def pull(channel: Any) -> None:
-    """One at a time, when it has time."""
+    """Takes one message at a time."""
     queue = filled(channel, "e25.pull")
     begun = time.perf_counter()
     for number in range(MESSAGES):
@@ -106,7 +105,7 @@ def pull(channel: Any) -> None:
         channel.basic_ack(method.delivery_tag)
     assert channel.basic_get(queue)[0] is None
     took_ms = (time.perf_counter() - begun) * 1000
-    print(f"pull: {MESSAGES} messages, each asked for, in {took_ms:.0f} ms; the broker held the rest all along")
+    print(f"pull: {MESSAGES} messages with one request each in {took_ms:.0f} ms; the rest stayed in the broker")
 
 
 def main() -> None:

@@ -1,10 +1,9 @@
-"""E26, RocketMQ: with `flush = sync` nothing that was acknowledged is lost in a power cut; with `async` the last is.
+"""E26, RocketMQ: with `flush = sync` a power cut loses no acknowledged message; with `async` it loses the last ones.
 
-Sync is the default: an answer leaves when the message is on disk, and messages that come together share one sync. Async
-answers at once and syncs later. RocketMQ's third way, a pool of memory beside the page cache, spares a JVM the faults
-of its mapped files; there are none here, and the setting is refused. The brokers are in this process: one in a folder
-for the times, one in memory for the cuts, where what was not synced is gone.
-"""
+Sync is the default: the response is sent when the message is on disk, and concurrent messages share one sync. Async
+responds at once and syncs later. RocketMQ's third mode, a pool of memory beside the page cache, avoids page faults of
+mapped files in a JVM; TriMQ has none, and refuses the setting. The brokers run in this process: one on disk for the
+response times, one in memory for the power cuts, which remove all unsynced data."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ COUNT = 200
 
 
 def measure(flush: str) -> list[float]:
-    """How long each of the answers took, in milliseconds, the shortest first."""
+    """Returns the response times in milliseconds, sorted."""
     with Broker(on_disk=True, flush=flush) as broker, Wire(broker.addresses["rocketmq_broker"]) as wire:
         wire.create_topic("e26", 1)
         times = []
@@ -30,13 +29,13 @@ def measure(flush: str) -> list[float]:
 
 
 def cut_power(flush: str) -> tuple[int, int]:
-    """How many messages were acknowledged, and how many are there when the broker is back."""
-    # So long may a write wait for its sync: longer than this takes.
+    """Returns the number of acknowledged messages, and of those that exist after the restart."""
+    # Maximum delay of a sync: longer than this example runs.
     with Broker(flush=flush, flush_interval_ms=60_000) as broker:
         with Wire(broker.addresses["rocketmq_broker"]) as wire:
             wire.create_topic("e26", 1)
             wire.send("e26", b"first")
-        broker.restart()  # in order: everything is synced
+        broker.restart()  # a clean stop syncs everything
         with Wire(broker.addresses["rocketmq_broker"]) as wire:
             acknowledged = 1 + sum(1 for number in range(COUNT) if wire.send("e26", b"%d" % number))
         broker.crash()
@@ -48,12 +47,10 @@ def cut_power(flush: str) -> tuple[int, int]:
 def main() -> None:
     for flush in ("sync", "async"):
         times = measure(flush)
-        print(
-            f"{flush:<5}: half of the answers in {times[COUNT // 2]:.2f} ms, 99 of 100 in {times[-COUNT // 100]:.2f} ms"
-        )
+        print(f"{flush:<5}: median response {times[COUNT // 2]:.2f} ms, p99 {times[-COUNT // 100]:.2f} ms")
     for flush in ("sync", "async"):
         acknowledged, kept = cut_power(flush)
-        print(f"{flush:<5}: power cut after {acknowledged} acknowledged: {kept} are there, {acknowledged - kept} lost")
+        print(f"{flush:<5}: power cut after {acknowledged} acknowledged: {kept} kept, {acknowledged - kept} lost")
         assert kept == acknowledged if flush == "sync" else 1 <= kept < acknowledged, (flush, acknowledged, kept)
     try:
         Broker(flush="pooled")

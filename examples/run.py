@@ -14,15 +14,15 @@ FOLDER = Path(__file__).parent
 
 
 def examples() -> dict[str, Path]:
-    """Each example by its name: a file that begins with e and a number."""
+    """Returns the examples by name: files that begin with e and a number."""
     return {path.stem: path for path in sorted(FOLDER.glob("e[0-9]*.py"))}
 
 
 def run(name: str) -> int:
-    """Run the example. Its exit code; 0 means that it saw what it shows."""
+    """Runs the example and returns its exit code; 0 means that its checks passed."""
     with tempfile.TemporaryDirectory(prefix="trimq-example-") as folder, running(Path(folder)) as addresses:
         command = [sys.executable, "-m", f"examples.{name}"]
-        # RocketMQ's C++ client writes its log into the home of its user.
+        # RocketMQ's C++ client writes its log into the user's home folder.
         environment = os.environ | as_environment(addresses) | {"HOME": folder}
         return subprocess.run(command, cwd=FOLDER.parent, env=environment, check=False).returncode
 

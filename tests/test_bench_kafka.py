@@ -10,27 +10,27 @@ from pathlib import Path
 import pytest
 
 from bench import kafka_footprint
+from bench.broker_rounds import Outcome, run_rounds
 from bench.figures import Figure
-from bench.kafka import MEASURES, NAMES, main, sides_beside
-from bench.kafka_sides import KAFKA, Side, Sides, topic_on
+from bench.kafka import MEASURES, NAMES, main, start_brokers
+from bench.kafka_brokers import KAFKA, Broker, Brokers, topic_on
 from bench.kafka_sizes import KAFKA_QUICK
 from bench.kafka_wire import WireFailed, encode_batch, encode_produce, produce_until
 from bench.processes import broker_in
-from bench.turns import Outcome, take_turns
 
 FIELDS = {"figure", "value", "unit", "kafka", "ratio", "goal", "met", "note"}
 
 
 @pytest.fixture(scope="module")
-def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side]:
+def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     with broker_in(tmp_path_factory.mktemp("stand-in")) as broker:
         host, port = broker.addresses["kafka"].rsplit(":", 1)
-        yield Side(KAFKA, host, int(port), broker.pid)
+        yield Broker(KAFKA, host, int(port), broker.pid)
 
 
 @pytest.fixture(scope="module")
-def sides(stand_in: Side, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sides]:
-    with sides_beside(stand_in, "sync", tmp_path_factory.mktemp("sides")) as found:
+def brokers(stand_in: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
+    with start_brokers(stand_in, "sync", tmp_path_factory.mktemp("brokers")) as found:
         yield found
 
 
@@ -40,8 +40,8 @@ def are_whole(figures: list[Figure]) -> bool:
 
 
 @pytest.mark.parametrize("name", MEASURES)
-def test_a_comparison_runs(name: str, sides: Sides) -> None:
-    assert are_whole(list(MEASURES[name](KAFKA_QUICK, sides)))
+def test_a_comparison_runs(name: str, brokers: Brokers) -> None:
+    assert are_whole(list(MEASURES[name](KAFKA_QUICK, brokers)))
 
 
 def test_start_and_memory_are_compared_and_leave_nothing_behind(tmp_path: Path) -> None:
@@ -49,23 +49,23 @@ def test_start_and_memory_are_compared_and_leave_nothing_behind(tmp_path: Path) 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_refused_request_is_no_figure(sides: Sides) -> None:
+def test_a_refused_request_is_no_figure(brokers: Brokers) -> None:
     """A broker that refuses everything would be the fastest of all."""
-    side = sides.ours["full"]
+    broker = brokers.ours["full"]
     batch = bytearray(encode_batch(1, 100))
     batch[-1] ^= 1  # invalid checksum
-    with topic_on(side, 1) as topic, pytest.raises(WireFailed, match="refused"):
-        produce_until(side.address, topic, [encode_produce(topic, 0, bytes(batch), acks=1)], 2, 4, 1.0)
+    with topic_on(broker, 1) as topic, pytest.raises(WireFailed, match="refused"):
+        produce_until(broker.address, topic, [encode_produce(topic, 0, bytes(batch), acks=1)], 2, 4, 1.0)
 
 
 def test_the_best_of_the_rounds_counts_and_each_side_is_first_once() -> None:
     order: list[str] = []
 
-    def work(side: Side) -> Outcome:
-        order.append(side.name)
+    def work(broker: Broker) -> Outcome:
+        order.append(broker.name)
         return Outcome(10, float(len(order)), 1.0 / len(order))
 
-    results = take_turns([Side(name, "", 0, 0) for name in "ab"], 2, work)
+    results = run_rounds([Broker(name, "", 0, 0) for name in "ab"], 2, work)
     assert order == ["a", "b", "b", "a"]
     assert (results["a"].cpu_us, results["a"].rate) == (1e5, 40.0)
     assert (results["b"].cpu_us, results["b"].rate) == (2e5, 30.0)

@@ -114,7 +114,7 @@ PLANTED = [
     ("trimq.core.partitions.topics", "import random\nrandom.random()", "uses random.random"),
     ("trimq.core.partitions.topics", "import random\nrandom.Random()", "makes an unseeded Random"),
     ("trimq.core.partitions.topics", "from uuid import uuid4", "uses uuid.uuid4"),
-    ("trimq.core.partitions.topics", "import os\nos.urandom(16)", "chance belongs to trimq.server"),
+    ("trimq.core.partitions.topics", "import os\nos.urandom(16)", "the random source belongs to trimq.server"),
     ("trimq.formats.rocketmq_unit.unit", "import logging", "a codec must not use logging"),
     ("trimq.formats.rocketmq_unit.unit", "import os\nos.strerror(2)", "a codec must not use os"),
     ("trimq.protocols.kafka.messages.schema", "import asyncio", "a codec must not use asyncio"),

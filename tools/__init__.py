@@ -1,1 +1,1 @@
-"""Programs that the checks, the documents and the examples share. Not part of the package."""
+"""Programs shared by the checks, the documents and the examples. Not part of the package."""

@@ -1,4 +1,4 @@
-"""A broker in a process of its own, on free ports, for the examples and for the commands that documents show."""
+"""A broker process on free ports, for the examples and for the commands in documents."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ STOP_S = 30
 
 
 class BrokerFailed(Exception):
-    """The broker did not become ready, or did not stop as it should. The text holds what it printed."""
+    """The broker did not become ready, or did not stop cleanly. The text holds its output."""
 
 
 def listeners() -> dict[str, str]:
-    """Each listener that a broker opens by default, by its name in the ready file, with its standard address."""
+    """Returns the default address of each default listener, by its name in the ready file."""
     return {
         setting.key.removesuffix("listen").replace(".", "_").strip("_"): str(setting.default)
         for setting in declarations()
@@ -33,20 +33,21 @@ def listeners() -> dict[str, str]:
 
 
 def free_port_flags() -> list[str]:
-    """Flags that move every default listener to a port that the system picks."""
+    """Returns flags that move every default listener to a port chosen by the system."""
     opened = [setting for setting in declarations() if setting.is_listener and setting.default is not None]
     return [word for setting in opened for word in (setting.flag, "127.0.0.1:0")]
 
 
 @contextmanager
 def running(folder: Path, arguments: Sequence[str] = ()) -> Iterator[dict[str, str]]:
-    """Start `trimq serve` with its data in `folder`, give the address of each listener by name, and stop it."""
+    """Runs `trimq serve` with its data in `folder`, yields the address of each listener by name, and stops it."""
     ready, log = folder / "ready.json", folder / "broker.log"
-    # What was set for this process is not meant for the broker; TRIMQ_KAFKA and its like are not even settings.
+    # Settings in the environment of this process are not meant for the broker; TRIMQ_KAFKA and the like are no
+    # settings.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TRIMQ_")}
     with log.open("wb") as output:
         process = subprocess.Popen(
-            # Of a flag that is given twice the last one counts.
+            # If a flag is given twice, the last one counts.
             [*COMMAND, "serve", *free_port_flags(), "--data-dir", "data", *arguments, "--ready-file", str(ready)],
             cwd=folder,
             stdin=subprocess.DEVNULL,
@@ -64,7 +65,7 @@ def running(folder: Path, arguments: Sequence[str] = ()) -> Iterator[dict[str, s
 
 
 def as_environment(addresses: Mapping[str, str]) -> dict[str, str]:
-    """The addresses under the names by which examples and commands look for them: TRIMQ_KAFKA, TRIMQ_HTTP, …"""
+    """Returns the addresses under the names that examples and commands use: TRIMQ_KAFKA, TRIMQ_HTTP, …"""
     return {f"TRIMQ_{name.upper()}": address for name, address in addresses.items()}
 
 

@@ -1,5 +1,5 @@
 """Checks DESIGN.md against the source: every file, function and class that it names exists, and the table of folders is
-the one that the packages' own docstrings make. `python -m tools.design` writes the table anew."""
+the one made from the docstrings of the packages. `python -m tools.design` rewrites the table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BEGIN, END = "<!-- folders: made by python -m tools.design -->", "<!-- end of fo
 
 
 def folder_table() -> str:
-    """The packages with the first sentence of their docstrings."""
+    """Returns the packages with the first sentence of their docstrings, as a table."""
     rows = ["| folder | owns |", "|---|---|"]
     for path in sorted(SOURCE.rglob("__init__.py")):
         folder = path.parent.relative_to(SOURCE)
@@ -47,8 +47,8 @@ def with_table(page: str, table: str) -> str:
 
 
 def faults(page: str) -> Iterator[str]:
-    """Names in `page` that the source does not have. A reference is `path.py`, or `name` (`path.py`) with a function, a
-    class or Class.method of that file; paths are below src/trimq, or below the project."""
+    """Yields the names in `page` that the source does not have. A reference is `path.py`, or `name` (`path.py`) with a
+    function, a class or Class.method of that file; paths are below src/trimq, or below the project."""
     for path in re.findall(r"`([\w/]+\.py)`", page):
         if _find(path) is None:
             yield f"there is no {path}"

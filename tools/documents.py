@@ -1,5 +1,5 @@
-"""Reads the project's documents: their links, the commands they name and the blocks of code they show. And runs a
-block, so that what a document shows is known to work."""
+"""Reads the project's documents: their links, their commands and their blocks of code. Runs the blocks, so that
+documents show only code that works."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ RUNNABLE = ("sh", "console", "python")
 
 
 class Block(NamedTuple):
-    """A fenced block of code. The first word after the fence is its language; `broker` as a further word says that it
-    needs one running."""
+    """A fenced block of code. The first word after the fence is its language; `broker` as a further word means that it
+    needs a running broker."""
 
     document: str
     line: int
@@ -32,7 +32,7 @@ class Block(NamedTuple):
 
 
 class BlockFailed(Exception):
-    """What a document shows did not work. The text says what was run and what came of it."""
+    """A block of a document failed. The text holds the command and its output."""
 
 
 def documents(project: Path) -> Iterator[Path]:
@@ -54,7 +54,7 @@ def blocks_in(document: str, text: str) -> list[Block]:
 
 
 def prose_of(text: str) -> str:
-    """The text without its blocks of code."""
+    """Returns the text without its blocks of code."""
     return re.sub(r"^( *)(```+|~~~+).*?^ *\2 *$", "", text, flags=re.MULTILINE | re.DOTALL)
 
 
@@ -62,7 +62,7 @@ def prose_of(text: str) -> str:
 
 
 def commands_in(document: str, text: str) -> list[str]:
-    """Every `trimq …` and `make …` that the document shows, in a block or within a line; `a|b` as one command each."""
+    """Returns every `trimq …` and `make …` in the document, in a block or within a line; `a|b` as one command each."""
     shown = re.findall(r"`((?:trimq|make)(?: [^`]*)?)`", prose_of(text))
     for block in blocks_in(document, text):
         if block.language in ("sh", "console", "text", ""):
@@ -71,7 +71,7 @@ def commands_in(document: str, text: str) -> list[str]:
 
 
 def command_lines(text: str) -> list[str]:
-    """The commands of a block, each on one line, without prompts and comments."""
+    """Returns the commands of a block, each on one line, without prompts and comments."""
     return [command for line in _logical_lines(text) if (command := _bare(line))]
 
 
@@ -94,7 +94,7 @@ def _alternatives(command: str) -> list[str]:
 
 
 def broken_links(path: Path) -> list[str]:
-    """Relative links of a document that lead nowhere: no such file, or no such heading in it."""
+    """Returns the relative links of a document to a missing file or heading."""
     broken = []
     for target in re.findall(r"(?<!`)\[[^\]]*\]\(([^)\s]+)\)", prose_of(path.read_text())):
         if re.match(r"[a-z]+:", target):
@@ -115,7 +115,7 @@ def _anchors(path: Path) -> set[str]:
 
 
 def run_block(block: Block, folder: Path) -> None:
-    """Run what the block shows in `folder`, a broker of its own beside it if it needs or starts one."""
+    """Runs the block in `folder`, with a broker of its own if it needs or starts one."""
     with ExitStack() as stack:
         if block.language == "python":
             addresses = stack.enter_context(running(folder)) if "broker" in block.words else {}
@@ -128,7 +128,7 @@ def run_block(block: Block, folder: Path) -> None:
             arguments = _serve_arguments(started[0].command) if started else []
             addresses = stack.enter_context(running(folder, arguments))
         for step in steps:
-            # The other targets of make are run by the project's checks, or would run this test again.
+            # The other targets of make are run by the project's checks, or would run this test recursively.
             if not _is_make(step.command) and not _starts_broker(step.command):
                 _run_step(block, step, folder, addresses)
 
@@ -139,8 +139,8 @@ class _Step(NamedTuple):
 
 
 def _steps(block: Block) -> list[_Step]:
-    """A console block is a command after each `$ `, with its output below; another block is one script, apart from
-    the commands that start a broker and those of make."""
+    """Splits a block into steps. A console block has a command after each `$ `, with its output below; another block is
+    one script, apart from commands that start a broker and those of make."""
     lines = _logical_lines(block.text)
     if block.language == "console":
         parts = re.split(r"^\$ ", "\n".join(lines), flags=re.MULTILINE)[1:]
@@ -162,7 +162,7 @@ def _starts_broker(command: str) -> bool:
 
 
 def _serve_arguments(command: str) -> list[str]:
-    """The flags that a shown command gives the broker; addresses with a standard port get a free one."""
+    """Returns the flags of a `trimq serve` command; addresses with a standard port get a free one."""
     words = shlex.split(command)
     if words[0] == "make":
         given = [word.removeprefix("ARGS=") for word in words if word.startswith("ARGS=")]
@@ -185,7 +185,7 @@ def _run_step(block: Block, step: _Step, folder: Path, addresses: dict[str, str]
 
 
 def _readdress(text: str, addresses: dict[str, str]) -> str:
-    """The text with the broker's own addresses where it shows the standard ones."""
+    """Returns the text with standard addresses replaced by the broker's own."""
     for name, address in addresses.items():
         standard = listeners().get(name, address)
         text = text.replace(standard, address).replace(f"localhost:{standard.rpartition(':')[2]}", address)
@@ -193,7 +193,7 @@ def _readdress(text: str, addresses: dict[str, str]) -> str:
 
 
 def _run_python(block: Block, folder: Path, addresses: dict[str, str]) -> None:
-    """A program, or tests if it defines any."""
+    """Runs the block as a program, or with pytest if it defines tests."""
     path = folder / "test_shown.py"
     path.write_text(_readdress(block.text, addresses))
     is_test = re.search(r"^def test_", block.text, re.MULTILINE)

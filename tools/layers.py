@@ -1,5 +1,5 @@
-"""The architecture as tables, and a walk over a module's syntax tree that says where it breaks them. A rule has no
-exceptions: a name belongs to its door, and a layer sees what its row says."""
+"""The architecture as tables, and a check of a module's syntax tree against them. A rule has no exceptions: a name
+belongs to its door, and a layer sees the layers in its row."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-# --- which layer sees which -------------------------------------------------------------------------------------------
+# --- visibility between layers ----------------------------------------------------------------------------------------
 
 _WORDS = ("model", "errors")
 _ROOT = (*_WORDS, "clock", "config", "metrics", "offload", "formats")
@@ -20,7 +20,7 @@ _SHARED_BY_FRONT_ENDS = (
     "protocols.long_poll",
 )
 
-# Besides itself. A front-end is a layer of its own, so that none sees another.
+# Besides itself. A front-end is a layer of its own, so that no front-end sees another.
 SEES: dict[str, tuple[str, ...]] = {
     "model": (),
     "errors": ("model",),
@@ -50,7 +50,7 @@ SEES: dict[str, tuple[str, ...]] = {
     "testing": (*_ROOT, "client", "server"),
     "cli": (*_ROOT, "client", "server", "pyspark_trimq"),
     "__main__": ("cli",),
-    "pyspark_trimq": (*_WORDS, "clock", "formats", "client"),  # the stored bytes are what the public ports send
+    "pyspark_trimq": (*_WORDS, "clock", "formats", "client"),  # the public ports send the stored bytes
 }
 OUTSIDE = ("client", "console", "testing", "cli", "__main__", "pyspark_trimq")
 
@@ -98,13 +98,13 @@ ORDER: dict[str, tuple[str, ...]] = {
     ),
 }
 
-# --- which module owns what is not ours -------------------------------------------------------------------------------
+# --- owners of the standard library and other packages ----------------------------------------------------------------
 
 
 class Door(NamedTuple):
-    """`names` are reached by `owners` alone. Of two doors the one with the longer name holds."""
+    """`names` may be used by `owners` only. If two doors match, the one with the longer name counts."""
 
-    what: str
+    resource: str
     owners: tuple[str, ...]
     names: tuple[str, ...]
     methods: tuple[str, ...] = ()
@@ -147,7 +147,7 @@ DOORS = (
         ("threading", "_thread", "queue", "concurrent.futures", "multiprocessing", "subprocess", "asyncio.to_thread"),
         methods=("run_in_executor",),
     ),
-    # The files are the one thing that the flusher's thread and the event loop's thread both call.
+    # Only the files are called by both the flusher's thread and the event loop's thread.
     Door("a lock", ("trimq.offload", "trimq.storage.io.files", "trimq.storage.io.memory_files"), ("threading.Lock",)),
     Door(
         "sockets",
@@ -155,13 +155,13 @@ DOORS = (
         (*_SOCKET_MODULES, *_STREAMS, *_PROTOCOLS),
         methods=("create_server", "create_connection"),
     ),
-    Door("chance", ("trimq.server",), ("random", "secrets", "uuid.uuid1", "uuid.uuid4", "os.urandom")),
+    Door("the random source", ("trimq.server",), ("random", "secrets", "uuid.uuid1", "uuid.uuid4", "os.urandom")),
 )
 
-# Names under a door that reach nothing: pure functions and types.
+# Names below a door that may be used everywhere: pure functions and types.
 FREE = ("os.strerror", "os.fspath", "os.PathLike", "os.fsencode", "os.fsdecode", "random.Random", "urllib.parse")
 
-# --- which modules only turn bytes into values and back ---------------------------------------------------------------
+# --- codecs: modules that only convert between bytes and values -------------------------------------------------------
 
 CODECS = (
     "trimq.formats",
@@ -190,11 +190,11 @@ def is_codec(module: str) -> bool:
     return _covers(CODECS, module)
 
 
-# --- the walk ---------------------------------------------------------------------------------------------------------
+# --- the check --------------------------------------------------------------------------------------------------------
 
 
 class Reference(NamedTuple):
-    """A name of another module that a module imports or uses, in full."""
+    """The full name of an imported or used name of another module."""
 
     line: int
     name: str
@@ -202,7 +202,7 @@ class Reference(NamedTuple):
 
 
 def violations(module: str, source: str, is_package: bool = False) -> list[str]:
-    """Every rule that `source` breaks as the text of `module`, as `module:line: what`."""
+    """Returns every rule that `source` breaks as the text of `module`, as `module:line: text`."""
     tree = ast.parse(source)
     package = module if is_package else module.rpartition(".")[0]
     imports = list(_imports(tree, package))
@@ -221,7 +221,7 @@ def violations(module: str, source: str, is_package: bool = False) -> list[str]:
 
 
 def layer_of(module: str) -> str | None:
-    """The row of SEES that a module falls under, "" for the package itself. None: it has none."""
+    """Returns the key of a module in SEES, "" for the package itself, None if it has none."""
     parts = module.split(".")
     if parts[0] == "pyspark_trimq":
         return "pyspark_trimq"
@@ -251,35 +251,35 @@ def _broken_order(module: str, references: list[Reference]) -> Iterator[tuple[in
     for package, tiers in ORDER.items():
         if not module.startswith(f"{package}."):
             continue
-        tier_of = {room: number for number, tier in enumerate(tiers) for room in _rooms(tier)}
-        joined = {room: group for tier in tiers for group in tier.split() for room in group.split("+")}
-        own = _room(package, module)
+        tier_of = {entry: number for number, tier in enumerate(tiers) for entry in _entries(tier)}
+        joined = {entry: group for tier in tiers for group in tier.split() for entry in group.split("+")}
+        own = _entry(package, module)
         if own not in tier_of:
             yield 1, f"{package}.{own} has no place in the order of {package}: add it to ORDER"
             continue
         for line, name, _ in references:
-            room = _room(package, name) if name.startswith(f"{package}.") else own
-            if room in tier_of and joined[room] != joined[own] and tier_of[room] >= tier_of[own]:
-                yield line, f"{package}.{own} must not see {package}.{room} (imports {name})"
+            entry = _entry(package, name) if name.startswith(f"{package}.") else own
+            if entry in tier_of and joined[entry] != joined[own] and tier_of[entry] >= tier_of[own]:
+                yield line, f"{package}.{own} must not see {package}.{entry} (imports {name})"
 
 
-def _rooms(tier: str) -> list[str]:
+def _entries(tier: str) -> list[str]:
     return tier.replace("+", " ").split()
 
 
-def _room(package: str, name: str) -> str:
+def _entry(package: str, name: str) -> str:
     return name[len(package) + 1 :].split(".")[0]
 
 
 def _broken_doors(layer: str, module: str, references: list[Reference]) -> Iterator[tuple[int, str]]:
     for line, name, is_plain_import in references:
-        if _covers(FREE, name) or (is_plain_import and _leads_to_more(name, layer, module)):
+        if _covers(FREE, name) or (is_plain_import and _is_partly_allowed(name, layer, module)):
             continue
         held = [(len(owned), door) for door in DOORS for owned in door.names if _is_under(owned, name)]
         if held:
             door = max(held, key=lambda pair: pair[0])[1]
             if not _may_open(door, layer, module):
-                yield line, f"uses {name}: {door.what} belongs to {' and '.join(door.owners)}"
+                yield line, f"uses {name}: {door.resource} belongs to {' and '.join(door.owners)}"
 
 
 def _broken_door_calls(layer: str, module: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
@@ -288,10 +288,13 @@ def _broken_door_calls(layer: str, module: str, tree: ast.Module) -> Iterator[tu
             continue
         if isinstance(node.func, ast.Attribute):
             for door in DOORS:
-                # `time` with arguments is somebody's own verb; without any it reads a loop's clock.
+                # `time` with arguments is another method of that name; without arguments it reads a loop's clock.
                 reads = node.func.attr in door.methods and (node.func.attr != "time" or not node.args)
                 if reads and not _may_open(door, layer, module):
-                    yield node.lineno, f"calls .{node.func.attr}(): {door.what} belongs to {' and '.join(door.owners)}"
+                    yield (
+                        node.lineno,
+                        f"calls .{node.func.attr}(): {door.resource} belongs to {' and '.join(door.owners)}",
+                    )
         named = _called(node)
         if named == "Random" and not node.args and not _may_open(DOORS[-1], layer, module):
             yield node.lineno, "makes an unseeded Random: take one that is passed"
@@ -308,8 +311,8 @@ def _impure(references: list[Reference], tree: ast.Module) -> Iterator[tuple[int
             yield node.lineno, "a codec must not be async"
 
 
-def _leads_to_more(imported: str, layer: str, module: str) -> bool:
-    """A plain import gives a whole module; where some of its names may be used, each use is looked at instead."""
+def _is_partly_allowed(imported: str, layer: str, module: str) -> bool:
+    """True if only some names of the imported module are allowed: then each use is checked instead of the import."""
     opened = [name for door in DOORS if _may_open(door, layer, module) for name in door.names]
     return any(name.startswith(f"{imported}.") for name in (*FREE, *opened))
 
@@ -327,7 +330,7 @@ def _is_under(owned: str, name: str) -> bool:
 
 
 def _imports(tree: ast.Module, package: str) -> Iterator[Reference]:
-    """Imports wherever they stand: in functions, under TYPE_CHECKING, relative, and by name."""
+    """Yields imports anywhere in the module: in functions, under TYPE_CHECKING, relative, and by name."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (Reference(node.lineno, alias.name, is_plain_import=True) for alias in node.names)
@@ -353,7 +356,7 @@ def _called(call: ast.Call) -> str:
 
 
 def _known_start(call: ast.Call) -> str:
-    """What can be read of the name in `import_module(name)`: all of a text, the head of a text with holes."""
+    """Returns the known start of the name in `import_module(name)`: a whole literal, or the head of an f-string."""
     name: ast.AST | None = call.args[0] if call.args else None
     if isinstance(name, ast.JoinedStr):
         name = name.values[0]
@@ -361,7 +364,7 @@ def _known_start(call: ast.Call) -> str:
 
 
 def _uses(tree: ast.Module, package: str) -> Iterator[Reference]:
-    """Names that are reached through an import: `o.path.exists` after `import os as o` is `os.path.exists`."""
+    """Yields names used through an import: `o.path.exists` after `import os as o` is `os.path.exists`."""
     modules = {"open": "builtins.open"}
     names: dict[str, str] = {}
     for node in ast.walk(tree):
@@ -376,7 +379,7 @@ def _uses(tree: ast.Module, package: str) -> Iterator[Reference]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute | ast.Name) and id(node) not in inner:
             root, *rest = _chain(node)
-            if root in modules or (rest and root in names):  # a bare name was reported where it is imported
+            if root in modules or (rest and root in names):  # a bare name is reported at its import
                 yield Reference(node.lineno, ".".join([modules.get(root) or names[root], *rest]))
 
 
@@ -394,7 +397,7 @@ def _chain(node: ast.expr) -> list[str]:
 
 
 def modules_under(source_folder: Path) -> Iterator[tuple[str, Path]]:
-    """Each module's full name and file."""
+    """Yields the full name and file of each module."""
     for path in sorted(source_folder.rglob("*.py")):
         parts = path.relative_to(source_folder).with_suffix("").parts
         yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path

@@ -1,4 +1,4 @@
-"""Java libraries for comparing with the genuine thing, fetched by Maven."""
+"""Java libraries of other brokers and clients, downloaded by Maven."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from tools.made_once import made_once
+from tools.download_cache import cached_folder
 
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
 <modelVersion>4.0.0</modelVersion><groupId>trimq</groupId><artifactId>fetched</artifactId><version>1</version>
@@ -20,22 +20,23 @@ _ALONE = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId><
 
 
 class JavaMissing(Exception):
-    """A program that is needed is not on this machine."""
+    """A required program is not on this machine."""
 
 
 class NotFetched(Exception):
-    """Maven did not get the libraries. The text holds what it printed."""
+    """Maven did not download the libraries. The text holds its output."""
 
 
 def classpath(artifacts: Sequence[str], alone: bool = False) -> str:
-    """A class path with these `group:artifact:version` and all that they need, unless they are wanted `alone`."""
+    """Returns a class path with these `group:artifact:version` and their dependencies; without dependencies if
+    `alone`."""
     for program in ("java", "mvn"):
         if shutil.which(program) is None:
             raise JavaMissing(f"there is no {program} on this machine")
     without = _ALONE if alone else ""
     named = (_DEPENDENCY.format(*artifact.split(":"), without) for artifact in artifacts)
     pom = _POM.format(dependencies="".join(named))
-    folder = made_once("maven", hashlib.sha256(pom.encode()).hexdigest()[:16], lambda folder: _fetch(folder, pom))
+    folder = cached_folder("maven", hashlib.sha256(pom.encode()).hexdigest()[:16], lambda folder: _fetch(folder, pom))
     return f"{folder}/libraries/*"
 
 

@@ -1,4 +1,5 @@
-"""A raw remoting client: one connection, one question at a time. What the broker asks meanwhile is kept."""
+"""A raw synchronous client of the remoting protocol: one connection, one request at a time. Requests of the broker are
+collected."""
 
 from __future__ import annotations
 
@@ -15,14 +16,14 @@ COMMIT, ROLLBACK = 8, 12
 
 
 class Wire:
-    """Ends with the `with` that it is opened in."""
+    """One connection; a context manager that closes it."""
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
         self._socket = socket.create_connection((host, int(port)), PATIENCE_S)
         self._opaque = 0
         self.asked: list[tuple[dict[str, Any], bytes]] = []
-        """What the broker asked of us, header and body."""
+        """Requests of the broker: header and body of each."""
 
     def __enter__(self) -> Wire:
         return self
@@ -38,7 +39,7 @@ class Wire:
         return self._opaque
 
     def ask(self, code: int, fields: dict[str, Any] | None = None, body: bytes = b"") -> tuple[dict[str, Any], bytes]:
-        """Header and body of the answer."""
+        """Sends a request and returns header and body of the response."""
         opaque = self.begin(code, fields or {}, body)
         while True:
             header, answer = self.read()
@@ -47,7 +48,7 @@ class Wire:
             self.asked.append((header, answer))
 
     def read(self) -> tuple[dict[str, Any], bytes]:
-        """The next frame. ConnectionError: there is none."""
+        """Returns header and body of the next frame; raises ConnectionError at the end of the connection."""
         (length,) = struct.unpack(">i", self._exactly(4))
         frame = self._exactly(length)
         (size,) = struct.unpack_from(">i", frame)
@@ -62,10 +63,10 @@ class Wire:
             data += part
         return data
 
-    # -- what tests and examples ask
+    # -- requests of tests and examples
 
     def done(self, code: int, fields: dict[str, Any] | None = None, body: bytes = b"") -> dict[str, Any]:
-        """The fields of an answer that must be a yes."""
+        """Returns the fields of the response, which must be a success."""
         header, _ = self.ask(code, fields, body)
         assert header["code"] == 0, header
         found: dict[str, Any] = header.get("extFields") or {}
@@ -77,7 +78,7 @@ class Wire:
         return self.done(310, {**fields, "j": 0, "k": False}, body)
 
     def prepare(self, topic: str, body: bytes, queue: int = 0, **properties: object) -> dict[str, Any]:
-        """A half message, of the group `pg`."""
+        """Sends a half message of the group `pg`."""
         text = {"TRAN_MSG": "true", "PGROUP": "pg", **properties}
         return self.send(topic, body, queue, **text)
 
@@ -94,7 +95,7 @@ class Wire:
         self.done(37, fields)
 
     def pull(self, topic: str, offset: int = 0, queue: int = 0, group: str = "g") -> list[Unit]:
-        """All units from this offset on."""
+        """Returns all units from this offset on."""
         found: list[Unit] = []
         while True:
             fields = {"consumerGroup": group, "topic": topic, "queueId": queue, "queueOffset": offset + len(found)}
@@ -109,7 +110,7 @@ class Wire:
         return [bytes(unit.body) for unit in self.pull(topic, offset, queue, group)]
 
     def heartbeat(self, group: str, topic: str, expression: str = "*", version: int = 1, client: str = "wire") -> None:
-        """As a producer of `pg`, and a consumer of the topic, with the tags of the expression."""
+        """Sends a heartbeat as a producer of `pg` and a consumer of the topic, with the tags of the expression."""
         subscription = {"topic": topic, "subString": expression, "subVersion": version, "tagsSet": [], "codeSet": []}
         consumer = {
             "groupName": group,
@@ -123,8 +124,8 @@ class Wire:
         self.done(34, {}, json.dumps(data).encode())
 
     def create_topic(self, name: str, queues: int, to_read: int | None = None, message_type: str = "") -> None:
-        """Or change one: so many queues to write to, and as many to read from unless told otherwise. Only clients of
-        gRPC look at the type."""
+        """Creates or changes a topic with `queues` queues to write to, and as many to read from unless `to_read` is
+        given. Only gRPC clients use the message type."""
         read = queues if to_read is None else to_read
         fields = {"topic": name, "defaultTopic": "TBW102", "readQueueNums": read, "writeQueueNums": queues}
         more = {"perm": 6, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": False}

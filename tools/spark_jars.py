@@ -1,4 +1,4 @@
-"""Spark's own Kafka connector, for comparing with it and for seeing that it works with this broker."""
+"""Spark's own Kafka connector, for a comparison and for a compatibility test."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 
 from tools.maven import classpath
 
-# Each alone: what they need beyond these comes with PySpark, and their own descriptions name places that may be out of
-# reach. Not every version of all four can be had everywhere; these run on PySpark 4.3.0.
+# Without dependencies: those are part of PySpark, and the POM files name repositories that may be unreachable. Not
+# every version of all four is available everywhere; these run on PySpark 4.3.0.
 ARTIFACTS = (
     "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
     "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
@@ -17,6 +17,6 @@ ARTIFACTS = (
 
 
 def kafka_connector() -> list[str]:
-    """The files. JavaMissing: there is no Java or Maven on this machine."""
+    """Returns the paths of the JAR files; raises JavaMissing without Java or Maven."""
     folder = Path(classpath(ARTIFACTS, alone=True)).parent
     return sorted(map(str, folder.glob("*.jar")))

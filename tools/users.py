@@ -1,4 +1,4 @@
-"""Users for a broker that a test or a bench has started, made over its HTTP port."""
+"""Users of a broker that a test or a bench has started, created over its HTTP port."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ _TIMEOUT_S = 30
 
 
 def make_users(http: str, **rights: Mapping[str, str]) -> None:
-    """An administrator, and users with these rights in the virtual host `/`. Passwords are names with 's."""
+    """Creates an administrator, and users with these rights in the virtual host `/`. A password is the user's name with
+    's."""
     _put(http, "/api/users/root", {"password": ADMINISTRATOR[1], "administrator": True})
     for name, right in rights.items():
         _put(http, f"/api/users/{quote(name)}", {"password": f"{name}'s"})

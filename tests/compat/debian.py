@@ -10,7 +10,7 @@ import pytest
 from compat.cache import do, require
 from compat.programs import Program
 
-from tools.made_once import made_once
+from tools.download_cache import cached_folder
 
 _NEEDS = ("depends", "--recurse", *(f"--no-{kind}" for kind in ("recommends", "suggests", "conflicts", "breaks")))
 _NEEDS += ("--no-replaces", "--no-enhances")
@@ -28,7 +28,7 @@ def debian_program(package: str, version: str) -> Program:
         for archive in folder.glob("*.deb"):
             do(["dpkg", "-x", archive.name, "root"], folder)
 
-    root = made_once("debian", f"{package}-{version}", unpack_into) / "root"
+    root = cached_folder("debian", f"{package}-{version}", unpack_into) / "root"
     libraries = [*root.glob("usr/lib/*-linux-*"), *root.glob("lib/*-linux-*")]
     return Program((str(root / "usr" / "bin" / package),), {"LD_LIBRARY_PATH": ":".join(map(str, libraries))})
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from compat.cache import do, require
 from compat.programs import SOURCES, Program, fingerprint
 
-from tools.made_once import made_once
+from tools.download_cache import cached_folder
 
 
 def go_client(name: str) -> Program:
@@ -18,5 +18,5 @@ def go_client(name: str) -> Program:
     def build_into(folder: Path) -> None:
         do(["go", "build", "-buildvcs=false", "-mod=readonly", "-o", str(folder / "client"), "."], sources)
 
-    folder = made_once("go", fingerprint(path for path in sources.iterdir() if path.is_file()), build_into)
+    folder = cached_folder("go", fingerprint(path for path in sources.iterdir() if path.is_file()), build_into)
     return Program((str(folder / "client"),))

@@ -9,7 +9,7 @@ from compat.cache import do, require
 from compat.maven import classpath
 from compat.programs import SOURCES, Program, fingerprint
 
-from tools.made_once import made_once
+from tools.download_cache import cached_folder
 
 # Short runs are faster with a small heap and the first compiler than with the server's defaults.
 _QUICK = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -36,5 +36,5 @@ def _compiled(library: str, sources: Sequence[Path], main: str) -> Program:
     def compile_into(folder: Path) -> None:
         do(["javac", "-nowarn", "-cp", libraries, "-d", str(folder), *map(str, sources)], folder)
 
-    folder = made_once("java", f"{library.rpartition(':')[2]}-{fingerprint(sources)}", compile_into)
+    folder = cached_folder("java", f"{library.rpartition(':')[2]}-{fingerprint(sources)}", compile_into)
     return Program(("java", *_QUICK, "-cp", f"{folder}:{libraries}", main))

@@ -8,7 +8,7 @@ from pathlib import Path
 from compat.cache import do, require
 from compat.programs import SOURCES, Program, fingerprint
 
-from tools.made_once import made_once
+from tools.download_cache import cached_folder
 
 
 def node_client(name: str) -> Program:
@@ -21,7 +21,7 @@ def node_client(name: str) -> Program:
             shutil.copy(path, folder)
         do(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"], folder)
 
-    folder = made_once("node", fingerprint(sources), install_into)
+    folder = cached_folder("node", fingerprint(sources), install_into)
     # Without these, kafkajs prints a warning about its partitioner, and Node one about a timer of kafkajs, at every
     # start.
     quiet = {"KAFKAJS_NO_PARTITIONER_WARNING": "1", "NODE_NO_WARNINGS": "1"}

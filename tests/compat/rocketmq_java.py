@@ -10,7 +10,7 @@ from compat.cache import do, require
 from compat.maven import classpath
 from compat.programs import SOURCES, Line, Program, fingerprint
 
-from tools.made_once import made_once
+from tools.download_cache import cached_folder
 
 # Short runs are faster with a small heap and the first compiler than with the server's defaults. The intervals make
 # members rebalance sooner than by default.
@@ -28,7 +28,7 @@ def rocketmq_client(version: str, home: Path, main: str = "Client") -> Program:
     def compile_into(folder: Path) -> None:
         do(["javac", "-nowarn", "-Xlint:none", "-cp", libraries, "-d", str(folder), *map(str, sources)], folder)
 
-    folder = made_once("java", f"rocketmq-{version}-{fingerprint(sources)}", compile_into)
+    folder = cached_folder("java", f"rocketmq-{version}-{fingerprint(sources)}", compile_into)
     return Program(("java", *_QUICK, *_INTERVALS, f"-Duser.home={home}", "-cp", f"{folder}:{libraries}", main))
 
 
@@ -41,7 +41,7 @@ def grpc_client(version: str, home: Path) -> Program:
     def compile_into(folder: Path) -> None:
         do(["javac", "-nowarn", "-Xlint:none", "-cp", libraries, "-d", str(folder), *map(str, sources)], folder)
 
-    folder = made_once("java", f"rocketmq-grpc-{version}-{fingerprint(sources)}", compile_into)
+    folder = cached_folder("java", f"rocketmq-grpc-{version}-{fingerprint(sources)}", compile_into)
     return Program(("java", *_QUICK, f"-Duser.home={home}", "-cp", f"{folder}:{libraries}", "GrpcClient"))
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from compat.cache import do, require
 from compat.programs import SOURCES, Program, fingerprint
 
-from tools.made_once import made_once
+from tools.download_cache import cached_folder
 
 
 def rust_client(name: str) -> Program:
@@ -21,7 +21,7 @@ def rust_client(name: str) -> Program:
     named = [sources / "Cargo.toml", sources / "Cargo.lock"]
     # Compiling the crates takes most of the time: they are cached separately, for every program with the same lock
     # file.
-    crates = made_once("rust-crates", fingerprint(named), lambda _: None)
+    crates = cached_folder("rust-crates", fingerprint(named), lambda _: None)
 
     def build_into(folder: Path) -> None:
         with tempfile.TemporaryDirectory() as place:
@@ -30,7 +30,7 @@ def rust_client(name: str) -> Program:
             do(["cargo", "build", "--quiet", "--locked", "--target-dir", str(crates)], Path(place))
         shutil.copy(crates / "debug" / "client", folder)
 
-    folder = made_once("rust", fingerprint([*named, *(sources / "src").iterdir()]), build_into)
+    folder = cached_folder("rust", fingerprint([*named, *(sources / "src").iterdir()]), build_into)
     return Program((str(folder / "client"),))
 
 

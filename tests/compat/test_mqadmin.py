@@ -14,7 +14,7 @@ from compat.programs import SOURCES, fingerprint
 from compat.rocketmq_wire import Wire
 
 from tools.broker import running
-from tools.made_once import made_once
+from tools.download_cache import cached_folder
 
 pytestmark = [pytest.mark.external, pytest.mark.timeout(240)]
 
@@ -87,7 +87,7 @@ def run_all(names: str, broker: str, id: str, home: Path) -> list[str]:
     def compile_into(folder: Path) -> None:
         do(["javac", "-nowarn", "-cp", libraries, "-d", str(folder), *map(str, sources)], folder)
 
-    folder = made_once("java", f"rocketmq-tools-{VERSION}-{fingerprint(sources)}", compile_into)
+    folder = cached_folder("java", f"rocketmq-tools-{VERSION}-{fingerprint(sources)}", compile_into)
     command = ["java", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Duser.home={home}"]
     command += ["-cp", f"{folder}:{libraries}", "Admin", names, "watched", "t"]
     lines = []

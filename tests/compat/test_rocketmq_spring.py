@@ -13,7 +13,7 @@ from compat.programs import SOURCES, Conversation, Line, fingerprint
 from compat.rocketmq_judges import await_producer
 from compat.rocketmq_wire import Wire
 
-from tools.made_once import made_once
+from tools.download_cache import cached_folder
 from trimq.testing import Broker
 
 pytestmark = [pytest.mark.external, pytest.mark.timeout(300)]
@@ -29,7 +29,7 @@ def application() -> list[str]:
     def compile_into(folder: Path) -> None:
         do(["javac", "-nowarn", "-Xlint:none", "-cp", libraries, "-d", str(folder), *map(str, sources)], folder)
 
-    folder = made_once("java", f"rocketmq-spring-{fingerprint(sources)}", compile_into)
+    folder = cached_folder("java", f"rocketmq-spring-{fingerprint(sources)}", compile_into)
     quick = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     return ["java", *quick, "-cp", f"{folder}:{libraries}", "shop.Shop"]
 

@@ -18,7 +18,7 @@ from compat.rocketmq_peer import SIZES, GenuineBroker, broker_classpath
 from compat.rocketmq_wire import COMMIT, ROLLBACK, Wire
 
 from tools.broker import running
-from tools.made_once import made_once
+from tools.download_cache import cached_folder
 
 pytestmark = [pytest.mark.external, pytest.mark.timeout(300)]
 
@@ -50,7 +50,7 @@ def read_store(folder: Path, scratch: Path, *questions: str) -> list[str]:
     def compile_into(made: Path) -> None:
         do(["javac", "-nowarn", "-cp", libraries, "-d", str(made), *map(str, sources)], made)
 
-    made = made_once("java", f"rocketmq-store-{fingerprint(sources)}", compile_into)
+    made = cached_folder("java", f"rocketmq-store-{fingerprint(sources)}", compile_into)
     shutil.rmtree(scratch, ignore_errors=True)
     shutil.copytree(folder, scratch / "store")
     settings = scratch / "store.properties"

@@ -15,7 +15,7 @@ from trimq.testing import Broker
 
 HERE = Path(__file__).parent
 
-# Compiles little and collects in one thread: a short run is twice as fast.
+# Compiles less and collects garbage in one thread: a short run is twice as fast.
 _JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m"
 
 
@@ -27,16 +27,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """The shared session is a JVM with threads and connections of its own. Tests without it are repeated by nobody."""
+    """Marks tests with the shared session, which is a JVM with its own threads and connections. Other tests are not
+    repeated."""
     if "spark" in getattr(item, "fixturenames", ()):
         item.add_marker(pytest.mark.foreign_client)
 
 
 @pytest.fixture(autouse=True)
 def _nothing_leaks() -> Iterator[None]:
-    """In place of the check that holds elsewhere: the gateway to the JVM opens connections and threads as it needs
-    them, and keeps them as long as the session. What PySpark drops without closing it is collected here, or the next
-    test of something else would be blamed."""
+    """Replaces the leak check of the other tests: the gateway to the JVM opens connections and threads on demand and
+    keeps them as long as the session. Objects that PySpark drops unclosed are collected here, or a later test would
+    fail for them."""
     yield
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
@@ -45,7 +46,8 @@ def _nothing_leaks() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[Any]:
-    # Its threads drop connections unclosed at any time from now on; our own are looked for by `_nothing_leaks`.
+    # PySpark's threads drop connections unclosed at any time from now on; leaks of our own code are
+    # found by `_nothing_leaks` of tests/conftest.py.
     pytestconfig.addinivalue_line("filterwarnings", "ignore:unclosed:ResourceWarning")
     folder = tmp_path_factory.mktemp("spark")
     session = make_session(

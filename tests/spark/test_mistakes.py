@@ -1,4 +1,4 @@
-"""What goes wrong is told in a sentence, and the checkpoint outlives it."""
+"""Mistakes are reported in a sentence, and the checkpoint stays usable."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_schema_chooses_columns(spark: Any, broker: Broker) -> None:
         ("select 'a' as value", {"topic": "orders", "topics": "b"}, "there is no option 'topics'"),
     ],
 )
-def test_what_cannot_be_written_is_a_sentence(
+def test_rows_that_cannot_be_written_are_refused_in_a_sentence(
     spark: Any, broker: Broker, rows: str, options: dict[str, str], sentence: str
 ) -> None:
     broker.create_topic("orders")
@@ -102,7 +102,7 @@ def test_what_cannot_be_written_is_a_sentence(
 
 
 class Query:
-    """A stream that is run until there is nothing more, again and again."""
+    """A stream that is run repeatedly until it has read everything."""
 
     def __init__(self, spark: Any, broker: Broker, folder: Path) -> None:
         self.spark, self.broker, self.folder = spark, broker, folder
@@ -118,7 +118,9 @@ class Query:
         self.seen += sorted(bytes(row.value) for row in batch.collect())
 
 
-def test_expired_messages_fail_the_query_unless_told_otherwise(spark: Any, broker: Broker, tmp_path: Path) -> None:
+def test_expired_messages_fail_the_query_unless_failondataloss_is_false(
+    spark: Any, broker: Broker, tmp_path: Path
+) -> None:
     broker.create_topic("orders")
     query = Query(spark, broker, tmp_path)
     broker.send("orders", "0")
@@ -174,7 +176,7 @@ def test_a_running_query_outlives_a_restart(spark: Any, broker: Broker, tmp_path
     assert query.seen == [b"0", b"1"]
 
 
-def test_the_checkpoint_of_something_else_is_refused(spark: Any, broker: Broker, tmp_path: Path) -> None:
+def test_the_checkpoint_of_another_source_is_refused(spark: Any, broker: Broker, tmp_path: Path) -> None:
     rows = spark.readStream.format("rate").load()
     query = (
         rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
@@ -194,7 +196,7 @@ def test_the_checkpoint_of_something_else_is_refused(spark: Any, broker: Broker,
         ({"endingTimestamp": "5"}, "endingOffsets and endingTimestamp are for spark.read"),
     ],
 )
-def test_what_a_stream_cannot_do_is_refused(options: dict[str, str], sentence: str) -> None:
+def test_options_without_meaning_for_a_stream_are_refused(options: dict[str, str], sentence: str) -> None:
     given = {"bootstrap": "http://127.0.0.1:8180", **GOOD, **options}
     with pytest.raises(Mistake, match=sentence):
         StreamReader(row_schema(False), given)
@@ -219,7 +221,7 @@ def test_a_micro_batch_is_limited_in_messages_and_in_bytes(broker: Broker, port:
         reader.stop()
 
 
-def test_sizes_are_judged_by_the_first_messages_for_users_who_may_not_know_them(
+def test_sizes_are_estimated_from_the_first_messages_for_users_without_the_right_to_read_them(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker.create_topic("orders")

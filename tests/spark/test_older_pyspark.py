@@ -1,4 +1,4 @@
-"""With a PySpark that lacks what is needed: other sources are found, and this one says what it needs."""
+"""With an older PySpark, other sources work, and this one reports the version that it needs."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ except Mistake as mistake:
 
 
 @pytest.mark.parametrize("call", ["streamWriter(None, False)", "writer(None, False)"])
-def test_what_is_missing_is_told_on_use(call: str) -> None:
+def test_a_missing_feature_is_reported_on_use(call: str) -> None:
     code = _OLD.format(call=call)
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert told.startswith("format('trimq') needs PySpark 4.3, found 4.")
-    assert told.endswith(": pip install 'trimq[spark]'\n")
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert output.startswith("format('trimq') needs PySpark 4.3, found 4.")
+    assert output.endswith(": pip install 'trimq[spark]'\n")

@@ -1,4 +1,4 @@
-"""The topic `orders` as a table that grows with it, and how many orders each customer has made."""
+"""The topic `orders` as a streaming table, and the number of orders of each customer."""
 
 from __future__ import annotations
 
