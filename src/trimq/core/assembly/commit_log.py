@@ -9,8 +9,14 @@ from uuid import UUID
 
 from trimq.clock import Clock, Timeline, Timer
 from trimq.config import Settings
-from trimq.core.api.commit_log import CommitLogApi
-from trimq.core.api.commit_log_groups import CommitLogGroupAdmin
+from trimq.core.api.commit_log import CommitLogApi, CommitLogLifecycle
+from trimq.core.api.commit_log_admin import CommitLogAdminApi
+from trimq.core.api.commit_log_group_admin import CommitLogGroupAdmin
+from trimq.core.api.commit_log_groups import CommitLogGroupApi
+from trimq.core.api.commit_log_lookup import CommitLogLookupApi
+from trimq.core.api.commit_log_messages import CommitLogMessageApi
+from trimq.core.api.commit_log_topics import CommitLogTopicApi
+from trimq.core.api.kv_config import KvConfigApi
 from trimq.core.commit_log.config_sync import ConfigSync
 from trimq.core.commit_log.dead_letters import ClosedCommitLog, CommitLogDeadLetters
 from trimq.core.commit_log.groups import CommitLogGroups
@@ -65,14 +71,14 @@ class CommitLogService:
 
     def __init__(
         self,
-        commit_log_api: CommitLogApi,
+        commit_log: CommitLogApi,
         store: CommitStore,
         care: FilePreparation | None,
         pressure: Callable[[], int],
         timeline: Timeline,
         settings: Settings,
     ) -> None:
-        self.commit_log_api = commit_log_api
+        self.commit_log = commit_log
         self._store = store
         self._preparation = care
         self._pressure = pressure
@@ -81,15 +87,16 @@ class CommitLogService:
         self._timer: Timer | None = None
 
     def start(self) -> None:
-        self.commit_log_api.failures.start()
-        self.commit_log_api.start()
+        self.commit_log.dead_letters.start()
+        self.commit_log.lifecycle.start()
         self._arm()
 
     def _arm(self) -> None:
         self._timer = self._timeline.call_at(self._timeline.now_ms() + self._interval_ms, self._expire)
 
     def stop(self) -> None:
-        self.commit_log_api.stop()
+        self.commit_log.pop_service.stop()
+        self.commit_log.lifecycle.stop()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -108,10 +115,10 @@ class CommitLogService:
         time."""
         now_ms = self._timeline.now_ms()
         try:
-            if self.commit_log_api.retention.is_hour(now_ms):
-                self._store.expire(now_ms, self.commit_log_api.retention.oldest_held_position(now_ms))
+            if self.commit_log.retention.is_hour(now_ms):
+                self._store.expire(now_ms, self.commit_log.retention.oldest_held_position(now_ms))
             if (excess_bytes := self._pressure()) > 0:
-                freed = self._store.expire_oldest(excess_bytes, self.commit_log_api.retention.let_go)
+                freed = self._store.expire_oldest(excess_bytes, self.commit_log.retention.let_go)
                 if freed:
                     log.warning("commit log: deleted the oldest files, %d bytes (disk nearly full)", freed)
         except (Refusal, OSError) as error:
@@ -208,24 +215,24 @@ def open_commit_log_service(
     taken = tables.open("taken", InFlightRecord, _TAKEN_LOG_BYTES)
     pop_service = _open_popping(settings, shared, cursors, taken, access, gate, message, passes, store, groups, letters)
     config = _open_config(files, catalogue, shared, cursors, passes)
-    commit_log_api = CommitLogApi(
-        shared,
-        store,
-        cursors,
-        groups,
-        KvConfig(catalogue),
-        config,
-        access,
-        gate,
-        rocketmq.message_bytes,
-        pop_service,
-        letters,
-        CommitLogGroupAdmin(shared, groups, cursors, access, pop_service.forget_group),
-        passes.on_durable_guarded,
-        CommitLogRetention(shared, rocketmq.retention_ms, rocketmq.dead_letter_retention_ms, rocketmq.delete_when),
-        offload,
+    retention = CommitLogRetention(
+        shared, rocketmq.retention_ms, rocketmq.dead_letter_retention_ms, rocketmq.delete_when
     )
-    return CommitLogService(commit_log_api, store, care, gate.pressure, message, settings)
+    commit_log = CommitLogApi(
+        topics=CommitLogTopicApi(shared, cursors, access, gate),
+        messages=CommitLogMessageApi(store, access, gate, rocketmq.message_bytes, passes.on_durable_guarded, offload),
+        lookup=CommitLogLookupApi(store, access),
+        groups=CommitLogGroupApi(groups, cursors, pop_service, access),
+        group_admin=CommitLogGroupAdmin(shared, groups, cursors, access, pop_service.forget_group),
+        kv_config=KvConfigApi(KvConfig(catalogue), access),
+        admin=CommitLogAdminApi(shared, store, retention, access, gate),
+        pop_service=pop_service,
+        dead_letters=letters,
+        retention=retention,
+        config=config,
+        lifecycle=CommitLogLifecycle(),
+    )
+    return CommitLogService(commit_log, store, care, gate.pressure, message, settings)
 
 
 def _open_popping(
