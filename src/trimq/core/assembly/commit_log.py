@@ -28,14 +28,13 @@ from trimq.core.failures.ledger_log import LedgerLog
 from trimq.core.metadata.catalogue import Catalogue
 from trimq.core.metadata.cursors import Cursor, Cursors
 from trimq.core.metadata.durable_map import DurableMap
-from trimq.core.partitions.topics import Topics
+from trimq.core.metadata.names import NameRegistry
 from trimq.core.pop.in_flight import InFlightRecord
 from trimq.core.pop.pop import PopService
 from trimq.core.security.access import Access
 from trimq.core.write_gate import WriteGate
 from trimq.errors import Refusal
 from trimq.formats.rocketmq_unit.schedule import consume_queue_code, parse_levels
-from trimq.model import Layout
 from trimq.offload import Offload
 from trimq.storage.commit_log.checkpoint import CommitCheckpoints
 from trimq.storage.commit_log.config_files import ConfigFiles
@@ -162,18 +161,18 @@ def _open_store(
 def _open_topics(
     settings: Settings,
     catalogue: Catalogue,
+    names: NameRegistry,
     store: CommitStore,
     passes: Passes,
-    topics: Topics,
     now_ms: Callable[[], int],
     new_id: Callable[[], UUID],
     on_expired: Callable[[], None],
 ) -> CommitLogTopics:
     shared = CommitLogTopics(
         catalogue,
+        names,
         store,
         passes,
-        lambda name: topics.other_home(name) if (found := topics.find(name)) is None else found.home,
         now_ms,
         new_id,
         _NAME_LENGTH,
@@ -191,7 +190,7 @@ def open_commit_log_service(
     clock: Clock,
     offload: Offload,
     catalogue: Catalogue,
-    topics: Topics,
+    names: NameRegistry,
     access: Access,
     gate: WriteGate,
     failures: FailedMessageLedger,
@@ -206,8 +205,7 @@ def open_commit_log_service(
         return None
     message, rocketmq = clock.message, settings.rocketmq
     store, care = _open_store(settings, files, passes, offload, tables, message.now_ms)
-    shared = _open_topics(settings, catalogue, store, passes, topics, message.now_ms, new_id, on_expired)
-    topics.commit_log_home = lambda name: Layout.COMMIT_LOG if name in shared else None
+    shared = _open_topics(settings, catalogue, names, store, passes, message.now_ms, new_id, on_expired)
     cursors = _open_cursors(tables.open("shared-cursors", Cursor), message, shared)
     groups = CommitLogGroups(catalogue)
     letters = CommitLogDeadLetters(shared, store.log.unit_at, failures.give_up, ledger)
