@@ -90,9 +90,9 @@ def delays_come_early(patch: pytest.MonkeyPatch) -> None:
     init = DelayScheduler.__init__
 
     def hurried(
-        self: Any, commit_log_api: CommitLogApi, timeline: Any, identity: Any, levels_ms: Any, limit_ms: int
+        self: Any, commit_log: CommitLogApi, timeline: Any, identity: Any, levels_ms: Any, limit_ms: int
     ) -> None:
-        init(self, commit_log_api, timeline, identity, [level_ms - 400 for level_ms in levels_ms], limit_ms)
+        init(self, commit_log, timeline, identity, [level_ms - 400 for level_ms in levels_ms], limit_ms)
 
     patch.setattr(DelayScheduler, "__init__", hurried)
 

@@ -87,21 +87,21 @@ class RocketMQWorkload(BrokerLives):
     def _check_recovered(self, node: Node) -> None:
         commit_log_service = node.core.commit_log_service
         assert commit_log_service is not None
-        commit_log_api, store = commit_log_service.commit_log_api, commit_log_service._store
+        commit_log, store = commit_log_service.commit_log, commit_log_service._store
         found = {}
         for name, number in sorted(store.queues()):
-            topic = commit_log_api.find(SYSTEM, name)
+            topic = commit_log.topics.find(SYSTEM, name)
             if topic is None:
                 raise SimulationFailure(f"recovery found messages of {name}, and no such topic")
             stream = topic.stream(number)
             entries = stream.entries(0, stream.readable_end)
             found[name, number] = [bytes(stream.view(entry)) for entry in entries]
         self.book.check_recovered(found, self._own, self._surroundings.now_ms())
-        names = {topic.id: topic.name.name for topic in commit_log_api.topics(SYSTEM)}
+        names = {topic.id: topic.name.name for topic in commit_log.topics.all(SYSTEM)}
         self.book.check_cursors(
             {
                 (group, names[id.topic], id.number): cursor.offset
-                for group in commit_log_api.cursor_groups(SYSTEM)
-                for id, cursor in commit_log_api.cursors(SYSTEM, group).items()
+                for group in commit_log.groups.cursor_groups(SYSTEM)
+                for id, cursor in commit_log.groups.cursors(SYSTEM, group).items()
             }
         )

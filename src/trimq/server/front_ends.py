@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from trimq.clock import Clock
 from trimq.config import Address, Advertised, RocketMQ, Settings, advertised_address
-from trimq.core.api.commit_log_groups import CommitLogGroupAdmin
+from trimq.core.api.commit_log_group_admin import CommitLogGroupAdmin
 from trimq.core.api.records import RecordsApi
 from trimq.core.assembly.core import Core
 from trimq.metrics import Metrics
@@ -100,7 +100,7 @@ class _RocketMQ:
             assert commit_log_service is not None, "the commit log is open if a RocketMQ listener is on"
             counts = parts.counts.of("rocketmq")
             self._doors = RocketMQFrontEnds(
-                parts.settings, commit_log_service.commit_log_api, parts.core.cluster, parts.clock, counts
+                parts.settings, commit_log_service.commit_log, parts.core.cluster, parts.clock, counts
             )
         return self._doors
 
@@ -153,15 +153,16 @@ def _shared_topics(parts: FrontEndParts) -> CommitLogTopicsApi | None:
 
     given = parts.settings.rocketmq
     own = protected_topics(given.cluster_name, given.broker_name)
-    return CommitLogTopicsApi(parts.core.commit_log_service.commit_log_api, own.__contains__)
+    commit_log = parts.core.commit_log_service.commit_log
+    return CommitLogTopicsApi(commit_log.topics, commit_log.groups, own.__contains__)
 
 
 def record_reader_of(core: Core) -> RecordsApi:
-    return RecordsApi(core.broker, None if core.commit_log_service is None else core.commit_log_service.commit_log_api)
+    return RecordsApi(core.broker, None if core.commit_log_service is None else core.commit_log_service.commit_log)
 
 
 def commit_log_groups_of(core: Core) -> CommitLogGroupAdmin | None:
-    return None if core.commit_log_service is None else core.commit_log_service.commit_log_api.group_admin
+    return None if core.commit_log_service is None else core.commit_log_service.commit_log.group_admin
 
 
 def advertised_addresses(settings: Settings, bound: Mapping[str, Address]) -> dict[str, Address]:

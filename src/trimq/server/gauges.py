@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trimq.core.api.commit_log_groups import CommitLogGroupAdmin
+from trimq.core.api.commit_log_group_admin import CommitLogGroupAdmin
 from trimq.core.api.records import RecordsApi
 from trimq.core.metadata.cursors import Cursors
 from trimq.core.partitions.topics import Topics

@@ -27,7 +27,7 @@ def redrive(bench: PopBench, id: int) -> None:
 def impatient(*bodies: bytes) -> PopBench:
     """Its group gives up at once."""
     bench = PopBench()
-    bench.commit_log_api.define_group(SYSTEM, CommitLogGroup("g", retry_limit=0))
+    bench.commit_log.groups.define(SYSTEM, CommitLogGroup("g", retry_limit=0))
     bench.send(*bodies)
     return bench
 
@@ -89,7 +89,7 @@ def test_without_its_letter_an_entry_is_nothing() -> None:
     bench = impatient(b"0")
     give_up(bench)
     (failure,) = failures(bench)
-    bench.commit_log_api.delete(SYSTEM, bench.commit_log_api.topic(SYSTEM, "%DLQ%g"))
+    bench.commit_log.topics.delete(SYSTEM, bench.commit_log.topics.get(SYSTEM, "%DLQ%g"))
     bench.bench.settle()
     assert failures(bench) == []
     with pytest.raises(UnknownFailure):
@@ -133,7 +133,7 @@ def test_whenever_the_power_is_cut_letters_and_entries_are_the_same(seed: int) -
     bench.bench.runner.passes.finish()  # written, and not synced
     bench.bench.crash(AnyChanges(seed))
     bench.begin()
-    dead = bench.commit_log_api.topic(SYSTEM, "%DLQ%g").stream(0)
+    dead = bench.commit_log.topics.get(SYSTEM, "%DLQ%g").stream(0)
     letters = [bytes(dead.unit(offset).body) for offset in range(dead.readable_end)]
     assert b"0" in letters
     assert [failure.entry.record.body for failure in failures(bench)] == letters

@@ -38,28 +38,29 @@ def opened(
 def fill(bench: CoreBench, files: int) -> None:
     """So many full files, and something in the next."""
     assert bench.core.commit_log_service is not None
-    commit_log_api = bench.core.commit_log_service.commit_log_api
+    commit_log = bench.core.commit_log_service.commit_log
     topic = (
-        commit_log_api.find(SYSTEM, "t") or commit_log_api.create(SYSTEM, CommitLogTopicDefinition("", "t", 1, 1))[0]
+        commit_log.topics.find(SYSTEM, "t")
+        or commit_log.topics.create(SYSTEM, CommitLogTopicDefinition("", "t", 1, 1))[0]
     )
     bench.settle()
     for _ in range(4 * files + 1):
         draft = UnitDraft(topic.raw_name, 0, bytes(FILE_BYTES // 4 - 200), b"", 0, 0, 5, HOST)
-        commit_log_api.append(SYSTEM, topic, topic.stream(0), draft, 0, HOST)
+        commit_log.messages.append(SYSTEM, topic, topic.stream(0), draft, 0, HOST)
         bench.settle()
 
 
 def bury(bench: CoreBench) -> None:
     """A dead letter of the group `g`."""
     assert bench.core.commit_log_service is not None
-    commit_log_api = bench.core.commit_log_service.commit_log_api
+    commit_log = bench.core.commit_log_service.commit_log
     topic = (
-        commit_log_api.find(SYSTEM, "%DLQ%g")
-        or commit_log_api.create(SYSTEM, CommitLogTopicDefinition("", "%DLQ%g", 1, 1))[0]
+        commit_log.topics.find(SYSTEM, "%DLQ%g")
+        or commit_log.topics.create(SYSTEM, CommitLogTopicDefinition("", "%DLQ%g", 1, 1))[0]
     )
     bench.settle()
     draft = UnitDraft(topic.raw_name, 0, b"dead", b"", 0, 0, 5, HOST)
-    commit_log_api.append(SYSTEM, topic, topic.stream(0), draft, 0, HOST)
+    commit_log.messages.append(SYSTEM, topic, topic.stream(0), draft, 0, HOST)
     bench.settle()
 
 
@@ -69,7 +70,7 @@ def files(bench: CoreBench) -> int:
 
 def start(bench: CoreBench) -> int:
     assert bench.core.commit_log_service is not None
-    return bench.core.commit_log_service.commit_log_api.topic(SYSTEM, "t").stream(0).start
+    return bench.core.commit_log_service.commit_log.topics.get(SYSTEM, "t").stream(0).start
 
 
 def hour(bench: CoreBench) -> int:
@@ -145,7 +146,7 @@ def test_dead_letters_keep_their_files_for_as_long_as_they_are_kept() -> None:
     bench.advance(2 * HOUR_MS)
     assert files(bench) == 3  # what lies before the dead letter is gone, what lies behind it is not
     assert bench.core.commit_log_service is not None
-    dead = bench.core.commit_log_service.commit_log_api.topic(SYSTEM, "%DLQ%g").stream(0)
+    dead = bench.core.commit_log_service.commit_log.topics.get(SYSTEM, "%DLQ%g").stream(0)
     assert bytes(dead.unit(0).body) == b"dead"
     bench.advance(4 * HOUR_MS)
     assert files(bench) == 1

@@ -14,52 +14,52 @@ from trimq.model import SYSTEM
 SETTINGS = Settings(rocketmq=RocketMQ(listen=Address("127.0.0.1", 0), commit_file_bytes=1 << 16))
 
 
-def sharing_of(opened: CoreBench) -> CommitLogApi:
+def commit_log_of(opened: CoreBench) -> CommitLogApi:
     assert opened.core.commit_log_service is not None
-    return opened.core.commit_log_service.commit_log_api
+    return opened.core.commit_log_service.commit_log
 
 
 def test_notes_are_kept_by_namespace_and_key() -> None:
     opened = CoreBench(SETTINGS)
-    sharing_of(opened).put_kv_config(SYSTEM, "n", "a", "1")
-    sharing_of(opened).put_kv_config(SYSTEM, "n", "b", "2")
+    commit_log_of(opened).kv_config.put(SYSTEM, "n", "a", "1")
+    commit_log_of(opened).kv_config.put(SYSTEM, "n", "b", "2")
     opened.settle()
     opened.kill()
-    commit_log_api = sharing_of(opened)
-    assert commit_log_api.kv_config(SYSTEM, "n") == {"a": "1", "b": "2"}
-    assert commit_log_api.kv_config(SYSTEM, "other") is None
-    assert commit_log_api.delete_kv_config(SYSTEM, "n", "a") is not None
-    assert commit_log_api.delete_kv_config(SYSTEM, "n", "a") is None
-    assert commit_log_api.delete_kv_config(SYSTEM, "other", "a") is None
-    assert commit_log_api.kv_config(SYSTEM, "n") == {"b": "2"}
+    commit_log = commit_log_of(opened)
+    assert commit_log.kv_config.all(SYSTEM, "n") == {"a": "1", "b": "2"}
+    assert commit_log.kv_config.all(SYSTEM, "other") is None
+    assert commit_log.kv_config.delete(SYSTEM, "n", "a") is not None
+    assert commit_log.kv_config.delete(SYSTEM, "n", "a") is None
+    assert commit_log.kv_config.delete(SYSTEM, "other", "a") is None
+    assert commit_log.kv_config.all(SYSTEM, "n") == {"b": "2"}
 
 
 def test_a_note_that_is_refused_is_taken_back() -> None:
     opened = CoreBench(SETTINGS)
     opened.fail_writes()
-    ticket = sharing_of(opened).put_kv_config(SYSTEM, "n", "a", "1")
+    ticket = commit_log_of(opened).kv_config.put(SYSTEM, "n", "a", "1")
     opened.settle()
     assert ticket.refusal is not None
-    assert sharing_of(opened).kv_config(SYSTEM, "n") is None
+    assert commit_log_of(opened).kv_config.all(SYSTEM, "n") is None
 
 
 def test_groups_are_kept_and_deleted() -> None:
     opened = CoreBench(SETTINGS)
     group = CommitLogGroup("g", retry_limit=3)
-    sharing_of(opened).define_group(SYSTEM, CommitLogGroup("g"))
-    sharing_of(opened).define_group(SYSTEM, group)
+    commit_log_of(opened).groups.define(SYSTEM, CommitLogGroup("g"))
+    commit_log_of(opened).groups.define(SYSTEM, group)
     opened.settle()
     opened.kill()
-    commit_log_api = sharing_of(opened)
-    assert commit_log_api.groups(SYSTEM) == [group]
-    assert commit_log_api.delete_group(SYSTEM, "g", True) is not None
-    assert commit_log_api.delete_group(SYSTEM, "g", True) is None
-    assert commit_log_api.group(SYSTEM, "g") is None
+    commit_log = commit_log_of(opened)
+    assert commit_log.groups.all(SYSTEM) == [group]
+    assert commit_log.groups.delete(SYSTEM, "g", True) is not None
+    assert commit_log.groups.delete(SYSTEM, "g", True) is None
+    assert commit_log.groups.find(SYSTEM, "g") is None
 
 
 def test_a_group_has_a_name_of_its_length() -> None:
-    commit_log_api = sharing_of(CoreBench(SETTINGS))
+    commit_log = commit_log_of(CoreBench(SETTINGS))
     with pytest.raises(InvalidName):
-        commit_log_api.define_group(SYSTEM, CommitLogGroup(""))
+        commit_log.groups.define(SYSTEM, CommitLogGroup(""))
     with pytest.raises(NameTooLong):
-        commit_log_api.define_group(SYSTEM, CommitLogGroup("g" * 256))
+        commit_log.groups.define(SYSTEM, CommitLogGroup("g" * 256))

@@ -36,26 +36,26 @@ def bench() -> CoreBench:
     return CoreBench(SETTINGS)
 
 
-def sharing_of(opened: CoreBench) -> CommitLogApi:
+def commit_log_of(opened: CoreBench) -> CommitLogApi:
     assert opened.core.commit_log_service is not None
-    return opened.core.commit_log_service.commit_log_api
+    return opened.core.commit_log_service.commit_log
 
 
 def create(opened: CoreBench, name: str = "t", streams: int = 2) -> CommitLogTopic:
-    topic, _ = sharing_of(opened).create(SYSTEM, CommitLogTopicDefinition("", name, streams, streams))
+    topic, _ = commit_log_of(opened).topics.create(SYSTEM, CommitLogTopicDefinition("", name, streams, streams))
     opened.settle()
     return topic
 
 
 def append(opened: CoreBench, topic: CommitLogTopic, body: bytes = b"x", number: int = 0) -> int:
     draft = UnitDraft(topic.raw_name, number, body, b"", 0, 0, 5, HOST)
-    placed = sharing_of(opened).append(SYSTEM, topic, topic.stream(number), draft, 7, HOST)
+    placed = commit_log_of(opened).messages.append(SYSTEM, topic, topic.stream(number), draft, 7, HOST)
     opened.settle()
     return placed.queue_offset
 
 
 def bodies(opened: CoreBench, name: str = "t", number: int = 0) -> list[bytes | None]:
-    topic = sharing_of(opened).topic(SYSTEM, name)
+    topic = commit_log_of(opened).topics.get(SYSTEM, name)
     return [record.body for record in topic.stream(number).records(0)]
 
 
@@ -95,7 +95,7 @@ def test_topics_and_messages_outlive_every_end(ends: str) -> None:
     append(opened, topic, b"kept", 1)
     getattr(opened, ends)()
     assert bodies(opened, number=1) == [b"kept"]
-    assert sharing_of(opened).topic(SYSTEM, "t").id == topic.id
+    assert commit_log_of(opened).topics.get(SYSTEM, "t").id == topic.id
 
 
 def test_names_are_unique_across_homes() -> None:
@@ -105,7 +105,7 @@ def test_names_are_unique_across_homes() -> None:
     with pytest.raises(OtherHome):
         create(opened, "theirs")
     with pytest.raises(OtherHome):
-        sharing_of(opened).topic(SYSTEM, "theirs")
+        commit_log_of(opened).topics.get(SYSTEM, "theirs")
     with pytest.raises(OtherHome):
         opened.core.broker.topics.create(SYSTEM, "ours", Layout.PARTITION_LOG, 1, {})
     with pytest.raises(TopicExists):
@@ -124,7 +124,7 @@ def test_names_are_unique_across_homes() -> None:
 )
 def test_what_no_topic_can_be_is_refused(definition: CommitLogTopicDefinition, refusal: type[Exception]) -> None:
     with pytest.raises(refusal):
-        sharing_of(bench()).create(SYSTEM, definition)
+        commit_log_of(bench()).topics.create(SYSTEM, definition)
 
 
 def test_a_stream_that_is_not_there_is_refused_and_a_long_message_too() -> None:
@@ -136,16 +136,16 @@ def test_a_stream_that_is_not_there_is_refused_and_a_long_message_too() -> None:
     with pytest.raises(MessageTooLong):
         append(opened, topic, b"x" * 1001)
     with pytest.raises(UnknownTopic):
-        sharing_of(opened).topic(SYSTEM, "none")
+        commit_log_of(opened).topics.get(SYSTEM, "none")
 
 
 def test_a_refused_creation_leaves_nothing() -> None:
     opened = bench()
     opened.fail_writes("tables/")
-    _, ticket = sharing_of(opened).create(SYSTEM, CommitLogTopicDefinition("", "t", 1, 1))
+    _, ticket = commit_log_of(opened).topics.create(SYSTEM, CommitLogTopicDefinition("", "t", 1, 1))
     opened.settle()
     assert ticket.refusal is not None
-    assert sharing_of(opened).find(SYSTEM, "t") is None
+    assert commit_log_of(opened).topics.find(SYSTEM, "t") is None
     opened.mend()
     create(opened)
 
@@ -155,7 +155,7 @@ def test_a_refused_deletion_leaves_everything() -> None:
     topic = create(opened)
     append(opened, topic, b"kept")
     opened.fail_writes("tables/")
-    sharing_of(opened).delete(SYSTEM, topic)
+    commit_log_of(opened).topics.delete(SYSTEM, topic)
     opened.settle()
     opened.mend()
     assert bodies(opened) == [b"kept"]
@@ -168,35 +168,35 @@ def test_a_deleted_topic_does_not_come_back(ends: str) -> None:
     opened = bench()
     topic = create(opened)
     append(opened, topic, b"old")
-    sharing_of(opened).commit(SYSTEM, "g", topic, 0, 1)
-    sharing_of(opened).delete(SYSTEM, topic)
+    commit_log_of(opened).groups.commit(SYSTEM, "g", topic, 0, 1)
+    commit_log_of(opened).topics.delete(SYSTEM, topic)
     opened.settle()
     getattr(opened, ends)()
-    assert sharing_of(opened).find(SYSTEM, "t") is None
+    assert commit_log_of(opened).topics.find(SYSTEM, "t") is None
     again = create(opened)
     assert append(opened, again, b"new") == 0
     assert bodies(opened) == [b"new"]
-    assert sharing_of(opened).cursor(SYSTEM, "g", again, 0) is None
+    assert commit_log_of(opened).groups.cursor(SYSTEM, "g", again, 0) is None
 
 
 def test_a_topic_that_the_broker_needs_is_made_once_and_grows() -> None:
     opened = bench()
-    commit_log_api = sharing_of(opened)
+    commit_log = commit_log_of(opened)
     for count in (2, 2, 5, 3):
-        commit_log_api.prepare(CommitLogTopicDefinition("", "own", count, count))
+        commit_log.topics.prepare(CommitLogTopicDefinition("", "own", count, count))
     opened.settle()
-    assert commit_log_api.topic(SYSTEM, "own").definition.read_streams == 5
+    assert commit_log.topics.get(SYSTEM, "own").definition.read_streams == 5
 
 
 def test_a_change_counts_at_once_and_is_kept() -> None:
     opened = bench()
     topic = create(opened)
     changed = msgspec.structs.replace(topic.definition, read_streams=5, is_ordered=True)
-    sharing_of(opened).change(SYSTEM, topic, changed)
+    commit_log_of(opened).topics.change(SYSTEM, topic, changed)
     assert len(topic.streams()) == 5
     opened.settle()
     opened.kill()
-    assert sharing_of(opened).topic(SYSTEM, "t").definition == changed
+    assert commit_log_of(opened).topics.get(SYSTEM, "t").definition == changed
 
 
 def test_old_messages_go_by_themselves() -> None:
@@ -205,7 +205,7 @@ def test_old_messages_go_by_themselves() -> None:
     for _ in range(200):
         append(opened, topic, b"x" * 900)
     opened.restart()
-    topic = sharing_of(opened).topic(SYSTEM, "t")
+    topic = commit_log_of(opened).topics.get(SYSTEM, "t")
     assert topic.stream(0).start == 0
     opened.advance((72 + 24) * 3_600_000)  # there is an hour in every day in which they go
     assert topic.stream(0).start > 0
@@ -219,7 +219,7 @@ def test_ids_are_those_of_the_catalogue() -> None:
 def test_a_topic_whose_definition_is_lost_is_defined_anew(caplog: pytest.LogCaptureFixture) -> None:
     opened = bench()
     create(opened, "kept", 1)
-    sharing_of(opened).config.finish_import()
+    commit_log_of(opened).config.finish_import()
     opened.settle()
     lost = create(opened, "lost", 3)
     append(opened, lost, b"message", 2)

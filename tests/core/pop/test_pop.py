@@ -37,7 +37,7 @@ class PopBench:
     def __init__(self, streams: int = 1, **settings: Any) -> None:
         section = RocketMQ(broker_listen=Address("127.0.0.1", 0), commit_file_bytes=1 << 16, **settings)
         self.bench = CoreBench(Settings(rocketmq=section))
-        self.commit_log_api.create(SYSTEM, CommitLogTopicDefinition("", "t", streams, streams))
+        self.commit_log.topics.create(SYSTEM, CommitLogTopicDefinition("", "t", streams, streams))
         self.begin()
 
     def begin(self) -> None:
@@ -45,22 +45,22 @@ class PopBench:
         self.bench.settle()
 
     @property
-    def commit_log_api(self) -> CommitLogApi:
+    def commit_log(self) -> CommitLogApi:
         assert self.bench.core.commit_log_service is not None
-        return self.bench.core.commit_log_service.commit_log_api
+        return self.bench.core.commit_log_service.commit_log
 
     @property
     def pop_service(self) -> PopService:
-        return self.commit_log_api.pop_service
+        return self.commit_log.pop_service
 
     @property
     def topic(self) -> CommitLogTopic:
-        return self.commit_log_api.topic(SYSTEM, "t")
+        return self.commit_log.topics.get(SYSTEM, "t")
 
     def send(self, *bodies: bytes, number: int = 0, code: int = 0) -> None:
         for body in bodies:
             draft = UnitDraft(b"t", number, body, b"UNIQ_KEY\x01u%s\x02" % body, 0, 0, 5, HOST)
-            self.commit_log_api.append(SYSTEM, self.topic, self.topic.stream(number), draft, code, HOST)
+            self.commit_log.messages.append(SYSTEM, self.topic, self.topic.stream(number), draft, code, HOST)
         self.bench.settle()
 
     def receive(self, max_count: int = 32, invisible_ms: int = 10 * SECOND, **pop_request: Any) -> PopResult:
@@ -80,7 +80,7 @@ class PopBench:
         return ticket is not None
 
     def cursor(self) -> int | None:
-        found = self.commit_log_api.cursor(SYSTEM, "g", self.topic, 0)
+        found = self.commit_log.groups.cursor(SYSTEM, "g", self.topic, 0)
         return None if found is None else found.offset
 
 
@@ -153,7 +153,7 @@ def test_what_is_given_up_lies_with_the_dead_letters_and_nowhere_else() -> None:
     bench.pop_service.forward_to_dlq(SYSTEM, "g", bench.topic, popped.receipt)
     bench.bench.advance(60 * SECOND)
     assert bench.bodies() == []
-    dead = bench.commit_log_api.topic(SYSTEM, "%DLQ%g").stream(0).unit(0)
+    dead = bench.commit_log.topics.get(SYSTEM, "%DLQ%g").stream(0).unit(0)
     assert (bytes(dead.body), read_properties(dead.properties)["RETRY_TOPIC"]) == (b"0", "t")
     with pytest.raises(LeaseGone):
         bench.pop_service.forward_to_dlq(SYSTEM, "g", bench.topic, popped.receipt)
@@ -213,7 +213,7 @@ def test_in_order_what_is_over_comes_again_first_but_for_what_was_settled() -> N
     bench.bench.advance(10 * SECOND)
     again = bench.receive(3, is_ordered=True).messages
     assert (bodies_of(again), [popped.tries for popped in again]) == ([b"0", b"2"], [1, 0])
-    assert bench.commit_log_api.find(SYSTEM, "%RETRY%g_t") is None
+    assert bench.commit_log.topics.find(SYSTEM, "%RETRY%g_t") is None
 
 
 # -- who waits
@@ -332,25 +332,25 @@ def test_what_cannot_come_back_now_does_so_later() -> None:
 @pytest.mark.parametrize(("retry_limit", "own"), [(16, "%RETRY%g_t"), (0, "%DLQ%g")])
 def test_what_goes_to_a_topic_that_is_refused_does_so_later(retry_limit: int, own: str) -> None:
     bench = PopBench()
-    bench.commit_log_api.define_group(SYSTEM, CommitLogGroup("g", retry_limit=retry_limit))
+    bench.commit_log.groups.define(SYSTEM, CommitLogGroup("g", retry_limit=retry_limit))
     bench.send(b"0")
     bench.receive()
     bench.bench.fail_writes("catalogue")
     bench.bench.advance(12 * SECOND)
-    assert bench.commit_log_api.find(SYSTEM, own) is None
+    assert bench.commit_log.topics.find(SYSTEM, own) is None
     bench.bench.mend()
     bench.bench.advance(2 * SECOND)
-    stream = bench.commit_log_api.topic(SYSTEM, own).stream(0)
+    stream = bench.commit_log.topics.get(SYSTEM, own).stream(0)
     assert (stream.readable_end, bytes(stream.unit(0).body)) == (1, b"0")
 
 
 def test_what_several_give_up_at_once_lies_with_the_dead_letters() -> None:
     bench = PopBench()
-    bench.commit_log_api.define_group(SYSTEM, CommitLogGroup("g", retry_limit=0))
+    bench.commit_log.groups.define(SYSTEM, CommitLogGroup("g", retry_limit=0))
     bench.send(b"0", b"1", b"2")
     bench.receive()
     bench.bench.advance(10 * SECOND)
-    stream = bench.commit_log_api.topic(SYSTEM, "%DLQ%g").stream(0)
+    stream = bench.commit_log.topics.get(SYSTEM, "%DLQ%g").stream(0)
     assert sorted(bytes(stream.unit(offset).body) for offset in range(stream.readable_end)) == [b"0", b"1", b"2"]
 
 
@@ -359,7 +359,7 @@ def test_a_cursor_that_somebody_sets_is_where_it_goes_on_also_after_a_restart() 
     bench.send(b"0", b"1", b"2")
     zero, one, _ = bench.receive().messages
     assert bench.ack(zero) and bench.ack(one)  # noqa: PT018
-    bench.commit_log_api.commit(SYSTEM, "g", bench.topic, 0, 1)
+    bench.commit_log.groups.commit(SYSTEM, "g", bench.topic, 0, 1)
     bench.bench.settle()
     bench.bench.restart()
     bench.begin()
@@ -369,15 +369,15 @@ def test_a_cursor_that_somebody_sets_is_where_it_goes_on_also_after_a_restart() 
 def test_with_its_group_or_its_topic_goes_what_is_out() -> None:
     bench = PopBench()
     bench.send(b"0")
-    bench.commit_log_api.define_group(SYSTEM, CommitLogGroup("g"))
+    bench.commit_log.groups.define(SYSTEM, CommitLogGroup("g"))
     bench.receive()
-    bench.commit_log_api.delete_group(SYSTEM, "g", forgets_cursors=True)
+    bench.commit_log.groups.delete(SYSTEM, "g", forgets_cursors=True)
     bench.bench.advance(60 * SECOND)
-    assert bench.commit_log_api.find(SYSTEM, "%RETRY%g_t") is None
+    assert bench.commit_log.topics.find(SYSTEM, "%RETRY%g_t") is None
     assert bench.bodies() == [b"0"]
-    bench.commit_log_api.delete(SYSTEM, bench.topic)
+    bench.commit_log.topics.delete(SYSTEM, bench.topic)
     bench.bench.advance(60 * SECOND)
-    assert bench.commit_log_api.find(SYSTEM, "%RETRY%g_t") is None
+    assert bench.commit_log.topics.find(SYSTEM, "%RETRY%g_t") is None
 
 
 def test_what_came_back_when_the_power_was_cut_does_so_once() -> None:
@@ -433,33 +433,33 @@ def test_whenever_the_power_is_cut_nothing_is_lost_and_nothing_settled_comes_aga
 
 def test_after_its_last_try_a_message_lies_with_the_dead_letters() -> None:
     bench = PopBench()
-    bench.commit_log_api.define_group(SYSTEM, CommitLogGroup("g", retry_limit=2))
+    bench.commit_log.groups.define(SYSTEM, CommitLogGroup("g", retry_limit=2))
     bench.send(b"0")
     for tries in range(3):
         (popped,) = bench.receive().messages
         assert popped.unit().reconsume_times == tries
         bench.bench.advance(10 * SECOND)
     assert bench.bodies() == []
-    dead = bench.commit_log_api.topic(SYSTEM, "%DLQ%g").stream(0).unit(0)
+    dead = bench.commit_log.topics.get(SYSTEM, "%DLQ%g").stream(0).unit(0)
     assert (bytes(dead.body), dead.reconsume_times) == (b"0", 3)
     assert read_properties(dead.properties)["RETRY_TOPIC"] == "t"
 
 
 def test_in_order_what_has_had_its_last_try_does_not_hold_up_the_next() -> None:
     bench = PopBench()
-    bench.commit_log_api.define_group(SYSTEM, CommitLogGroup("g", retry_limit=1))
+    bench.commit_log.groups.define(SYSTEM, CommitLogGroup("g", retry_limit=1))
     bench.send(b"0", b"1")
     for _ in range(2):
         assert bench.bodies(1, is_ordered=True) == [b"0"]
         bench.bench.advance(10 * SECOND)
     assert bench.cursor() == 1
     assert bench.bodies(1, is_ordered=True) == [b"1"]
-    assert bytes(bench.commit_log_api.topic(SYSTEM, "%DLQ%g").stream(0).unit(0).body) == b"0"
+    assert bytes(bench.commit_log.topics.get(SYSTEM, "%DLQ%g").stream(0).unit(0).body) == b"0"
 
 
 def test_what_was_given_up_when_the_process_ended_is_so_once() -> None:
     bench = PopBench()
-    bench.commit_log_api.define_group(SYSTEM, CommitLogGroup("g", retry_limit=0))
+    bench.commit_log.groups.define(SYSTEM, CommitLogGroup("g", retry_limit=0))
     bench.send(b"0")
     bench.receive()
     bench.bench.fail_writes("taken")  # it is given up, but nobody notes that it was
@@ -467,7 +467,7 @@ def test_what_was_given_up_when_the_process_ended_is_so_once() -> None:
     bench.bench.crash()
     bench.begin()
     bench.bench.advance(60 * SECOND)
-    dead = bench.commit_log_api.topic(SYSTEM, "%DLQ%g").stream(0)
+    dead = bench.commit_log.topics.get(SYSTEM, "%DLQ%g").stream(0)
     assert dead.readable_end == 1
     assert bench.bodies() == []
 

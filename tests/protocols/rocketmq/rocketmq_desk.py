@@ -163,7 +163,7 @@ class Desk:
         assert self.core.commit_log_service is not None
         counts = CountsOfAll(metrics).of("rocketmq")
         self.doors = RocketMQFrontEnds(
-            self.settings, self.core.commit_log_service.commit_log_api, self.core.cluster, clock, counts
+            self.settings, self.core.commit_log_service.commit_log, self.core.cluster, clock, counts
         )
         self.runner.settle()
         self.core.cluster.announce("rocketmq_broker", BROKER_ADDRESS)

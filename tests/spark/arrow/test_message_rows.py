@@ -37,7 +37,7 @@ def load(spark: Any, broker: Broker, **options: object) -> Any:
 def send_units(broker: Broker, topic: str, properties: bytes, *bodies: bytes) -> None:
     def create(node: Node) -> tuple[UUID, Any]:
         assert node.core.commit_log_service is not None
-        made, ticket = node.core.commit_log_service.commit_log_api.create(
+        made, ticket = node.core.commit_log_service.commit_log.topics.create(
             SYSTEM, CommitLogTopicDefinition("", topic, 1, 1)
         )
         return made.id, ticket
@@ -50,10 +50,10 @@ def send_units(broker: Broker, topic: str, properties: bytes, *bodies: bytes) ->
 def append_unit(broker: Broker, topic: str, properties: bytes, body: bytes, born_ms: int = 1500) -> None:
     def write(node: Node) -> tuple[None, Any]:
         assert node.core.commit_log_service is not None
-        commit_log_api = node.core.commit_log_service.commit_log_api
-        found = commit_log_api.topic(SYSTEM, topic)
+        commit_log = node.core.commit_log_service.commit_log
+        found = commit_log.topics.get(SYSTEM, topic)
         draft = UnitDraft(topic.encode(), 0, body, properties, 0, 0, born_ms, HOST)
-        return None, commit_log_api.append(SYSTEM, found, found.stream(0), draft, 0, HOST).ticket
+        return None, commit_log.messages.append(SYSTEM, found, found.stream(0), draft, 0, HOST).ticket
 
     broker._write(write)
 

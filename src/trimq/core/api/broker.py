@@ -26,7 +26,7 @@ from trimq.storage.io.files import Space
 class Broker:
     """`topics`, `partitions`, `groups` and `transactions` serve partition logs; `exchanges`, `queues` and `policies`
     serve AMQP queues; `namespaces`, `failures`, `users`, `quotas` and `scram_credentials` serve all layouts. Commit-log
-    topics have an API of their own (`core/api/commit_log.py`), since the commit log may be closed."""
+    topics are reached through `CommitLogApi` (`core/api/commit_log.py`), since the commit log may be closed."""
 
     def __init__(
         self,

@@ -190,25 +190,25 @@ class _AmqpQueue:
 class RecordsApi:
     """Finds topics of all layouts. Each operation checks the caller's rights."""
 
-    def __init__(self, broker: Broker, commit_log_api: CommitLogApi | None) -> None:
+    def __init__(self, broker: Broker, commit_log: CommitLogApi | None) -> None:
         self._broker = broker
-        self._commit_log_api = commit_log_api
+        self._commit_log = commit_log
 
     def topics(self, caller: Caller) -> list[ReadableTopic]:
         """Topics of the caller's namespace that the caller may see, without exclusive queues."""
         limit = self._broker.settings.limits.batch_expansion_bytes
         found: list[ReadableTopic] = [_PartitionTopic(topic, limit) for topic in self._broker.topics.all(caller)]
-        if self._commit_log_api is not None:
-            found += [_CommitLogTopic(topic) for topic in self._commit_log_api.topics(caller)]
+        if self._commit_log is not None:
+            found += [_CommitLogTopic(topic) for topic in self._commit_log.topics.all(caller)]
         return found + [_AmqpQueue(queue) for queue in self._broker.queues.queues(caller) if queue.owner is None]
 
     def topic(self, caller: Caller, name: str) -> ReadableTopic:
         """Raises UnknownTopic if no layout has it."""
         if any(queue.name == name for queue in self._broker.queues.queues(caller)):
             return _AmqpQueue(self._broker.queues.readable_queue(caller, name))
-        shared = None if self._commit_log_api is None else self._commit_log_api.find(caller, name)
-        if shared is not None and self._commit_log_api is not None:
-            self._commit_log_api.readable(caller, shared, 0)
+        shared = None if self._commit_log is None else self._commit_log.topics.find(caller, name)
+        if shared is not None and self._commit_log is not None:
+            self._commit_log.messages.readable(caller, shared, 0)
             return _CommitLogTopic(shared)
         topic = self._broker.topics.get(caller, name)
         if topic.home is not Layout.PARTITION_LOG:

@@ -9,8 +9,14 @@ from uuid import UUID
 
 from trimq.clock import Clock, Timeline, Timer
 from trimq.config import Settings
-from trimq.core.api.commit_log import CommitLogApi
-from trimq.core.api.commit_log_groups import CommitLogGroupAdmin
+from trimq.core.api.commit_log import CommitLogApi, CommitLogLifecycle
+from trimq.core.api.commit_log_admin import CommitLogAdminApi
+from trimq.core.api.commit_log_group_admin import CommitLogGroupAdmin
+from trimq.core.api.commit_log_groups import CommitLogGroupApi
+from trimq.core.api.commit_log_lookup import CommitLogLookupApi
+from trimq.core.api.commit_log_messages import CommitLogMessageApi
+from trimq.core.api.commit_log_topics import CommitLogTopicApi
+from trimq.core.api.kv_config import KvConfigApi
 from trimq.core.commit_log.config_sync import ConfigSync
 from trimq.core.commit_log.dead_letters import ClosedCommitLog, CommitLogDeadLetters
 from trimq.core.commit_log.groups import CommitLogGroups
@@ -22,14 +28,13 @@ from trimq.core.failures.ledger_log import LedgerLog
 from trimq.core.metadata.catalogue import Catalogue
 from trimq.core.metadata.cursors import Cursor, Cursors
 from trimq.core.metadata.durable_map import DurableMap
-from trimq.core.partitions.topics import Topics
+from trimq.core.metadata.names import NameRegistry
 from trimq.core.pop.in_flight import InFlightRecord
 from trimq.core.pop.pop import PopService
 from trimq.core.security.access import Access
 from trimq.core.write_gate import WriteGate
 from trimq.errors import Refusal
 from trimq.formats.rocketmq_unit.schedule import consume_queue_code, parse_levels
-from trimq.model import Layout
 from trimq.offload import Offload
 from trimq.storage.commit_log.checkpoint import CommitCheckpoints
 from trimq.storage.commit_log.config_files import ConfigFiles
@@ -65,14 +70,14 @@ class CommitLogService:
 
     def __init__(
         self,
-        commit_log_api: CommitLogApi,
+        commit_log: CommitLogApi,
         store: CommitStore,
         care: FilePreparation | None,
         pressure: Callable[[], int],
         timeline: Timeline,
         settings: Settings,
     ) -> None:
-        self.commit_log_api = commit_log_api
+        self.commit_log = commit_log
         self._store = store
         self._preparation = care
         self._pressure = pressure
@@ -81,15 +86,16 @@ class CommitLogService:
         self._timer: Timer | None = None
 
     def start(self) -> None:
-        self.commit_log_api.failures.start()
-        self.commit_log_api.start()
+        self.commit_log.dead_letters.start()
+        self.commit_log.lifecycle.start()
         self._arm()
 
     def _arm(self) -> None:
         self._timer = self._timeline.call_at(self._timeline.now_ms() + self._interval_ms, self._expire)
 
     def stop(self) -> None:
-        self.commit_log_api.stop()
+        self.commit_log.pop_service.stop()
+        self.commit_log.lifecycle.stop()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -108,10 +114,10 @@ class CommitLogService:
         time."""
         now_ms = self._timeline.now_ms()
         try:
-            if self.commit_log_api.retention.is_hour(now_ms):
-                self._store.expire(now_ms, self.commit_log_api.retention.oldest_held_position(now_ms))
+            if self.commit_log.retention.is_hour(now_ms):
+                self._store.expire(now_ms, self.commit_log.retention.oldest_held_position(now_ms))
             if (excess_bytes := self._pressure()) > 0:
-                freed = self._store.expire_oldest(excess_bytes, self.commit_log_api.retention.let_go)
+                freed = self._store.expire_oldest(excess_bytes, self.commit_log.retention.let_go)
                 if freed:
                     log.warning("commit log: deleted the oldest files, %d bytes (disk nearly full)", freed)
         except (Refusal, OSError) as error:
@@ -155,18 +161,18 @@ def _open_store(
 def _open_topics(
     settings: Settings,
     catalogue: Catalogue,
+    names: NameRegistry,
     store: CommitStore,
     passes: Passes,
-    topics: Topics,
     now_ms: Callable[[], int],
     new_id: Callable[[], UUID],
     on_expired: Callable[[], None],
 ) -> CommitLogTopics:
     shared = CommitLogTopics(
         catalogue,
+        names,
         store,
         passes,
-        lambda name: topics.other_home(name) if (found := topics.find(name)) is None else found.home,
         now_ms,
         new_id,
         _NAME_LENGTH,
@@ -184,7 +190,7 @@ def open_commit_log_service(
     clock: Clock,
     offload: Offload,
     catalogue: Catalogue,
-    topics: Topics,
+    names: NameRegistry,
     access: Access,
     gate: WriteGate,
     failures: FailedMessageLedger,
@@ -199,8 +205,7 @@ def open_commit_log_service(
         return None
     message, rocketmq = clock.message, settings.rocketmq
     store, care = _open_store(settings, files, passes, offload, tables, message.now_ms)
-    shared = _open_topics(settings, catalogue, store, passes, topics, message.now_ms, new_id, on_expired)
-    topics.commit_log_home = lambda name: Layout.COMMIT_LOG if name in shared else None
+    shared = _open_topics(settings, catalogue, names, store, passes, message.now_ms, new_id, on_expired)
     cursors = _open_cursors(tables.open("shared-cursors", Cursor), message, shared)
     groups = CommitLogGroups(catalogue)
     letters = CommitLogDeadLetters(shared, store.log.unit_at, failures.give_up, ledger)
@@ -208,24 +213,24 @@ def open_commit_log_service(
     taken = tables.open("taken", InFlightRecord, _TAKEN_LOG_BYTES)
     pop_service = _open_popping(settings, shared, cursors, taken, access, gate, message, passes, store, groups, letters)
     config = _open_config(files, catalogue, shared, cursors, passes)
-    commit_log_api = CommitLogApi(
-        shared,
-        store,
-        cursors,
-        groups,
-        KvConfig(catalogue),
-        config,
-        access,
-        gate,
-        rocketmq.message_bytes,
-        pop_service,
-        letters,
-        CommitLogGroupAdmin(shared, groups, cursors, access, pop_service.forget_group),
-        passes.on_durable_guarded,
-        CommitLogRetention(shared, rocketmq.retention_ms, rocketmq.dead_letter_retention_ms, rocketmq.delete_when),
-        offload,
+    retention = CommitLogRetention(
+        shared, rocketmq.retention_ms, rocketmq.dead_letter_retention_ms, rocketmq.delete_when
     )
-    return CommitLogService(commit_log_api, store, care, gate.pressure, message, settings)
+    commit_log = CommitLogApi(
+        topics=CommitLogTopicApi(shared, cursors, access, gate),
+        messages=CommitLogMessageApi(store, access, gate, rocketmq.message_bytes, passes.on_durable_guarded, offload),
+        lookup=CommitLogLookupApi(store, access),
+        groups=CommitLogGroupApi(groups, cursors, pop_service, access),
+        group_admin=CommitLogGroupAdmin(shared, groups, cursors, access, pop_service.forget_group),
+        kv_config=KvConfigApi(KvConfig(catalogue), access),
+        admin=CommitLogAdminApi(shared, store, retention, access, gate),
+        pop_service=pop_service,
+        dead_letters=letters,
+        retention=retention,
+        config=config,
+        lifecycle=CommitLogLifecycle(),
+    )
+    return CommitLogService(commit_log, store, care, gate.pressure, message, settings)
 
 
 def _open_popping(

@@ -32,6 +32,7 @@ from trimq.core.groups.store import GroupStore
 from trimq.core.metadata.catalogue import Catalogue, Definition
 from trimq.core.metadata.cluster import Cluster, ClusterFact, Node
 from trimq.core.metadata.cursors import Cursor, Cursors
+from trimq.core.metadata.names import NameRegistry
 from trimq.core.partitions.append import PartitionAppender
 from trimq.core.partitions.batch_validation import BatchValidator
 from trimq.core.partitions.compactor import Compactor
@@ -232,7 +233,7 @@ def _open_commit_log(
     clock: Clock,
     offload: Offload,
     catalogue: Catalogue,
-    topics: Topics,
+    names: NameRegistry,
     access: Access,
     gate: WriteGate,
     queues: OpenQueues,
@@ -248,7 +249,7 @@ def _open_commit_log(
         clock,
         offload,
         catalogue,
-        topics,
+        names,
         access,
         gate,
         queues.parts.failures,
@@ -314,6 +315,7 @@ def open_core(
     tables = Tables(files, passes, offload)
     checkpoints = Checkpoints(tables.open("checkpoints", list))
     catalogue = _open_catalogue(tables, passes)
+    names = NameRegistry()
     cursors = Cursors(tables.open("cursors", Cursor), clock.message)
     facts = tables.open("cluster", _FACT)
     cluster = Cluster(facts, Node(settings.node_id), rng.randbytes)
@@ -321,11 +323,11 @@ def open_core(
     access = Access(catalogue, rng.randbytes)
     store = PartitionStore(files, passes, checkpoints, now_ms)
     damages = _open_damages(metrics)
-    topics = Topics(catalogue, store, passes, settings, now_ms, partial(new_id, rng), damages)
+    topics = Topics(catalogue, names, store, passes, settings, now_ms, partial(new_id, rng), damages)
     topics.on_deleted(cursors.delete_topic)
     topics.open()
     cursors.delete_strays({topic.id for topic in topics})
-    queues = open_queues(settings, files, passes, clock, catalogue, checkpoints, topics, rng, metrics, offload, damages)
+    queues = open_queues(settings, files, passes, clock, catalogue, names, checkpoints, rng, metrics, offload, damages)
     guard = _open_guard(settings, files, clock)
     gate = _open_gate(settings, files, guard, passes, clock, metrics)
     appender = _open_appender(settings, gate, cluster, clock)
@@ -335,7 +337,7 @@ def open_core(
     groups = open_groups(settings, catalogue, cursors, topics, passes, clock, rng, transactions)
     authenticator = Authenticator(access, offload, rng.randbytes)
     commit_log_service = _open_commit_log(
-        settings, files, passes, clock, offload, catalogue, topics, access, gate, queues, tables, rng, metrics
+        settings, files, passes, clock, offload, catalogue, names, access, gate, queues, tables, rng, metrics
     )
     if commit_log_service is not None:
         commit_log_service.report_damage(damages)

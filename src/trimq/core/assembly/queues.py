@@ -15,8 +15,8 @@ from trimq.config import Settings
 from trimq.core.failures.ledger import FailedMessageLedger, LetterSource
 from trimq.core.failures.ledger_log import LedgerLog
 from trimq.core.metadata.catalogue import Catalogue
+from trimq.core.metadata.names import NameRegistry
 from trimq.core.metadata.namespaces import Namespaces
-from trimq.core.partitions.topics import Topics
 from trimq.core.queues.dead_letter_publisher import DeadLetterPublisher
 from trimq.core.queues.delayed_exchange import DelayedMessageStore
 from trimq.core.queues.dispatcher import Dispatcher
@@ -29,7 +29,6 @@ from trimq.core.queues.registry import QueueRegistry
 from trimq.core.routing.exchanges import Exchanges
 from trimq.core.routing.router import Router
 from trimq.metrics import Metrics
-from trimq.model import Layout, TopicName
 from trimq.offload import Offload
 from trimq.storage.checkpoints.log_checkpoints import Checkpoints
 from trimq.storage.group_commit.passes import Passes
@@ -96,8 +95,8 @@ def open_queues(
     passes: Passes,
     clock: Clock,
     catalogue: Catalogue,
+    names: NameRegistry,
     checkpoints: Checkpoints,
-    topics: Topics,
     rng: random.Random,
     metrics: Metrics,
     offload: Offload,
@@ -106,7 +105,9 @@ def open_queues(
     now_ms = clock.message.now_ms
     segment_bytes, memory_bytes = settings.storage.queue_segment_bytes, settings.storage.queue_memory_bytes
     store = QueueStore(files, passes, checkpoints, segment_bytes, memory_bytes, damages)
-    queues = QueueRegistry(catalogue, store, passes, rng.randbytes, lambda: UUID(int=rng.getrandbits(128), version=4))
+    queues = QueueRegistry(
+        catalogue, names, store, passes, rng.randbytes, lambda: UUID(int=rng.getrandbits(128), version=4)
+    )
     exchanges = Exchanges(catalogue, queues.is_durable)
     router = Router(exchanges)
     publisher = Publisher(router, queues.find, store.blobs, settings.amqp.shared_body_bytes, now_ms)
@@ -134,7 +135,6 @@ def open_queues(
     delayed_messages = DelayedMessageStore(exchanges, publisher, passes, clock.message, _DELAYS, make_log, offload)
     publisher.delay_message = delayed_messages.delay_message
     _recover(store, queues, exchanges, policies, delayed_messages, ledger)
-    _keep_names_unique(topics, queues)
     namespaces = Namespaces(catalogue, partial(_delete_namespace_contents, queues, exchanges, policies))
     compact = partial(SegmentCompaction, files, passes, checkpoints, offload=offload)
     maintenance = _make_maintenance(settings, compact, queues, delayed_messages, store.blobs, ledger, clock)
@@ -209,17 +209,3 @@ def _on_queue_timer(queues: QueueRegistry, id: UUID, kind: int) -> None:
     queue = queues.find_by_id(id)
     if queue is not None:
         queue.on_timer(kind)
-
-
-def _keep_names_unique(topics: Topics, queues: QueueRegistry) -> None:
-    """Keeps names unique in a namespace across topics and queues of all layouts."""
-
-    def of_topic(name: TopicName) -> Layout | None:
-        found = topics.find(name)
-        return topics.commit_log_home(name) if found is None else found.home
-
-    def of_queue(name: TopicName) -> Layout | None:
-        return None if queues.find(*name) is None else Layout.QUEUE_LOG
-
-    queues.other_home = of_topic
-    topics.other_home = of_queue

@@ -14,6 +14,7 @@ from trimq.core.commit_log.message_ttl import MessageTtl
 from trimq.core.commit_log.stream import MessageQueue
 from trimq.core.metadata.catalogue import Catalogue
 from trimq.core.metadata.catalogue import Definition as Stored
+from trimq.core.metadata.names import NameRegistry
 from trimq.core.security.access import Resource, ResourceKind
 from trimq.errors import (
     Busy,
@@ -115,9 +116,9 @@ class CommitLogTopics:
     def __init__(
         self,
         catalogue: Catalogue,
+        names: NameRegistry,
         store: CommitStore,
         passes: Passes,
-        find_in_other_layouts: Callable[[TopicName], Layout | None],
         now_ms: Callable[[], int],
         new_id: Callable[[], UUID],
         name_length: int,
@@ -126,9 +127,9 @@ class CommitLogTopics:
     ) -> None:
         self._on_expired = on_expired
         self._catalogue = catalogue
+        self._names = names
         self._store = store
         self._passes = passes
-        self._find_in_other_layouts = find_in_other_layouts
         self._now_ms = now_ms
         self._new_id = new_id
         self._name_length = name_length
@@ -139,6 +140,7 @@ class CommitLogTopics:
         self._deleted_listeners: list[Callable[[UUID], object]] = []
         self.revision = 0
         """Grows with every change of any topic."""
+        names.add(Layout.COMMIT_LOG, self._has)
         catalogue.watch(KIND, self._changed)
 
     def open(self) -> None:
@@ -179,14 +181,15 @@ class CommitLogTopics:
     def __iter__(self) -> Iterator[CommitLogTopic]:
         return iter(self._by_name.values())
 
-    def __contains__(self, name: TopicName) -> bool:
+    def _has(self, name: TopicName) -> bool:
+        """Whether the name is in use, also by a topic that is being deleted."""
         return name in self._by_name or name in self._deleting
 
     def get(self, name: TopicName) -> CommitLogTopic:
         """Returns the topic. Raises UnknownTopic, or OtherHome if another layout has a topic of this name."""
         topic = self._by_name.get(name)
         if topic is None:
-            home = self._find_in_other_layouts(name)
+            home = self._names.find(name, other_than=Layout.COMMIT_LOG)
             if home is not None:
                 raise OtherHome(str(name), home.value)
             raise UnknownTopic(str(name))
@@ -217,7 +220,7 @@ class CommitLogTopics:
             raise TopicExists(str(name))
         if name in self._deleting:
             raise Busy(f"topic {name} is being deleted")
-        if (home := self._find_in_other_layouts(name)) is not None:
+        if (home := self._names.find(name, other_than=Layout.COMMIT_LOG)) is not None:
             raise OtherHome(str(name), home.value)
         definition = msgspec.structs.replace(definition, created_ms=self._now_ms())
         ticket = self._catalogue.put(KIND, str(self._new_id()), msgspec.to_builtins(definition), None)

@@ -1,1 +1,2 @@
-"""Metadata of the broker: definitions (the catalogue), cluster nodes, namespaces and committed offsets (cursors)."""
+"""Metadata of the broker: definitions (the catalogue), names across layouts, cluster nodes, namespaces and committed
+offsets (cursors)."""

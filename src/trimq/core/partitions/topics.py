@@ -15,6 +15,7 @@ import msgspec
 from trimq.config import Settings
 from trimq.core.metadata.catalogue import Catalogue
 from trimq.core.metadata.catalogue import Definition as Stored
+from trimq.core.metadata.names import NameRegistry
 from trimq.core.partitions.stream import Stream
 from trimq.core.partitions.topic import Topic, TopicDefinition
 from trimq.core.partitions.topic_creation import StagedTopic, StagedTopicOpener
@@ -59,6 +60,7 @@ class Topics:
     def __init__(
         self,
         catalogue: Catalogue,
+        names: NameRegistry,
         store: PartitionStore,
         passes: Passes,
         settings: Settings,
@@ -67,6 +69,7 @@ class Topics:
         damages: DamageReports,
     ) -> None:
         self._catalogue = catalogue
+        self._names = names
         self._damages = damages
         self._store = store
         self._passes = passes
@@ -79,10 +82,7 @@ class Topics:
         self._staged = StagedTopicOpener(partial(self._open_streams, is_new=True), self._discard, passes.call_soon)
         self._refused: dict[UUID, TopicName] = {}  # topics with new folders that are not deleted yet
         self._deleted_listeners: list[Callable[[UUID], object]] = []
-        self.other_home: Callable[[TopicName], Layout | None] = lambda name: None
-        """Returns the layout of a queue of this name, or None: names are unique across layouts."""
-        self.commit_log_home: Callable[[TopicName], Layout | None] = lambda name: None
-        """Same as `other_home`, for topics on the commit log."""
+        names.add(Layout.PARTITION_LOG, self._by_name.__contains__)
         catalogue.watch(_KIND, self._definition_changed)
 
     def __iter__(self) -> Iterator[Topic]:
@@ -163,7 +163,7 @@ class Topics:
         self.check_settings(settings)
         if name in self._by_name:
             raise TopicExists(str(name))
-        if (home := self.other_home(name) or self.commit_log_home(name)) is not None:
+        if (home := self._names.find(name, other_than=Layout.PARTITION_LOG)) is not None:
             raise OtherHome(str(name), home.value)
         if any(topic.name == name for topic in self._deleting.values()):
             raise Busy(f"topic {name} is being deleted")

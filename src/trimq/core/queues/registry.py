@@ -13,6 +13,7 @@ import msgspec
 
 from trimq.core.metadata.catalogue import Catalogue
 from trimq.core.metadata.catalogue import Definition as StoredDefinition
+from trimq.core.metadata.names import NameRegistry
 from trimq.core.queues.arguments import (
     CLASSIC,
     STREAM,
@@ -66,12 +67,14 @@ class QueueRegistry:
     def __init__(
         self,
         catalogue: Catalogue,
+        names: NameRegistry,
         store: QueueStore,
         passes: Passes,
         random_bytes: Callable[[int], bytes],
         new_id: Callable[[], UUID],
     ) -> None:
         self._catalogue = catalogue
+        self._names = names
         self._store = store
         self._passes = passes
         self._random_bytes = random_bytes
@@ -83,7 +86,7 @@ class QueueRegistry:
         self.services: QueueServices
         self.apply_policy: ApplyPolicy = lambda namespace, name, arguments: arguments
         self.on_deleted: Callable[[Queue], Ticket | None] = lambda queue: None
-        self.other_home: Callable[[TopicName], Layout | None] = lambda name: None
+        names.add(Layout.QUEUE_LOG, self._by_name.__contains__)
         catalogue.watch(_KIND, self._definition_changed)
 
     def open(self, others: Collection[str] = ()) -> None:
@@ -141,7 +144,7 @@ class QueueRegistry:
         if not is_server_named:
             self.check_name(name)
         found = self._by_name.get((namespace, name))
-        if found is None and (home := self.other_home(TopicName(namespace, name))) is not None:
+        if found is None and (home := self._names.find(TopicName(namespace, name), Layout.QUEUE_LOG)) is not None:
             raise OtherHome(name, home.value)
         if found is not None and found.owner is not None and found.owner != owner:
             raise Locked(name, namespace)

@@ -11,7 +11,9 @@ from typing import Any
 import msgspec
 
 from trimq.clock import Clock, Timer
-from trimq.core.api.commit_log import CommitLogApi
+from trimq.core.api.commit_log_groups import CommitLogGroupApi
+from trimq.core.api.commit_log_topics import CommitLogTopicApi
+from trimq.core.commit_log.config_sync import ConfigSync
 from trimq.core.commit_log.groups import CommitLogGroup
 from trimq.core.commit_log.topics import READABLE, CommitLogTopicDefinition
 from trimq.errors import Refusal, StartupError
@@ -42,9 +44,17 @@ _BYTES_AT_ONCE = 16 * 1024
 
 
 class ConfigFiles:
-    def __init__(self, commit_log_api: CommitLogApi, clock: Clock, interval_ms: int) -> None:
-        self._commit_log_api = commit_log_api
-        self._config = commit_log_api.config
+    def __init__(
+        self,
+        topic_api: CommitLogTopicApi,
+        group_api: CommitLogGroupApi,
+        config: ConfigSync,
+        clock: Clock,
+        interval_ms: int,
+    ) -> None:
+        self._topic_api = topic_api
+        self._group_api = group_api
+        self._config = config
         self._now_ms = clock.message.now_ms
         self._timeline = clock.liveness
         self._interval_ms = interval_ms
@@ -101,7 +111,7 @@ class ConfigFiles:
             return
 
     def _define_topic(self, name: str, row: dict[str, Any]) -> None:
-        if self._commit_log_api.find(SYSTEM, name) is not None:
+        if self._topic_api.find(SYSTEM, name) is not None:
             return
         given = {
             "namespace": DEFAULT_NAMESPACE,
@@ -113,18 +123,18 @@ class ConfigFiles:
             "flags": row.get("topicSysFlag", 0),
             "attributes": row.get("attributes") or {},
         }
-        self._commit_log_api.prepare(msgspec.convert(given, CommitLogTopicDefinition))
+        self._topic_api.prepare(msgspec.convert(given, CommitLogTopicDefinition))
 
     def _define_group(self, name: str, row: dict[str, Any]) -> None:
         for field, kept in groups.FIXED.items():
             if row.get(field, kept) != kept:
                 log.warning("group %.100s: %s changed to %.40r (the only supported value)", name, field, kept)
-        self._commit_log_api.define_group(SYSTEM, groups.read_group(name, row))
+        self._group_api.define(SYSTEM, groups.read_group(name, row))
 
     def _forbid(self, name: str, topics: dict[str, int]) -> None:
-        found = self._commit_log_api.group(SYSTEM, name) or CommitLogGroup(name)
+        found = self._group_api.find(SYSTEM, name) or CommitLogGroup(name)
         kept = [topic for topic, bits in topics.items() if bits & READABLE]
-        self._commit_log_api.define_group(SYSTEM, with_forbidden(found, kept))
+        self._group_api.define(SYSTEM, with_forbidden(found, kept))
 
     def _commit(self, key: str, offsets: dict[str, int]) -> None:
         topic, _, group = key.partition("@")
@@ -134,9 +144,9 @@ class ConfigFiles:
         self._commit_all(DELAY_GROUP, SCHEDULE_TOPIC, {int(level) - 1: offset})
 
     def _commit_all(self, group: str, name: str, offsets: Mapping[int, int]) -> None:
-        topic = self._commit_log_api.topic(SYSTEM, name)
+        topic = self._topic_api.get(SYSTEM, name)
         for number, offset in offsets.items():
-            self._commit_log_api.commit(SYSTEM, group, topic, number, int(offset))
+            self._group_api.commit(SYSTEM, group, topic, number, int(offset))
 
     # -- export
 
@@ -173,14 +183,14 @@ class ConfigFiles:
 
     def _save_topics(self) -> Iterator[None]:
         table = {}
-        for number, topic in enumerate(self._commit_log_api.topics(SYSTEM), 1):
+        for number, topic in enumerate(self._topic_api.all(SYSTEM), 1):
             table[topic.name.name] = topics.described(topic)
             if number % _ROWS_AT_ONCE == 0:
                 yield
         self._write(TOPICS, {"topicConfigTable": table})
 
     def _save_groups(self) -> Iterator[None]:
-        known, table = self._commit_log_api.groups(SYSTEM), {}
+        known, table = self._group_api.all(SYSTEM), {}
         for number, group in enumerate(known, 1):
             table[group.name] = groups.described(group)
             if number % _ROWS_AT_ONCE == 0:
@@ -197,7 +207,7 @@ class ConfigFiles:
 
     def _save_cursors(self) -> Iterator[None]:
         files, pieces, size = self._config.files, [], 0
-        for piece in groups.encode_each_offset(self._commit_log_api, SYSTEM, frozenset((DELAY_GROUP,))):
+        for piece in groups.encode_each_offset(self._topic_api, self._group_api, SYSTEM, frozenset((DELAY_GROUP,))):
             pieces.append(piece)
             size += len(piece)
             if size >= _BYTES_AT_ONCE:
@@ -212,8 +222,8 @@ class ConfigFiles:
 
     def _delayed(self, name: str) -> dict[int, int]:
         """Offset of each queue before which all delayed messages are delivered."""
-        topic = self._commit_log_api.find(SYSTEM, name)
-        cursors = self._commit_log_api.cursors(SYSTEM, DELAY_GROUP)
+        topic = self._topic_api.find(SYSTEM, name)
+        cursors = self._group_api.cursors(SYSTEM, DELAY_GROUP)
         return {
             stream.number: cursor.offset
             for stream, cursor in cursors.items()

@@ -13,6 +13,7 @@ from trimq.clock import Clock
 from trimq.config import RocketMQ as RocketMQSettings
 from trimq.config import Settings
 from trimq.core.api.commit_log import CommitLogApi
+from trimq.core.api.commit_log_topics import CommitLogTopicApi
 from trimq.core.commit_log.topics import CommitLogTopic
 from trimq.core.metadata.cluster import Cluster
 from trimq.errors import OtherHome, ProtocolError, Refusal
@@ -154,10 +155,10 @@ def _host(address: str) -> bytes:
         return _NOWHERE
 
 
-def _prepare_topics(commit_log_api: CommitLogApi, given: RocketMQSettings, levels: int) -> None:
+def _prepare_topics(topic_api: CommitLogTopicApi, given: RocketMQSettings, levels: int) -> None:
     for definition in system_topics(given.cluster_name, given.broker_name, given.default_queues, levels):
         try:
-            commit_log_api.prepare(definition)
+            topic_api.prepare(definition)
         except OtherHome as refusal:
             log.warning("RocketMQ system topic not created, features that need it will fail (%s)", refusal)
 
@@ -166,7 +167,7 @@ class RocketMQFrontEnds:
     """Creates the RocketMQ front-ends of one broker, which share their services."""
 
     def __init__(
-        self, settings: Settings, commit_log_api: CommitLogApi, cluster: Cluster, clock: Clock, counts: Counts
+        self, settings: Settings, commit_log: CommitLogApi, cluster: Cluster, clock: Clock, counts: Counts
     ) -> None:
         # Seeds the ids and queue choices: they need only differ from those of the previous run.
         rng = random.Random(clock.message.now_ms())
@@ -174,14 +175,14 @@ class RocketMQFrontEnds:
         clients = ClientRegistry(clock.liveness, count(1).__next__)
         calls = ClientRequests(clock.liveness, clients.next_opaque)
         levels_ms = parse_levels(settings.rocketmq.delay_levels)
-        delays = DelayScheduler(commit_log_api, clock.message, identity, levels_ms, settings.rocketmq.max_delay_ms)
+        delays = DelayScheduler(commit_log, clock.message, identity, levels_ms, settings.rocketmq.max_delay_ms)
         given = settings.rocketmq
         locks = QueueLocks(clock.liveness, LockLimits(given.group_locks, given.queue_locks))
         added = added_properties(given.cluster_name)
         self.held_bytes = ReceiveMemory(given.received_bytes)
         """Receive memory shared by all listeners, including gRPC."""
         transactions = Transactions(
-            commit_log_api, clock.message, identity, delays, clients, rng, check_back_settings(given)
+            commit_log, clock.message, identity, delays, clients, rng, check_back_settings(given)
         )
         registry = BrokerRegistry(clock.liveness, given.registered_brokers, given.registered_topics)
         traffic, resets = Traffic(), OffsetResets()
@@ -189,7 +190,7 @@ class RocketMQFrontEnds:
             scheduler=delays,
             transactions=transactions,
             sent_ids=SentIds(given.remembered_ids),
-            flush_timeouts=FlushTimeouts(clock.liveness, given.flush_timeout_ms, commit_log_api.on_durable),
+            flush_timeouts=FlushTimeouts(clock.liveness, given.flush_timeout_ms, commit_log.messages.on_durable),
             property_templates=PropertyTemplates(added, SPECIAL_PROPERTIES),
             delayed_templates=DelayedPropertyTemplates(delays, added, SPECIAL_PROPERTIES),
             is_synced=settings.flush == "sync",
@@ -197,11 +198,13 @@ class RocketMQFrontEnds:
         consuming = ConsumeServices(
             locks=locks,
             offset_resets=resets,
-            pop=PopServices(commit_log_api, clock, counts, traffic, resets, PollCounts()),
+            pop=PopServices(
+                commit_log.pop_service, commit_log.messages.warm, clock, counts, traffic, resets, PollCounts()
+            ),
             searches=IncrementalSearches(clock.liveness),
         )
         self._services = RocketMQServices(
-            commit_log_api=commit_log_api,
+            commit_log=commit_log,
             clock=clock,
             counts=counts,
             settings=given,
@@ -212,22 +215,22 @@ class RocketMQFrontEnds:
             client_requests=calls,
             sending=sending,
             consuming=consuming,
-            naming=NamingServices(registry, OwnRoutes(commit_log_api, identity)),
+            naming=NamingServices(registry, OwnRoutes(commit_log.topics, identity)),
             started_ms=clock.message.now_ms(),
         )
-        commit_log_api.group_admin.set_member_source(ClientMemberSource(clients, traffic, resets))
-        commit_log_api.on_delete(self._forget_topic)
-        config = ConfigFiles(commit_log_api, clock, given.config_save_ms)
+        commit_log.group_admin.set_member_source(ClientMemberSource(clients, traffic, resets))
+        commit_log.topics.on_delete(self._forget_topic)
+        config = ConfigFiles(commit_log.topics, commit_log.groups, commit_log.config, clock, given.config_save_ms)
         config.start()
-        _prepare_topics(commit_log_api, given, len(levels_ms))
-        commit_log_api.pop_service.start(lambda: identity.store_host)
+        _prepare_topics(commit_log.topics, given, len(levels_ms))
+        commit_log.pop_service.start(lambda: identity.store_host)
         # Starts once writes are accepted: a delivery refused before that would be retried behind messages due later.
-        commit_log_api.on_start(delays.start)
+        commit_log.lifecycle.on_start(delays.start)
         transactions.start()
-        commit_log_api.retention.add(delays)
-        commit_log_api.retention.add(transactions)
+        commit_log.retention.add(delays)
+        commit_log.retention.add(transactions)
         for stop in (delays.stop, transactions.stop, config.stop, self._services.consuming.searches.stop):
-            commit_log_api.on_stop(stop)
+            commit_log.lifecycle.on_stop(stop)
 
     def _forget_topic(self, topic: CommitLogTopic) -> None:
         self._services.traffic.forget_topic(topic.name.name)

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from trimq.core.api.commit_log import CommitLogApi
+from trimq.core.api.commit_log_groups import CommitLogGroupApi
+from trimq.core.api.commit_log_topics import CommitLogTopicApi
 from trimq.core.commit_log.groups import CommitLogGroup
 from trimq.core.commit_log.topics import CommitLogTopic, CommitLogTopicDefinition
 from trimq.errors import InvalidCount, InvalidSetting
@@ -22,42 +23,41 @@ class CommitLogTopicsApi:
     """Commit log topics. `is_system_topic`: tells whether a name is a system topic, which is neither listed nor
     deleted here."""
 
-    def __init__(self, commit_log_api: CommitLogApi, is_system_topic: Callable[[str], bool]) -> None:
-        self._commit_log_api = commit_log_api
+    def __init__(
+        self, topic_api: CommitLogTopicApi, group_api: CommitLogGroupApi, is_system_topic: Callable[[str], bool]
+    ) -> None:
+        self._topic_api = topic_api
+        self._group_api = group_api
         self.is_system_topic = is_system_topic
 
     def list(self, caller: Caller) -> list[dict[str, Any]]:
         return [
-            topic_summary(topic)
-            for topic in self._commit_log_api.topics(caller)
-            if not self.is_system_topic(topic.name.name)
+            topic_summary(topic) for topic in self._topic_api.all(caller) if not self.is_system_topic(topic.name.name)
         ]
 
     def find(self, caller: Caller, name: str) -> CommitLogTopic | None:
-        return None if self.is_system_topic(name) else self._commit_log_api.find(caller, name)
+        return None if self.is_system_topic(name) else self._topic_api.find(caller, name)
 
     def create(
         self, caller: Caller, name: str, streams: int, settings: Mapping[str, str]
     ) -> tuple[CommitLogTopic, Ticket]:
         if streams < 1:
             raise InvalidCount(f"a topic needs at least one stream, not {streams}")
-        self._commit_log_api.check_name(name)
+        self._topic_api.check_name(name)
         definition = CommitLogTopicDefinition(
             caller.namespace, name, streams, streams, attributes=_attributes(settings)
         )
-        return self._commit_log_api.create(caller, definition)
+        return self._topic_api.create(caller, definition)
 
     def answer(self, caller: Caller, method: str, topic: CommitLogTopic) -> HttpResponse:
         if method == "GET":
             return HttpResponse.json(200, topic_details(topic))
         if method == "DELETE":
-            return HttpResponse(204, b"", JSON, self._commit_log_api.delete(caller, topic))
+            return HttpResponse(204, b"", JSON, self._topic_api.delete(caller, topic))
         return not_allowed(method, "GET, HEAD, DELETE")
 
     def define_group(self, caller: Caller, name: str, is_orderly: bool, retry_limit: int) -> Ticket:
-        return self._commit_log_api.define_group(
-            caller, CommitLogGroup(name, is_orderly=is_orderly, retry_limit=retry_limit)
-        )
+        return self._group_api.define(caller, CommitLogGroup(name, is_orderly=is_orderly, retry_limit=retry_limit))
 
 
 def _attributes(settings: Mapping[str, str]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs
 import h11
 
 from trimq.core.api.broker import Broker
-from trimq.core.api.commit_log_groups import CommitLogGroupAdmin
+from trimq.core.api.commit_log_group_admin import CommitLogGroupAdmin
 from trimq.core.api.records import RecordsApi
 from trimq.core.security.authentication import Authenticator
 from trimq.errors import ProtocolError, Stopping

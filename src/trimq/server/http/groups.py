@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from trimq.core.api.commit_log_groups import CommitLogGroupAdmin, GroupMember, GroupSubscription, GroupSummary
+from trimq.core.api.commit_log_group_admin import CommitLogGroupAdmin, GroupMember, GroupSubscription, GroupSummary
 from trimq.core.api.groups import GroupApi
 from trimq.core.api.records import RecordsApi
 from trimq.core.groups.group import NO_MEMBER, CursorChange, GroupDescription

@@ -26,7 +26,7 @@ def cold_desk() -> Desk:
 
 def stream_of(desk: Desk) -> MessageQueue:
     assert desk.core.commit_log_service is not None
-    return desk.core.commit_log_service.commit_log_api.topic(SYSTEM, "t").stream(0)
+    return desk.core.commit_log_service.commit_log.topics.get(SYSTEM, "t").stream(0)
 
 
 def test_a_pull_is_answered_from_the_disk_off_the_loop() -> None:

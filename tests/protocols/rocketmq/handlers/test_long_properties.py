@@ -27,15 +27,16 @@ def filled(size: int, properties: str = "") -> str:
     return f"{properties}k\x01{'x' * (size - len(properties) - 3)}\x02"
 
 
-def sharing_of(desk: Desk) -> CommitLogApi:
+def commit_log_of(desk: Desk) -> CommitLogApi:
     assert desk.core.commit_log_service is not None
-    return desk.core.commit_log_service.commit_log_api
+    return desk.core.commit_log_service.commit_log
 
 
 def topic_of(desk: Desk, name: str) -> CommitLogTopic:
-    commit_log_api = sharing_of(desk)
+    commit_log = commit_log_of(desk)
     topic = (
-        commit_log_api.find(SYSTEM, name) or commit_log_api.create(SYSTEM, CommitLogTopicDefinition("", name, 2, 2))[0]
+        commit_log.topics.find(SYSTEM, name)
+        or commit_log.topics.create(SYSTEM, CommitLogTopicDefinition("", name, 2, 2))[0]
     )
     desk.runner.settle()
     return topic
@@ -45,7 +46,7 @@ def store(desk: Desk, name: str, properties: str, body: bytes = b"long", code: i
     """Stores a message as another broker, or an earlier version, may have stored it. Returns its position."""
     topic = topic_of(desk, name)
     draft = UnitDraft(topic.raw_name, 0, body, properties.encode(), 0, 0, 77, HOST)
-    placed = sharing_of(desk).append(SYSTEM, topic, topic.stream(0), draft, code, HOST)
+    placed = commit_log_of(desk).messages.append(SYSTEM, topic, topic.stream(0), draft, code, HOST)
     desk.runner.settle()
     return placed.position
 

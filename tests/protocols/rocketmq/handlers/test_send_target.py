@@ -31,20 +31,20 @@ def create(desk: Desk, name: str, reads: int = 4, writes: int = 4, **more: Any) 
     """Creates a durable topic. Returns the context of a sender."""
     sender = sender_of(desk)
     definition = CommitLogTopicDefinition(DEFAULT_NAMESPACE, name, reads, writes, **more)
-    sender.commit_log_api.create(sender.caller, definition)
+    sender.commit_log.topics.create(sender.caller, definition)
     desk.let_pass(0)
     desk.runner.settle()
     return sender
 
 
 def obstacle(sender: Context, name: str) -> Obstacle | None:
-    return find_obstacle(name, sender.commit_log_api.topic(sender.caller, name).definition)
+    return find_obstacle(name, sender.commit_log.topics.get(sender.caller, name).definition)
 
 
 def test_a_plain_topic_has_no_obstacle() -> None:
     sender = create(Desk(), "t")
     assert obstacle(sender, "t") is None
-    assert resolve_plain(sender, "t") is sender.commit_log_api.topic(sender.caller, "t")
+    assert resolve_plain(sender, "t") is sender.commit_log.topics.get(sender.caller, "t")
 
 
 def test_an_unknown_topic_is_no_target() -> None:
@@ -86,8 +86,8 @@ def test_retry_topics_and_default_ttls_are_not_plain() -> None:
 
 def test_a_topic_that_is_not_yet_durable_is_not_plain() -> None:
     sender = sender_of(Desk())
-    sender.commit_log_api.create(sender.caller, CommitLogTopicDefinition(DEFAULT_NAMESPACE, "t", 4, 4))
-    assert sender.commit_log_api.topic(sender.caller, "t").creation is not None
+    sender.commit_log.topics.create(sender.caller, CommitLogTopicDefinition(DEFAULT_NAMESPACE, "t", 4, 4))
+    assert sender.commit_log.topics.get(sender.caller, "t").creation is not None
     assert resolve_plain(sender, "t") is None
 
 
@@ -102,10 +102,10 @@ def test_a_right_to_write_is_needed_and_one_to_know_of_the_topic() -> None:
     sender = create(desk, "t")
     access = desk.core.broker._access
     access.define_user("somebody", "secret")
-    before = sender.commit_log_api.revision
+    before = sender.commit_log.topics.revision
     access.grant(Right("anonymous", DEFAULT_NAMESPACE, write="u", read=".*"))
     desk.runner.settle()
-    assert sender.commit_log_api.revision != before
+    assert sender.commit_log.topics.revision != before
     assert obstacle(sender, "t") is None
     assert resolve_plain(sender, "t") is None
     access.grant(Right("anonymous", DEFAULT_NAMESPACE, write="u", read="u"))

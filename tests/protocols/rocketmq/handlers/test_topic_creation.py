@@ -16,7 +16,7 @@ def test_a_command_that_stumbles_after_it_has_waited_ends_its_connection_and_not
 ) -> None:
     desk = Desk()
     context = desk.broker.conversation._context
-    topic, _ = context.commit_log_api.create(SYSTEM, CommitLogTopicDefinition("", "new", 1, 1))
+    topic, _ = context.commit_log.topics.create(SYSTEM, CommitLogTopicDefinition("", "new", 1, 1))
 
     def fail() -> Reply:
         raise ZeroDivisionError

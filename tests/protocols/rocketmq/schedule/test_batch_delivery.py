@@ -36,12 +36,12 @@ def store(desk: Desk, properties: str, body: bytes, filled: bool = False) -> Non
     """Stores a delayed message as another broker or an earlier version may have stored it. `filled`: its last property
     is so long that even its terminator does not fit."""
     assert desk.core.commit_log_service is not None
-    commit_log_api = desk.core.commit_log_service.commit_log_api
-    topic = commit_log_api.topic(SYSTEM, WHEEL_TOPIC)
+    commit_log = desk.core.commit_log_service.commit_log
+    topic = commit_log.topics.get(SYSTEM, WHEEL_TOPIC)
     known = f"REAL_TOPIC\x01t\x02REAL_QID\x011\x02TIMER_OUT_MS\x01{DUE_MS}\x02{properties}"
     written = known.encode().ljust(LONGEST_PROPERTIES if filled else 0, b"x")
     draft = UnitDraft(topic.raw_name, 0, body, written, 0, 0, 77, HOST)
-    commit_log_api.append(SYSTEM, topic, topic.stream(0), draft, DUE_MS, HOST)
+    commit_log.messages.append(SYSTEM, topic, topic.stream(0), draft, DUE_MS, HOST)
     desk.runner.settle()
 
 
@@ -124,9 +124,9 @@ def test_messages_of_a_batch_keep_their_properties() -> None:
     assert (known["TIMER_ENQUEUE_MS"], known["TIMER_DEQUEUE_MS"]) == (str(NOW_MS), str(DUE_MS))
     assert units_of(desk.broker.pull("t", queue=1, subscription="A")) == [first]
     assert desk.core.commit_log_service is not None
-    commit_log_api = desk.core.commit_log_service.commit_log_api
+    commit_log = desk.core.commit_log_service.commit_log
     for key, unit in (("order-1", first), ("K1", first), ("K2", second)):
-        assert list(commit_log_api.find_key(SYSTEM, "t", key, DUE_MS, DUE_MS)) == [unit]
+        assert list(commit_log.lookup.find_key(SYSTEM, "t", key, DUE_MS, DUE_MS)) == [unit]
 
 
 def test_batches_of_several_levels_and_times_keep_the_order_of_due_times() -> None:

@@ -23,7 +23,7 @@ def waiting(desk: Desk, dues_s: Sequence[int], offset: int = 0, text: str = "") 
         properties = f"UNIQ_KEY\x01K{number}\x02TIMER_DELIVER_MS\x01{NOW_MS + due_s * SECOND}\x02"
         assert desk.broker.send("t", b"x", 0, properties).code == 0
     assert desk.core.commit_log_service is not None
-    topic = desk.core.commit_log_service.commit_log_api.topic(SYSTEM, WHEEL_TOPIC)
+    topic = desk.core.commit_log_service.commit_log.topics.get(SYSTEM, WHEEL_TOPIC)
     return ScheduleProgress(topic, topic.stream(0), 0, offset, text)
 
 

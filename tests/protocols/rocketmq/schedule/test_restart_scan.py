@@ -12,6 +12,7 @@ from protocols.rocketmq.rocketmq_desk import Desk
 from protocols.rocketmq.schedule.test_batch_delivery import DUE_MS, SECOND, bodies, numbers, send
 
 from trimq.core.api.commit_log import CommitLogApi
+from trimq.core.api.commit_log_lookup import CommitLogLookupApi
 from trimq.core.scheduling.timers import FIRES_PER_TURN
 from trimq.errors import OffsetOutOfRange
 from trimq.formats.rocketmq_unit.schedule import SCHEDULE_TOPIC, WHEEL_TOPIC
@@ -27,19 +28,19 @@ RECALL = 370
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Keys that were looked up in the key index."""
     keys: list[str] = []
-    find_key = CommitLogApi.find_key
+    find_key = CommitLogLookupApi.find_key
 
-    def find(commit_log_api: CommitLogApi, caller: Any, topic: str, key: str, *times: int) -> Iterator[Any]:
+    def find(lookup_api: CommitLogLookupApi, caller: Any, topic: str, key: str, *times: int) -> Iterator[Any]:
         keys.append(key)
-        return find_key(commit_log_api, caller, topic, key, *times)
+        return find_key(lookup_api, caller, topic, key, *times)
 
-    monkeypatch.setattr(CommitLogApi, "find_key", find)
+    monkeypatch.setattr(CommitLogLookupApi, "find_key", find)
     return keys
 
 
-def sharing_of(desk: Desk) -> CommitLogApi:
+def commit_log_of(desk: Desk) -> CommitLogApi:
     assert desk.core.commit_log_service is not None
-    return desk.core.commit_log_service.commit_log_api
+    return desk.core.commit_log_service.commit_log
 
 
 def send_by_level(desk: Desk, number: int, level: int = 4) -> None:
@@ -51,18 +52,18 @@ def recall(desk: Desk, handle: str) -> None:
     assert desk.broker.ask(RECALL, {"producerGroup": "pg", "topic": "t", "recallHandle": handle}).code == 0
 
 
-def no_units(commit_log_api: CommitLogApi, caller: Any, position: int) -> Iterator[Any]:
+def no_units(lookup_api: CommitLogLookupApi, caller: Any, position: int) -> Iterator[Any]:
     raise OffsetOutOfRange(position, 0, 0)
 
 
 def remove_checkpoints(desk: Desk) -> None:
     """Removes the checkpoints, as in a folder written by an earlier version."""
-    commit_log_api = sharing_of(desk)
+    commit_log = commit_log_of(desk)
     for name in (SCHEDULE_TOPIC, WHEEL_TOPIC):
-        topic = commit_log_api.topic(SYSTEM, name)
+        topic = commit_log.topics.get(SYSTEM, name)
         for stream in topic.streams():
-            known = commit_log_api.cursor(SYSTEM, GROUP, topic, stream.id.number)
-            commit_log_api.commit(SYSTEM, GROUP, topic, stream.id.number, known.offset if known else 0)
+            known = commit_log.groups.cursor(SYSTEM, GROUP, topic, stream.id.number)
+            commit_log.groups.commit(SYSTEM, GROUP, topic, stream.id.number, known.offset if known else 0)
     desk.runner.settle()
 
 
@@ -148,10 +149,10 @@ def test_no_note_speaks_of_a_place_in_the_log_that_another_message_may_get() -> 
     desk.broker.begin(310, pending, b"not durable yet")
     while desk.message_time.step(DUE_MS):
         pass
-    commit_log_api = sharing_of(desk)
-    known = commit_log_api.cursor(SYSTEM, GROUP, commit_log_api.topic(SYSTEM, WHEEL_TOPIC), 0)
+    commit_log = commit_log_of(desk)
+    known = commit_log.groups.cursor(SYSTEM, GROUP, commit_log.topics.get(SYSTEM, WHEEL_TOPIC), 0)
     assert known is not None
-    _, durable_end, end = commit_log_api.log_ends()
+    _, durable_end, end = commit_log.lookup.log_ends()
     assert int(known.metadata.split(" ")[3]) <= durable_end < end
 
 
@@ -179,7 +180,7 @@ def test_a_log_that_cannot_be_looked_at_makes_them_come_one_by_one(
     assert desk.message_time.step(DUE_MS)
     desk.runner.end_pass()
     if damaged:
-        monkeypatch.setattr(CommitLogApi, "units_from", no_units)
+        monkeypatch.setattr(CommitLogLookupApi, "units_from", no_units)
     else:
         monkeypatch.setattr(restart_scan, "_MOST_BYTES", 0)
     desk = desk.kill()
@@ -222,12 +223,12 @@ def test_the_scan_crosses_file_ends_and_stops_at_damage() -> None:
     sent = [b"%d" % number + bytes(1500) for number in range(40)]
     for body in sent:
         desk.broker.send("t", body, 1)
-    commit_log_api = sharing_of(desk)
-    units = list(commit_log_api.units_from(SYSTEM, 0))
+    commit_log = commit_log_of(desk)
+    units = list(commit_log.lookup.units_from(SYSTEM, 0))
     assert [bytes(unit.body) for unit in units] == sent
-    assert list(commit_log_api.units_from(SYSTEM, units[20].position)) == units[20:]
+    assert list(commit_log.lookup.units_from(SYSTEM, units[20].position)) == units[20:]
     with pytest.raises(OffsetOutOfRange):
-        list(commit_log_api.units_from(SYSTEM, units[20].position + 1))
+        list(commit_log.lookup.units_from(SYSTEM, units[20].position + 1))
 
 
 def test_suspect_keys_are_dropped_when_all_of_them_are_delivered() -> None:

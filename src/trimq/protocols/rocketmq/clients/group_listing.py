@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from trimq.core.api.commit_log_groups import GroupMember, GroupMembers
+from trimq.core.api.commit_log_group_admin import GroupMember, GroupMembers
 from trimq.protocols.rocketmq.clients.registry import ClientRegistry
 from trimq.protocols.rocketmq.state.offset_resets import OffsetResets
 from trimq.protocols.rocketmq.state.statistics import Traffic

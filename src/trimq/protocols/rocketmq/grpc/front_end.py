@@ -71,9 +71,9 @@ class GrpcFrontEnd:
     def __init__(self, services: RocketMQServices, client_limit: int) -> None:
         self._services = services
         self._known = GrpcClients(services.clock.liveness, services.clients, client_limit)
-        self._renewals = AutoRenewals(services.commit_log_api.pop_service, services.clock.message)
+        self._renewals = AutoRenewals(services.commit_log.pop_service, services.clock.message)
         self._known.on_forgotten(self._renewals.forget)
-        services.commit_log_api.on_stop(self._renewals.stop)
+        services.commit_log.lifecycle.on_stop(self._renewals.stop)
 
     def call(self, method: str, call_info: CallInfo, raw: bytes) -> Reply:
         """Handles the call now. Raises GrpcStatusError if the bytes are not a request."""

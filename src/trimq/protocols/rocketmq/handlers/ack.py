@@ -48,7 +48,7 @@ def ack(context: Context, command: Command) -> Reply:
     header = command.read(_Ack)
     topic, text = _find(context, header)
     return done_when_durable(
-        command, context.commit_log_api.pop_service.ack(context.caller, header.consumerGroup, topic, text.receipt)
+        command, context.commit_log.pop_service.ack(context.caller, header.consumerGroup, topic, text.receipt)
     )
 
 
@@ -57,7 +57,7 @@ def change_invisible(context: Context, command: Command) -> Reply:
     try:
         check_invisible(context, header.invisibleTime)
         topic, text = _find(context, header)
-        receipt, ticket = context.commit_log_api.pop_service.change_invisible(
+        receipt, ticket = context.commit_log.pop_service.change_invisible(
             context.caller, header.consumerGroup, topic, text.receipt, header.invisibleTime
         )
     except Refusal as refusal:
@@ -92,7 +92,7 @@ def _topic(context: Context, group: str, name: str) -> CommitLogTopic:
     """Returns the original topic. For a redelivered message clients send the name of the group's retry topic."""
     name = name.removeprefix(pop_retry_topic(group, ""))
     try:
-        return context.commit_log_api.topic(context.caller, name)
+        return context.commit_log.topics.get(context.caller, name)
     except UnknownTopic:
         raise RemotingRefusal(
             ResponseCode.TOPIC_NOT_EXIST, f"topic[{name[:200]}] not exist, apply first please!"
@@ -122,7 +122,7 @@ def ack_batch(context: Context, command: Command) -> Reply:
         group, topic = _text(entry, "c"), _text(entry, "t")
         found = _topic(context, group, topic)
         for receipt in _receipts(entry):
-            last = context.commit_log_api.pop_service.ack(context.caller, group, found, receipt) or last
+            last = context.commit_log.pop_service.ack(context.caller, group, found, receipt) or last
     return done_when_durable(command, last)
 
 

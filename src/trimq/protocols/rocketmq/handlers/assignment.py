@@ -61,20 +61,20 @@ def set_mode(context: Context, command: Command) -> Reply:
         raise RemotingRefusal(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
     text = msgspec.json.encode(RequestMode(topic, group, mode, max(share, 0))).decode()
     return done_when_durable(
-        command, context.commit_log_api.put_kv_config(context.caller, MODES_NAMESPACE, _key(topic, group), text)
+        command, context.commit_log.kv_config.put(context.caller, MODES_NAMESPACE, _key(topic, group), text)
     )
 
 
 def all_modes(context: Context, command: Command) -> Reply:
     table: dict[str, dict[str, Any]] = {}
-    for text in (context.commit_log_api.kv_config(context.caller, MODES_NAMESPACE) or {}).values():
+    for text in (context.commit_log.kv_config.all(context.caller, MODES_NAMESPACE) or {}).values():
         mode = msgspec.json.decode(text, type=RequestMode)
         table.setdefault(mode.topic, {})[mode.group] = mode.described()
     return reply_json(command, {"messageRequestModeMap": table})
 
 
 def mode_of(context: Context, topic: str, group: str) -> RequestMode:
-    text = (context.commit_log_api.kv_config(context.caller, MODES_NAMESPACE) or {}).get(_key(topic, group))
+    text = (context.commit_log.kv_config.all(context.caller, MODES_NAMESPACE) or {}).get(_key(topic, group))
     return RequestMode(topic, group) if text is None else msgspec.json.decode(text, type=RequestMode)
 
 
@@ -88,7 +88,7 @@ def query_assignment(context: Context, command: Command) -> Reply:
     topic, group, client_id = (_text(data, name) for name in ("topic", "consumerGroup", "clientId"))
     strategy, model = data.get("strategyName") or _EVENLY, data.get("messageModel")
     try:
-        count = context.commit_log_api.topic(context.caller, topic).definition.read_streams
+        count = context.commit_log.topics.get(context.caller, topic).definition.read_streams
     except UnknownTopic:
         count = 0
     mode = mode_of(context, topic, group)

@@ -18,8 +18,8 @@ def runtime_info(context: Context, command: Command) -> Reply:
     services = context.services
     now_ms = services.clock.message.now_ms()
     sent, read = services.traffic.all_sent(), services.traffic.all_read()
-    start, durable_end, end = context.commit_log_api.log_ends()
-    space = context.commit_log_api.space()
+    start, durable_end, end = context.commit_log.lookup.log_ends()
+    space = context.commit_log.admin.space()
     ratio = (space.total_bytes - space.free_bytes) / max(space.total_bytes, 1)
     put_rates = " ".join(f"{sent.since(now_ms, 0, steps).messages / (steps * 10):.3f}" for steps in (1, 6, 60))
     get_rates = " ".join(f"{read.since(now_ms, 0, steps).messages / (steps * 10):.3f}" for steps in (1, 6, 60))
@@ -34,7 +34,7 @@ def runtime_info(context: Context, command: Command) -> Reply:
         "commitLogMinOffset": start,
         "consumeQueueDiskRatio": round(ratio, 4),
         "dispatchBehindBytes": 0,  # consume queues are written with the commit log
-        "earliestMessageTimeStamp": context.commit_log_api.unit_at(context.caller, start).store_ms
+        "earliestMessageTimeStamp": context.commit_log.lookup.unit_at(context.caller, start).store_ms
         if end > start
         else -1,
         "getTransferredTps": get_rates,
@@ -83,10 +83,10 @@ def _lasted(milliseconds: int) -> str:
 
 def clean_expired(context: Context, command: Command) -> Reply:
     """Deletes expired files of the commit log, and with them their entries in the consume queues."""
-    ticket = context.commit_log_api.expire(context.caller, context.services.clock.message.now_ms())
+    ticket = context.commit_log.admin.expire(context.caller, context.services.clock.message.now_ms())
     return done_when_durable(command, ticket)
 
 
 def clean_unused_topics(context: Context, command: Command) -> Reply:
-    context.commit_log_api.drop_strays(context.caller)
+    context.commit_log.admin.drop_strays(context.caller)
     return reply(command)

@@ -82,7 +82,7 @@ def get_config(context: Context, command: Command) -> Reply:
 
 
 def update_config(context: Context, command: Command) -> Reply:
-    context.commit_log_api.require_administrator(context.caller)
+    context.commit_log.admin.require_administrator(context.caller)
     known = _config(context)
     changes: dict[str, Any] = {}
     for name, value in read_property_lines(command).items():
@@ -118,7 +118,7 @@ def _kinds() -> dict[str, Any]:
 def _apply(context: Context, changes: dict[str, Any]) -> None:
     services, now_ms = context.services, context.services.clock.message.now_ms()
     settings = services.settings = msgspec.structs.replace(services.settings, **changes)
-    context.commit_log_api.message_bytes = settings.message_bytes
-    context.commit_log_api.set_retention(context.caller, settings.retention_ms, settings.delete_when)
+    context.commit_log.messages.message_bytes = settings.message_bytes
+    context.commit_log.admin.set_retention(context.caller, settings.retention_ms, settings.delete_when)
     services.sending.transactions.update_check_settings(check_back_settings(settings))
     services.config_changes = (services.config_changes[0] + 1, now_ms)

@@ -68,7 +68,7 @@ class NamingServices:
 class RocketMQServices:
     """Services shared by all connections: those that every handler may use, and those of one family of handlers."""
 
-    commit_log_api: CommitLogApi
+    commit_log: CommitLogApi
     clock: Clock
     counts: Counts
     settings: RocketMQSettings
@@ -95,8 +95,8 @@ class Context:
     host: bytes
 
     @property
-    def commit_log_api(self) -> CommitLogApi:
-        return self.services.commit_log_api
+    def commit_log(self) -> CommitLogApi:
+        return self.services.commit_log
 
     @property
     def filter_limits(self) -> FilterLimits:
@@ -105,9 +105,9 @@ class Context:
 
     def get_or_create_group(self, name: str) -> CommitLogGroup:
         """Creates a group that reads for the first time."""
-        found = self.commit_log_api.group(self.caller, name)
+        found = self.commit_log.groups.find(self.caller, name)
         if found is None:
-            self.commit_log_api.define_group(self.caller, CommitLogGroup(name))
+            self.commit_log.groups.define(self.caller, CommitLogGroup(name))
             found = CommitLogGroup(name)
         return found
 

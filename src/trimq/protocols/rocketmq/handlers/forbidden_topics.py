@@ -32,14 +32,14 @@ def update_forbidden(context: Context, command: Command) -> Reply:
     header = command.read(_Forbidden)
     shown = {"group": header.group, "readable": True, "topic": header.topic}
     if header.readable is None:
-        group = context.commit_log_api.group(context.caller, header.group)
+        group = context.commit_log.groups.find(context.caller, header.group)
         shown["readable"] = group is None or not is_forbidden(group, header.topic)
         return reply_json(command, shown)
-    context.commit_log_api.require_administrator(context.caller)
-    context.commit_log_api.check_name(header.topic)
+    context.commit_log.admin.require_administrator(context.caller)
+    context.commit_log.topics.check_name(header.topic)
     group = context.get_or_create_group(header.group)
     topics = set(forbidden_topics(group)) - {header.topic} | (set() if header.readable else {header.topic})
-    ticket = context.commit_log_api.define_group(context.caller, with_forbidden(group, topics))
+    ticket = context.commit_log.groups.define(context.caller, with_forbidden(group, topics))
     body = msgspec.json.encode({**shown, "readable": header.readable})
     return reply_when_durable(command, ticket, lambda: encode_response(command.opaque, ResponseCode.SUCCESS, body=body))
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import msgspec
 
-from trimq.core.api.commit_log import CommitLogApi
+from trimq.core.api.commit_log_groups import CommitLogGroupApi
+from trimq.core.api.commit_log_topics import CommitLogTopicApi
 from trimq.core.commit_log.groups import CommitLogGroup
 from trimq.model import Caller
 from trimq.protocols.contract import Reply
@@ -83,10 +84,10 @@ def _define(context: Context, data: dict[str, Any]) -> Any:
         group = read_group(name, data)
     except msgspec.ValidationError as error:
         raise RemotingRefusal(ResponseCode.INVALID_PARAMETER, str(error)) from None
-    known = context.commit_log_api.group(context.caller, name)
+    known = context.commit_log.groups.find(context.caller, name)
     if known is not None:
         group = with_forbidden(group, forbidden_topics(known))
-    return context.commit_log_api.define_group(context.caller, group)
+    return context.commit_log.groups.define(context.caller, group)
 
 
 def read_group(name: str, data: dict[str, Any]) -> CommitLogGroup:
@@ -100,11 +101,11 @@ def read_group(name: str, data: dict[str, Any]) -> CommitLogGroup:
 def group_config(context: Context, command: Command) -> Reply:
     """Returns the defaults for an unknown group."""
     name = command.fields.get("group", "")
-    return reply_json(command, described(context.commit_log_api.group(context.caller, name) or CommitLogGroup(name)))
+    return reply_json(command, described(context.commit_log.groups.find(context.caller, name) or CommitLogGroup(name)))
 
 
 def all_group_configs(context: Context, command: Command) -> Reply:
-    groups = context.commit_log_api.groups(context.caller)
+    groups = context.commit_log.groups.all(context.caller)
     table, forbidden = {group.name: described(group) for group in groups}, forbidden_table(groups)
     version = {"counter": len(table), "stateVersion": 0, "timestamp": context.services.clock.message.now_ms()}
     return reply_json(command, {"dataVersion": version, "forbiddenTable": forbidden, "subscriptionGroupTable": table})
@@ -116,7 +117,7 @@ def delete_group(context: Context, command: Command) -> Reply:
     forgets = fields.get("cleanOffset", fields.get("removeOffset", "false")).lower() == "true"
     context.services.traffic.forget_group(name)
     context.services.consuming.offset_resets.forget_group(name)
-    return done_when_durable(command, context.commit_log_api.delete_group(context.caller, name, forgets))
+    return done_when_durable(command, context.commit_log.groups.delete(context.caller, name, forgets))
 
 
 def described(group: CommitLogGroup) -> dict[str, Any]:
@@ -204,23 +205,25 @@ def _connection(client: Client) -> dict[str, Any]:
 
 
 def all_offsets(context: Context, command: Command) -> Reply:
-    return reply(command, body=encode_offsets(context.commit_log_api, context.caller))
+    return reply(command, body=encode_offsets(context.commit_log.topics, context.commit_log.groups, context.caller))
 
 
-def encode_offsets(commit_log_api: CommitLogApi, caller: Caller, unlisted: frozenset[str] = frozenset()) -> bytes:
+def encode_offsets(
+    topic_api: CommitLogTopicApi, group_api: CommitLogGroupApi, caller: Caller, unlisted: frozenset[str] = frozenset()
+) -> bytes:
     """Encodes the committed offsets of all groups except the `unlisted` ones."""
-    return join_offsets(encode_each_offset(commit_log_api, caller, unlisted))
+    return join_offsets(encode_each_offset(topic_api, group_api, caller, unlisted))
 
 
 def encode_each_offset(
-    commit_log_api: CommitLogApi, caller: Caller, unlisted: frozenset[str] = frozenset()
+    topic_api: CommitLogTopicApi, group_api: CommitLogGroupApi, caller: Caller, unlisted: frozenset[str] = frozenset()
 ) -> Iterator[bytes]:
     """Yields the offsets for `join_offsets`, one piece for each group and topic. Each piece is read when it is
     requested."""
-    topics = {topic.id: topic.name.name for topic in commit_log_api.topics(caller)}
-    for group in commit_log_api.cursor_groups(caller):
+    topics = {topic.id: topic.name.name for topic in topic_api.all(caller)}
+    for group in group_api.cursor_groups(caller):
         tables: dict[str, dict[int, int]] = {}
-        for stream, cursor in commit_log_api.cursors(caller, group).items():
+        for stream, cursor in group_api.cursors(caller, group).items():
             if stream.topic in topics and group not in unlisted:
                 tables.setdefault(f"{topics[stream.topic]}@{group}", {})[stream.number] = cursor.offset
         for name, table in tables.items():

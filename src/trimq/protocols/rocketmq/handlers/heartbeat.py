@@ -88,10 +88,10 @@ def _consume(context: Context, client: Client, data: dict[str, Any], is_without_
 
 def _make_retry_topic(context: Context, group: CommitLogGroup) -> None:
     name = f"{RETRY_PREFIX}{group.name}"
-    if context.commit_log_api.find(context.caller, name) is None:
+    if context.commit_log.topics.find(context.caller, name) is None:
         definition = CommitLogTopicDefinition(context.caller.namespace, name, group.retry_streams, group.retry_streams)
         try:
-            context.commit_log_api.create(context.caller, definition)
+            context.commit_log.topics.create(context.caller, definition)
         except Refusal:
             return  # the group name is not valid in a topic name: the group consumes without retries
 

@@ -41,13 +41,13 @@ class _Text(msgspec.Struct):
 def put_kv(context: Context, command: Command) -> Reply:
     header = _read(command, _Text)
     return done_when_durable(
-        command, context.commit_log_api.put_kv_config(context.caller, header.namespace, header.key, header.value)
+        command, context.commit_log.kv_config.put(context.caller, header.namespace, header.key, header.value)
     )
 
 
 def get_kv(context: Context, command: Command) -> Reply:
     header = _read(command, _Key)
-    value = (context.commit_log_api.kv_config(context.caller, header.namespace) or {}).get(header.key)
+    value = (context.commit_log.kv_config.all(context.caller, header.namespace) or {}).get(header.key)
     if value is None:
         where = f"Namespace: {header.namespace[:100]} Key: {header.key[:100]}"
         raise RemotingRefusal(ResponseCode.QUERY_NOT_FOUND, f"No config item, {where}")
@@ -56,14 +56,12 @@ def get_kv(context: Context, command: Command) -> Reply:
 
 def delete_kv(context: Context, command: Command) -> Reply:
     header = _read(command, _Key)
-    return done_when_durable(
-        command, context.commit_log_api.delete_kv_config(context.caller, header.namespace, header.key)
-    )
+    return done_when_durable(command, context.commit_log.kv_config.delete(context.caller, header.namespace, header.key))
 
 
 def list_kv(context: Context, command: Command) -> Reply:
     namespace = command.fields.get("namespace", "")
-    found = context.commit_log_api.kv_config(context.caller, namespace)
+    found = context.commit_log.kv_config.all(context.caller, namespace)
     if found is None:
         raise RemotingRefusal(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace[:100]}")
     return reply_json(command, {"table": dict(found)})
@@ -80,7 +78,7 @@ def _read(command: Command, kind: type[_Key] | type[_Text]) -> Any:
 
 
 def is_on(context: Context, switch: str) -> bool:
-    return (context.commit_log_api.kv_config(context.caller, _NAMESPACE) or {}).get(switch, _SWITCHES[switch]) == "true"
+    return (context.commit_log.kv_config.all(context.caller, _NAMESPACE) or {}).get(switch, _SWITCHES[switch]) == "true"
 
 
 def get_config(context: Context, command: Command) -> Reply:
@@ -101,5 +99,5 @@ def update_config(context: Context, command: Command) -> Reply:
             raise RemotingRefusal(ResponseCode.INVALID_PARAMETER, f"{name[:100]} cannot be set to {value[:100]}")
     ticket = None
     for name in given.keys() & _SWITCHES.keys():
-        ticket = context.commit_log_api.put_kv_config(context.caller, _NAMESPACE, name, given[name])
+        ticket = context.commit_log.kv_config.put(context.caller, _NAMESPACE, name, given[name])
     return done_when_durable(command, ticket)

@@ -27,4 +27,4 @@ def apply_ttl(context: Context, topic: CommitLogTopic, properties: dict[str, str
             parse_milliseconds(properties[name])
     except ValueError as error:
         raise RemotingRefusal(ResponseCode.MESSAGE_ILLEGAL, f"the message is illegal: {name} is {error}") from None
-    context.commit_log_api.enable_ttl(topic)
+    context.commit_log.topics.enable_ttl(topic)

@@ -41,7 +41,7 @@ def route(context: Context, command: Command) -> Reply:
         "queueDatas": [_queue_data(broker, each) for broker, each in queues.items()],
     }
     if is_on(context, "orderMessageEnable"):
-        order = (context.commit_log_api.kv_config(context.caller, ORDER_CONFIG_NAMESPACE) or {}).get(name)
+        order = (context.commit_log.kv_config.all(context.caller, ORDER_CONFIG_NAMESPACE) or {}).get(name)
         data |= {} if order is None else {"orderTopicConf": order}
     return reply_json(command, data)
 
@@ -156,7 +156,7 @@ def add_write_permission(context: Context, command: Command) -> Reply:
 
 
 def _set_writable(context: Context, command: Command, is_writable: bool) -> int:
-    context.commit_log_api.require_administrator(context.caller)
+    context.commit_log.admin.require_administrator(context.caller)
     name = command.fields.get("brokerName", "")
     own = context.services.naming.own_routes.broker
     if own is not None and own.name == name:
@@ -165,7 +165,7 @@ def _set_writable(context: Context, command: Command, is_writable: bool) -> int:
 
 
 def register_topic(context: Context, command: Command) -> Reply:
-    context.commit_log_api.require_administrator(context.caller)
+    context.commit_log.admin.require_administrator(context.caller)
     name = command.fields.get("topic", "")
     if not name:
         raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, "topic is missing")
@@ -182,7 +182,7 @@ def register_topic(context: Context, command: Command) -> Reply:
 
 def delete_topic(context: Context, command: Command) -> Reply:
     """Deletes the routes of other brokers. A topic of the broker in this process keeps its route while it exists."""
-    context.commit_log_api.require_administrator(context.caller)
+    context.commit_log.admin.require_administrator(context.caller)
     context.services.naming.registry.delete_topic(
         command.fields.get("topic", ""), command.fields.get("clusterName") or None
     )

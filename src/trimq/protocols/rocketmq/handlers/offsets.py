@@ -19,10 +19,10 @@ from trimq.protocols.rocketmq.wire.replies import done_when_durable, reply
 
 def query_offset(context: Context, command: Command) -> Reply:
     header = command.read(QueryOffsetHeader)
-    topic = context.commit_log_api.find(context.caller, header.topic)
+    topic = context.commit_log.topics.find(context.caller, header.topic)
     found = None
     if topic is not None:
-        found = context.commit_log_api.cursor(context.caller, header.consumerGroup, topic, header.queueId)
+        found = context.commit_log.groups.cursor(context.caller, header.consumerGroup, topic, header.queueId)
     if found is not None and found.offset >= 0:
         return reply(command, fields={"offset": str(found.offset)})
     if not header.setZeroIfNotFound:
@@ -42,16 +42,16 @@ def update_offset(context: Context, command: Command) -> Reply:
         header = command.read(UpdateOffsetHeader)
     except BadHeader as error:
         raise RemotingRefusal(ResponseCode.INVALID_PARAMETER, str(error)) from None
-    if context.commit_log_api.group(context.caller, header.consumerGroup) is None:
+    if context.commit_log.groups.find(context.caller, header.consumerGroup) is None:
         raise RemotingRefusal(
             ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.consumerGroup[:200]} not exist!"
         )
-    topic = context.commit_log_api.find(context.caller, header.topic)
+    topic = context.commit_log.topics.find(context.caller, header.topic)
     if topic is None:
         raise RemotingRefusal(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic[:200]} not exist!")
     if context.services.consuming.offset_resets.is_pending(header.consumerGroup, topic.id, header.queueId):
         return reply(command, remark="Offset has been previously reset")
-    ticket = context.commit_log_api.commit(
+    ticket = context.commit_log.groups.commit(
         context.caller, header.consumerGroup, topic, header.queueId, header.commitOffset
     )
     return done_when_durable(command, ticket)
@@ -77,7 +77,7 @@ def earliest_time(context: Context, command: Command) -> Reply:
 
 def search_offset(context: Context, command: Command) -> Reply:
     header = command.read(SearchOffsetHeader)
-    stream = _find(context.commit_log_api.find(context.caller, header.topic), header.queueId)
+    stream = _find(context.commit_log.topics.find(context.caller, header.topic), header.queueId)
     offset = 0 if stream is None else _search(stream, header.timestamp, header.boundaryType.upper() == "UPPER")
     return reply(command, fields={"offset": str(offset)})
 
@@ -92,7 +92,7 @@ def _search(stream: MessageQueue, time_ms: int, is_upper: bool) -> int:
 
 def _requested_queue(context: Context, command: Command) -> MessageQueue | None:
     header = command.read(QueueHeader)
-    return _find(context.commit_log_api.find(context.caller, header.topic), header.queueId)
+    return _find(context.commit_log.topics.find(context.caller, header.topic), header.queueId)
 
 
 def _find(topic: CommitLogTopic | None, number: int) -> MessageQueue | None:

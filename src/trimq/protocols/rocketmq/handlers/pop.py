@@ -136,7 +136,7 @@ def find_topic(context: Context, group: str, name: str) -> CommitLogTopic:
         raise RemotingRefusal(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}")
     refuse_forbidden(known, name)
     try:
-        topic = context.commit_log_api.topic(context.caller, name)
+        topic = context.commit_log.topics.get(context.caller, name)
     except UnknownTopic:
         raise RemotingRefusal(
             ResponseCode.TOPIC_NOT_EXIST, f"topic[{name[:200]}] not exist, apply first please!"
@@ -222,7 +222,7 @@ def peek(context: Context, command: Command) -> Reply:
         topic = find_topic(context, header.consumerGroup, header.topic)
         numbers = queues_to_read(context, topic, header.queueId)
         count = max(header.maxMsgNums, 1)
-        found = context.commit_log_api.pop_service.peek(context.caller, header.consumerGroup, topic, numbers, count)
+        found = context.commit_log.pop_service.peek(context.caller, header.consumerGroup, topic, numbers, count)
     except Refusal as refusal:
         return reply_refused(command, refusal, _EMPTY_FIELDS)
     now_ms = context.services.clock.message.now_ms()
@@ -237,7 +237,7 @@ def peek(context: Context, command: Command) -> Reply:
 def notify(context: Context, command: Command) -> Reply:
     """Responds whether there is a message, at once or when one arrives within `pollTime`."""
     header = command.read(_Notification)
-    pop_service, caller, group = context.commit_log_api.pop_service, context.caller, header.consumerGroup
+    pop_service, caller, group = context.commit_log.pop_service, context.caller, header.consumerGroup
     try:
         topic = find_topic(context, group, header.topic)
         numbers = queues_to_read(context, topic, header.queueId)
@@ -272,11 +272,11 @@ class _WaitingNotification(WaitingRequest):
         self._key = key
 
     def watch(self, wake: Callable[[], None]) -> Watch:
-        return self._context.commit_log_api.pop_service.watch(self._group, self._topic, self._numbers, wake)
+        return self._context.commit_log.pop_service.watch(self._group, self._topic, self._numbers, wake)
 
     def attempt(self) -> Reply | None:
         context, command = self._context, self._command
-        pop_service = context.commit_log_api.pop_service
+        pop_service = context.commit_log.pop_service
         try:
             has_any = pop_service.has_any(context.caller, self._group, self._topic, self._numbers)
         except Refusal as refusal:

@@ -54,7 +54,7 @@ def _pull(
         _commit(context, header, topic)
     may_wait = retry is not None and retry.may_wait
     if not may_wait and (cold := stream.find_cold(header.queueOffset)) is not None:
-        retry = retry or ColdReadRetry(context.commit_log_api.warm)
+        retry = retry or ColdReadRetry(context.commit_log.messages.warm)
         again = partial(_pull, context, command, header, False, retry)
         return reply_after_cold_read(retry, cold, again, partial(refused_parts, command))
     code, remark, found = _read_messages(stream, header, message_filter)
@@ -80,7 +80,7 @@ def _find_stream(context: Context, header: PullHeader) -> tuple[CommitLogTopic, 
         reason = f"the consumer group[{group.name}] can not consume by broadcast way"
         raise RemotingRefusal(ResponseCode.NO_PERMISSION, reason, {"forbiddenType": "4"})
     try:
-        topic = context.commit_log_api.topic(context.caller, header.topic)
+        topic = context.commit_log.topics.get(context.caller, header.topic)
     except UnknownTopic:
         raise RemotingRefusal(
             ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic[:200]}] not exist, apply first please!"
@@ -92,7 +92,7 @@ def _find_stream(context: Context, header: PullHeader) -> tuple[CommitLogTopic, 
     if not 0 <= header.queueId < definition.read_streams:
         reason = f"queueId[{header.queueId}] is illegal, topic:[{header.topic}] has {definition.read_streams} to read"
         raise RemotingRefusal(ResponseCode.INVALID_PARAMETER, reason)
-    return topic, context.commit_log_api.readable(context.caller, topic, header.queueId)
+    return topic, context.commit_log.messages.readable(context.caller, topic, header.queueId)
 
 
 def _find_filter(context: Context, header: PullHeader) -> MessageFilter | None:
@@ -111,9 +111,11 @@ def _find_filter(context: Context, header: PullHeader) -> MessageFilter | None:
 
 
 def _commit(context: Context, header: PullHeader, topic: CommitLogTopic) -> None:
-    known = context.commit_log_api.cursor(context.caller, header.consumerGroup, topic, header.queueId)
+    known = context.commit_log.groups.cursor(context.caller, header.consumerGroup, topic, header.queueId)
     if known is None or known.offset != header.commitOffset:
-        context.commit_log_api.commit(context.caller, header.consumerGroup, topic, header.queueId, header.commitOffset)
+        context.commit_log.groups.commit(
+            context.caller, header.consumerGroup, topic, header.queueId, header.commitOffset
+        )
 
 
 def _read_messages(

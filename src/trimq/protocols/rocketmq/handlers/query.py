@@ -41,7 +41,7 @@ class _Query(msgspec.Struct):
 def view_message(context: Context, command: Command) -> Reply:
     header = command.read(_View)
     try:
-        unit = context.commit_log_api.unit_at(context.caller, header.offset)
+        unit = context.commit_log.lookup.unit_at(context.caller, header.offset)
     except OffsetOutOfRange:
         raise RemotingRefusal(
             ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}"
@@ -59,7 +59,7 @@ def query_message(context: Context, command: Command) -> Reply:
 def _find(context: Context, opaque: int, header: _Query) -> Iterator[Parts | None]:
     """Yields None after each step, then the response."""
     most, units = min(max(header.maxNum, 1), _MOST_FOUND), []
-    for unit in context.commit_log_api.search_key(
+    for unit in context.commit_log.lookup.search_key(
         context.caller, header.topic, header.key, header.beginTimestamp, header.endTimestamp
     ):
         if unit is None:

@@ -16,7 +16,7 @@ _FIELDS = {"MSG_REGION": REGION}
 def recall(context: Context, command: Command) -> Reply:
     fields = command.fields
     try:
-        topic = context.commit_log_api.topic(context.caller, fields.get("topic", ""))
+        topic = context.commit_log.topics.get(context.caller, fields.get("topic", ""))
         unique, placed = context.services.sending.scheduler.recall(topic, fields.get("recallHandle", ""))
     except UnknownTopic as refusal:
         return reply_refused(command, RemotingRefusal(ResponseCode.TOPIC_NOT_EXIST, str(refusal)), _FIELDS)

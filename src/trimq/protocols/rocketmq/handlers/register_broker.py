@@ -39,7 +39,7 @@ class _Register(_Broker):
 
 
 def register(context: Context, command: Command) -> Reply:
-    context.commit_log_api.require_administrator(context.caller)
+    context.commit_log.admin.require_administrator(context.caller)
     header = command.read(_Register)
     if header.bodyCrc32 and zlib.crc32(command.body) & 0x7FFFFFFF != header.bodyCrc32:
         raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, "crc32 not match")
@@ -67,14 +67,14 @@ def register(context: Context, command: Command) -> Reply:
 
 
 def _order_config(context: Context) -> bytes:
-    found = context.commit_log_api.kv_config(context.caller, ORDER_CONFIG_NAMESPACE)
+    found = context.commit_log.kv_config.all(context.caller, ORDER_CONFIG_NAMESPACE)
     if found is None or not is_on(context, "returnOrderTopicConfigToBroker"):
         return b""
     return msgspec.json.encode({"table": dict(found)})
 
 
 def unregister(context: Context, command: Command) -> Reply:
-    context.commit_log_api.require_administrator(context.caller)
+    context.commit_log.admin.require_administrator(context.caller)
     header = command.read(_Broker)
     context.services.naming.registry.unregister(header.clusterName, header.brokerAddr)
     return reply(command)

@@ -51,7 +51,7 @@ def consume_directly(context: Context, command: Command) -> Reply:
     header = command.read(_Member)
     client = _find_member(context, header)
     try:
-        unit = context.commit_log_api.unit_at(context.caller, read_message_id(header.msgId).position)
+        unit = context.commit_log.lookup.unit_at(context.caller, read_message_id(header.msgId).position)
     except (BadMessageId, OffsetOutOfRange) as error:
         raise RemotingRefusal(
             ResponseCode.SYSTEM_ERROR, f"no message has the id {header.msgId[:100]}: {error}"

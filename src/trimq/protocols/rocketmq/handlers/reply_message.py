@@ -39,7 +39,7 @@ def _send_reply(context: Context, command: Command, header: SendHeader) -> Reply
     properties = add_broker_properties(context, read_properties(header.properties))
     draft = make_draft(context, header, topic, stream, command.body, header.flag, encode_properties(properties))
     store_host = context.services.identity.store_host
-    placed = context.commit_log_api.append(
+    placed = context.commit_log.messages.append(
         context.caller, topic, stream, draft, tags_code(properties.get(TAGS, "")), store_host
     )
     queue_id, queue_offset = stream.id.number, placed.queue_offset

@@ -48,7 +48,7 @@ def reset(context: Context, command: Command) -> Reply:
     moved = {number: _target(context, header, topic, number) for number in numbers}
     ticket: PendingWrite | None = None
     for number, offset in moved.items():
-        ticket = context.commit_log_api.commit(context.caller, header.group, topic, number, offset)
+        ticket = context.commit_log.groups.commit(context.caller, header.group, topic, number, offset)
         context.services.consuming.offset_resets.move(header.group, topic.id, number, offset)
     rows = [(queue_key(context, header.topic, number), offset) for number, offset in moved.items()]
     body = b'{"offsetTable":%b}' % write_object_keyed(rows)
@@ -65,7 +65,7 @@ def _target(context: Context, header: _Reset, topic: CommitLogTopic, number: int
             raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, reason)
         return header.offset
     offset = stream.readable_end if header.timestamp == _TO_THE_END else _at_time(stream, header.timestamp)
-    known = context.commit_log_api.cursor(context.caller, header.group, topic, number)
+    known = context.commit_log.groups.cursor(context.caller, header.group, topic, number)
     if not header.isForce and known is not None and 0 <= known.offset < offset:
         return known.offset  # without force, offsets only move back
     return offset
@@ -77,7 +77,7 @@ def _at_time(stream: MessageQueue, time_ms: int) -> int:
 
 def known_topic(context: Context, name: str) -> CommitLogTopic:
     try:
-        return context.commit_log_api.topic(context.caller, name)
+        return context.commit_log.topics.get(context.caller, name)
     except UnknownTopic:
         raise RemotingRefusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name[:200]}] not exist") from None
 
@@ -103,13 +103,13 @@ def clone_offsets(context: Context, command: Command) -> Reply:
         raise RemotingRefusal(
             ResponseCode.SYSTEM_ERROR, "the source group is broadcasting: its clients keep the offsets"
         )
-    wanted = [known_topic(context, header.topic)] if header.topic else context.commit_log_api.topics(context.caller)
+    wanted = [known_topic(context, header.topic)] if header.topic else context.commit_log.topics.all(context.caller)
     topics = {topic.id: topic for topic in wanted}
     ticket: PendingWrite | None = None
-    for stream, cursor in list(context.commit_log_api.cursors(context.caller, header.srcGroup).items()):
+    for stream, cursor in list(context.commit_log.groups.cursors(context.caller, header.srcGroup).items()):
         topic = topics.get(stream.topic)
         if topic is not None:
-            ticket = context.commit_log_api.commit(
+            ticket = context.commit_log.groups.commit(
                 context.caller, header.destGroup, topic, stream.number, cursor.offset
             )
     return done_when_durable(command, ticket)
@@ -131,14 +131,14 @@ def correction_offsets(context: Context, command: Command) -> Reply:
     topic = known_topic(context, header.topic)
     left_out = set(header.filterGroups.split(",")) | {header.compareGroup}
     least: dict[int, int] = {}
-    for group in context.commit_log_api.cursor_groups(context.caller):
+    for group in context.commit_log.groups.cursor_groups(context.caller):
         if group in left_out:
             continue
-        for stream, cursor in context.commit_log_api.cursors(context.caller, group).items():
+        for stream, cursor in context.commit_log.groups.cursors(context.caller, group).items():
             if stream.topic == topic.id:
                 least[stream.number] = min(cursor.offset, least.get(stream.number, cursor.offset))
     shown = {}
     for number, offset in least.items():
-        compared = context.commit_log_api.cursor(context.caller, header.compareGroup, topic, number)
+        compared = context.commit_log.groups.cursor(context.caller, header.compareGroup, topic, number)
         shown[number] = _NO_LIMIT if compared is not None and compared.offset < offset else offset
     return reply(command, body=b'{"correctionOffsets":%b}' % write_object_keyed(sorted(shown.items())))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import NamedTuple, NoReturn
 
-from trimq.core.api.commit_log import OutgoingMessage
+from trimq.core.api.commit_log_messages import OutgoingMessage
 from trimq.core.commit_log.stream import MessageQueue
 from trimq.core.commit_log.topics import INHERITABLE, CommitLogTopic, CommitLogTopicDefinition
 from trimq.core.failures.ledger import Reason
@@ -113,9 +113,9 @@ def _send_one(
         written = encode_properties(properties, LONGEST_PROPERTIES if is_again else LONGEST_SENT_PROPERTIES)
     draft = make_draft(context, header, target, stream, command.body, header.flag, written)
     store_host = context.services.identity.store_host
-    placed = context.commit_log_api.append(context.caller, topic, stream, draft, code, store_host)
+    placed = context.commit_log.messages.append(context.caller, topic, stream, draft, code, store_host)
     if header.topic.startswith(RETRY_PREFIX) and topic.name.name.startswith(DLQ_PREFIX):
-        context.commit_log_api.failures.record_dead_letter(context.caller, topic, placed, draft, Reason.DELIVERY_LIMIT)
+        context.commit_log.dead_letters.record_dead_letter(context.caller, topic, placed, draft, Reason.DELIVERY_LIMIT)
     context.services.traffic.count_sent(header.topic, placed.store_ms, len(command.body))
     ticket, offset = placed.ticket, placed.queue_offset
     id = offset_message_id(store_host, placed.position)
@@ -201,7 +201,7 @@ def store_batch(context: Context, name: str, batched: Sequence[BatchEntry]) -> l
         if place == len(outgoing):
             outgoing.append(each.outgoing)
     store_host = services.identity.store_host
-    placed = context.commit_log_api.append_all(context.caller, outgoing, store_host) if outgoing else []
+    placed = context.commit_log.messages.append_all(context.caller, outgoing, store_host) if outgoing else []
     fresh = []
     for new, went in zip(placed, outgoing, strict=True):
         services.traffic.count_sent(name, new.store_ms, new.size)
@@ -264,7 +264,7 @@ def make_draft(
 
 
 def find_stream(context: Context, header: SendHeader) -> tuple[CommitLogTopic, MessageQueue]:
-    topic = context.commit_log_api.find(context.caller, header.topic)
+    topic = context.commit_log.topics.find(context.caller, header.topic)
     if topic is None:
         check_topic_name(context, header.topic)
         topic = _create_topic(context, header)
@@ -292,7 +292,7 @@ def check_topic_name(context: Context, name: str) -> None:
     if len(name) > LONGEST_TOPIC:
         reason = f"The specified topic: {name[:200]}, is longer than topic max length {LONGEST_TOPIC}."
         raise RemotingRefusal(ResponseCode.INVALID_PARAMETER, reason)
-    context.commit_log_api.check_name(name)
+    context.commit_log.topics.check_name(name)
 
 
 def _create_topic(context: Context, header: SendHeader) -> CommitLogTopic:
@@ -301,7 +301,7 @@ def _create_topic(context: Context, header: SendHeader) -> CommitLogTopic:
     if name.startswith(RETRY_PREFIX):
         definition = CommitLogTopicDefinition(context.caller.namespace, name, 1, 1)
     else:
-        pattern = context.commit_log_api.find(context.caller, header.defaultTopic)
+        pattern = context.commit_log.topics.find(context.caller, header.defaultTopic)
         if (
             pattern is None
             or not pattern.definition.permissions & INHERITABLE
@@ -312,13 +312,13 @@ def _create_topic(context: Context, header: SendHeader) -> CommitLogTopic:
         count = max(min(header.defaultTopicQueueNums, pattern.definition.write_streams), 0)
         permissions = pattern.definition.permissions & ~INHERITABLE
         definition = CommitLogTopicDefinition(context.caller.namespace, name, count, count, permissions)
-    topic, _ = context.commit_log_api.create(context.caller, definition)
+    topic, _ = context.commit_log.topics.create(context.caller, definition)
     return topic
 
 
 def _refuse_unknown(context: Context, name: str) -> None:
     try:
-        context.commit_log_api.topic(context.caller, name)
+        context.commit_log.topics.get(context.caller, name)
     except UnknownTopic:
         raise RemotingRefusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!") from None
     except OtherHome as refusal:

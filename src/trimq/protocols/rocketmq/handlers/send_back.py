@@ -47,7 +47,7 @@ def send_back(context: Context, command: Command) -> Reply:
     if group.retry_streams <= 0:
         return reply(command)  # retries are off for this group
     try:
-        unit = context.commit_log_api.unit_at(context.caller, header.offset)
+        unit = context.commit_log.lookup.unit_at(context.caller, header.offset)
     except OffsetOutOfRange:
         raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}") from None
     properties = read_properties(unit.properties)
@@ -71,18 +71,18 @@ def send_back(context: Context, command: Command) -> Reply:
         if (later := _send_back_later(context, command, retries)) is not None:
             return later
         if EXPIRES_MS in properties:
-            context.commit_log_api.enable_ttl(retries)
+            context.commit_log.topics.enable_ttl(retries)
         waiting = context.services.sending.scheduler.postpone(retries, _draw(context, retries), properties)
         assert waiting is not None, "its level is above 0"
         topic, stream, code = waiting.topic, waiting.stream, waiting.code
     written = copied_properties(properties, OPTIONAL_IN_DEAD_LETTER if is_dead else _OPTIONAL)
     draft = _retry_draft(unit, topic, stream, written)
-    placed = context.commit_log_api.append(
+    placed = context.commit_log.messages.append(
         context.caller, topic, stream, draft, code, context.services.identity.store_host
     )
     if is_dead:
         reason = Reason.DELIVERY_LIMIT if unit.reconsume_times >= limit else Reason.REJECTED
-        context.commit_log_api.failures.record_dead_letter(context.caller, topic, placed, draft, reason)
+        context.commit_log.dead_letters.record_dead_letter(context.caller, topic, placed, draft, reason)
     context.services.traffic.count_returned(unit.topic.decode(), group.name, placed.store_ms)
     return done_when_durable(command, placed.ticket)
 
@@ -107,7 +107,7 @@ def must_dead_letter(context: Context, command: Command, header: SendHeader) -> 
     """Returns whether a message sent to a retry topic is over its limit of attempts, or would be redelivered out of
     order because its group locks queues."""
     name = header.topic.removeprefix(RETRY_PREFIX)
-    group = context.commit_log_api.group(context.caller, name) or CommitLogGroup(name)
+    group = context.commit_log.groups.find(context.caller, name) or CommitLogGroup(name)
     if context.services.consuming.locks.has_any(name) and header.reconsumeTimes > 0:
         return True
     return header.reconsumeTimes > max_reconsume_times(command, header.maxReconsumeTimes, group)
@@ -116,9 +116,9 @@ def must_dead_letter(context: Context, command: Command, header: SendHeader) -> 
 def _group_topic(context: Context, prefix: str, group: str, count: int) -> CommitLogTopic:
     """Returns the group's retry or dead-letter topic, and creates it if it does not exist."""
     name = f"{prefix}{group}"
-    found = context.commit_log_api.find(context.caller, name)
+    found = context.commit_log.topics.find(context.caller, name)
     if found is None:
-        found, _ = context.commit_log_api.create(
+        found, _ = context.commit_log.topics.create(
             context.caller, CommitLogTopicDefinition(context.caller.namespace, name, count, count)
         )
     return found

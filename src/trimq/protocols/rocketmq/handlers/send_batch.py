@@ -45,21 +45,23 @@ class SendBatcher:
     """Batch of one connection: takes messages until a message is not plain or none is left; then `send` stores them."""
 
     __slots__ = (
-        "_commit_log_api",
         "_context",
         "_keys",
         "_longest",
+        "_message_api",
         "_messages",
         "_more_keys",
         "_read_properties",
         "_targets",
+        "_topic_api",
         "_used",
         "asked",
     )
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._commit_log_api = context.commit_log_api
+        self._topic_api = context.commit_log.topics
+        self._message_api = context.commit_log.messages
         self._read_properties = context.services.sending.property_templates.read
         self._longest = 0
         self._targets: TargetCache[tuple[str, int], _Target] = TargetCache(_MOST_TARGETS)
@@ -133,8 +135,8 @@ class SendBatcher:
 
     def _refresh(self) -> None:
         """Updates the values that may have changed since the last batch."""
-        self._longest = min(_LONGEST_BODY, self._commit_log_api.message_bytes)
-        self._targets.refresh(self._commit_log_api.revision)
+        self._longest = min(_LONGEST_BODY, self._message_api.message_bytes)
+        self._targets.refresh(self._topic_api.revision)
 
     def _find_target(self, topic: str, number: int) -> _Target | None:
         """Returns None if the topic must be created, checked or refused first."""
@@ -154,7 +156,7 @@ class SendBatcher:
         store_host = services.identity.store_host
         self._begin()
         try:
-            placed = self._commit_log_api.append_batch(
+            placed = self._message_api.append_batch(
                 context.caller, used.values(), messages, keys, more_keys, store_host
             )
         except Refusal as refusal:

@@ -65,17 +65,17 @@ def find_earlier_send(
     known = context.services.sending.sent_ids.find(topic, unique)
     if known is not None:
         return known
-    found = context.commit_log_api.find(context.caller, topic)
+    found = context.commit_log.topics.find(context.caller, topic)
     # Messages before its creation belong to a deleted topic of the same name.
     since_ms = 0 if found is None else found.definition.created_ms
     now_ms = context.services.clock.message.now_ms()
     for name in _waiting_places(properties):
-        for unit in context.commit_log_api.find_key(SYSTEM, name, unique, since_ms, now_ms):
+        for unit in context.commit_log.lookup.find_key(SYSTEM, name, unique, since_ms, now_ms):
             waiting = read_properties(unit.properties)
             is_it = waiting.get(UNIQUE_KEY) == unique and waiting.get(REAL_TOPIC) == topic
             if is_it and RECALLED not in waiting:
                 return _sent_to_wait(context, topic, unit, waiting)
-    for unit in context.commit_log_api.find_key(context.caller, topic, unique, since_ms, now_ms):
+    for unit in context.commit_log.lookup.find_key(context.caller, topic, unique, since_ms, now_ms):
         if read_properties(unit.properties).get(UNIQUE_KEY) == unique:
             id = offset_message_id(unit.store_host, unit.position)
             return SendResult(id, unit.queue_id, unit.queue_offset, "", None)

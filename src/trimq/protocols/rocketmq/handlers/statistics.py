@@ -70,7 +70,7 @@ def _consume_stats(context: Context, group: str, topics: Iterable[CommitLogTopic
         rate += _rate(context, context.services.traffic.read(name, group))
         for number in range(topic.definition.read_streams):
             stream = topic.stream(number)
-            known = context.commit_log_api.cursor(context.caller, group, topic, number)
+            known = context.commit_log.groups.cursor(context.caller, group, topic, number)
             offset = 0 if known is None else max(known.offset, 0)
             row = {"brokerOffset": stream.readable_end, "consumerOffset": offset, "pullOffset": offset}
             rows.append((queue_key(context, name, number), {**row, "lastTimestamp": _time(stream, offset - 1)}))
@@ -79,8 +79,8 @@ def _consume_stats(context: Context, group: str, topics: Iterable[CommitLogTopic
 
 
 def _topics_read(context: Context, group: str) -> list[CommitLogTopic]:
-    read = {stream.topic for stream in context.commit_log_api.cursors(context.caller, group)}
-    return [topic for topic in context.commit_log_api.topics(context.caller) if topic.id in read]
+    read = {stream.topic for stream in context.commit_log.groups.cursors(context.caller, group)}
+    return [topic for topic in context.commit_log.topics.all(context.caller) if topic.id in read]
 
 
 def consume_stats(context: Context, command: Command) -> Reply:
@@ -88,7 +88,7 @@ def consume_stats(context: Context, command: Command) -> Reply:
     fields = command.fields
     group = fields.get("consumerGroup", "")
     named = [name for name in (fields.get("topic"), *fields.get("topicList", "").split(";")) if name]
-    found = (context.commit_log_api.find(context.caller, name) for name in named)
+    found = (context.commit_log.topics.find(context.caller, name) for name in named)
     topics = [topic for topic in found if topic is not None] if named else _topics_read(context, group)
     return reply(command, body=_consume_stats(context, group, topics).encoded())
 
@@ -97,7 +97,7 @@ def broker_consume_stats(context: Context, command: Command) -> Reply:
     """Reports all groups; with `isOrder` only their ordered topics."""
     is_ordered = command.fields.get("isOrder", "false").lower() == "true"
     listed, behind = [], 0
-    for group in context.commit_log_api.cursor_groups(context.caller):
+    for group in context.commit_log.groups.cursor_groups(context.caller):
         each = [
             _consume_stats(context, group, [topic])
             for topic in _topics_read(context, group)
@@ -116,11 +116,11 @@ def broker_consume_stats(context: Context, command: Command) -> Reply:
 
 def groups_of_topic(context: Context, command: Command) -> Reply:
     name = command.fields.get("topic", "")
-    topic = context.commit_log_api.find(context.caller, name)
+    topic = context.commit_log.topics.find(context.caller, name)
     groups = {group.name for group in context.services.clients.groups() if name in group.subscriptions}
     if topic is not None:
-        for group in context.commit_log_api.cursor_groups(context.caller):
-            if any(stream.topic == topic.id for stream in context.commit_log_api.cursors(context.caller, group)):
+        for group in context.commit_log.groups.cursor_groups(context.caller):
+            if any(stream.topic == topic.id for stream in context.commit_log.groups.cursors(context.caller, group)):
                 groups.add(group)
     return reply_json(command, {"groupList": sorted(groups)})
 
@@ -148,7 +148,7 @@ def time_span(context: Context, command: Command) -> Reply:
     spans = []
     for number in range(topic.definition.read_streams):
         stream = topic.stream(number)
-        known = context.commit_log_api.cursor(context.caller, group, topic, number)
+        known = context.commit_log.groups.cursor(context.caller, group, topic, number)
         offset = 0 if known is None else max(known.offset, 0)
         first_ms = _time(stream, stream.start)
         waiting_ms = _time(stream, offset)

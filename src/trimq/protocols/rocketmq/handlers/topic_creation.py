@@ -44,5 +44,5 @@ def after_topic_creation(
             made = _failed(error)
         reply.resolve_as(made)
 
-    context.commit_log_api.on_durable(creation, lambda _: resume())
+    context.commit_log.messages.on_durable(creation, lambda _: resume())
     return reply

@@ -62,7 +62,7 @@ def _attribute_text(given: object) -> str:
 def _define(context: Context, header: _Topic) -> PendingWrite:
     check_topic_name(context, header.topic)
     _refuse_system_topic(context, header.topic)
-    known = context.commit_log_api.find(context.caller, header.topic)
+    known = context.commit_log.topics.find(context.caller, header.topic)
     definition = CommitLogTopicDefinition(
         context.caller.namespace,
         header.topic,
@@ -74,11 +74,11 @@ def _define(context: Context, header: _Topic) -> PendingWrite:
         _attributes(header.attributes, {} if known is None else known.definition.attributes),
     )
     if known is None:
-        _, ticket = context.commit_log_api.create(context.caller, definition)
+        _, ticket = context.commit_log.topics.create(context.caller, definition)
     else:
         kept = known.definition
         definition = msgspec.structs.replace(definition, created_ms=kept.created_ms, may_expire=kept.may_expire)
-        ticket = context.commit_log_api.change(context.caller, known, definition)
+        ticket = context.commit_log.topics.change(context.caller, known, definition)
     return ticket
 
 
@@ -124,10 +124,10 @@ def delete_topic(context: Context, command: Command) -> Reply:
     name = command.fields.get("topic", "")
     check_topic_name(context, name)
     _refuse_system_topic(context, name)
-    known = context.commit_log_api.find(context.caller, name)
+    known = context.commit_log.topics.find(context.caller, name)
     if known is None:
         return reply(command)
-    return done_when_durable(command, context.commit_log_api.delete(context.caller, known))
+    return done_when_durable(command, context.commit_log.topics.delete(context.caller, known))
 
 
 def system_topic_list(context: Context, command: Command) -> Reply:
@@ -139,14 +139,14 @@ def system_topic_list(context: Context, command: Command) -> Reply:
 def topic_config(context: Context, command: Command) -> Reply:
     name = command.fields.get("topic", "")
     try:
-        topic = context.commit_log_api.topic(context.caller, name)
+        topic = context.commit_log.topics.get(context.caller, name)
     except UnknownTopic:
         raise RemotingRefusal(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {name[:200]}") from None
     return reply_json(command, described(topic))
 
 
 def all_topic_configs(context: Context, command: Command) -> Reply:
-    topics = context.commit_log_api.topics(context.caller)
+    topics = context.commit_log.topics.all(context.caller)
     newest = max((topic.version for topic in topics), default=0)
     table = {topic.name.name: described(topic) for topic in topics}
     version = {"counter": newest, "stateVersion": 0, "timestamp": context.services.clock.message.now_ms()}

@@ -49,9 +49,9 @@ def end_transaction(context: Context, command: Command) -> Reply | None:
 
 
 def resume_check(context: Context, command: Command) -> Reply:
-    context.commit_log_api.require_administrator(context.caller)
+    context.commit_log.admin.require_administrator(context.caller)
     try:
-        unit = context.commit_log_api.unit_at(context.caller, read_message_id(command.read(_Resume).msgId).position)
+        unit = context.commit_log.lookup.unit_at(context.caller, read_message_id(command.read(_Resume).msgId).position)
     except (BadMessageId, OffsetOutOfRange):
         raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, "no message has this id") from None
     return done_when_durable(command, context.services.sending.transactions.resume(unit).ticket)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trimq.core.api.commit_log import CommitLogApi
+from trimq.core.api.commit_log_topics import CommitLogTopicApi
 from trimq.core.commit_log.topics import WRITABLE, CommitLogTopic
 from trimq.model import Caller
 from trimq.protocols.rocketmq.name_server.broker_registry import MASTER, BrokerData
@@ -14,8 +14,8 @@ from trimq.protocols.rocketmq.wire.registrations import QueueData
 
 
 class OwnRoutes:
-    def __init__(self, commit_log_api: CommitLogApi, identity: Identity) -> None:
-        self._commit_log_api = commit_log_api
+    def __init__(self, topic_api: CommitLogTopicApi, identity: Identity) -> None:
+        self._topic_api = topic_api
         self._identity = identity
         self._overruled: dict[str, tuple[int, int]] = {}
         """By topic name: topic version and permissions of the override."""
@@ -30,11 +30,11 @@ class OwnRoutes:
 
     def topics(self, caller: Caller) -> Iterator[tuple[str, QueueData]]:
         if self._identity.address:
-            for topic in self._commit_log_api.topics(caller):
+            for topic in self._topic_api.all(caller):
                 yield topic.name.name, self._queues(topic)
 
     def topic(self, caller: Caller, name: str) -> QueueData | None:
-        found = self._commit_log_api.find(caller, name) if self._identity.address else None
+        found = self._topic_api.find(caller, name) if self._identity.address else None
         return None if found is None else self._queues(found)
 
     def _queues(self, topic: CommitLogTopic) -> QueueData:
@@ -46,7 +46,7 @@ class OwnRoutes:
 
     def set_writable(self, caller: Caller, is_writable: bool) -> int:
         """Sets or wipes the write permission of all topics. Returns the number of topics."""
-        topics = self._commit_log_api.topics(caller)
+        topics = self._topic_api.all(caller)
         self._overruled = {}
         for topic in topics:
             known = topic.definition.permissions

@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from trimq.core.api.commit_log import CommitLogApi
+from trimq.core.api.commit_log_messages import CommitLogMessageApi
+from trimq.core.api.commit_log_topics import CommitLogTopicApi
 from trimq.core.commit_log.stream import AppendedBatch, MessageQueue
 from trimq.core.commit_log.topics import CommitLogTopic
 from trimq.core.scheduling.timers import TimerEntry
@@ -65,19 +66,21 @@ class DueBatch:
     def __init__(
         self,
         fired: Sequence[TimerEntry],
-        commit_log_api: CommitLogApi,
+        topic_api: CommitLogTopicApi,
+        message_api: CommitLogMessageApi,
         store_host: bytes,
         now_ms: int,
         recalled: Mapping[str, int],
         suspect_keys: Collection[str],
     ) -> None:
         self.fired = fired
-        self._commit_log_api = commit_log_api
+        self._topic_api = topic_api
+        self._message_api = message_api
         self._store_host = store_host
         self._now_ms = now_ms
         self._recalled = recalled
         self._suspects = suspect_keys
-        self._max_body_bytes = min(_LONGEST_BODY, commit_log_api.message_bytes)
+        self._max_body_bytes = min(_LONGEST_BODY, message_api.message_bytes)
         self._targets: dict[tuple[str, str], tuple[CommitLogTopic, MessageQueue, QueueTarget]] = {}
         self._templates: dict[bytes, _Template | None] = {}
         self._messages: list[BatchMessage] = []
@@ -182,7 +185,7 @@ class DueBatch:
         if len(self._store_host) != _V4_BYTES:
             return None
         try:
-            found = self._commit_log_api.find(SYSTEM, topic)
+            found = self._topic_api.find(SYSTEM, topic)
             if found is None:
                 return None
             stream = found.stream_or_retired(parse_time_ms(queue))
@@ -192,7 +195,7 @@ class DueBatch:
         return target
 
     def deliver(self) -> AppendedBatch:
-        return self._commit_log_api.append_batch(
+        return self._message_api.append_batch(
             SYSTEM, self._targets.values(), self._messages, self._keys, self._more_keys, self._store_host
         )
 

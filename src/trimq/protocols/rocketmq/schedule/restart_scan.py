@@ -8,7 +8,7 @@ import logging
 from collections.abc import Iterator, Mapping
 
 from trimq.clock import Timeline, Timer
-from trimq.core.api.commit_log import CommitLogApi
+from trimq.core.api.commit_log_lookup import CommitLogLookupApi
 from trimq.errors import Refusal
 from trimq.formats.rocketmq_unit.dead_letters import REAL_QUEUE, REAL_TOPIC
 from trimq.formats.rocketmq_unit.properties import NAME_ENDS, UNIQUE_KEY, find_property, read_properties
@@ -43,12 +43,12 @@ class RestartScan:
     few others."""
 
     def __init__(
-        self, commit_log_api: CommitLogApi, timeline: Timeline, queues: Mapping[StreamId, ScheduleProgress]
+        self, lookup_api: CommitLogLookupApi, timeline: Timeline, queues: Mapping[StreamId, ScheduleProgress]
     ) -> None:
-        self._commit_log_api = commit_log_api
+        self._lookup_api = lookup_api
         self._timeline = timeline
         self._queues = queues
-        self.stored_ms = commit_log_api.last_store_ms
+        self.stored_ms = lookup_api.last_store_ms
         self.last_due_ms = self.stored_ms + _LONGEST_PASS_MS
         """Nothing with a later due time was delivered before the restart."""
         self.suspect_keys: set[str] = set()
@@ -83,7 +83,7 @@ class RestartScan:
             if not queue.knows_recalls:
                 yield from self._find_recalls(queue)
         many = [queue for queue in self._queues.values() if len(queue.maybe_delivered) > _MAX_SINGLE_LOOKUPS]
-        start, end, _ = self._commit_log_api.log_ends()
+        start, end, _ = self._lookup_api.log_ends()
         near = [queue for queue in many if end - max(queue.checkpoint.log_position, start) <= _MOST_BYTES]
         if near:
             yield from self._find_deliveries(min(queue.checkpoint.log_position for queue in near))
@@ -125,7 +125,7 @@ class RestartScan:
     def _find_deliveries(self, position: int) -> Iterator[None]:
         """Finds delivered messages in the log from this position on."""
         seen = size = 0
-        for unit in self._commit_log_api.units_from(SYSTEM, position):
+        for unit in self._lookup_api.units_from(SYSTEM, position):
             if _DELIVERED in unit.properties and unit.topic not in _WAITING:
                 self.suspect_keys.add(find_property(unit.properties, UNIQUE_KEY) or "")
             seen += 1
@@ -152,11 +152,11 @@ class RestartScan:
         mark = _delivery_identity(unit, properties)
         delivered = sum(
             _delivery_identity(each, read_properties(each.properties)) == mark
-            for each in self._commit_log_api.find_key(SYSTEM, properties[REAL_TOPIC], unique, 0, _FOR_EVER_MS)
+            for each in self._lookup_api.find_key(SYSTEM, properties[REAL_TOPIC], unique, 0, _FOR_EVER_MS)
         )
         if not delivered:
             return False
-        waiting = self._commit_log_api.find_key(SYSTEM, progress.topic.name.name, unique, 0, _FOR_EVER_MS)
+        waiting = self._lookup_api.find_key(SYSTEM, progress.topic.name.name, unique, 0, _FOR_EVER_MS)
         others = [
             each
             for each in waiting
@@ -173,7 +173,7 @@ class RestartScan:
         if not self.needs_lookup(progress, unit.queue_offset, unique):
             return False
         wanted = recall_marker(properties.get(REAL_TOPIC, ""), unique)
-        found = self._commit_log_api.find_key(SYSTEM, WHEEL_TOPIC, unique, unit.store_ms, _FOR_EVER_MS)
+        found = self._lookup_api.find_key(SYSTEM, WHEEL_TOPIC, unique, unit.store_ms, _FOR_EVER_MS)
         return any(read_properties(each.properties).get(RECALLED) == wanted for each in found)
 
 

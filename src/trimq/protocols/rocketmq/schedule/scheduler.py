@@ -55,20 +55,24 @@ class ScheduleSlot(NamedTuple):
 class DelayScheduler:
     def __init__(
         self,
-        commit_log_api: CommitLogApi,
+        commit_log: CommitLogApi,
         timeline: Timeline,
         identity: Identity,
         levels_ms: Sequence[int],
         max_delay_ms: int,
     ) -> None:
-        self._commit_log_api = commit_log_api
+        self._topic_api = commit_log.topics
+        self._message_api = commit_log.messages
+        self._lookup_api = commit_log.lookup
+        self._group_api = commit_log.groups
+        self._dead_letters = commit_log.dead_letters
         self._timeline = timeline
         self._identity = identity
         self.levels_ms = levels_ms
         self._max_delay_ms = max_delay_ms
         self._timers = Timers(timeline, self._fire, fire_batch=self._fire_batch)
         self._queues: dict[StreamId, ScheduleProgress] = {}
-        self._restart_scan = RestartScan(commit_log_api, timeline, self._queues)
+        self._restart_scan = RestartScan(commit_log.lookup, timeline, self._queues)
         self._due_batch: DueBatch | None = None
         self._recalled = RecallIndex()
         self._index_retries: dict[StreamId, Timer] = {}
@@ -78,7 +82,7 @@ class DelayScheduler:
     def start(self) -> None:
         """Loads pending messages and watches the schedule queues for new ones."""
         for name in (SCHEDULE_TOPIC, WHEEL_TOPIC):
-            if (topic := self._commit_log_api.find(SYSTEM, name)) is None:
+            if (topic := self._topic_api.find(SYSTEM, name)) is None:
                 continue
             for stream in topic.streams():
                 self._queues[stream.id] = progress = self._find_progress(topic, stream)
@@ -88,7 +92,7 @@ class DelayScheduler:
 
     def _find_progress(self, topic: CommitLogTopic, stream: MessageQueue) -> ScheduleProgress:
         number = stream.id.number
-        known = self._commit_log_api.cursor(SYSTEM, GROUP, topic, number)
+        known = self._group_api.cursor(SYSTEM, GROUP, topic, number)
         offset, text = (0, "") if known is None else (known.offset, known.metadata)
         is_timed = topic.name.name == WHEEL_TOPIC
         delay_ms = 0 if is_timed else max(self.levels_ms[min(number, len(self.levels_ms) - 1)], 1)
@@ -140,12 +144,12 @@ class DelayScheduler:
 
     def _save_checkpoint(self, progress: ScheduleProgress) -> None:
         number, text = progress.stream.id.number, progress.write_checkpoint()
-        self._commit_log_api.commit(SYSTEM, GROUP, progress.topic, number, progress.next_offset, text)
+        self._group_api.commit(SYSTEM, GROUP, progress.topic, number, progress.next_offset, text)
         self._restart_scan.let_go()
 
     def _durable_end(self) -> int:
         """Durable end of the log. Positions behind it may be refused and used again."""
-        return self._commit_log_api.log_ends()[1]
+        return self._lookup_api.log_ends()[1]
 
     # -- scheduling
 
@@ -171,7 +175,7 @@ class DelayScheduler:
         return self._slot(WHEEL_TOPIC, 0, due_ms, handle)
 
     def _slot(self, name: str, number: int, due_ms: int, handle: str) -> ScheduleSlot:
-        topic = self._commit_log_api.topic(SYSTEM, name)
+        topic = self._topic_api.get(SYSTEM, name)
         return ScheduleSlot(topic, topic.stream(number), due_ms, handle)
 
     def _level(self, properties: dict[str, str]) -> int:
@@ -209,7 +213,13 @@ class DelayScheduler:
         if due is None or due.fired is not fired:
             host, now_ms = self._identity.store_host, self._timeline.now_ms()
             due = DueBatch(
-                fired, self._commit_log_api, host, now_ms, self._recalled.markers, self._restart_scan.suspect_keys
+                fired,
+                self._topic_api,
+                self._message_api,
+                host,
+                now_ms,
+                self._recalled.markers,
+                self._restart_scan.suspect_keys,
             )
         try:
             self._take_batch(due, begin)
@@ -263,9 +273,9 @@ class DelayScheduler:
         self, placed: Appended | AppendedBatch, delivered: Sequence[tuple[ScheduleProgress, list[int]]]
     ) -> None:
         """Marks the messages as done when their pass is durable."""
-        _, _, log_end = self._commit_log_api.log_ends()
+        _, _, log_end = self._lookup_api.log_ends()
         batches = [(progress, progress.begin(offsets, log_end)) for progress, offsets in delivered]
-        self._commit_log_api.on_durable(placed.ticket, lambda done: self._delivered(batches, done.refusal))
+        self._message_api.on_durable(placed.ticket, lambda done: self._delivered(batches, done.refusal))
 
     def _fire(self, pending: PendingTimer) -> None:
         if self._is_stopped:
@@ -289,7 +299,7 @@ class DelayScheduler:
             self._finish(progress, entry.position)
             self._recalled.spend(properties[RECALLED], entry.position, progress.has_delayed)
             return
-        target = self._commit_log_api.find(SYSTEM, properties.get(REAL_TOPIC, ""))
+        target = self._topic_api.find(SYSTEM, properties.get(REAL_TOPIC, ""))
         is_recalled = self._is_recalled(progress, unit, properties)
         if target is None or is_recalled or self._restart_scan.was_delivered(progress, unit, properties):
             self._finish(progress, entry.position)
@@ -322,7 +332,7 @@ class DelayScheduler:
             unit.reconsume_times,
         )
         code, stream = tags_code(properties.get(TAGS, "")), target.stream_or_retired(queue_id)
-        return self._commit_log_api.append(SYSTEM, target, stream, draft, code, self._identity.store_host)
+        return self._message_api.append(SYSTEM, target, stream, draft, code, self._identity.store_host)
 
     def _delivered(self, batches: Sequence[tuple[ScheduleProgress, FiredBatch]], refusal: Refusal | None) -> None:
         for progress, batch in batches:
@@ -379,7 +389,7 @@ class DelayScheduler:
 
     def _record_failure(self, unit: Unit, properties: dict[str, str]) -> None:
         topic, queue_id = properties.get(REAL_TOPIC, ""), parse_time_ms(properties.get(REAL_QUEUE))
-        self._commit_log_api.failures.record_removed_message(SYSTEM, unit, topic, queue_id, Reason.EXPIRED)
+        self._dead_letters.record_removed_message(SYSTEM, unit, topic, queue_id, Reason.EXPIRED)
 
     # -- recall
 
@@ -394,10 +404,10 @@ class DelayScheduler:
         marker, written = write_recall_marker(name, unique, due_ms)
         host = self._identity.store_host
         draft = UnitDraft(waiting.topic.raw_name, 0, b"0", written, 0, 0, due_ms, host)
-        placed = self._commit_log_api.append(SYSTEM, waiting.topic, waiting.stream, draft, due_ms, host)
+        placed = self._message_api.append(SYSTEM, waiting.topic, waiting.stream, draft, due_ms, host)
         offset = placed.queue_offset
         self._queues[waiting.stream.id].add_recall(due_ms, offset)
-        self._commit_log_api.on_durable(placed.ticket, lambda done: self._recalled.note(marker, offset, done.refusal))
+        self._message_api.on_durable(placed.ticket, lambda done: self._recalled.note(marker, offset, done.refusal))
         return unique, placed
 
     def _is_recalled(self, progress: ScheduleProgress, unit: Unit, properties: dict[str, str]) -> bool:

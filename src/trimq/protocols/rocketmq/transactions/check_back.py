@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from trimq.clock import Timeline, Timer
 from trimq.config import RocketMQ as RocketMQSettings
-from trimq.core.api.commit_log import CommitLogApi
+from trimq.core.api.commit_log_messages import OnDurable
+from trimq.core.commit_log.dead_letters import CommitLogDeadLetters
 from trimq.core.commit_log.stream import Appended
 from trimq.core.failures.ledger import Reason
 from trimq.core.scheduling.timers import RETRY_MS, TURN_MS
@@ -84,7 +85,8 @@ class _TurnBudget:
 class TransactionChecker:
     def __init__(
         self,
-        commit_log_api: CommitLogApi,
+        on_durable: OnDurable,
+        dead_letters: CommitLogDeadLetters,
         timeline: Timeline,
         identity: Identity,
         halves: HalfMessages,
@@ -92,7 +94,8 @@ class TransactionChecker:
         rng: random.Random,
         check_settings: CheckBackSettings,
     ) -> None:
-        self._commit_log_api = commit_log_api
+        self._on_durable = on_durable
+        self._dead_letters = dead_letters
         self._timeline = timeline
         self._identity = identity
         self._halves = halves
@@ -152,7 +155,7 @@ class TransactionChecker:
         elif budget.last is None:
             self._continue_in(0)
         else:
-            self._commit_log_api.on_durable(budget.last.ticket, lambda done: self._continue_in(0))
+            self._on_durable(budget.last.ticket, lambda done: self._continue_in(0))
 
     def _continue_in(self, milliseconds: int) -> None:
         if not self._is_stopped:
@@ -213,7 +216,7 @@ class TransactionChecker:
             placed = self._halves.resolve(offset, self._halves.rewrite(unit, properties))[0]
         except PropertiesTooLong:
             return self._discard(offset, unit)  # no room for the check count
-        self._commit_log_api.on_durable(
+        self._on_durable(
             placed.ticket, lambda done: None if done.refusal else self._send_check(producer, group, placed)
         )
         return placed
@@ -224,7 +227,7 @@ class TransactionChecker:
         properties.pop(WAIT, None)
         becomes = copy_half(topic, stream, unit, properties, 0)
         placed = self._halves.resolve(offset, becomes)[0]
-        self._commit_log_api.failures.record_dead_letter(SYSTEM, topic, placed, becomes.draft, Reason.UNDECIDED)
+        self._dead_letters.record_dead_letter(SYSTEM, topic, placed, becomes.draft, Reason.UNDECIDED)
         return placed
 
     # -- requests to producers

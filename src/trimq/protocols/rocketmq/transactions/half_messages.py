@@ -11,7 +11,10 @@ from contextlib import suppress
 from itertools import islice
 
 from trimq.clock import Timeline
-from trimq.core.api.commit_log import CommitLogApi, OutgoingMessage
+from trimq.core.api.commit_log_groups import CommitLogGroupApi
+from trimq.core.api.commit_log_lookup import CommitLogLookupApi
+from trimq.core.api.commit_log_messages import CommitLogMessageApi, OutgoingMessage
+from trimq.core.api.commit_log_topics import CommitLogTopicApi
 from trimq.core.commit_log.stream import Appended, MessageQueue
 from trimq.core.commit_log.topics import CommitLogTopic
 from trimq.core.scheduling.timers import RETRY_MS
@@ -59,13 +62,19 @@ class HalfMessages:
 
     def __init__(
         self,
-        commit_log_api: CommitLogApi,
+        topic_api: CommitLogTopicApi,
+        message_api: CommitLogMessageApi,
+        lookup_api: CommitLogLookupApi,
+        group_api: CommitLogGroupApi,
         timeline: Timeline,
         identity: Identity,
         timeout_ms: Callable[[], int],
         arrived: Callable[[], None],
     ) -> None:
-        self._commit_log_api = commit_log_api
+        self._topic_api = topic_api
+        self._message_api = message_api
+        self._lookup_api = lookup_api
+        self._group_api = group_api
         self._timeline = timeline
         self._identity = identity
         self._timeout_ms = timeout_ms
@@ -95,7 +104,7 @@ class HalfMessages:
         """Loads the undecided half messages."""
         half_topic, halves = self.stream(HALF_TOPIC)
         op_topic, ops = self.stream(OP_TOPIC)
-        cursors = [self._commit_log_api.cursor(SYSTEM, _GROUP, topic, 0) for topic in (half_topic, op_topic)]
+        cursors = [self._group_api.cursor(SYSTEM, _GROUP, topic, 0) for topic in (half_topic, op_topic)]
         half_start, op_start = (0 if cursor is None else cursor.offset for cursor in cursors)
         self._marks.append((half_start, op_start))
         self._indexed_to = max(half_start, halves.start)
@@ -132,7 +141,7 @@ class HalfMessages:
         unique = find_property(unit.properties, UNIQUE_KEY)
         if not times or unique is None:
             return -1
-        for each in self._commit_log_api.find_key(SYSTEM, HALF_TOPIC, unique, 0, _FOR_EVER_MS):
+        for each in self._lookup_api.find_key(SYSTEM, HALF_TOPIC, unique, 0, _FOR_EVER_MS):
             if (
                 each.position < unit.position
                 and parse_time_ms(find_property(each.properties, CHECKED_TIMES)) == times - 1
@@ -151,11 +160,11 @@ class HalfMessages:
         unique = find_property(unit.properties, UNIQUE_KEY)
         if unique is None:
             return False
-        found = self._commit_log_api.find_key(SYSTEM, topic, unique, unit.store_ms, _FOR_EVER_MS)
+        found = self._lookup_api.find_key(SYSTEM, topic, unique, unit.store_ms, _FOR_EVER_MS)
         return any(each.prepared_position == unit.position for each in found)
 
     def stream(self, name: str) -> tuple[CommitLogTopic, MessageQueue]:
-        topic = self._commit_log_api.topic(SYSTEM, name)
+        topic = self._topic_api.get(SYSTEM, name)
         return topic, topic.stream(0)
 
     def _index(self) -> None:
@@ -236,9 +245,9 @@ class HalfMessages:
         properties = write_properties({TAGS: _DECIDED})
         draft = UnitDraft(topic.raw_name, 0, b"%d," % offset, properties, 0, 0, self._timeline.now_ms(), host)
         op_offset = OutgoingMessage(topic, stream, draft, tags_code(_DECIDED))
-        placed = self._commit_log_api.append_all(SYSTEM, [op_offset] if becomes is None else [becomes, op_offset], host)
+        placed = self._message_api.append_all(SYSTEM, [op_offset] if becomes is None else [becomes, op_offset], host)
         self._resolving.add(offset)
-        self._commit_log_api.on_durable(placed[-1].ticket, lambda done: self._resolved(offset, done.refusal is None))
+        self._message_api.on_durable(placed[-1].ticket, lambda done: self._resolved(offset, done.refusal is None))
         return placed
 
     def _resolved(self, offset: int, is_durable: bool) -> None:
@@ -314,7 +323,7 @@ class HalfMessages:
         self._saved_checkpoint = oldest, op_offset
         # In this order: a torn write that kept only the second would make decided half messages undecided again.
         for name, offset in ((HALF_TOPIC, oldest), (OP_TOPIC, op_offset)):
-            self._commit_log_api.commit(SYSTEM, _GROUP, self.stream(name)[0], 0, offset)
+            self._group_api.commit(SYSTEM, _GROUP, self.stream(name)[0], 0, offset)
 
 
 def copy_half(

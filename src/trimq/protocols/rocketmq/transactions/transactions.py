@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from itertools import takewhile
 
 from trimq.clock import Timeline
-from trimq.core.api.commit_log import CommitLogApi, OutgoingMessage
+from trimq.core.api.commit_log import CommitLogApi
+from trimq.core.api.commit_log_messages import OutgoingMessage
 from trimq.core.commit_log.stream import Appended, MessageQueue, QueueEntry
 from trimq.core.commit_log.topics import CommitLogTopic
 from trimq.core.failures.ledger import Reason
@@ -43,7 +44,7 @@ _NOT_PUT_BACK = "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed"
 class Transactions:
     def __init__(
         self,
-        commit_log_api: CommitLogApi,
+        commit_log: CommitLogApi,
         timeline: Timeline,
         identity: Identity,
         delays: DelayScheduler,
@@ -51,19 +52,32 @@ class Transactions:
         rng: random.Random,
         check_settings: CheckBackSettings,
     ) -> None:
-        self._commit_log_api = commit_log_api
+        self._topic_api = commit_log.topics
+        self._message_api = commit_log.messages
+        self._lookup_api = commit_log.lookup
+        self._dead_letters = commit_log.dead_letters
         self._timeline = timeline
         self._identity = identity
         self._delays = delays
         self._halves = HalfMessages(
-            commit_log_api,
+            commit_log.topics,
+            commit_log.messages,
+            commit_log.lookup,
+            commit_log.groups,
             timeline,
             identity,
             lambda: self._checker.check_settings.timeout_ms,
             lambda: self._checker.arm(),
         )
         self._checker = TransactionChecker(
-            commit_log_api, timeline, identity, self._halves, clients, rng, check_settings
+            commit_log.messages.on_durable,
+            commit_log.dead_letters,
+            timeline,
+            identity,
+            self._halves,
+            clients,
+            rng,
+            check_settings,
         )
         self._resuming: set[int] = set()  # positions of discarded half messages being put back
 
@@ -108,9 +122,9 @@ class Transactions:
             )
         half = self._halves.rewrite(letter, {**read_half(letter), CHECKED_TIMES: "0"})
         host = self._identity.store_host
-        placed = self._commit_log_api.append(SYSTEM, half.topic, half.stream, half.draft, half.code, host)
+        placed = self._message_api.append(SYSTEM, half.topic, half.stream, half.draft, half.code, host)
         self._resuming.add(position)
-        self._commit_log_api.on_durable(placed.ticket, lambda done: self._resuming.discard(position))
+        self._message_api.on_durable(placed.ticket, lambda done: self._resuming.discard(position))
         return placed
 
     # -- commit and rollback
@@ -132,7 +146,7 @@ class Transactions:
 
     def _half(self, position: int) -> Unit:
         try:
-            unit = self._commit_log_api.unit_at(SYSTEM, position)
+            unit = self._lookup_api.unit_at(SYSTEM, position)
         except OffsetOutOfRange:
             raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed") from None
         if unit.topic != HALF_TOPIC.encode():
@@ -156,7 +170,7 @@ class Transactions:
         name, queue_id = properties.pop(REAL_TOPIC, ""), parse_time_ms(properties.pop(REAL_QUEUE, None))
         if properties.get(WAIT) == "false":
             del properties[WAIT]
-        topic = self._commit_log_api.topic(SYSTEM, name)
+        topic = self._topic_api.get(SYSTEM, name)
         stream, code = topic.stream_or_retired(queue_id), tags_code(properties.get(TAGS, ""))
         waiting = self._delays.postpone(topic, queue_id, properties)
         if waiting is not None:
@@ -183,7 +197,7 @@ class Transactions:
             unit = self._halves.unit(offset)
             properties = read_half(unit)
             topic, queue_id = properties.get(REAL_TOPIC, ""), parse_time_ms(properties.get(REAL_QUEUE))
-            self._commit_log_api.failures.record_removed_message(SYSTEM, unit, topic, queue_id, Reason.UNDECIDED)
+            self._dead_letters.record_removed_message(SYSTEM, unit, topic, queue_id, Reason.UNDECIDED)
         self._halves.forget(going)
         if going:
             log.error(

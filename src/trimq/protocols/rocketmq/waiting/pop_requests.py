@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from trimq.clock import Clock
-from trimq.core.api.commit_log import CommitLogApi
-from trimq.core.cold_reads import ColdReadRetry
+from trimq.core.cold_reads import ColdReadRetry, Warm
 from trimq.core.commit_log.topics import CommitLogTopic
+from trimq.core.pop.pop import PopService
 from trimq.core.pop.receipts import PopRequest, PopResult
 from trimq.errors import Refusal
 from trimq.model import Caller
@@ -49,7 +49,8 @@ class PollCounts:
 class PopServices:
     """Services used by every POP request."""
 
-    commit_log_api: CommitLogApi
+    pop_service: PopService
+    warm: Warm
     clock: Clock
     counts: Counts
     traffic: Traffic
@@ -89,11 +90,10 @@ class PopOperation(WaitingRequest):
         """Receives the messages that are available, or that arrive within `wait_ms`. The reply is sent when their
         in-flight state is durable. Raises a Refusal that is found at once. `retry`: state of the cold reads of this
         request."""
-        commit_log_api = self._services.commit_log_api
         if retry is None or not retry.may_wait:
-            cold = commit_log_api.pop_service.find_cold(self._group, self._topic, self._pop_request)
+            cold = self._services.pop_service.find_cold(self._group, self._topic, self._pop_request)
             if cold is not None:
-                again = ColdReadRetry(commit_log_api.warm) if retry is None else retry
+                again = ColdReadRetry(self._services.warm) if retry is None else retry
                 return reply_after_cold_read(again, cold, lambda: self.take(wait_ms, again), self._build)
         reply = self._pop()
         if reply is not None:
@@ -103,9 +103,7 @@ class PopOperation(WaitingRequest):
     def _pop(self) -> Reply | None:
         for number in self._pop_request.numbers:
             self._services.resets.take(self._group, self._topic.id, number)  # POP already continues at the reset offset
-        received = self._services.commit_log_api.pop_service.receive(
-            self._caller, self._group, self._topic, self._pop_request
-        )
+        received = self._services.pop_service.receive(self._caller, self._group, self._topic, self._pop_request)
         if not received.messages:
             return None
         services, size = self._services, sum(len(each.data) for each in received.messages)
@@ -119,7 +117,7 @@ class PopOperation(WaitingRequest):
     # -- long poll
 
     def watch(self, wake: Callable[[], None]) -> Watch:
-        pop_service = self._services.commit_log_api.pop_service
+        pop_service = self._services.pop_service
         return pop_service.watch(self._group, self._topic, self._pop_request.numbers, wake)
 
     def attempt(self) -> Reply | None:

@@ -167,9 +167,9 @@ def test_those_that_came_together_are_found_by_their_keys() -> None:
     desk = desk_of()
     ids = [f"01{number:032X}" for number in range(10)]
     Line(desk).ask(*(request(message("t", message_id=id, keys=["k", f"k{id}"])) for id in ids))
-    commit_log_api = desk.desk.doors._services.commit_log_api
+    commit_log = desk.desk.doors._services.commit_log
     for key, count in [*((id, 1) for id in ids), ("k", 10), (f"k{ids[3]}", 1)]:
-        assert len(list(commit_log_api.find_key(SYSTEM, "t", key, 0, 2**62))) == count
+        assert len(list(commit_log.lookup.find_key(SYSTEM, "t", key, 0, 2**62))) == count
 
 
 @pytest.mark.parametrize("is_alone", [False, True])

@@ -21,7 +21,7 @@ def check_topic(call: Call, name: str) -> None:
     if len(name) > LONGEST_TOPIC:
         raise GrpcRefusal(Code.ILLEGAL_TOPIC, f"The specified topic is longer than topic max length {LONGEST_TOPIC}")
     try:
-        call.commit_log_api.check_name(name)
+        call.commit_log.topics.check_name(name)
     except (InvalidName, NameTooLong) as refusal:
         raise GrpcRefusal(Code.ILLEGAL_TOPIC, str(refusal)) from None
     identity = call.services.identity

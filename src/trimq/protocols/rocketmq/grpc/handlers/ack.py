@@ -86,7 +86,7 @@ def _ack_receipts(
     """Returns the topic and the result of each receipt. If the topic is None, every receipt is refused."""
     try:
         topic = _require_topic(call, name)
-        return topic, call.commit_log_api.pop_service.acknowledger(call.caller, group, topic).ack_all(receipts)
+        return topic, call.commit_log.pop_service.acknowledger(call.caller, group, topic).ack_all(receipts)
     except Refusal as refusal:
         return None, [refusal] * len(receipts)
 
@@ -114,7 +114,7 @@ def change_invisible(call: Call, request: Any) -> Reply:
     check_invisible(call, invisible_ms)
     topic, text = _find(call, request, request.receipt_handle)
     group = request.group.name
-    receipt, ticket = call.commit_log_api.pop_service.change_invisible(
+    receipt, ticket = call.commit_log.pop_service.change_invisible(
         call.caller, group, topic, text.receipt, invisible_ms
     )
     call.renewals.drop(group, topic, text.receipt)
@@ -137,11 +137,11 @@ def forward(call: Call, request: Any) -> Reply:
         outcome = status() if refusal is None else refusal_status(refusal)
         return wire.ForwardMessageToDeadLetterQueueResponse(status=outcome)
 
-    dead = call.commit_log_api.pop_service.dead_letters(call.caller, group, topic, text.receipt)
+    dead = call.commit_log.pop_service.dead_letters(call.caller, group, topic, text.receipt)
     later = after_topic_creation(call, dead, lambda: forward(call, request), lambda refusal: reply(build(refusal)))
     if later is not None:
         return later
-    ticket = call.commit_log_api.pop_service.forward_to_dlq(call.caller, group, topic, text.receipt)
+    ticket = call.commit_log.pop_service.forward_to_dlq(call.caller, group, topic, text.receipt)
     call.renewals.drop(group, topic, text.receipt)
     return reply_when_durable([ticket], build)
 
@@ -157,7 +157,7 @@ def _find(call: Call, request: Any, handle: str) -> tuple[CommitLogTopic, Receip
 
 
 def _require_topic(call: Call, name: str) -> CommitLogTopic:
-    topic = call.commit_log_api.find(call.caller, name)
+    topic = call.commit_log.topics.find(call.caller, name)
     if topic is None:
         raise GrpcRefusal(Code.INTERNAL_SERVER_ERROR, f"there is no topic {name}")
     return topic

@@ -15,7 +15,7 @@ from trimq.protocols.rocketmq.grpc.wire.enums import Code
 
 def recall(call: Call, request: Any) -> Reply:
     check_topic(call, request.topic.name)
-    topic = call.commit_log_api.find(call.caller, request.topic.name)
+    topic = call.commit_log.topics.find(call.caller, request.topic.name)
     if topic is None:
         raise GrpcRefusal(Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, f"there is no topic {request.topic.name}")
     unique, placed = call.services.sending.scheduler.recall(topic, request.recall_handle)

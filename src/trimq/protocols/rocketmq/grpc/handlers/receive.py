@@ -100,7 +100,7 @@ def check_invisible(call: Call, invisible_ms: int, least_ms: int = 0) -> None:
 def _topic(call: Call, group: str, name: str) -> CommitLogTopic:
     """An unknown topic is INTERNAL_SERVER_ERROR, as in the proxy of Apache RocketMQ, which gets the error from a
     broker."""
-    if call.commit_log_api.find(call.caller, name) is None:
+    if call.commit_log.topics.find(call.caller, name) is None:
         raise GrpcRefusal(Code.INTERNAL_SERVER_ERROR, f"there is no topic {name}")
     return find_topic(call, group, name)
 

@@ -34,7 +34,7 @@ def query_assignment(call: Call, request: Any) -> Reply:
     """Assigns all queues as one (-1), or each queue by itself to a group that consumes in order."""
     check_group(request.group.name)
     topic = _known_topic(call, request.topic.name)
-    group = call.commit_log_api.group(call.caller, request.group.name)
+    group = call.commit_log.groups.find(call.caller, request.group.name)
     is_orderly = group is not None and group.is_orderly
     numbers = range(topic.definition.read_streams) if is_orderly else [-1]
     broker = _broker(call, request.endpoints)
@@ -48,7 +48,7 @@ def query_assignment(call: Call, request: Any) -> Reply:
 
 def _known_topic(call: Call, name: str) -> CommitLogTopic:
     check_topic(call, name)
-    found = call.commit_log_api.find(call.caller, name)
+    found = call.commit_log.topics.find(call.caller, name)
     if found is None:
         raise GrpcRefusal(Code.TOPIC_NOT_FOUND, f"there is no topic {name}")
     return found

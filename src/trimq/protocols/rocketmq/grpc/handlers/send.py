@@ -14,7 +14,7 @@ import zlib
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from trimq.core.api.commit_log import OutgoingMessage
+from trimq.core.api.commit_log_messages import OutgoingMessage
 from trimq.core.commit_log.stream import MessageQueue
 from trimq.core.commit_log.topics import CommitLogTopic
 from trimq.errors import Refusal, UnknownTopic
@@ -113,10 +113,10 @@ def _check(call: Call, messages: Any) -> tuple[CommitLogTopic, list[_Checked]]:
     if name.startswith(RETRY_PREFIX):
         raise GrpcRefusal(Code.INTERNAL_SERVER_ERROR, "sending to a retry topic is forbidden: only the broker does so")
     checked = [_Checked(message, _properties_of(call, message)) for message in messages]
-    topic = call.commit_log_api.find(call.caller, name)
+    topic = call.commit_log.topics.find(call.caller, name)
     if topic is None:
         with suppress(UnknownTopic):  # answered below, as Apache RocketMQ's proxy does
-            call.commit_log_api.topic(call.caller, name)
+            call.commit_log.topics.get(call.caller, name)
     expected = MessageType.MESSAGE_TYPE_UNSPECIFIED if topic is None else accepted_type(topic.definition)
     for each in checked:
         kind = message_type_of(each.properties)
@@ -157,7 +157,7 @@ def _store(call: Call, topic: CommitLogTopic, checked: _Checked) -> SendResult:
     ):
         target, stream, code, handle = waiting
     draft = _draft(call, target, stream, message, properties)
-    placed = call.commit_log_api.append(call.caller, topic, stream, draft, code, services.identity.store_host)
+    placed = call.commit_log.messages.append(call.caller, topic, stream, draft, code, services.identity.store_host)
     services.traffic.count_sent(topic.name.name, placed.store_ms, len(message.body))
     services.sending.flush_timeouts.begin(placed.ticket)
     id = offset_message_id(services.identity.store_host, placed.position)

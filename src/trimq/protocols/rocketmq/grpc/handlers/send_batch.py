@@ -93,10 +93,10 @@ class GrpcSendBatcher:
     def _start(self, call: Call) -> None:
         services = call.services
         self._call = call
-        self._longest = min(_LONGEST_BODY, services.commit_log_api.message_bytes, services.settings.message_bytes)
+        self._longest = min(_LONGEST_BODY, services.commit_log.messages.message_bytes, services.settings.message_bytes)
         self._now_ms = services.clock.message.now_ms()
         self._added = added_properties(services.identity.cluster_name)
-        self._targets.refresh(services.commit_log_api.revision)
+        self._targets.refresh(services.commit_log.topics.revision)
 
     def _take(self, call: Call, message: Any) -> bool:
         system, body, topic = message.system_properties, message.body, message.topic.name
@@ -185,7 +185,7 @@ class GrpcSendBatcher:
         ways, more_keys = self._used.values(), self._more_keys
         self._begin()
         try:
-            placed = call.commit_log_api.append_batch(
+            placed = call.commit_log.messages.append_batch(
                 call.caller, ways, messages, ids, more_keys, services.identity.store_host
             )
         except Refusal as refusal:

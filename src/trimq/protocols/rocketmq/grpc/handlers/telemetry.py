@@ -81,7 +81,7 @@ def _known_group(call: Call, asked: Any) -> CommitLogGroup:
         raise GrpcStatusError("INTERNAL", f"clients of type {asked.client_type} are not served as consumers")
     name = asked.subscription.group.name
     check_group(name)
-    found = call.commit_log_api.group(call.caller, name)
+    found = call.commit_log.groups.find(call.caller, name)
     if found is None:
         raise GrpcRefusal(Code.CONSUMER_GROUP_NOT_FOUND, f"group not found: {name}")
     return found

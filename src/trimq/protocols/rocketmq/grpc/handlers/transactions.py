@@ -44,7 +44,7 @@ def end_transaction(call: Call, request: Any) -> Reply:
 
 def _find_half(call: Call, request: Any) -> tuple[Unit, str]:
     """Returns the newest copy: each check-back stores the half message again."""
-    found = call.commit_log_api.find_key(SYSTEM, HALF_TOPIC, request.transaction_id, 0, _FOR_EVER_MS)
+    found = call.commit_log.lookup.find_key(SYSTEM, HALF_TOPIC, request.transaction_id, 0, _FOR_EVER_MS)
     for unit in found:
         properties = read_properties(unit.properties)
         if properties.get(REAL_TOPIC) == request.topic.name:
