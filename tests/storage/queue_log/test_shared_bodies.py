@@ -134,6 +134,24 @@ def test_bodies_of_queues_that_are_deleted_are_let_go_at_once_or_after_a_crash()
     assert machine.stored_blobs() == len(machine.store.blobs) == 0
 
 
+def test_bodies_of_a_log_in_quarantine_are_kept_when_all_others_let_go() -> None:
+    machine = Sharing()
+    machine.share(*numbered(3))
+    machine.settle(machine.b, 0)
+    machine.files.rename("queues/b", "queues/b.set-aside")
+    machine._names.remove("b")
+    machine.stop()
+    machine.a.acks.ack_range(0, 3)
+    machine.runner.settle()
+    machine.stop()
+    machine.files.rename("queues/b.set-aside", "queues/b")
+    machine._names.append("b")
+    machine.stop()
+    assert bodies(machine.a) == []
+    assert bodies(machine.b) == numbered(3)[1:]
+    assert machine.stored_blobs() == 2
+
+
 def test_numbers_are_never_given_out_twice() -> None:
     machine = Sharing()
     seen = machine.share(*numbered(2))

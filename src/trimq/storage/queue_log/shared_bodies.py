@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from trimq.errors import DamagedSegment, WriteFailed
 from trimq.formats.amqp_content.content import NO_BLOB, Content, encode_content
@@ -78,15 +78,23 @@ class _BodyLog:
 
     def sweep(self) -> int:
         """Removes blobs without references. Returns their number."""
-        swept = 0
-        for segment in () if self.log is None else tuple(self.log.segments):
+        if self.log is None:
+            return 0
+        unreferenced = [blob for blob in self._blobs() if not self.counts[blob]]
+        for blob in unreferenced:
+            self.log.acks.ack(blob)
+        return len(unreferenced)
+
+    def keep_all(self) -> None:
+        for blob in self._blobs():
+            self.counts.add(blob)
+
+    def _blobs(self) -> Iterator[int]:
+        for segment in () if self.log is None else self.log.segments:
             blob = segment.next_live(segment.base)
             while blob < segment.end:
-                if not self.counts[blob] and self.log is not None:
-                    self.log.acks.ack(blob)
-                    swept += 1
+                yield blob
                 blob = segment.next_live(blob + 1)
-        return swept
 
 
 class SharedBodyStore:
@@ -127,6 +135,10 @@ class SharedBodyStore:
         swept = self._lasting.sweep()
         if swept:
             log.info("shared bodies: removed %d that no queue refers to", swept)
+
+    def keep_all(self) -> None:
+        """Keeps all blobs found at start until the next start: logs that are not open may refer to them."""
+        self._lasting.keep_all()
 
     # -- storing
 
