@@ -115,8 +115,7 @@ class QueueBroker:
             await asyncio.sleep(0.001)
 
     def append(self, queue: int, body: bytes, is_transient: bool) -> asyncio.Future[int]:
-        content = Content(b"x", b"key", b"\0\0", body, 5)
-        return self._append(queue, encode_content(content), TRANSIENT if is_transient else 0)
+        return self._append(queue, encode_content(_content(body)), TRANSIENT if is_transient else 0)
 
     def _append(self, queue: int, sealed: EncodedContent, flags: int) -> asyncio.Future[int]:
         log = self.logs[queue]
@@ -131,7 +130,7 @@ class QueueBroker:
         blob = self.blobs.put(body, False, 5)
         if blob == NO_BLOB:
             return {}
-        sealed = encode_reference(Content(b"x", b"key", b"\0\0", body, 5), blob)
+        sealed = encode_reference(_content(body), blob)
         answers: dict[int, asyncio.Future[int]] = {}
         for queue in queues:
             with suppress(Refusal):
@@ -174,7 +173,10 @@ class QueueBroker:
         found = []
         offset = log.next_live(0)
         while offset is not None:
-            found.append((offset, log.peek(offset).content.body))
+            content = log.peek(offset).content
+            if content != _content(content.body):
+                raise SimulationFailure(f"message {content.key!r} has the body {content.body[:20]!r} of another")
+            found.append((offset, content.body))
             offset = log.next_live(offset + 1)
         return found
 
@@ -188,6 +190,11 @@ class QueueBroker:
             log.close()
         while not self.passes.is_idle:
             await asyncio.sleep(0.001)
+
+
+def _content(body: bytes) -> Content:
+    """With a key that only this body has."""
+    return Content(b"x", body.partition(b" ")[0], b"\0\0", body, 5)
 
 
 def _live_offsets(segment: QueueSegment) -> Iterator[int]:

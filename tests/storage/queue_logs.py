@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from doubles import FaultyFiles, PassRunner
 
 from trimq.formats.amqp_content.content import NEVER, TRANSIENT, Content, encode_content
 from trimq.storage.checkpoints.log_checkpoints import Checkpoints
 from trimq.storage.group_commit.passes import Ticket
 from trimq.storage.io.files import Files
-from trimq.storage.io.memory_files import MemoryFiles, Survivors
+from trimq.storage.io.memory_files import MemoryFiles, NameChange, Survivors
 from trimq.storage.queue_log.log import QueueLog
 from trimq.storage.queue_log.store import QueueStore
 from trimq.storage.tables.table import open_table
@@ -94,3 +96,36 @@ def bodies(log: QueueLog) -> list[bytes]:
         found.append(log.peek(offset).content.body)
         offset = log.next_live(offset + 1)
     return found
+
+
+def numbered(first: int, end: int, size: int = 20) -> list[bytes]:
+    return [b"%d " % number + b"." * size for number in range(first, end)]
+
+
+class NewestBytes:
+    """A power cut that keeps all bytes, and some of the changes of names in each folder, by their places."""
+
+    def __init__(self, *kept_names: int) -> None:
+        self._kept_names = kept_names
+
+    def names(self, folder: str, changes: Sequence[NameChange]) -> Iterable[NameChange]:
+        return [change for place, change in enumerate(changes) if place in self._kept_names]
+
+    def contents(self, name: str, versions: Sequence[bytes]) -> bytes:
+        return versions[-1]
+
+
+def roll_undone_and_repeated(machine: QueueLogs) -> None:
+    """A pass begins a segment at offset 2 and is undone; the next pass stores offset 2 in the segment before, and
+    begins one at offset 3. Nothing of this is synced."""
+    log = machine.make()
+    machine.append(log, *numbered(0, 2, size=100))
+    machine.files.room_bytes = 150  # room for the footer, and for a part of the message
+    refused = log.append(encode_content(content(b"refused" * 40)))
+    machine.runner.end_pass()
+    machine.files.room_bytes = None
+    assert refused.refusal is not None
+    log.append(encode_content(content(b"short")))
+    log.append(encode_content(content(b"long" * 60)))
+    machine.runner.end_pass()
+    assert [segment.base for segment in log.segments] == [0, 3]

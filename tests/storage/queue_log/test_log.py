@@ -8,17 +8,13 @@ from pathlib import Path
 
 import pytest
 from doubles import TornTails
-from storage.queue_logs import QueueLogs, bodies, content
+from storage.queue_logs import NewestBytes, QueueLogs, bodies, content, numbered, roll_undone_and_repeated
 
 from trimq.errors import Damage, DamagedSegment, WriteFailed
 from trimq.formats.amqp_content.content import FOOTER_BYTES, TRANSIENT, encode_content
 from trimq.storage.inspection.queues import heads, segments
 from trimq.storage.io.files import DiskFiles
 from trimq.storage.queue_log.reader import first_damage
-
-
-def numbered(first: int, end: int, size: int = 20) -> list[bytes]:
-    return [b"%d " % number + b"." * size for number in range(first, end)]
 
 
 def segment_files(machine: QueueLogs, folder: str = "queues/q") -> list[str]:
@@ -219,6 +215,35 @@ def test_a_pass_that_cannot_be_written_is_undone() -> None:
     assert bodies(log) == expected
     machine.crash()
     assert bodies(machine.logs["q"]) == expected
+
+
+@pytest.mark.parametrize("kept_names", [(), (0,), (0, 1), (0, 1, 2), (0, 2), (1, 2), (2,)])
+def test_a_segment_of_an_undone_pass_that_a_power_cut_brings_back_is_removed(kept_names: tuple[int, ...]) -> None:
+    machine = QueueLogs(segment_bytes=400)
+    roll_undone_and_repeated(machine)
+    machine.crash(NewestBytes(*kept_names))
+    log = machine.logs["q"]
+    found = bodies(log)
+    assert found == [*numbered(0, 2, size=100), b"short", *[b"long" * 60] * (2 in kept_names)]
+    machine.append(log, b"after")
+    assert bodies(log) == [*found, b"after"]
+    machine.settle(log, log.end - 1)
+    assert bodies(log) == found
+    machine.append(log, b"last")
+    for again in (machine.stop, machine.crash):
+        again()
+        assert bodies(machine.logs["q"]) == [*found, b"last"]
+
+
+def test_overlapping_segments_are_damage_once_the_first_is_known_to_be_on_disk() -> None:
+    machine = QueueLogs(segment_bytes=400)
+    machine.append(machine.make(), *numbered(0, 8, size=100))
+    first, second = machine.logs["q"].segments[:2]
+    stray = f"queues/q/{second.base - 1:020}.contents"
+    machine.files.open(stray, create=True).write(0, [second.segment.read(0, second.segment.size)])
+    assert first.is_seal_durable
+    with pytest.raises(Damage, match=rf"{stray} begins before the end of .*, offset {first.end}: "):
+        machine.kill()
 
 
 def test_a_segment_that_cannot_be_made_refuses_one_message_and_harms_no_other() -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import errno
 import itertools
+from collections.abc import Iterable, Sequence
 
 import pytest
 from doubles import TornTails
 from storage.queue_logs import QueueLogs, bodies, content
 
-from trimq.formats.amqp_content.content import NO_BLOB, encode_reference
+from trimq.formats.amqp_content.content import NO_BLOB, encode_content, encode_reference
+from trimq.storage.group_commit.passes import JointTicket, Ticket
+from trimq.storage.io.memory_files import NameChange
 from trimq.storage.queue_log.compaction import SegmentCompaction
 from trimq.storage.queue_log.log import QueueLog
 from trimq.storage.queue_log.shared_bodies import VOLATILE, ReferenceCounts
@@ -27,7 +30,7 @@ class Sharing(QueueLogs):
         self.prepare()
 
     def prepare(self) -> None:
-        """Until it is on disk from which number on this life counts, nothing is shared."""
+        """After a start or a failed write: until it is on disk from which number on is counted, nothing is shared."""
         assert self.store.blobs.put(b"", False, 1) == NO_BLOB
         self.runner.settle()
 
@@ -48,6 +51,16 @@ class Sharing(QueueLogs):
             blobs.append(blob)
         self.runner.settle()
         return blobs
+
+    def publish(self, body: bytes) -> Ticket:
+        """To both queues in this pass, with a copy each while the body cannot be shared."""
+        blob = self.store.blobs.put(body, False, 1)
+        sealed = encode_content(content(body)) if blob == NO_BLOB else encode_reference(content(body), blob)
+        return JointTicket([log.append(sealed) for log in (self.a, self.b)])
+
+    def everything_in(self, folder: str) -> bytes:
+        opened = [self.files.open(f"{folder}/{name}") for name in self.files.names(folder)]
+        return b"".join(file.read(0, file.size()) for file in opened)
 
     def stored_blobs(self) -> int:
         return sum(log.live for log in self.store.blobs.logs)
@@ -121,6 +134,24 @@ def test_bodies_of_queues_that_are_deleted_are_let_go_at_once_or_after_a_crash()
     assert machine.stored_blobs() == len(machine.store.blobs) == 0
 
 
+def test_bodies_of_a_log_in_quarantine_are_kept_when_all_others_let_go() -> None:
+    machine = Sharing()
+    machine.share(*numbered(3))
+    machine.settle(machine.b, 0)
+    machine.files.rename("queues/b", "queues/b.set-aside")
+    machine._names.remove("b")
+    machine.stop()
+    machine.a.acks.ack_range(0, 3)
+    machine.runner.settle()
+    machine.stop()
+    machine.files.rename("queues/b.set-aside", "queues/b")
+    machine._names.append("b")
+    machine.stop()
+    assert bodies(machine.a) == []
+    assert bodies(machine.b) == numbered(3)[1:]
+    assert machine.stored_blobs() == 2
+
+
 def test_numbers_are_never_given_out_twice() -> None:
     machine = Sharing()
     seen = machine.share(*numbered(2))
@@ -166,8 +197,56 @@ def test_what_refers_to_bodies_that_were_not_written_is_refused() -> None:
     assert ticket.refusal is not None
     assert machine.a.live == machine.b.live == machine.a.end == 1
     assert len(machine.store.blobs) == machine.stored_blobs() == 1
+    machine.prepare()
     machine.share(b"next" + BIG)
     assert bodies(machine.a) == bodies(machine.b) == [BIG, b"next" + BIG]
+
+
+class _BytesFromBeforeAnUndo:
+    """A power cut that keeps all names, and of each file the version with `mark` in it, or else the newest."""
+
+    def __init__(self, mark: bytes) -> None:
+        self._mark = mark
+
+    def names(self, folder: str, changes: Sequence[NameChange]) -> Iterable[NameChange]:
+        return changes
+
+    def contents(self, name: str, versions: Sequence[bytes]) -> bytes:
+        return next((version for version in versions if self._mark in version), versions[-1])
+
+
+def test_a_message_never_gets_the_body_of_one_whose_write_was_undone() -> None:
+    machine = Sharing()
+    machine.share(BIG)
+    machine.files.room_bytes = len(BIG) + 200  # for one of two bodies
+    refused = [machine.publish(b"refused 1 " + BIG), machine.publish(b"refused 2 " + BIG)]
+    machine.runner.end_pass()
+    machine.files.room_bytes = None
+    assert all(ticket.refusal for ticket in refused)
+    machine.publish(b"accepted " + BIG)
+    machine.runner.end_pass()
+    machine.crash(_BytesFromBeforeAnUndo(b"refused 1"))
+    assert b"refused 1" in machine.everything_in("queues/shared")
+    assert bodies(machine.a) == bodies(machine.b) == [BIG, b"accepted " + BIG]
+
+
+def test_after_a_failed_write_bodies_are_copied_until_a_new_range_of_numbers_is_on_disk() -> None:
+    machine = Sharing()
+    (first,) = machine.share(BIG)
+    machine.files.room_bytes = 0
+    machine.publish(b"refused " + BIG)
+    machine.runner.settle()
+    machine.publish(b"refused, too " + BIG)  # the roll to the new range fails
+    machine.runner.settle()
+    machine.files.room_bytes = None
+    machine.publish(b"copied " + BIG)
+    machine.runner.settle()
+    assert machine.stored_blobs() == 1
+    (shared,) = machine.share(b"shared " + BIG)
+    assert shared >> 32 == (first >> 32) + 1
+    for again in (machine.stop, machine.crash):
+        again()
+        assert bodies(machine.a) == bodies(machine.b) == [BIG, b"copied " + BIG, b"shared " + BIG]
 
 
 def test_a_body_that_nobody_held_and_that_was_not_written_leaves_nothing_to_the_one_that_gets_its_number() -> None:
@@ -178,7 +257,9 @@ def test_a_body_that_nobody_held_and_that_was_not_written_leaves_nothing_to_the_
     machine.files.room_bytes = 0
     machine.runner.end_pass()
     machine.files.room_bytes = None
-    assert machine.share(b"held " + BIG) == [unheld]
+    machine.prepare()
+    (held,) = machine.share(b"held " + BIG)
+    assert held > unheld
     for again in (machine.stop, machine.crash):
         again()
         assert bodies(machine.a) == bodies(machine.b) == [BIG, b"held " + BIG]

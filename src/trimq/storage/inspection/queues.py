@@ -34,6 +34,7 @@ from trimq.storage.queue_log.store import BLOBS, ROOT
 _REMEDY = "Restore it from a copy, or remove the folder to continue without the messages of this queue."
 _BODY_REMEDY = "Restore it from a copy: the messages that refer to these bodies cannot be delivered without it."
 _TAIL_REMEDY = "Start the broker: it cuts bytes that were never acknowledged."
+_UNDONE_REMEDY = "Start the broker: it removes the file, which a failed write left. No message in it was confirmed."
 _ACKS_REMEDY = "Start the broker: it cuts the rest and delivers the messages acknowledged there again."
 _REFERENCE_REMEDY = "Start the broker: it drops the message, which was never confirmed or is fully acknowledged."
 
@@ -154,11 +155,16 @@ def verify(files: Files, progress: ReportProgress, expected: Iterable[str] = ())
     for done, folder in enumerate(folders):
         found = segments(files, folder)
         yield from _verify_marks(folder, found, checkpoints)
+        before: InspectedQueueSegment | None = None
         for segment in found:
-            yield from _verify_segment(segment, checkpoints)
-            yield from _verify_acks(files, segment)
-            if folder != f"{ROOT}/{BLOBS}":
-                yield from _verify_references(segment, bodies)
+            if before is not None and segment.base < before.end:
+                yield _overlap(before, segment, checkpoints)
+            else:
+                yield from _verify_segment(segment, checkpoints)
+                yield from _verify_acks(files, segment)
+                if folder != f"{ROOT}/{BLOBS}":
+                    yield from _verify_references(segment, bodies)
+                before = segment
             segment.file.close()
         progress(done + 1, len(folders))
 
@@ -172,6 +178,16 @@ def _verify_marks(folder: str, found: list[InspectedQueueSegment], checkpoints: 
     for base in checkpoints.marked(folder):
         if base not in there:
             yield Finding(f"{folder}/{segment_name(base, CONTENTS)}", 0, "the file is missing", _remedy(folder))
+
+
+def _overlap(before: InspectedQueueSegment, segment: InspectedQueueSegment, checkpoints: Checkpoints) -> Finding:
+    is_durable = any(checkpoints.sealed(each.folder, each.base) is not None for each in (before, segment))
+    return Finding(
+        segment.file.name,
+        0,
+        f"begins before the end of {before.file.name}, offset {before.end}",
+        _remedy(segment.folder) if is_durable else _UNDONE_REMEDY,
+    )
 
 
 def _verify_segment(segment: InspectedQueueSegment, checkpoints: Checkpoints) -> Iterator[Finding]:
@@ -191,11 +207,9 @@ def _verify_segment(segment: InspectedQueueSegment, checkpoints: Checkpoints) ->
         position = head.end
     is_sealed = mark is not None or any(base > segment.base for base in checkpoints.marked(segment.folder))
     if position < size:
-        has_room = not is_sealed and is_zero_filled(segment.file.view(position, size - position))
-        if has_room and segment.is_last:
+        if not is_sealed and segment.is_last and is_zero_filled(segment.file.view(position, size - position)):
             return  # space that a broker preallocated
-        # Otherwise a broker crashed while it began the next segment, and did not trim the preallocated zeros.
-        advice = _TAIL_REMEDY if has_room or (segment.is_last and not is_sealed) else _remedy(segment.folder)
+        advice = _remedy(segment.folder) if is_sealed else _TAIL_REMEDY
         yield Finding(name, position, "no complete message at this position, or its checksum does not match", advice)
     elif mark is not None and (problem := _footer_problem(segment)) is not None:
         yield Finding(name, size - FOOTER_BYTES, problem, _remedy(segment.folder))

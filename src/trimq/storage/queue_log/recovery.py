@@ -65,9 +65,12 @@ def _require_marked(opened: QueueLog, checkpoints: Checkpoints) -> None:
 def _find_segments(opened: QueueLog, checkpoints: Checkpoints) -> list[QueueSegment]:
     found: list[QueueSegment] = []
     for segment in list(opened.journal.segments):
+        mark = checkpoints.sealed(opened.folder, segment.base)
+        if found and segment.base < found[-1].end:
+            _remove_undone(opened, found[-1], segment, mark is not None)
+            continue
         entry = QueueSegment(segment)
         found.append(entry)
-        mark = checkpoints.sealed(opened.folder, segment.base)
         if mark is not None and mark.size != segment.size:
             raise Damage(f"{segment.file.name} has {segment.size} bytes instead of {mark.size}: {_REMEDY}")
         # Without a checkpoint, the footer may be on disk while records before it are not.
@@ -79,6 +82,17 @@ def _find_segments(opened: QueueLog, checkpoints: Checkpoints) -> list[QueueSegm
             _scan_tail(opened, entry)
             break  # no publish after this point was confirmed
     return found
+
+
+def _remove_undone(opened: QueueLog, before: QueueSegment, segment: Segment, is_marked: bool) -> None:
+    """Removes a segment that begins before the end of the one before it. A pass that failed had begun it; its removal
+    and the offsets that the next pass used again are synced together, so neither was confirmed."""
+    if is_marked or before.is_seal_durable:
+        raise Damage(
+            f"{segment.file.name} begins before the end of {before.segment.file.name}, offset {before.end}: {_REMEDY}"
+        )
+    log.warning("%s: removed (left by a write that failed before a crash)", segment.file.name)
+    opened.journal.remove(segment, (ACKS,))
 
 
 _REMEDY = "restore it from a copy, or remove the folder to continue without the messages of this queue"

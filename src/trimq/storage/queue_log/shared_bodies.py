@@ -3,16 +3,17 @@ message refers to it any more. Reference counts are in memory; a start counts th
 neither queues nor messages.
 
 A blob is as durable as the messages that refer to it: both are in one pass, and the blob is written first. If a message
-refers to a missing blob, its pass was never confirmed, or every queue had acknowledged the message. Blob numbers are
-never reused, not even after a crash that lost some: each start skips to a range far above the highest number that it
-finds, and uses the range only once that is on disk. Until then, bodies are copied into each queue.
+refers to a missing blob, its pass was never confirmed, or every queue had acknowledged the message. Numbers of
+durable blobs are never reused: a power cut may lose some, or bring back the bytes of a failed write, and a message must
+not get the body of another. So each start, and each failed write, skips to a range far above the highest number, and
+uses the range only once that is on disk. Until then, bodies are copied into each queue.
 """
 
 from __future__ import annotations
 
 import logging
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from trimq.errors import DamagedSegment, WriteFailed
 from trimq.formats.amqp_content.content import NO_BLOB, Content, encode_content
@@ -22,7 +23,7 @@ from trimq.storage.queue_log.log import QueueLog
 log = logging.getLogger(__name__)
 
 VOLATILE = 1 << 63  # highest bit of a blob's number: a restart deletes the blob
-_LIFE_BITS = 32  # low bits of a number, counted within one run of the broker
+_RANGE_BITS = 32  # low bits of a number, counted within one range
 
 _CHUNK = 256
 _CHUNK_BITS = 8
@@ -75,21 +76,25 @@ class _BodyLog:
         self.is_ready = False
         self.is_roll_pending = False
 
-    def take_log(self, taken: QueueLog, undone: Callable[[], None]) -> None:
-        self.log = taken
-        taken.undone = undone
-
     def sweep(self) -> int:
         """Removes blobs without references. Returns their number."""
-        swept = 0
-        for segment in () if self.log is None else tuple(self.log.segments):
+        if self.log is None:
+            return 0
+        unreferenced = [blob for blob in self._blobs() if not self.counts[blob]]
+        for blob in unreferenced:
+            self.log.acks.ack(blob)
+        return len(unreferenced)
+
+    def keep_all(self) -> None:
+        for blob in self._blobs():
+            self.counts.add(blob)
+
+    def _blobs(self) -> Iterator[int]:
+        for segment in () if self.log is None else self.log.segments:
             blob = segment.next_live(segment.base)
             while blob < segment.end:
-                if not self.counts[blob] and self.log is not None:
-                    self.log.acks.ack(blob)
-                    swept += 1
+                yield blob
                 blob = segment.next_live(blob + 1)
-        return swept
 
 
 class SharedBodyStore:
@@ -114,7 +119,7 @@ class SharedBodyStore:
     # -- recovery
 
     def open(self, found: QueueLog) -> None:
-        self._lasting.take_log(found, self._undone)
+        self._take_log(self._lasting, found)
 
     def recover(self, blob: int) -> bool:
         """Adds a reference that a queue log has at start. Returns False if the blob is missing: the caller must drop
@@ -130,6 +135,10 @@ class SharedBodyStore:
         swept = self._lasting.sweep()
         if swept:
             log.info("shared bodies: removed %d that no queue refers to", swept)
+
+    def keep_all(self) -> None:
+        """Keeps all blobs found at start until the next start: logs that are not open may refer to them."""
+        self._lasting.keep_all()
 
     # -- storing
 
@@ -153,22 +162,27 @@ class SharedBodyStore:
         if body_log.is_roll_pending:
             return
         if body_log.log is None:
-            body_log.take_log(self._make_log(is_volatile), self._undone)
+            self._take_log(body_log, self._make_log(is_volatile))
         if is_volatile:
             body_log.is_ready = True
             return
         assert body_log.log is not None
-        body_log.log.roll(((body_log.log.end >> _LIFE_BITS) + 1) << _LIFE_BITS)
+        body_log.log.roll(((body_log.log.end >> _RANGE_BITS) + 1) << _RANGE_BITS)
         body_log.is_roll_pending = True
 
         def on_disk(ticket: Ticket) -> None:
             body_log.is_ready = ticket.refusal is None
-            body_log.is_roll_pending = body_log.is_ready
+            body_log.is_roll_pending = False
 
         self._passes.on_synced(body_log.log.latest_ticket(), on_disk)
 
-    def _undone(self) -> None:
+    def _take_log(self, body_log: _BodyLog, taken: QueueLog) -> None:
+        body_log.log = taken
+        taken.undone = lambda: self._undone(body_log)
+
+    def _undone(self, body_log: _BodyLog) -> None:
         self.failed_pass = self._passes.current - 1
+        body_log.is_ready = False
 
     # -- references
 

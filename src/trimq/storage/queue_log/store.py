@@ -113,7 +113,9 @@ class QueueStore:
     def sweep(self) -> None:
         """Removes shared bodies that no log refers to. Called once, after every known log was recovered. Keeps all of
         them while a log is in quarantine: it may refer to them."""
-        if not any_quarantined(self._files.names(ROOT)):
+        if any_quarantined(self._files.names(ROOT)):
+            self.blobs.keep_all()
+        else:
             self.blobs.sweep()
 
     def names(self) -> list[str]:
