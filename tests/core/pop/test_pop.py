@@ -366,6 +366,88 @@ def test_a_cursor_that_somebody_sets_is_where_it_goes_on_also_after_a_restart() 
     assert bench.bodies() == [b"1"]  # the third is out
 
 
+def reset(bench: PopBench, offset: int) -> None:
+    bench.commit_log.groups.reset(SYSTEM, "g", bench.topic, 0, offset)
+    bench.bench.settle()
+
+
+@pytest.mark.parametrize("ending", ["restart", "kill", "crash"])
+def test_an_offset_reset_in_order_releases_the_messages_in_flight_also_after_a_restart(ending: str) -> None:
+    bench = PopBench()
+    bench.send(*(b"%d" % number for number in range(10)))
+    held = bench.receive(3, is_ordered=True).messages
+    reset(bench, 5)
+    getattr(bench.bench, ending)()
+    bench.begin()
+    assert bench.bodies(3, is_ordered=True) == [b"5", b"6", b"7"]
+    assert not bench.ack(held[0])
+    bench.bench.advance(10 * SECOND)
+    assert bench.bodies(3, is_ordered=True) == [b"5", b"6", b"7"]
+
+
+def test_an_offset_reset_in_order_delivers_the_same_messages_again_as_if_for_the_first_time() -> None:
+    bench = PopBench()
+    bench.send(b"0", b"1", b"2", b"3")
+    bench.receive(3, SECOND, is_ordered=True)
+    bench.bench.advance(SECOND)
+    bench.receive(2, is_ordered=True, attempt_id="a")  # 0 and 1 are in flight, 2 is returned
+    reset(bench, 0)
+    again = bench.receive(3, is_ordered=True, attempt_id="a").messages
+    assert [(bytes(popped.unit().body), popped.tries) for popped in again] == [(b"0", 0), (b"1", 0), (b"2", 0)]
+
+
+def test_an_offset_reset_delivers_later_messages_in_flight_again_and_leaves_earlier_ones_in_flight() -> None:
+    bench = PopBench()
+    bench.send(b"0", b"1", b"2")
+    held = bench.receive().messages
+    reset(bench, 1)
+    bench.bench.advance(1)  # receipts of one millisecond are equal
+    assert bench.bodies() == [b"1", b"2"]
+    assert [bench.ack(popped) for popped in held] == [True, False, False]
+
+
+def test_an_offset_reset_wakes_the_requests_that_wait() -> None:
+    bench = PopBench()
+    bench.send(b"0")
+    bench.receive(is_ordered=True)
+    woken: list[int] = []
+    bench.pop_service.watch("g", bench.topic, [0], lambda: woken.append(1))
+    reset(bench, 0)
+    assert (len(woken), bench.bodies(is_ordered=True)) == (1, [b"0"])
+
+
+def test_a_retry_that_is_being_stored_does_not_settle_a_message_popped_again_after_an_offset_reset() -> None:
+    bench = PopBench()
+    bench.send(b"0", b"1")
+    bench.receive(1, SECOND)
+    bench.bench.advance(SECOND)  # the retry topic exists now
+    bench.receive(1, SECOND)
+    until_ms = bench.bench.time.now_ms() + SECOND
+    while bench.bench.time.step(until_ms):
+        pass
+    bench.commit_log.groups.reset(SYSTEM, "g", bench.topic, 0, 1)
+    popped = bench.pop_service.receive(SYSTEM, "g", bench.topic, PopRequest([0], 1, 10 * SECOND)).messages
+    bench.bench.settle()
+    assert bodies_of(popped) == [b"1"]
+    assert bench.ack(popped[0])
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_an_offset_reset_that_a_power_cut_keeps_in_part_loses_no_message(seed: int) -> None:
+    bench = PopBench()
+    bench.send(b"0", b"1", b"2", b"3")
+    bench.receive(3, is_ordered=bool(seed % 2))
+    bench.commit_log.groups.reset(SYSTEM, "g", bench.topic, 0, 0)
+    bench.bench.runner.end_pass()
+    bench.bench.crash(AnyChanges(seed))
+    bench.begin()
+    seen: set[bytes] = set()
+    for _ in range(4):
+        seen.update(bench.bodies(is_ordered=bool(seed % 2)))
+        bench.bench.advance(10 * SECOND)
+    assert seen == {b"0", b"1", b"2", b"3"}
+
+
 def test_with_its_group_or_its_topic_goes_what_is_out() -> None:
     bench = PopBench()
     bench.send(b"0")

@@ -55,6 +55,13 @@ class CommitLogGroupApi:
         self._pop_service.cursor_moved(group, stream, offset)
         return self._cursors.commit(group, stream, offset, metadata)
 
+    def reset(self, caller: Caller, group: str, topic: CommitLogTopic, number: int, offset: int) -> Ticket:
+        """Commits an offset on behalf of an operator: popped messages do not hold up the group."""
+        self._access.require(caller, Action.READ, topic.resource)
+        stream = StreamId(topic.id, number)
+        self._pop_service.cursor_reset(group, stream, offset)
+        return self._cursors.commit(group, stream, offset)
+
     def cursor(self, caller: Caller, group: str, topic: CommitLogTopic, number: int) -> Cursor | None:
         self._access.require(caller, Action.DESCRIBE, topic.resource)
         return self._cursors.fetch(group, StreamId(topic.id, number))

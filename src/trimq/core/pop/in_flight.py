@@ -157,6 +157,16 @@ class InFlightTable:
                 self._table.put(key, in_flight.record_until(kept.number))
         return self.store_next_offset(queue, next_offset)
 
+    def reset(self, queue: InFlightQueue, next_offset: int) -> Ticket:
+        """As `move`, and ends the leases of ordered messages and of those from `next_offset` on: they are delivered as
+        if for the first time. Their rows are deleted last: a power cut that keeps part of the pass loses no message."""
+        released = [
+            offset for offset, message in queue.in_flight.items() if message.is_ordered or offset >= next_offset
+        ]
+        queue.attempt_id = ""
+        ticket = self.move(queue, next_offset)
+        return self.ack_all(queue, released) if released else ticket
+
     def ack(self, queue: InFlightQueue, offset: int) -> Ticket:
         """Acknowledges a message for good."""
         return self.ack_all(queue, (offset,))

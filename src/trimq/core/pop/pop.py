@@ -375,6 +375,14 @@ class PopService:
         if queue is not None and offset >= 0:
             self._queues.move(queue, offset)
 
+    def cursor_reset(self, group: str, stream: StreamId, offset: int) -> None:
+        """Continues at `offset` after an offset reset. Releases the messages in flight in order, and those from
+        `offset` on; their receipts are invalid from then on."""
+        queue = self._queues.find(group, stream)
+        if queue is not None and offset >= 0:
+            self._queues.reset(queue, offset)
+            self._wake(group, stream.topic)
+
     def forget_group(self, group: str) -> None:
         for queue in [queue for queue in self._queues if queue.group == group]:
             self._queues.forget(queue)

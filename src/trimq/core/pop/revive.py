@@ -102,12 +102,13 @@ class Reviver:
         self._queues.postpone_return(queue, offset, self._timeline.now_ms() + _AGAIN_MS)
 
     def _stored(self, queue: InFlightQueue, offset: int, topic: UUID, refusal: Refusal | None) -> None:
-        if offset not in queue.in_flight:
-            return  # its group is deleted
+        in_flight = queue.in_flight.get(offset)
+        if in_flight is None or in_flight.lease is not None:
+            return  # its group is deleted or was reset, or it is in flight again
         if refusal is not None:
             self._queues.postpone_return(queue, offset, self._timeline.now_ms() + _AGAIN_MS)
             return
-        is_ordered = queue.in_flight[offset].is_ordered
+        is_ordered = in_flight.is_ordered
         ticket = self._queues.ack(queue, offset)
         if is_ordered:
             self._on_durable(ticket, lambda done: self._acked_in_order(queue, done.refusal))

@@ -247,3 +247,14 @@ def test_an_offset_reset_takes_effect_with_the_next_pop() -> None:
     assert desk.broker.ask(15, commit).remark == "Offset has been previously reset"
     assert set(bodies_of(pop(desk.broker))) == {b"0", b"1"}
     assert desk.broker.ask(15, commit).remark is None
+
+
+def test_an_offset_reset_in_order_delivers_from_the_new_offset_at_once() -> None:
+    desk = made(bodies=tuple(b"%d" % number for number in range(10)))
+    desk.broker.ask(200, body={"groupName": "g"})
+    assert len(bodies_of(pop(desk.broker, maxMsgNums=3, order=True))) == 3
+    waiting = begin(desk.broker, maxMsgNums=3, order=True)
+    assert not desk.is_ready(waiting)
+    given = {"topic": "t", "group": "g", "timestamp": 0, "isForce": True, "queueId": 0, "offset": 5}
+    assert desk.broker.ask(222, given).code == 0
+    assert bodies_of(desk.take(waiting)) == [b"5", b"6", b"7"]

@@ -48,7 +48,7 @@ def reset(context: Context, command: Command) -> Reply:
     moved = {number: _target(context, header, topic, number) for number in numbers}
     ticket: PendingWrite | None = None
     for number, offset in moved.items():
-        ticket = context.commit_log.groups.commit(context.caller, header.group, topic, number, offset)
+        ticket = context.commit_log.groups.reset(context.caller, header.group, topic, number, offset)
         context.services.consuming.offset_resets.move(header.group, topic.id, number, offset)
     rows = [(queue_key(context, header.topic, number), offset) for number, offset in moved.items()]
     body = b'{"offsetTable":%b}' % write_object_keyed(rows)

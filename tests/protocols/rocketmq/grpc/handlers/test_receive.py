@@ -318,3 +318,13 @@ def test_a_damaged_message_blocks_no_other_with_any_filter(kind: int, expression
             found.update(bodies_of(phone.receive("t", expression=expression, kind=kind)))
         desk.desk.advance(11 * SECOND)
     assert found == {b"body-%d" % number for number in (0, 1, 2, 4, 5)}
+
+
+def test_an_offset_reset_of_a_fifo_group_delivers_from_the_new_offset_at_once() -> None:
+    desk, phone = made(kind="FIFO", consumeMessageOrderly=True)
+    for number in range(10):
+        phone.send(message("t", b"%d" % number, MessageType.FIFO, message_group="G"))
+    assert bodies_of(phone.receive("t", count=3)) == [b"0", b"1", b"2"]
+    given = {"topic": "t", "group": "g", "timestamp": 0, "isForce": True, "queueId": 0, "offset": 5}
+    assert desk.desk.broker.ask(222, given).code == 0
+    assert bodies_of(phone.receive("t", count=3)) == [b"5", b"6", b"7"]
