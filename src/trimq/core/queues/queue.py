@@ -243,7 +243,12 @@ class Queue(ABC):
         return False
 
     def publish_all(
-        self, contents: Sequence[Content], is_transient: bool, expiration_ms: int | None, priority: int
+        self,
+        contents: Sequence[Content],
+        is_transient: bool,
+        expiration_ms: int | None,
+        priority: int,
+        flags: int = 0,
     ) -> tuple[Ticket, bool]:
         """Fast path of `publish` for messages with equal properties; only if `accepts_batches`."""
         raise NotImplementedError

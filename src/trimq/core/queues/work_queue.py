@@ -109,9 +109,14 @@ class WorkQueue(Queue):
         return self.contents.accepts_batches
 
     def publish_all(
-        self, contents: Sequence[Content], is_transient: bool, expiration_ms: int | None, priority: int
+        self,
+        contents: Sequence[Content],
+        is_transient: bool,
+        expiration_ms: int | None,
+        priority: int,
+        flags: int = 0,
     ) -> tuple[Ticket, bool]:
-        return self.contents.publish_all(contents, is_transient, expiration_ms, priority)
+        return self.contents.publish_all(contents, is_transient, expiration_ms, priority, flags)
 
     def cold_head(self) -> ColdRead | None:
         return self.contents.cold_head()

@@ -108,7 +108,8 @@ class QueueLog:
     # -- appending
 
     def append(self, sealed: EncodedContent, expires_ms: int = NEVER, flags: int = 0) -> Ticket:
-        """Collects a content for this pass, with the offset `end`. `flags`: TRANSIENT, REDELIVERED."""
+        """Collects a content for this pass, with the offset `end`. `flags`: TRANSIENT, REDELIVERED,
+        DEAD_LETTER."""
         segments = self.segments
         if segments.pass_tail is None:
             self._begin_pass()
