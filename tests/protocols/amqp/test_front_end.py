@@ -854,3 +854,92 @@ def test_messages_that_a_consumer_held_for_too_long_no_longer_hold_back_others_o
         desk.settle()
     desk.settle()
     assert client.bodies() == [b"b"]
+
+
+# -- a queue that is due takes its turn before it is counted or taken from
+
+
+VOLATILE = {"is_durable": False}
+
+
+@pytest.mark.parametrize("flags", [{}, VOLATILE], ids=["durable", "volatile"])
+@pytest.mark.parametrize("is_passive", [True, False])
+def test_declare_ok_counts_what_is_left_after_overflow(flags: dict[str, Any], is_passive: bool) -> None:
+    desk = Desk()
+    client = desk.client(1)
+    arguments = {"x-max-length": 2}
+    client.declare(1, "q", arguments=arguments, **flags)
+    for _ in range(3):
+        client.publish(1, "q", *[b"%d" % number for number in range(5)], header=PERSISTENT)
+        flags = {"is_durable": True, "is_passive": is_passive, "arguments": arguments, **flags}
+        assert client.ask(1, methods.QueueDeclare(queue="q", **flags)).message_count == 2
+
+
+def test_get_takes_the_newest_of_a_queue_for_one_message() -> None:
+    desk = Desk()
+    client = desk.client(1)
+    client.declare(1, "q", arguments={"x-max-length": 1})
+    client.publish(1, "q", b"old", b"new", header=PERSISTENT)
+    assert client.ask(1, methods.BasicGet(queue="q", no_ack=True)).body == b"new"
+
+
+@pytest.mark.parametrize("argument", ["x-max-length", "x-message-ttl"])
+def test_a_queue_that_keeps_nothing_is_empty(argument: str) -> None:
+    desk = Desk()
+    client = desk.client(1)
+    client.declare(1, "q", arguments={argument: 0})
+    client.publish(1, "q", b"x", header=PERSISTENT)
+    assert isinstance(client.ask(1, methods.BasicGet(queue="q", no_ack=True)), methods.BasicGetEmpty)
+    client.publish(1, "q", b"x", header=PERSISTENT)
+    assert client.ask(1, methods.QueueDeclare(queue="q", is_passive=True)).message_count == 0
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    [
+        (methods.BasicGet(queue="q", no_ack=True), methods.BasicGetEmpty()),
+        (methods.QueueDeclare(queue="q", is_passive=True), methods.QueueDeclareOk("q", 0, 1)),
+        (methods.QueuePurge(queue="q"), methods.QueuePurgeOk(0)),
+        (methods.QueueDelete(queue="q", if_empty=True), methods.QueueDeleteOk(0)),
+    ],
+)
+def test_a_consumer_that_waits_is_served_before(method: methods.Method, expected: methods.Method) -> None:
+    desk = Desk()
+    client = desk.client(1)
+    client.declare(1, "q")
+    waiting = consumer(desk)
+    desk.settle()
+    waiting.heard()
+    client.publish(1, "q", b"x", header=PERSISTENT)
+    assert client.ask(1, method) == expected
+    assert waiting.bodies() == [b"x"]
+
+
+def test_a_requeued_message_is_dropped_from_a_full_queue_before_the_next_get() -> None:
+    desk = Desk()
+    client = desk.client(1)
+    client.declare(1, "q", arguments={"x-max-length": 1})
+    client.publish(1, "q", b"old", header=PERSISTENT)
+    got = client.ask(1, methods.BasicGet(queue="q"))
+    client.publish(1, "q", b"new", header=PERSISTENT)
+    desk.settle()
+    client.tell(1, methods.BasicNack(got.method.delivery_tag, False, True), methods.BasicGet(queue="q", no_ack=True))
+    desk.settle()
+    assert client.bodies() == [b"new"]
+
+
+def test_commands_behind_a_count_that_waits_keep_their_order() -> None:
+    desk = Desk()
+    client = desk.client(1)
+    client.declare(1, "q", arguments={"x-max-length": 1})
+    client.publish(1, "q", b"1", b"2", header=PERSISTENT)
+    client.tell(
+        1,
+        methods.QueueDeclare(queue="q", is_passive=True),
+        methods.QueueDelete(queue="q"),
+        methods.QueueDeclare(queue="q", is_durable=True),
+    )
+    assert client.heard() == []
+    desk.settle()
+    expected = [methods.QueueDeclareOk("q", 1, 0), methods.QueueDeleteOk(1), methods.QueueDeclareOk("q", 0, 0)]
+    assert client.heard() == expected
