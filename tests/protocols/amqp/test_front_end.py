@@ -943,3 +943,31 @@ def test_commands_behind_a_count_that_waits_keep_their_order() -> None:
     desk.settle()
     expected = [methods.QueueDeclareOk("q", 1, 0), methods.QueueDeleteOk(1), methods.QueueDeclareOk("q", 0, 0)]
     assert client.heard() == expected
+
+
+# -- the end of a queue
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [{"is_durable": False}, {"is_exclusive": True}, {"is_durable": False, "is_auto_delete": True}, {}],
+    ids=["transient", "exclusive", "auto-delete", "durable"],
+)
+@pytest.mark.parametrize("is_by_connection", [False, True], ids=["deleted", "owner gone"])
+def test_messages_of_a_queue_that_is_deleted_are_acked(flags: dict[str, Any], is_by_connection: bool) -> None:
+    """The publisher has nothing to repeat: nobody waits for them any more."""
+    desk = Desk()
+    client, owner = desk.client(1), desk.client(1)
+    owner.declare(1, "q", **flags)
+    client.ask(1, methods.ConfirmSelect())
+    client.publish(1, "q", b"1", b"2", header=PERSISTENT)
+    desk.end_pass()
+    client.publish(1, "q", b"3", header=PERSISTENT)
+    if is_by_connection:
+        owner.lose()
+    else:
+        owner.tell(1, methods.QueueDelete(queue="q"))
+    desk.settle()
+    confirms = client.heard()
+    assert {type(confirm) for confirm in confirms} == {methods.BasicAck}
+    assert confirms[-1].delivery_tag == 3

@@ -22,7 +22,7 @@ class Dispatcher:
 
     def due(self, queue: Dispatchable) -> None:
         """Dispatches the queue at the end of this turn, or in the next turn if it is being dispatched now."""
-        if not self._due and not self._is_scheduled:
+        if not self._is_scheduled:
             self._is_scheduled = True
             self._call_soon(self._run)
         self._due[queue] = None

@@ -13,7 +13,7 @@ from trimq.core.routing.bindings import MessageHeaders
 from trimq.core.routing.exchanges import Exchange
 from trimq.core.routing.router import Route, Router, copied_keys
 from trimq.errors import Refusal
-from trimq.errors.queues import InvalidExpiration, InvalidHeader
+from trimq.errors.queues import InvalidExpiration, InvalidHeader, UnknownQueue
 from trimq.formats.amqp_content.content import (
     MAX_RECORD_BYTES,
     NO_BLOB,
@@ -65,9 +65,10 @@ class PublishResult:
         self.tickets: list[Ticket] = []
 
     def refusal(self) -> Refusal | None:
-        """Returns the refusal if the message could not be written; valid once its pass is over."""
+        """Returns the refusal if the message could not be written; valid once its pass is over. A queue that was
+        deleted before the write is none: the message would be gone anyway."""
         for ticket in self.tickets:
-            if ticket.refusal is not None:
+            if ticket.refusal is not None and not isinstance(ticket.refusal, UnknownQueue):
                 return ticket.refusal
         return None
 
