@@ -971,3 +971,18 @@ def test_messages_of_a_queue_that_is_deleted_are_acked(flags: dict[str, Any], is
     confirms = client.heard()
     assert {type(confirm) for confirm in confirms} == {methods.BasicAck}
     assert confirms[-1].delivery_tag == 3
+
+
+def test_a_passive_declare_prolongs_the_life_of_an_unused_queue() -> None:
+    desk = Desk()
+    client = desk.client(1)
+    client.declare(1, "q", arguments={"x-expires": 1000})
+    for _ in range(3):
+        until_ms = desk.message_time.now_ms() + 600
+        while desk.message_time.step(until_ms):
+            desk.settle()
+        assert client.ask(1, methods.QueueDeclare(queue="q", is_passive=True)).queue == "q"
+    until_ms = desk.message_time.now_ms() + 1100
+    while desk.message_time.step(until_ms):
+        desk.settle()
+    assert client.ask(1, methods.QueueDeclare(queue="q", is_passive=True)).reply_code == Code.NOT_FOUND

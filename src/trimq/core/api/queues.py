@@ -67,6 +67,12 @@ class QueueApi:
             owner,
         )
 
+    def declare_passively(self, caller: Caller, name: str, owner: Owner) -> Queue:
+        """As `queue`; counts as a use of the queue, which prolongs its `x-expires`."""
+        queue = self.queue(caller, name, owner)
+        queue.touch()
+        return queue
+
     def queue(self, caller: Caller, name: str, owner: Owner) -> Queue:
         """Raises UnknownQueue if there is none, Locked if it is exclusive to another owner."""
         self._access.require(caller, Action.DESCRIBE, queue_resource(caller, name))

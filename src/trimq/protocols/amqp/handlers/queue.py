@@ -22,7 +22,7 @@ def declare(context: Context, channel: Channel, method: methods.QueueDeclare) ->
     if (wait := context.broker.queues.pending_turn(caller, name)) is not None and not method.no_wait:
         return context.postpone(channel, method, wait)
     if method.is_passive:
-        queue, ticket = broker.queues.queue(caller, name, context.owner), None
+        queue, ticket = broker.queues.declare_passively(caller, name, context.owner), None
     else:
         queue, ticket = broker.queues.declare_queue(
             caller,
