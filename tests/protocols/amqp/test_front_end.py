@@ -986,3 +986,37 @@ def test_a_passive_declare_prolongs_the_life_of_an_unused_queue() -> None:
     while desk.message_time.step(until_ms):
         desk.settle()
     assert client.ask(1, methods.QueueDeclare(queue="q", is_passive=True)).reply_code == Code.NOT_FOUND
+
+
+@pytest.mark.parametrize("is_durable", [True, False])
+def test_consumers_of_the_connection_that_deletes_a_queue_are_cancelled_after_delete_ok(is_durable: bool) -> None:
+    desk = Desk()
+    client = desk.client(1, 2)
+    client.declare(1, "q", is_durable=is_durable)
+    client.ask(1, methods.BasicConsume(queue="q", consumer_tag="a"))
+    client.ask(2, methods.BasicConsume(queue="q", consumer_tag="b"))
+    client.tell(1, methods.QueueDelete(queue="q"))
+    desk.settle()
+    assert client.heard_by_channel() == [
+        (1, methods.QueueDeleteOk(0)),
+        (1, methods.BasicCancel("a", True)),
+        (2, methods.BasicCancel("b", True)),
+    ]
+    client.declare(1, "q")
+    client.ask(1, methods.BasicConsume(queue="q", consumer_tag="a"))
+    client.tell(1, methods.QueueDelete(queue="q", no_wait=True))
+    desk.settle()
+    assert client.heard() == [methods.BasicCancel("a", True)]
+
+
+def test_consumers_are_cancelled_although_the_channel_that_deletes_their_queue_closes() -> None:
+    desk = Desk()
+    client = desk.client(1, 2)
+    client.declare(1, "q")
+    client.ask(1, methods.BasicConsume(queue="q", consumer_tag="a"))
+    client.ask(2, methods.BasicConsume(queue="q", consumer_tag="b"))
+    client.tell(1, methods.QueueDelete(queue="q"), methods.BasicAck(7, False))
+    desk.settle()
+    other, (channel, close) = client.heard_by_channel()
+    assert other == (2, methods.BasicCancel("b", True))
+    assert (channel, close.reply_code) == (1, Code.PRECONDITION_FAILED)

@@ -51,6 +51,8 @@ class Context:
     channels: dict[int, Channel] = field(default_factory=dict)
     client_properties: FieldTable = field(default_factory=dict)
     heartbeats: Heartbeats | None = None
+    cancelled_consumers: list[tuple[Channel, str]] | None = None
+    """Consumers whose queue this connection is deleting: basic.cancel follows queue.delete-ok, as in RabbitMQ."""
     next_events: deque[Reply | ProtocolError | Command] = field(default_factory=deque)
     """Handled before the events that the client sent next."""
 
@@ -151,6 +153,23 @@ class Context:
 
     # -- deliveries
 
+    def notify_cancelled(self, channel: Channel, tag: str) -> None:
+        """Tells the client that the queue of a consumer was deleted; later if `cancelled_consumers` collects them."""
+        if self.cancelled_consumers is None:
+            self.outlet.send(_write_cancels([(channel, tag)]))
+        else:
+            self.cancelled_consumers.append((channel, tag))
+
+    def cancel_after(self, reply: Reply | None, cancelled: list[tuple[Channel, str]]) -> Reply | None:
+        """Adds basic.cancel of consumers to a reply; sends them at once if there is none."""
+        if not cancelled:
+            return reply
+        if reply is None:
+            self.outlet.send(_write_cancels(cancelled))
+        else:
+            reply.wrap(lambda build: [*build(), *_write_cancels(cancelled)])
+        return reply
+
     def resume_delivery(self, channel: Channel) -> None:
         """Resumes consumers of a channel after an acknowledgement or after the client has read."""
         if channel.unacked_bytes >= self.settings.unacked_bytes or self.outlet.is_congested:
@@ -230,6 +249,14 @@ class Context:
         for channel in list(self.channels.values()):
             self.release(channel)
         self.broker.queues.release_owner(self.owner)
+
+
+def _write_cancels(cancelled: list[tuple[Channel, str]]) -> Parts:
+    return [
+        write_command(channel.number, methods.BasicCancel(tag, no_wait=True))
+        for channel, tag in cancelled
+        if channel.is_open
+    ]
 
 
 def write_fault(fault: ConnectionFault) -> Parts:

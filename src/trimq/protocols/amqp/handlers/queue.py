@@ -81,7 +81,12 @@ def delete(context: Context, channel: Channel, method: methods.QueueDelete) -> R
     name = channel.queue_name(method.queue)
     if (wait := context.broker.queues.pending_turn(context.caller, name)) is not None:
         return context.postpone(channel, method, wait)
-    count, ticket = context.broker.queues.delete_queue(
-        context.caller, name, method.if_unused, method.if_empty, context.owner
-    )
-    return context.answer_when_durable(channel, method, ticket, methods.QueueDeleteOk(count), method.no_wait)
+    cancelled = context.cancelled_consumers = []
+    try:
+        count, ticket = context.broker.queues.delete_queue(
+            context.caller, name, method.if_unused, method.if_empty, context.owner
+        )
+    finally:
+        context.cancelled_consumers = None
+    reply = context.answer_when_durable(channel, method, ticket, methods.QueueDeleteOk(count), method.no_wait)
+    return context.cancel_after(reply, cancelled)
