@@ -1020,3 +1020,26 @@ def test_consumers_are_cancelled_although_the_channel_that_deletes_their_queue_c
     other, (channel, close) = client.heard_by_channel()
     assert other == (2, methods.BasicCancel("b", True))
     assert (channel, close.reply_code) == (1, Code.PRECONDITION_FAILED)
+
+
+# -- sizes before the login
+
+
+@pytest.mark.parametrize(("size", "is_taken"), [(8192, True), (8193, False), (131_000, False)])
+def test_a_frame_before_the_login_has_at_most_8192_bytes(size: int, is_taken: bool) -> None:
+    desk = Desk()
+    client = Client(desk)
+    client.feed(b"AMQP\0\0\x09\x01")
+    client.heard()
+    start_ok = methods.ConnectionStartOk({"filler": ""}, "PLAIN", b"\0guest\0guest", "en_US")
+    frame = command(0, start_ok)
+    start_ok = methods.ConnectionStartOk({"filler": "x" * (size + 8 - len(frame))}, "PLAIN", b"\0guest\0guest", "en_US")
+    frame = command(0, start_ok)
+    assert len(frame) == size + 8
+    client.feed(frame if is_taken else frame[:7])  # refused by its length, before it is received
+    desk.settle()
+    if is_taken:
+        assert isinstance(client.heard()[0], methods.ConnectionTune)
+    else:
+        assert client.is_closed
+        assert "frame_too_large" in str(client.fault)
