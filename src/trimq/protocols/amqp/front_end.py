@@ -10,7 +10,7 @@ from trimq.clock import Clock
 from trimq.config import Amqp
 from trimq.core.api.broker import Broker
 from trimq.core.security.authentication import Authenticator
-from trimq.errors import DiskFull, MemoryFull, ProtocolError, Refusal, Stopping
+from trimq.errors import DiskFull, ForcedClose, MemoryFull, ProtocolError, Refusal, Stopping
 from trimq.model import Caller
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.deliveries import ReplyAddresses
@@ -22,7 +22,7 @@ from trimq.protocols.amqp.handlers.context import Context, write_fault
 from trimq.protocols.amqp.wire.codes import Code, ConnectionFault, WrongProtocol
 from trimq.protocols.amqp.wire.connection import SERVED_HEADERS, AmqpConnection, Phase
 from trimq.protocols.amqp.wire.events import Acks, Command, Event, Greeting, Oversized, Publish
-from trimq.protocols.contract import Parts, Reply, SessionControl
+from trimq.protocols.contract import ConnectionDetails, Parts, Reply, SessionControl
 from trimq.protocols.receive_buffer import ReceiveMemory
 
 PROTOCOL = "amqp"
@@ -145,12 +145,23 @@ class AmqpConversation:
     def closing_parts(self, error: ProtocolError) -> Parts:
         if isinstance(error, WrongProtocol):
             return [SERVED_HEADERS[0]]
-        if isinstance(error, Stopping):
+        if isinstance(error, ForcedClose):
+            self._context.release_all()  # at once: the client may take its time to hang up
+            error = ConnectionFault(Code.CONNECTION_FORCED, error.reason)
+        elif isinstance(error, Stopping):
             error = ConnectionFault(Code.CONNECTION_FORCED, "broker forced connection closure with reason 'shutdown'")
         # Before the connection is open, RabbitMQ reports no error except a refused virtual host.
         if isinstance(error, ConnectionFault) and self._connection.phase in (Phase.OPENING, Phase.RUNNING):
             return write_fault(error)
         return []
+
+    def describe(self) -> ConnectionDetails:
+        context = self._context
+        caller = context.caller
+        namespace = caller.namespace if self._connection.phase is Phase.RUNNING else None
+        return ConnectionDetails(
+            caller.principal, namespace, caller.client_id, len(context.channels), context.client_properties
+        )
 
     def close_if(self, user: str | None, namespace: str | None, reason: str) -> None:
         """Closes the connection if it belongs to the deleted user or namespace."""
