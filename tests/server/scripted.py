@@ -11,7 +11,7 @@ from trimq.clock import LoopTime, ManualTime, Timeline
 from trimq.errors import ProtocolError, Stopping
 from trimq.metrics import Counter
 from trimq.model import Buffer
-from trimq.protocols.contract import IN_ORDER, DeferredReply, Parts, Reply, SessionControl
+from trimq.protocols.contract import IN_ORDER, ConnectionDetails, DeferredReply, Parts, Reply, SessionControl
 from trimq.server.connection.buffer_release import BufferReleaser
 from trimq.server.connection.limits import SessionLimits
 from trimq.server.connection.pending_replies import PassProgress
@@ -165,6 +165,9 @@ class Conversation:
         if isinstance(error, Stopping):
             return [f"{self.last_word}\n".encode()] if self.last_word else []
         return [f"farewell {error}\n".encode()]
+
+    def describe(self) -> ConnectionDetails:
+        return ConnectionDetails()
 
     def closed(self) -> None:
         self.times_closed += 1

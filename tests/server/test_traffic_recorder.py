@@ -6,7 +6,7 @@ import pytest
 from protocols.grpc.http2_peer import Http2Peer, call, word
 
 from trimq.errors import ProtocolError
-from trimq.protocols.contract import DeferredReply, Parts, Reply, SessionControl
+from trimq.protocols.contract import ConnectionDetails, DeferredReply, Parts, Reply, SessionControl
 from trimq.protocols.grpc.frames import ErrorCode, FrameType
 from trimq.protocols.kafka.messages.handshakes import ApiVersionsResponse
 from trimq.protocols.kafka.messages.metadata import MetadataResponse, MetadataResponseTopic
@@ -134,6 +134,9 @@ class Scripted:
 
     def closing_parts(self, error: ProtocolError) -> Parts:
         return [str(error).encode()]
+
+    def describe(self) -> ConnectionDetails:
+        return ConnectionDetails()
 
     def closed(self) -> None:
         self.is_closed = True

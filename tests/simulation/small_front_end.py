@@ -30,7 +30,7 @@ from trimq.core.scheduling.waiters import Watch
 from trimq.errors import ProtocolError, Refusal
 from trimq.formats.kafka_batch.header import check_sent
 from trimq.model import Caller, Layout, Record, StreamId
-from trimq.protocols.contract import DeferredReply, Parts, Reply, SessionControl
+from trimq.protocols.contract import ConnectionDetails, DeferredReply, Parts, Reply, SessionControl
 from trimq.storage.group_commit.passes import Ticket
 
 
@@ -73,6 +73,9 @@ class SmallConversation:
 
     def closing_parts(self, error: ProtocolError) -> Parts:
         return []
+
+    def describe(self) -> ConnectionDetails:
+        return ConnectionDetails()
 
     def closed(self) -> None:
         """A connection holds nothing beyond its replies."""

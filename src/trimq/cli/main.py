@@ -21,6 +21,7 @@ COMMANDS = {
     "queues": "list, describe, purge and delete AMQP queues of a running broker",
     "failures": "list failed messages of queues and groups, and send them again",
     "users": "list, set and delete users of a running broker and their permissions",
+    "connections": "list open connections of a running broker, and close one",
     "vhosts": "list, create and delete virtual hosts of a running broker",
     "policies": "list, set and delete policies for AMQP queues of a running broker",
     "definitions": "export and import users, vhosts, queues, exchanges, bindings and policies",

@@ -27,7 +27,7 @@ from trimq.errors.broker import (
     UnknownUser,
     WriteFailed,
 )
-from trimq.errors.kinds import ColdRead, Damage, ProtocolError, Refusal, StartupError, Stopping
+from trimq.errors.kinds import ColdRead, Damage, ForcedClose, ProtocolError, Refusal, StartupError, Stopping
 from trimq.errors.records import (
     CorruptRecords,
     DamagedSegment,
@@ -51,6 +51,7 @@ __all__ = [
     "Damage",
     "DamagedSegment",
     "DiskFull",
+    "ForcedClose",
     "GroupNotEmpty",
     "InvalidCount",
     "InvalidName",

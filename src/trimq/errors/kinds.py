@@ -48,6 +48,17 @@ class Stopping(ProtocolError):
         return "the broker is stopping"
 
 
+class ForcedClose(Stopping):
+    """An administrator closes the connection."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return self.reason
+
+
 class StartupError(Exception):
     """The broker or a command cannot start. The text is one clear sentence for the operator."""
 

@@ -4,8 +4,8 @@ Knows no socket and no broker."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
 
 from trimq.errors import ProtocolError
 from trimq.model import Buffer
@@ -216,6 +216,29 @@ class SessionControl(Protocol):
         """Closes without sending anything."""
 
 
+@dataclass(frozen=True, slots=True)
+class ConnectionDetails:
+    """Facts about a connection that only its protocol knows. `namespace` None: the protocol has none. `channels` None:
+    it has no channels."""
+
+    user: str = ""
+    namespace: str | None = None
+    client_id: str = ""
+    channels: int | None = None
+    client_properties: Mapping[str, Any] = field(default_factory=dict)
+
+
+class OpenConnection(NamedTuple):
+    """Connection as a list of all connections shows it. `name` is unique among them: the addresses of both ends, as
+    RabbitMQ names connections."""
+
+    name: str
+    listener: str
+    address: str
+    connected_ms: int
+    details: ConnectionDetails
+
+
 class Conversation(Protocol):
     """One connection of a front-end."""
 
@@ -240,6 +263,9 @@ class Conversation(Protocol):
 
     def closing_parts(self, error: ProtocolError) -> Parts:
         """Returns the last bytes for a peer that violated the protocol; the connection closes after them."""
+
+    def describe(self) -> ConnectionDetails:
+        """Returns what a list of connections shows."""
 
     def closed(self) -> None:
         """Called when the connection is closed. Releases everything it held."""

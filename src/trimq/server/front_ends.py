@@ -16,7 +16,9 @@ from trimq.metrics import Metrics
 from trimq.protocols.client_counters import CountsOfAll
 from trimq.protocols.contract import FrontEnd
 from trimq.protocols.kafka.front_end import KafkaFrontEnd
+from trimq.server.connection.connections import Connections
 from trimq.server.http.commit_log_topics import CommitLogTopicsApi
+from trimq.server.http.connections import ConnectionsApi
 from trimq.server.http.front_end import HttpFrontEnd
 from trimq.server.optional_packages import require_installed
 
@@ -35,6 +37,7 @@ class FrontEndParts:
     counts: CountsOfAll
     rng: random.Random
     is_ready: Callable[[], bool]
+    connections: Connections
 
 
 MakeFrontEnd = Callable[[FrontEndParts], FrontEnd]
@@ -143,6 +146,7 @@ def _http(parts: FrontEndParts) -> FrontEnd:
         parts.is_ready,
         _shared_topics(parts),
         core.gate.write_refusal_reason,
+        (ConnectionsApi(core.broker, parts.connections),),
     )
 
 

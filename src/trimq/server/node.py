@@ -20,6 +20,7 @@ from trimq.offload import Offload
 from trimq.protocols.client_counters import CountsOfAll
 from trimq.server.connection.buffer_release import BufferReleaser
 from trimq.server.connection.certificates import Certificates
+from trimq.server.connection.connections import Connections
 from trimq.server.connection.limits import SessionLimits
 from trimq.server.connection.listener import AnyListener, Listener, is_free
 from trimq.server.connection.pending_replies import PassProgress
@@ -212,7 +213,14 @@ class Node:
         settings = self._settings
         platform = self._platform
         parts = FrontEndParts(
-            settings, self.core, platform.clock, self.metrics, self._counts, platform.rng, lambda: self.is_ready
+            settings,
+            self.core,
+            platform.clock,
+            self.metrics,
+            self._counts,
+            platform.rng,
+            lambda: self.is_ready,
+            Connections(self.listeners),
         )
         front_end = make_front_end(parts)
         metrics = SessionMetrics(*(family.labelled(name) for family in self._session_counters))
@@ -231,7 +239,8 @@ class Node:
         refused = self._refused_connections.labelled(name)
         has_room = partial(self._has_room, _KEPT_FREE if name in LAST_TO_STOP else 0)
         certificates = self._certificates if self._certificates.apply_to_listener(name) else None
-        listener = Listener(name, make_session, settings.limits.connections, refused, certificates, has_room)
+        now_ms = platform.clock.message.now_ms
+        listener = Listener(name, make_session, settings.limits.connections, refused, certificates, has_room, now_ms)
         await listener.start(address.host, address.port)
         return listener
 

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from trimq.config import Settings
 from trimq.core.partitions.topics import Topics
 from trimq.errors import ProtocolError
-from trimq.protocols.contract import Build, Conversation, FrontEnd, Parts, Reply, SessionControl
+from trimq.protocols.contract import Build, ConnectionDetails, Conversation, FrontEnd, Parts, Reply, SessionControl
 from trimq.protocols.grpc.calls import CallEvent
 from trimq.protocols.kafka.messages.schema import Struct
 from trimq.protocols.kafka.names.codes import Code
@@ -109,6 +109,9 @@ class _RecordedConversation:
 
     def closing_parts(self, error: ProtocolError) -> Parts:
         return self._inner.closing_parts(error)
+
+    def describe(self) -> ConnectionDetails:
+        return self._inner.describe()
 
     def closed(self) -> None:
         self._on_event(f"{self._where}: disconnected")

@@ -362,3 +362,144 @@ def test_higher_priorities_go_first_and_each_in_order() -> None:
     assert queue.ready_count == 7
     world.restart()
     assert world.drain() == [b"5", b"9", b"5", b"3", b"1", b"0", b"none"]
+
+
+# -- history that a client sent
+
+
+FORGED: FieldTable = {
+    "x-death": [{"queue": "other", "reason": "rejected", "count": 7}, {"queue": "dead", "reason": "expired"}],
+    **{f"x-first-death-{name}": "forged" for name in ("exchange", "queue", "reason")},
+    **{f"x-last-death-{name}": "forged" for name in ("exchange", "queue", "reason")},
+    "mine": 1,
+}
+
+KINDS_AND_STRATEGIES: list[FieldTable] = [
+    {},
+    {"queue_type": "quorum"},
+    {"queue_type": "quorum", "dead_letter_strategy": "at-least-once", "overflow": "reject-publish"},
+]
+
+
+def dead_letter_by_reject(world: World, queue: str = "q") -> None:
+    delivery = world.get(queue)
+    assert delivery is not None
+    world.reject(delivery)
+
+
+@pytest.mark.parametrize("arguments", KINDS_AND_STRATEGIES, ids=["classic", "quorum", "at least once"])
+def test_the_first_death_replaces_the_history_that_a_client_sent(arguments: FieldTable) -> None:
+    world = world_with_dead_letters(**arguments)
+    world.publish("q", b"x", headers=FORGED)
+    delivery = world.get()
+    assert delivery is not None
+    assert read_headers(delivery.header) == FORGED
+    world.reject(delivery)
+    headers = headers_in(world)
+    assert deaths(headers) == [("q", "rejected", 1)]
+    assert (headers["x-first-death-queue"], headers["x-last-death-reason"]) == ("q", "rejected")
+    assert headers["x-first-death-exchange"] == ""
+    assert headers["mine"] == 1
+
+
+@pytest.mark.parametrize("arguments", KINDS_AND_STRATEGIES, ids=["classic", "quorum", "at least once"])
+def test_a_message_published_again_with_its_headers_is_dead_lettered_to_queues_of_its_old_history(
+    arguments: FieldTable,
+) -> None:
+    world = World()
+    world.queue("done")
+    world.queue("work", dead_letter_exchange="", dead_letter_routing_key="done", message_ttl=10, **arguments)
+    world.queue("retry", dead_letter_exchange="", dead_letter_routing_key="work", message_ttl=10, **arguments)
+    world.publish("work", b"x")
+    for _ in range(3):
+        world.advance(100)
+        delivery = world.get("done", no_ack=True)
+        assert delivery is not None
+        history = deaths(read_headers(delivery.header))
+        world.publish("retry", b"x", headers=read_headers(delivery.header))
+    assert history == [("work", "expired", 1), ("retry", "expired", 1)]
+
+
+@pytest.mark.parametrize("arguments", KINDS_AND_STRATEGIES, ids=["classic", "quorum", "at least once"])
+def test_the_broker_s_own_history_goes_on_through_queues_and_restarts(arguments: FieldTable) -> None:
+    world = World()
+    world.queue("dead")
+    world.queue("second", dead_letter_exchange="", dead_letter_routing_key="dead", **arguments)
+    world.queue("q", dead_letter_exchange="", dead_letter_routing_key="second", **arguments)
+    world.publish("q", b"x", b"y", headers=FORGED)
+    dead_letter_by_reject(world)
+    dead_letter_by_reject(world)
+    world.restart()
+    dead_letter_by_reject(world, "second")
+    world.crash()
+    dead_letter_by_reject(world, "second")
+    for _ in range(2):
+        headers = headers_in(world)
+        assert deaths(headers) == [("second", "rejected", 1), ("q", "rejected", 1)]
+        assert (headers["x-first-death-queue"], headers["x-last-death-queue"]) == ("q", "second")
+
+
+def test_messages_with_equal_headers_have_their_own_histories() -> None:
+    """One is a dead letter of the broker; its consumer published the other with the same headers."""
+    world = World()
+    world.queue("dead")
+    world.queue("second", dead_letter_exchange="", dead_letter_routing_key="dead", message_ttl=100)
+    world.queue("q", dead_letter_exchange="", dead_letter_routing_key="second")
+    world.publish("q", b"x")
+    dead_letter_by_reject(world)
+    delivery = world.get("second")
+    assert delivery is not None
+    world.requeue(delivery)
+    world.publish("second", b"y", headers=read_headers(delivery.header))
+    world.advance(101)
+    assert deaths(headers_in(world)) == [("second", "expired", 1), ("q", "rejected", 1)]
+    assert deaths(headers_in(world)) == [("second", "expired", 1)]
+
+
+def test_many_dead_letters_of_one_turn_keep_their_history() -> None:
+    world = World()
+    world.queue("dead")
+    world.queue("second", dead_letter_exchange="", dead_letter_routing_key="dead", message_ttl=100)
+    world.queue("q", dead_letter_exchange="", dead_letter_routing_key="second", message_ttl=100)
+    world.publish("q", *FIVE)
+    world.advance(101)
+    world.restart()
+    world.advance(101)
+    for _ in FIVE:
+        assert deaths(headers_in(world)) == [("second", "expired", 1), ("q", "expired", 1)]
+
+
+def test_a_dead_letter_that_a_full_queue_dead_letters_keeps_its_history() -> None:
+    world = world_with_dead_letters(max_length=1, overflow="reject-publish-dlx")
+    world.queue("first", dead_letter_exchange="", dead_letter_routing_key="q")
+    world.publish("q", b"1")
+    world.publish("first", b"2")
+    dead_letter_by_reject(world, "first")
+    assert deaths(headers_in(world)) == [("q", "maxlen", 1), ("first", "rejected", 1)]
+
+
+def test_a_dead_letter_keeps_its_history_through_a_delayed_exchange() -> None:
+    world = World()
+    world.exchange("later", "x-delayed-message", x_delayed_type="fanout")
+    world.queue("dead")
+    world.queue("second", dead_letter_exchange="", dead_letter_routing_key="dead")
+    world.bind("later", "second")
+    world.queue("q", dead_letter_exchange="later")
+    world.publish("q", b"x", headers={"x-delay": 1000})
+    dead_letter_by_reject(world)
+    world.restart()
+    world.advance(1001)
+    dead_letter_by_reject(world, "second")
+    assert deaths(headers_in(world)) == [("second", "rejected", 1), ("q", "rejected", 1)]
+
+
+def test_a_dead_letter_of_an_older_broker_is_delivered_as_it_was_and_begins_a_new_history() -> None:
+    """Dead letters that were stored without the flag DEAD_LETTER look like those of a client."""
+    world = world_with_dead_letters()
+    world.publish("q", b"x", headers=FORGED)
+    world.restart()
+    delivery = world.get()
+    assert delivery is not None
+    assert read_headers(delivery.header) == FORGED
+    world.reject(delivery)
+    assert deaths(headers_in(world)) == [("q", "rejected", 1)]

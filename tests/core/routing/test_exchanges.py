@@ -267,3 +267,21 @@ def test_copies_must_be_an_array_of_keys(value: Value) -> None:
     assert copied_keys({"CC": ["a"], "BCC": ["b", "c"]}) == ["a", "b", "c"]
     with pytest.raises(InvalidHeader):
         copied_keys({"CC": value})
+
+
+def test_a_modulus_hash_exchange_chooses_one_queue_by_key_and_ignores_the_keys_of_bindings() -> None:
+    world = World()
+    world.declare("hash", "x-modulus-hash")
+    keys = [f"key {number}" for number in range(60)]
+    assert world.route("hash", "any") == []
+    for queue, key in (("c", ""), ("a", "1"), ("b", "anything"), ("b", "again")):
+        world.bind("hash", queue, key)
+    routes = [world.route("hash", key) for key in keys]
+    assert {len(route) for route in routes} == {1}
+    counts = [routes.count([queue]) for queue in ("a", "b", "c")]
+    assert min(counts) > 10
+    assert [world.restart().route("hash", key) for key in keys[:5]] == routes[:5]
+    world.unbind("hash", "b", "anything")
+    assert [world.route("hash", key) for key in keys] == routes
+    world.unbind("hash", "b", "again")
+    assert {world.route("hash", key)[0] for key in keys} == {"a", "c"}

@@ -854,3 +854,192 @@ def test_timed_out_messages_of_a_consumer_no_longer_count_for_its_channel() -> N
         desk.settle()
     desk.settle()
     assert client.bodies() == [b"b"]
+
+
+# -- a queue that is due takes its turn before it is counted or taken from
+
+
+VOLATILE = {"is_durable": False}
+
+
+@pytest.mark.parametrize("flags", [{}, VOLATILE], ids=["durable", "volatile"])
+@pytest.mark.parametrize("is_passive", [True, False])
+def test_declare_ok_counts_what_is_left_after_overflow(flags: dict[str, Any], is_passive: bool) -> None:
+    desk = Desk()
+    client = desk.client(1)
+    arguments = {"x-max-length": 2}
+    client.declare(1, "q", arguments=arguments, **flags)
+    for _ in range(3):
+        client.publish(1, "q", *[b"%d" % number for number in range(5)], header=PERSISTENT)
+        flags = {"is_durable": True, "is_passive": is_passive, "arguments": arguments, **flags}
+        assert client.ask(1, methods.QueueDeclare(queue="q", **flags)).message_count == 2
+
+
+def test_get_takes_the_newest_of_a_queue_for_one_message() -> None:
+    desk = Desk()
+    client = desk.client(1)
+    client.declare(1, "q", arguments={"x-max-length": 1})
+    client.publish(1, "q", b"old", b"new", header=PERSISTENT)
+    assert client.ask(1, methods.BasicGet(queue="q", no_ack=True)).body == b"new"
+
+
+@pytest.mark.parametrize("argument", ["x-max-length", "x-message-ttl"])
+def test_a_queue_that_keeps_nothing_is_empty(argument: str) -> None:
+    desk = Desk()
+    client = desk.client(1)
+    client.declare(1, "q", arguments={argument: 0})
+    client.publish(1, "q", b"x", header=PERSISTENT)
+    assert isinstance(client.ask(1, methods.BasicGet(queue="q", no_ack=True)), methods.BasicGetEmpty)
+    client.publish(1, "q", b"x", header=PERSISTENT)
+    assert client.ask(1, methods.QueueDeclare(queue="q", is_passive=True)).message_count == 0
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    [
+        (methods.BasicGet(queue="q", no_ack=True), methods.BasicGetEmpty()),
+        (methods.QueueDeclare(queue="q", is_passive=True), methods.QueueDeclareOk("q", 0, 1)),
+        (methods.QueuePurge(queue="q"), methods.QueuePurgeOk(0)),
+        (methods.QueueDelete(queue="q", if_empty=True), methods.QueueDeleteOk(0)),
+    ],
+)
+def test_a_consumer_that_waits_is_served_before(method: methods.Method, expected: methods.Method) -> None:
+    desk = Desk()
+    client = desk.client(1)
+    client.declare(1, "q")
+    waiting = consumer(desk)
+    desk.settle()
+    waiting.heard()
+    client.publish(1, "q", b"x", header=PERSISTENT)
+    assert client.ask(1, method) == expected
+    assert waiting.bodies() == [b"x"]
+
+
+def test_a_requeued_message_is_dropped_from_a_full_queue_before_the_next_get() -> None:
+    desk = Desk()
+    client = desk.client(1)
+    client.declare(1, "q", arguments={"x-max-length": 1})
+    client.publish(1, "q", b"old", header=PERSISTENT)
+    got = client.ask(1, methods.BasicGet(queue="q"))
+    client.publish(1, "q", b"new", header=PERSISTENT)
+    desk.settle()
+    client.tell(1, methods.BasicNack(got.method.delivery_tag, False, True), methods.BasicGet(queue="q", no_ack=True))
+    desk.settle()
+    assert client.bodies() == [b"new"]
+
+
+def test_commands_behind_a_count_that_waits_keep_their_order() -> None:
+    desk = Desk()
+    client = desk.client(1)
+    client.declare(1, "q", arguments={"x-max-length": 1})
+    client.publish(1, "q", b"1", b"2", header=PERSISTENT)
+    client.tell(
+        1,
+        methods.QueueDeclare(queue="q", is_passive=True),
+        methods.QueueDelete(queue="q"),
+        methods.QueueDeclare(queue="q", is_durable=True),
+    )
+    assert client.heard() == []
+    desk.settle()
+    expected = [methods.QueueDeclareOk("q", 1, 0), methods.QueueDeleteOk(1), methods.QueueDeclareOk("q", 0, 0)]
+    assert client.heard() == expected
+
+
+# -- the end of a queue
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [{"is_durable": False}, {"is_exclusive": True}, {"is_durable": False, "is_auto_delete": True}, {}],
+    ids=["transient", "exclusive", "auto-delete", "durable"],
+)
+@pytest.mark.parametrize("is_by_connection", [False, True], ids=["deleted", "owner gone"])
+def test_messages_of_a_queue_that_is_deleted_are_acked(flags: dict[str, Any], is_by_connection: bool) -> None:
+    """The publisher has nothing to repeat: nobody waits for them any more."""
+    desk = Desk()
+    client, owner = desk.client(1), desk.client(1)
+    owner.declare(1, "q", **flags)
+    client.ask(1, methods.ConfirmSelect())
+    client.publish(1, "q", b"1", b"2", header=PERSISTENT)
+    desk.end_pass()
+    client.publish(1, "q", b"3", header=PERSISTENT)
+    if is_by_connection:
+        owner.lose()
+    else:
+        owner.tell(1, methods.QueueDelete(queue="q"))
+    desk.settle()
+    confirms = client.heard()
+    assert {type(confirm) for confirm in confirms} == {methods.BasicAck}
+    assert confirms[-1].delivery_tag == 3
+
+
+def test_a_passive_declare_prolongs_the_life_of_an_unused_queue() -> None:
+    desk = Desk()
+    client = desk.client(1)
+    client.declare(1, "q", arguments={"x-expires": 1000})
+    for _ in range(3):
+        until_ms = desk.message_time.now_ms() + 600
+        while desk.message_time.step(until_ms):
+            desk.settle()
+        assert client.ask(1, methods.QueueDeclare(queue="q", is_passive=True)).queue == "q"
+    until_ms = desk.message_time.now_ms() + 1100
+    while desk.message_time.step(until_ms):
+        desk.settle()
+    assert client.ask(1, methods.QueueDeclare(queue="q", is_passive=True)).reply_code == Code.NOT_FOUND
+
+
+@pytest.mark.parametrize("is_durable", [True, False])
+def test_consumers_of_the_connection_that_deletes_a_queue_are_cancelled_after_delete_ok(is_durable: bool) -> None:
+    desk = Desk()
+    client = desk.client(1, 2)
+    client.declare(1, "q", is_durable=is_durable)
+    client.ask(1, methods.BasicConsume(queue="q", consumer_tag="a"))
+    client.ask(2, methods.BasicConsume(queue="q", consumer_tag="b"))
+    client.tell(1, methods.QueueDelete(queue="q"))
+    desk.settle()
+    assert client.heard_by_channel() == [
+        (1, methods.QueueDeleteOk(0)),
+        (1, methods.BasicCancel("a", True)),
+        (2, methods.BasicCancel("b", True)),
+    ]
+    client.declare(1, "q")
+    client.ask(1, methods.BasicConsume(queue="q", consumer_tag="a"))
+    client.tell(1, methods.QueueDelete(queue="q", no_wait=True))
+    desk.settle()
+    assert client.heard() == [methods.BasicCancel("a", True)]
+
+
+def test_consumers_are_cancelled_although_the_channel_that_deletes_their_queue_closes() -> None:
+    desk = Desk()
+    client = desk.client(1, 2)
+    client.declare(1, "q")
+    client.ask(1, methods.BasicConsume(queue="q", consumer_tag="a"))
+    client.ask(2, methods.BasicConsume(queue="q", consumer_tag="b"))
+    client.tell(1, methods.QueueDelete(queue="q"), methods.BasicAck(7, False))
+    desk.settle()
+    other, (channel, close) = client.heard_by_channel()
+    assert other == (2, methods.BasicCancel("b", True))
+    assert (channel, close.reply_code) == (1, Code.PRECONDITION_FAILED)
+
+
+# -- sizes before the login
+
+
+@pytest.mark.parametrize(("size", "is_taken"), [(8192, True), (8193, False), (131_000, False)])
+def test_a_frame_before_the_login_has_at_most_8192_bytes(size: int, is_taken: bool) -> None:
+    desk = Desk()
+    client = Client(desk)
+    client.feed(b"AMQP\0\0\x09\x01")
+    client.heard()
+    start_ok = methods.ConnectionStartOk({"filler": ""}, "PLAIN", b"\0guest\0guest", "en_US")
+    frame = command(0, start_ok)
+    start_ok = methods.ConnectionStartOk({"filler": "x" * (size + 8 - len(frame))}, "PLAIN", b"\0guest\0guest", "en_US")
+    frame = command(0, start_ok)
+    assert len(frame) == size + 8
+    client.feed(frame if is_taken else frame[:7])  # refused by its length, before it is received
+    desk.settle()
+    if is_taken:
+        assert isinstance(client.heard()[0], methods.ConnectionTune)
+    else:
+        assert client.is_closed
+        assert "frame_too_large" in str(client.fault)

@@ -68,6 +68,10 @@ class Broker:
         """Actions that the caller may perform on this resource."""
         return {action for action in Action if self._access.allowed(caller, action, resource)}
 
+    def require_administrator(self, caller: Caller) -> None:
+        """Raises a refusal if the caller may not administer the broker."""
+        self._access.require(caller, Action.ADMINISTER, BROKER)
+
     def own_settings(self, caller: Caller) -> Settings:
         """Settings the broker was started with, if the caller may see them."""
         self._access.require(caller, Action.ADMINISTER, BROKER)

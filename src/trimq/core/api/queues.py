@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from trimq.core.api.exchanges import exchange_resource, queue_resource
 from trimq.core.queues.consumers import Consumer, SharedPrefetch, Subscription
-from trimq.core.queues.queue import Owner, Queue
+from trimq.core.queues.queue import Owner, PendingPass, Queue
 from trimq.core.queues.registry import Declaration, DeclareResult, QueueRegistry
 from trimq.core.queues.unacked import Delivery
 from trimq.core.queues.work_queue import WorkQueue
@@ -67,6 +67,12 @@ class QueueApi:
             owner,
         )
 
+    def declare_passively(self, caller: Caller, name: str, owner: Owner) -> Queue:
+        """As `queue`; counts as a use of the queue, which prolongs its `x-expires`."""
+        queue = self.queue(caller, name, owner)
+        queue.touch()
+        return queue
+
     def queue(self, caller: Caller, name: str, owner: Owner) -> Queue:
         """Raises UnknownQueue if there is none, Locked if it is exclusive to another owner."""
         self._access.require(caller, Action.DESCRIBE, queue_resource(caller, name))
@@ -94,6 +100,12 @@ class QueueApi:
         self._access.require(caller, Action.READ, queue_resource(caller, name))
         return self._queues.get(caller.namespace, name, owner)
 
+    def pending_turn(self, caller: Caller, name: str) -> PendingPass | None:
+        """Returns the pass after which the counts of a queue are exact; None: they are now, or there is no such
+        queue."""
+        queue = self._queues.find(caller.namespace, name)
+        return None if queue is None else queue.pending_turn()
+
     def delete_queue(
         self, caller: Caller, name: str, if_unused: bool, if_empty: bool, owner: Owner
     ) -> tuple[int, Ticket | None]:
@@ -103,12 +115,15 @@ class QueueApi:
             queue = self._queues.get(caller.namespace, name, owner)
         except UnknownQueue:
             return 0, None
+        queue.take_turn()
         return self._queues.delete(queue, if_unused, if_empty)
 
     def purge_queue(self, caller: Caller, name: str, owner: Owner) -> int:
         """Returns the number of purged messages."""
         self._access.require(caller, Action.READ, queue_resource(caller, name))
-        return self._get_work_queue(caller, name, owner, "purge").purge()
+        queue = self._get_work_queue(caller, name, owner, "purge")
+        queue.take_turn()
+        return queue.purge()
 
     def release_owner(self, owner: Owner) -> None:
         """Deletes the exclusive queues of a closed connection."""
@@ -124,6 +139,7 @@ class QueueApi:
         """Gets one message. Waits for the disk if the message is cold; to avoid that, see `Queue.cold_head`."""
         self._access.require(caller, Action.READ, queue_resource(caller, name))
         queue = self._get_work_queue(caller, name, owner, "get")
+        queue.take_turn()
         return GetResult(queue.get(no_ack), queue.ready_count)
 
     def warm(self, cold: ColdRead, done: Callable[[], None]) -> None:

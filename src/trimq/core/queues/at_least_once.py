@@ -198,7 +198,7 @@ class AtLeastOnceDeadLetters:
                 if batch:
                     break
                 raise
-            if batch and stored.content[:3] != batch[0][1].content[:3]:
+            if batch and not _has_equal_dead_letter(stored, batch[0][1]):
                 break
             batch.append((letter, stored))
             size += len(stored.content.body)
@@ -261,6 +261,11 @@ class AtLeastOnceDeadLetters:
         """Forgets all dead letters: the queue is deleted."""
         self.waiting.clear()
         self._all.clear()
+
+
+def _has_equal_dead_letter(stored: StoredContent, other: StoredContent) -> bool:
+    """True if the dead letters of two messages differ in their bodies at most."""
+    return stored.is_dead_letter == other.is_dead_letter and stored.content[:3] == other.content[:3]
 
 
 def _marked(backlog: Backlog) -> Iterator[tuple[int, int]]:

@@ -159,12 +159,17 @@ class QueueContents:
         return self.queued_ids is None and (self._settings.overflow == DROP_HEAD or not has_limit)
 
     def publish_all(
-        self, contents: Sequence[Content], is_transient: bool, expiration_ms: int | None, priority: int
+        self,
+        contents: Sequence[Content],
+        is_transient: bool,
+        expiration_ms: int | None,
+        priority: int,
+        flags: int = 0,
     ) -> tuple[Ticket, bool]:
         """Fast path of `publish` for messages with equal properties; only if `accepts_batches`."""
         published_ms = contents[0].published_ms
-        backlog, expires_ms, flags = self._place_message(is_transient, expiration_ms, priority, published_ms)
-        return backlog.append_all(contents, expires_ms, flags), not (flags or backlog.log.is_volatile)
+        backlog, expires_ms, own = self._place_message(is_transient, expiration_ms, priority, published_ms)
+        return backlog.append_all(contents, expires_ms, flags | own), not (own or backlog.log.is_volatile)
 
     def _place_message(
         self, is_transient: bool, expiration_ms: int | None, priority: int, published_ms: int

@@ -18,10 +18,19 @@ from trimq.core.routing.bindings import MessageHeaders
 from trimq.core.routing.exchanges import Exchange, Exchanges
 from trimq.core.routing.router import Router
 from trimq.errors.queues import UnknownQueue
-from trimq.formats.amqp_content.content import REDELIVERED, Content, StoredContent, encode_content, from_record
+from trimq.formats.amqp_content.content import (
+    DEAD_LETTER,
+    REDELIVERED,
+    Content,
+    StoredContent,
+    encode_content,
+    from_record,
+)
 from trimq.storage.group_commit.passes import JointTicket, Ticket
 
 _NOTHING_KEPT = Ticket(0)
+
+_Envelope = tuple[bool, tuple[bytes, ...]]
 
 _new_tuple = tuple.__new__  # half the time of a NamedTuple's own constructor, for every message
 
@@ -59,7 +68,7 @@ class DeadLetterPublisher:
         self._publisher = publisher
         self._ledger = ledger
         self._timeline = timeline
-        self._last: tuple[tuple[bytes, ...], Death, DeadLetter] | None = None
+        self._last: tuple[_Envelope, Death, DeadLetter] | None = None
         self._failures = failures
 
     def give_up(self, queue: Queue, batch: Sequence[StoredContent], reason: Reason, attempts: int) -> Ticket | None:
@@ -145,7 +154,7 @@ class DeadLetterPublisher:
         of `make_dead_letter`: consecutive messages often have equal properties and die in the same second."""
         said, shown = _envelope_of(stored), death._replace(time_ms=death.time_ms // 1000)
         if self._last is None or self._last[0] != said or self._last[1] != shown:
-            self._last = said, shown, make_dead_letter(stored.content, death)
+            self._last = said, shown, make_dead_letter(stored.content, death, stored.is_dead_letter)
         letter = self._last[2]
         return letter._replace(content=letter.content._replace(published_ms=death.time_ms))
 
@@ -153,17 +162,17 @@ class DeadLetterPublisher:
         self, namespace: str, route: _DeadLetterRoute, batch: Sequence[StoredContent], reason: Reason
     ) -> list[Ticket]:
         contents, options = route.contents(batch), route.options
-        flags = REDELIVERED if reason in (Reason.REJECTED, Reason.DELIVERY_LIMIT) else 0
+        flags = DEAD_LETTER | REDELIVERED if reason in (Reason.REJECTED, Reason.DELIVERY_LIMIT) else DEAD_LETTER
         tickets = [
-            self._publisher.delay_message(exchange, content, options.delay_ms, options.is_transient)
+            self._publisher.delay_message(exchange, content, options.delay_ms, options.is_transient, DEAD_LETTER)
             for exchange in route.delayed_exchanges
             for content in contents
         ]
         if not route.names:
             return tickets
         together = None
-        if len(batch) > 1 and not flags:
-            together = self._publisher.deliver_all(namespace, route.names, contents, options)
+        if len(batch) > 1:
+            together = self._publisher.deliver_all(namespace, route.names, contents, options, flags)
         if together is not None:
             return tickets + together.tickets
         for content in contents:
@@ -196,8 +205,9 @@ class DeadLetterPublisher:
         return JointTicket(published.tickets) if published.tickets else _NOTHING_KEPT
 
 
-def _envelope_of(stored: StoredContent) -> tuple[bytes, ...]:
-    return stored[3][:3]
+def _envelope_of(stored: StoredContent) -> _Envelope:
+    """Returns the fields that decide on the dead letter of a message, except for its body."""
+    return stored.is_dead_letter, stored.content[:3]
 
 
 def _delayed_by(exchange: Exchange) -> str:

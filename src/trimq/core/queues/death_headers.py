@@ -38,9 +38,12 @@ class DeadLetter(NamedTuple):
     headers: FieldTable
 
 
-def make_dead_letter(content: Content, death: Death) -> DeadLetter:
-    """Returns the message as it is published to the dead-letter exchange."""
+def make_dead_letter(content: Content, death: Death, is_dead_letter: bool) -> DeadLetter:
+    """Returns the message as it is published to the dead-letter exchange. `is_dead_letter`: it died before, and its
+    history is the broker's own. Otherwise a client wrote the history: the first death replaces it."""
     headers = _headers_of(content)
+    if not is_dead_letter:
+        _remove_history(headers)
     key = content.key.decode("utf-8", "surrogateescape")
     copies = _texts(headers.get("CC"))
     keys = [key, *copies]
@@ -74,6 +77,14 @@ def make_dead_letter(content: Content, death: Death) -> DeadLetter:
         death.time_ms,
     )
     return DeadLetter(buried, keys, headers)
+
+
+def _remove_history(headers: FieldTable) -> None:
+    """Removes the headers of earlier deaths."""
+    headers.pop("x-death", None)
+    for name in ("exchange", "queue", "reason"):
+        headers.pop(f"x-first-death-{name}", None)
+        headers.pop(f"x-last-death-{name}", None)
 
 
 def _add_death(known: Value, entry: FieldTable) -> list[Value]:

@@ -13,7 +13,7 @@ from trimq.core.queues.publisher import DELAY, Publisher
 from trimq.core.routing.exchanges import Exchange, Exchanges
 from trimq.core.scheduling.timers import PendingTimer, TimerEntry, Timers
 from trimq.errors import ColdRead, DamagedSegment, Refusal, WriteFailed
-from trimq.formats.amqp_content.content import TRANSIENT, Content, encode_content
+from trimq.formats.amqp_content.content import DEAD_LETTER, TRANSIENT, Content, StoredContent, encode_content
 from trimq.formats.amqp_content.field_tables import Value
 from trimq.formats.amqp_content.property_list import read_headers_leniently, replace
 from trimq.model import StreamId
@@ -70,9 +70,11 @@ class DelayedMessageStore:
         self._scheduled_end = taken.segments[0].base
         self._schedule_new()
 
-    def delay_message(self, exchange: Exchange, content: Content, delay_ms: int, is_transient: bool) -> Ticket:
+    def delay_message(
+        self, exchange: Exchange, content: Content, delay_ms: int, is_transient: bool, flags: int = 0
+    ) -> Ticket:
         """Stores a message that was routed to `exchange`. `content.exchange` is the exchange that the client published
-        to, which may be another."""
+        to, which may be another. `flags`: DEAD_LETTER."""
         if self._log is None:
             self._use_log(self._make_log())
         assert self._log is not None
@@ -85,7 +87,7 @@ class DelayedMessageStore:
                 "namespace and exchange names of a delayed message are longer than 255 bytes together; shorten them"
             )
         held = content._replace(exchange=name, published_ms=now_ms)
-        return self._log.append(encode_content(held), now_ms + delay_ms, TRANSIENT if is_transient else 0)
+        return self._log.append(encode_content(held), now_ms + delay_ms, flags | TRANSIENT if is_transient else flags)
 
     def _schedule_new(self) -> None:
         """Sets timers for messages that became readable, a bounded number in each turn of the loop."""
@@ -113,13 +115,13 @@ class DelayedMessageStore:
         if held is None or not held.segments.is_live(offset):
             return
         try:
-            content = held.take(offset, may_wait).content
+            stored = held.take(offset, may_wait)
         except ColdRead as cold:
             self._offload(cold.warm, lambda _, error: self._fire_warm(pending))
         except DamagedSegment as damage:
             log.error("delayed message skipped: %s", damage)
         else:
-            self._publish(held, content, pending)
+            self._publish(held, stored, pending)
 
     def _fire_warm(self, pending: PendingTimer) -> None:
         try:
@@ -131,8 +133,8 @@ class DelayedMessageStore:
     def _retry_later(self, pending: PendingTimer) -> None:
         self._timers.schedule(self._timeline.now_ms() + _RETRY_MS, pending.entry)
 
-    def _publish(self, held: QueueLog, content: Content, pending: PendingTimer) -> None:
-        offset = pending.entry.position
+    def _publish(self, held: QueueLog, stored: StoredContent, pending: PendingTimer) -> None:
+        offset, content = pending.entry.position, stored.content
         namespace, name, *origin = content.exchange.split(b"\0", 2)
         exchange = self._exchanges.find(_text(namespace), _text(name))
         if exchange is None:
@@ -140,7 +142,8 @@ class DelayedMessageStore:
             return
         header = _after_delay(content.header)
         said = origin[0] if origin else None
-        published = self._publisher.publish(exchange, _text(content.key), header, content.body, said)
+        flags = stored.flags & DEAD_LETTER
+        published = self._publisher.publish(exchange, _text(content.key), header, content.body, said, flags)
         if not published.tickets:
             held.acks.ack(offset)
             return

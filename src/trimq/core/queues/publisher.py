@@ -13,12 +13,11 @@ from trimq.core.routing.bindings import MessageHeaders
 from trimq.core.routing.exchanges import Exchange
 from trimq.core.routing.router import Route, Router, copied_keys
 from trimq.errors import Refusal
-from trimq.errors.queues import InvalidExpiration, InvalidHeader
+from trimq.errors.queues import InvalidExpiration, InvalidHeader, UnknownQueue
 from trimq.formats.amqp_content.content import (
     MAX_RECORD_BYTES,
     NO_BLOB,
     Content,
-    EncodedContent,
     StoredContent,
     encode_content,
     encode_reference,
@@ -66,9 +65,10 @@ class PublishResult:
         self.tickets: list[Ticket] = []
 
     def refusal(self) -> Refusal | None:
-        """Returns the refusal if the message could not be written; valid once its pass is over."""
+        """Returns the refusal if the message could not be written; valid once its pass is over. A queue that was
+        deleted before the write is none: the message would be gone anyway."""
         for ticket in self.tickets:
-            if ticket.refusal is not None:
+            if ticket.refusal is not None and not isinstance(ticket.refusal, UnknownQueue):
                 return ticket.refusal
         return None
 
@@ -90,7 +90,14 @@ class SharedBodies(Protocol):
 
 FindQueue = Callable[[str, str], Queue | None]
 OnOverflow = Callable[[Queue, Sequence[StoredContent], Reason, int], Ticket | None]
-DelayMessage = Callable[[Exchange, Content, int, bool], Ticket]
+
+
+class DelayMessage(Protocol):
+    """Stores a message of a delayed exchange."""
+
+    def __call__(
+        self, exchange: Exchange, content: Content, delay_ms: int, is_transient: bool, flags: int = 0
+    ) -> Ticket: ...
 
 
 class Publisher:
@@ -112,12 +119,18 @@ class Publisher:
         self._options_cache: dict[bytes, PublishOptions] = {}
         self.on_overflow: OnOverflow = lambda queue, batch, reason, attempts: None
         self.delay_message: DelayMessage
-        """`delay_message(exchange, content, delay_ms, is_transient)` stores a message of a delayed exchange."""
 
     def publish(
-        self, exchange: Exchange, key: str, header: bytes, body: bytes, origin: bytes | None = None
+        self,
+        exchange: Exchange,
+        key: str,
+        header: bytes,
+        body: bytes,
+        origin: bytes | None = None,
+        flags: int = 0,
     ) -> PublishResult:
-        """Publishes a message. `origin`: the exchange that the client published to, if it is not `exchange`."""
+        """Publishes a message. `origin`: the exchange that the client published to, if it is not `exchange`. `flags`:
+        DEAD_LETTER."""
         options = self._options_cache.get(header) or self._learn(header)
         names: Route | None = None
         if not options.has_copies:
@@ -135,20 +148,25 @@ class Publisher:
             if "BCC" in headers:
                 content = content._replace(header=_without_blind_copies(header, headers))
         if names:
-            publication = _new_tuple(Publication, (encode_content(content), options[0], options[1], options[2], 0))
+            publication = _new_tuple(Publication, (encode_content(content), options[0], options[1], options[2], flags))
             published = self.deliver(exchange.namespace, names, publication)
         else:
             published = PublishResult(False)
         if delayed_exchanges:
-            self._delay_message(delayed_exchanges, content._replace(header=header), options, published)
+            self._delay_message(delayed_exchanges, content._replace(header=header), options, published, flags)
         return published
 
     def _delay_message(
-        self, delayed_exchanges: list[Exchange], content: Content, options: PublishOptions, published: PublishResult
+        self,
+        delayed_exchanges: list[Exchange],
+        content: Content,
+        options: PublishOptions,
+        published: PublishResult,
+        flags: int,
     ) -> None:
         published.is_routed = True
         for exchange in delayed_exchanges:
-            ticket = self.delay_message(exchange, content, options.delay_ms, options.is_transient)
+            ticket = self.delay_message(exchange, content, options.delay_ms, options.is_transient, flags)
             published.add(ticket, not options.is_transient)
 
     def check(self, header: bytes) -> None:
@@ -202,7 +220,12 @@ class Publisher:
         return self.deliver_all(exchange.namespace, names, contents, options)
 
     def deliver_all(
-        self, namespace: str, names: Sequence[str], contents: Sequence[Content], options: PublishOptions
+        self,
+        namespace: str,
+        names: Sequence[str],
+        contents: Sequence[Content],
+        options: PublishOptions,
+        flags: int = 0,
     ) -> PublishResult | None:
         """Fast path of `deliver` for contents with equal options. Returns None, and appends nothing, if they must be
         delivered one by one: a queue does not accept batches, or a body is to be shared."""
@@ -213,7 +236,9 @@ class Publisher:
             return None
         published = PublishResult(bool(queues))
         for queue in queues:
-            published.add(*queue.publish_all(contents, options.is_transient, options.expiration_ms, options.priority))
+            published.add(
+                *queue.publish_all(contents, options.is_transient, options.expiration_ms, options.priority, flags)
+            )
         return published
 
     def accepts_batches(self, namespace: str, names: Sequence[str]) -> bool:
@@ -240,7 +265,7 @@ class Publisher:
                 published.is_routed = True
                 if queue.settings.overflow != DROP_HEAD and queue.is_full:
                     published.is_refused = True
-                    self._refuse(queue, shared.sealed)
+                    self._refuse(queue, shared)
                     continue
                 ticket, needs_sync = queue.publish(publication if queue.kind == STREAM else shared)
                 published.tickets.append(ticket)
@@ -267,9 +292,10 @@ class Publisher:
             return NO_BLOB, publication
         return blob, publication._replace(sealed=encode_reference(content, blob))
 
-    def _refuse(self, queue: Queue, sealed: EncodedContent) -> None:
+    def _refuse(self, queue: Queue, publication: Publication) -> None:
         if queue.settings.overflow == REJECT_PUBLISH_DLX:
-            self.on_overflow(queue, (StoredContent(-1, 0, -1, sealed.content),), Reason.OVERFLOW, 0)
+            stored = StoredContent(-1, publication.flags, -1, publication.sealed.content)
+            self.on_overflow(queue, (stored,), Reason.OVERFLOW, 0)
 
     def options_of(self, header: bytes) -> PublishOptions:
         return self._options_cache.get(header) or self._learn(header)

@@ -243,7 +243,12 @@ class Queue(ABC):
         return False
 
     def publish_all(
-        self, contents: Sequence[Content], is_transient: bool, expiration_ms: int | None, priority: int
+        self,
+        contents: Sequence[Content],
+        is_transient: bool,
+        expiration_ms: int | None,
+        priority: int,
+        flags: int = 0,
     ) -> tuple[Ticket, bool]:
         """Fast path of `publish` for messages with equal properties; only if `accepts_batches`."""
         raise NotImplementedError
@@ -272,7 +277,16 @@ class Queue(ABC):
             return None
         return PendingPass(max(log.latest_ticket().number for log in logs), not self.is_volatile)
 
+    def pending_turn(self) -> PendingPass | None:
+        """Returns the pass of `pending_pass` if the turn that follows it may change the counts of the queue: it expires
+        or drops messages, or delivers them to consumers."""
+        return None
+
     # -- dispatch
+
+    def take_turn(self) -> None:
+        """Dispatches the queue now if it is due: called before its messages are counted or taken by a client."""
+        self._services.dispatch.run_now(self)
 
     def dispatch(self) -> None:
         """Serves consumers. Cold data is read into memory off the event loop first."""

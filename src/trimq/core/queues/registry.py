@@ -225,7 +225,7 @@ class QueueRegistry:
             consumer.receiver.cancelled(consumer)
         unbound = self.on_deleted(queue)
         if ticket is None:
-            self._store.remove(queue.logs)
+            self._store.remove(queue.logs, UnknownQueue(queue.name, queue.namespace))
         else:
             self._passes.on_synced(ticket, lambda done: self._finish_delete(queue, done))
         return ready, ticket or unbound

@@ -17,7 +17,7 @@ from trimq.core.queues.consumers import Consumer
 from trimq.core.queues.contents import QueueContents
 from trimq.core.queues.delayed_requeue import DelayedRequeue, requeue_delay_ms
 from trimq.core.queues.handoff import DeadLetterHandoff
-from trimq.core.queues.queue import Owner, Queue, QueueDefinition, QueueServices
+from trimq.core.queues.queue import Owner, PendingPass, Queue, QueueDefinition, QueueServices
 from trimq.core.queues.queue_timers import (
     DEAD_LETTER_RETRY,
     DELAYED_REQUEUE,
@@ -109,9 +109,14 @@ class WorkQueue(Queue):
         return self.contents.accepts_batches
 
     def publish_all(
-        self, contents: Sequence[Content], is_transient: bool, expiration_ms: int | None, priority: int
+        self,
+        contents: Sequence[Content],
+        is_transient: bool,
+        expiration_ms: int | None,
+        priority: int,
+        flags: int = 0,
     ) -> tuple[Ticket, bool]:
-        return self.contents.publish_all(contents, is_transient, expiration_ms, priority)
+        return self.contents.publish_all(contents, is_transient, expiration_ms, priority, flags)
 
     def cold_head(self) -> ColdRead | None:
         return self.contents.cold_head()
@@ -149,6 +154,11 @@ class WorkQueue(Queue):
             self._services.dispatch.due(self)
 
     # -- delivery
+
+    def pending_turn(self) -> PendingPass | None:
+        contents = self.contents
+        is_dropping = self.settings.overflow == DROP_HEAD and contents.is_over_limit()
+        return self.pending_pass() if is_dropping or contents.may_expire or len(self.consumers) else None
 
     def _dispatch(self, may_wait: bool) -> None:
         """Serves consumers; then drops messages over the limits of the queue and dead-letters expired ones."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
-from trimq.core.routing.consistent_hash import HashRing
+from trimq.core.routing.consistent_hash import HashRing, hash_of
 from trimq.core.routing.headers_match import HeaderIndex, check_arguments
 from trimq.core.routing.topic_trie import TopicTrie
 from trimq.errors.queues import InvalidHash, InvalidWeight, UnknownExchangeKind
@@ -192,6 +192,30 @@ class ConsistentHashMatcher:
         return () if found is None else (found,)
 
 
+class ModulusHashMatcher:
+    """Selects one destination by a hash of the message's key, modulo the number of destinations. Ignores the keys and
+    arguments of bindings."""
+
+    looks_at_headers = False
+
+    def __init__(self) -> None:
+        self._targets: dict[BindingIdentity, Destination] = {}
+        self._distinct: list[Destination] = []
+
+    def check(self, binding: Binding) -> None: ...
+
+    def add(self, binding: Binding) -> None:
+        self._targets[binding.identity] = binding.target
+        self._distinct = sorted(set(self._targets.values()))
+
+    def remove(self, binding: Binding) -> None:
+        self._targets.pop(binding.identity, None)
+        self._distinct = sorted(set(self._targets.values()))
+
+    def match(self, key: str, headers: ReadHeaders) -> Iterable[Destination]:
+        return (self._distinct[hash_of(key) % len(self._distinct)],) if self._distinct else ()
+
+
 def _ring_name(binding: Binding) -> str:
     return f"{int(binding.to_queue)}/{binding.destination}/{binding.key}"
 
@@ -202,6 +226,7 @@ _KINDS: dict[str, Callable[[Mapping[str, Value]], Matcher]] = {
     "topic": lambda arguments: TopicMatcher(),
     "headers": lambda arguments: HeadersMatcher(),
     "x-consistent-hash": ConsistentHashMatcher,
+    "x-modulus-hash": lambda arguments: ModulusHashMatcher(),
 }
 DELAYED = "x-delayed-message"
 

@@ -13,7 +13,8 @@ T = TypeVar("T", bound=Hashable)
 _POINTS_PER_WEIGHT = 40
 
 
-def _ring_position(text: str) -> int:
+def hash_of(text: str) -> int:
+    """Returns a 64-bit hash that is the same after a restart."""
     return int.from_bytes(blake2b(text.encode("utf-8", "surrogateescape"), digest_size=8).digest())
 
 
@@ -26,7 +27,7 @@ class HashRing(Generic[T]):
         """`name` must be unique to this binding: it determines the positions on the ring."""
         self._owners[name] = value
         points = range(weight * _POINTS_PER_WEIGHT)
-        self._points = sorted(self._points + [(_ring_position(f"{number}/{name}"), name) for number in points])
+        self._points = sorted(self._points + [(hash_of(f"{number}/{name}"), name) for number in points])
 
     def remove(self, name: str) -> None:
         if self._owners.pop(name, None) is not None:
@@ -36,5 +37,5 @@ class HashRing(Generic[T]):
         """Returns the destination of a key, or None if the ring is empty."""
         if not self._points:
             return None
-        at = bisect(self._points, (_ring_position(key), "")) % len(self._points)
+        at = bisect(self._points, (hash_of(key), "")) % len(self._points)
         return self._owners[self._points[at][1]]

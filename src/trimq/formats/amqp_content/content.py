@@ -31,6 +31,7 @@ NEVER = -1
 TRANSIENT = 1  # dropped at a restart
 REDELIVERED = 2  # delivered before, from another queue
 SHARED = 4  # the body is a reference
+DEAD_LETTER = 8  # the broker wrote `x-death`; in a message without this flag, a client wrote it
 FOOTER = 128  # end of a sealed segment, not a content
 
 NO_BLOB = -1
@@ -83,6 +84,10 @@ class StoredContent(NamedTuple):
     @property
     def is_transient(self) -> bool:
         return self.flags & TRANSIENT != 0
+
+    @property
+    def is_dead_letter(self) -> bool:
+        return self.flags & DEAD_LETTER != 0
 
 
 class RecordHead(NamedTuple):

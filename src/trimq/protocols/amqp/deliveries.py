@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 from trimq.errors import Refusal
 from trimq.formats.amqp_content.property_list import EMPTY
 from trimq.model import Buffer
-from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.channel import Channel
 from trimq.protocols.amqp.wire.codes import AmqpRefusal, Code
-from trimq.protocols.amqp.wire.contents import DeliveryFrames, write_command
+from trimq.protocols.amqp.wire.contents import DeliveryFrames
 from trimq.protocols.contract import SessionControl
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ class Subscriber:
         outlet: SessionControl,
         frame_max: int,
         most_unacked_bytes: int,
-        wants_cancel_notify: bool,
+        notify_cancelled: Callable[[Channel, str], None] | None,
         resume_delivery: Callable[[Channel], None],
         close_with_refusal: Callable[[Channel, Refusal], None],
     ) -> None:
@@ -47,7 +46,7 @@ class Subscriber:
         self._outlet = outlet
         self._frames = DeliveryFrames(channel.number, tag, frame_max)
         self._most_unacked_bytes = most_unacked_bytes
-        self._wants_cancel_notify = wants_cancel_notify
+        self._notify_cancelled = notify_cancelled  # None: the client does not understand basic.cancel
         self._resume_delivery = resume_delivery
         self._close_with_refusal = close_with_refusal
 
@@ -68,8 +67,8 @@ class Subscriber:
         self.can_take = not channel.is_full and not self._outlet.is_congested
 
     def cancelled(self, consumer: Consumer) -> None:
-        if self._channel.consumers.pop(self.tag, None) is not None and self._wants_cancel_notify:
-            self._outlet.send([write_command(self._channel.number, methods.BasicCancel(self.tag, no_wait=True))])
+        if self._channel.consumers.pop(self.tag, None) is not None and self._notify_cancelled is not None:
+            self._notify_cancelled(self._channel, self.tag)
 
     def timed_out(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
         """Removes deliveries that the core took back after the consumer timeout. Cancels the consumer; closes the
@@ -78,7 +77,7 @@ class Subscriber:
         if not channel.is_open:
             return
         channel.take_timed_out(deliveries)
-        if not self._wants_cancel_notify or channel.consumers.get(self.tag) is not self:
+        if self._notify_cancelled is None or channel.consumers.get(self.tag) is not self:
             self._close_with_refusal(channel, _ack_timeout(channel, consumer))
             return
         self.cancelled(consumer)

@@ -4,14 +4,13 @@ channel or connection that it closes."""
 from __future__ import annotations
 
 import random
-from collections import deque
 from collections.abc import Callable
 
 from trimq.clock import Clock
 from trimq.config import Amqp
 from trimq.core.api.broker import Broker
 from trimq.core.security.authentication import Authenticator
-from trimq.errors import DiskFull, MemoryFull, ProtocolError, Refusal, Stopping
+from trimq.errors import DiskFull, ForcedClose, MemoryFull, ProtocolError, Refusal, Stopping
 from trimq.model import Caller
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.deliveries import ReplyAddresses
@@ -23,7 +22,7 @@ from trimq.protocols.amqp.handlers.context import Context, write_fault
 from trimq.protocols.amqp.wire.codes import Code, ConnectionFault, WrongProtocol
 from trimq.protocols.amqp.wire.connection import SERVED_HEADERS, AmqpConnection, Phase
 from trimq.protocols.amqp.wire.events import Acks, Command, Event, Greeting, Oversized, Publish
-from trimq.protocols.contract import Parts, Reply, SessionControl
+from trimq.protocols.contract import ConnectionDetails, Parts, Reply, SessionControl
 from trimq.protocols.receive_buffer import ReceiveMemory
 
 PROTOCOL = "amqp"
@@ -38,15 +37,15 @@ class AmqpConversation:
         self._forget = forget
         self._connection = context.connection
         self._blocked_publisher = BlockedPublisher(context)
-        self._queued_replies: deque[Reply | ProtocolError] = deque()
+        self._next_events = context.next_events
         self.get_buffer = self._connection.get_buffer
         self.buffer_updated = self._connection.buffer_updated
         liveness, patience_ms = context.clock.liveness, context.settings.handshake_ms
         self._handshake = liveness.call_at(liveness.now_ms() + patience_ms, self._give_up_handshake)
 
     def next_event(self) -> Event | Reply | None:
-        if self._queued_replies:
-            return self._next_queued_reply()
+        if self._next_events:
+            return self._take_next_event()
         return self._blocked_publisher.take_postponed() or self._connection.next_event()
 
     def handle(self, event: object) -> Reply | None:
@@ -66,7 +65,7 @@ class AmqpConversation:
     def _publish(self, event: Publish) -> Reply | None:
         """Publishes the message together with similar messages received right after it: cheaper, and one pass writes
         them. Further replies are queued until the first one was returned."""
-        context, further = self._context, self._queued_replies
+        context, further = self._context, self._next_events
         channel = context.channels.get(event.channel)
         if channel is None:  # the channel closed while the message was postponed
             return None
@@ -87,10 +86,12 @@ class AmqpConversation:
             except ProtocolError as error:
                 further.append(error)
         self._blocked_publisher.publish_accepted()
-        return self._next_queued_reply()
+        first = self._take_next_event()
+        assert not isinstance(first, Command)  # no command is postponed while messages are published
+        return first
 
-    def _next_queued_reply(self) -> Reply | None:
-        found = self._queued_replies.popleft() if self._queued_replies else None
+    def _take_next_event(self) -> Reply | Command | None:
+        found = self._next_events.popleft() if self._next_events else None
         if isinstance(found, ProtocolError):
             raise found
         return found
@@ -115,7 +116,9 @@ class AmqpConversation:
         handler = HANDLERS.get(method.ID)
         if handler is None:
             raise ConnectionFault(Code.COMMAND_INVALID, "unimplemented method", *method.class_and_method)
-        channel = self._context.channels[event.channel]
+        channel = self._context.channels.get(event.channel)
+        if channel is None:  # the channel closed while the command was postponed
+            return None
         try:
             return handler(self._context, channel, method)
         except Refusal as refusal:
@@ -142,12 +145,23 @@ class AmqpConversation:
     def closing_parts(self, error: ProtocolError) -> Parts:
         if isinstance(error, WrongProtocol):
             return [SERVED_HEADERS[0]]
-        if isinstance(error, Stopping):
+        if isinstance(error, ForcedClose):
+            self._context.release_all()  # at once: the client may take its time to hang up
+            error = ConnectionFault(Code.CONNECTION_FORCED, error.reason)
+        elif isinstance(error, Stopping):
             error = ConnectionFault(Code.CONNECTION_FORCED, "broker forced connection closure with reason 'shutdown'")
         # Before the connection is open, RabbitMQ reports no error except a refused virtual host.
         if isinstance(error, ConnectionFault) and self._connection.phase in (Phase.OPENING, Phase.RUNNING):
             return write_fault(error)
         return []
+
+    def describe(self) -> ConnectionDetails:
+        context = self._context
+        caller = context.caller
+        namespace = caller.namespace if self._connection.phase is Phase.RUNNING else None
+        return ConnectionDetails(
+            caller.principal, namespace, caller.client_id, len(context.channels), context.client_properties
+        )
 
     def close_if(self, user: str | None, namespace: str | None, reason: str) -> None:
         """Closes the connection if it belongs to the deleted user or namespace."""

@@ -16,6 +16,7 @@ from trimq.protocols.contract import (
     CallBatch,
     CallFrontEnd,
     CallStream,
+    ConnectionDetails,
     Parts,
     Reply,
     SessionControl,
@@ -354,6 +355,9 @@ class GrpcConversation:
             self._http2.fail(ahead.stream, ErrorCode.REFUSED_STREAM)
         while self._deferred:
             self._http2.fail(self._deferred.take().stream, ErrorCode.REFUSED_STREAM)
+
+    def describe(self) -> ConnectionDetails:
+        return ConnectionDetails()
 
     def closed(self) -> None:
         for stream in list(self._http2.streams.values()):

@@ -12,7 +12,7 @@ from trimq.core.security.authentication import Authenticator
 from trimq.errors import ProtocolError
 from trimq.model import Caller
 from trimq.protocols.client_counters import Counts
-from trimq.protocols.contract import Parts, Reply, SessionControl
+from trimq.protocols.contract import ConnectionDetails, Parts, Reply, SessionControl
 from trimq.protocols.kafka.handlers import HANDLERS
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.handlers.fetch_sessions import FetchSessions
@@ -55,6 +55,10 @@ class KafkaConversation:
     def closing_parts(self, error: ProtocolError) -> Parts:
         """Returns no bytes: Kafka has no message that announces a close."""
         return []
+
+    def describe(self) -> ConnectionDetails:
+        caller = self._context.caller
+        return ConnectionDetails(caller.principal, client_id=caller.client_id)
 
     def closed(self) -> None:
         self._connection.drop()

@@ -21,7 +21,7 @@ from trimq.formats.rocketmq_unit.hosts import pack_host
 from trimq.formats.rocketmq_unit.schedule import parse_levels
 from trimq.model import Caller
 from trimq.protocols.client_counters import Counts
-from trimq.protocols.contract import Parts, Reply, SessionControl
+from trimq.protocols.contract import ConnectionDetails, Parts, Reply, SessionControl
 from trimq.protocols.receive_buffer import ReceiveMemory
 from trimq.protocols.rocketmq.clients.group_listing import ClientMemberSource
 from trimq.protocols.rocketmq.clients.queue_locks import LockLimits, QueueLocks
@@ -123,6 +123,10 @@ class RocketMQConversation:
     def closing_parts(self, error: ProtocolError) -> Parts:
         """Remoting has no closing message; the connection just closes."""
         return []
+
+    def describe(self) -> ConnectionDetails:
+        caller = self._context.caller
+        return ConnectionDetails(caller.principal, client_id=caller.client_id)
 
     def closed(self) -> None:
         self._connection.drop()

@@ -43,6 +43,8 @@ class AnyListener(Protocol):
     @property
     def is_quiet(self) -> bool: ...
 
+    def sessions(self) -> list[tuple[Session, int]]: ...
+
     @property
     def address(self) -> str: ...
 
@@ -68,17 +70,19 @@ class Listener:
         refused: Counter,
         certificates: Certificates | None = None,
         has_room: Callable[[], bool] = lambda: True,
+        now_ms: Callable[[], int] = lambda: 0,
     ) -> None:
         """`certificates` None: no TLS. `has_room` returns whether the process can accept one more connection, counting
-        all listeners."""
+        all listeners. `now_ms`: the time that is shown as the beginning of a connection."""
         self.name = name
         self._has_room = has_room
         self._certificates = certificates
         self._make_session = make_session
         self._max_connections = max_connections
         self._refused = refused
+        self._now_ms = now_ms
         # A dict, not a set: sessions are closed in the order of arrival, on every run.
-        self._sessions: dict[Session, None] = {}
+        self._sessions: dict[Session, int] = {}
         self._empty = asyncio.Event()
         self._empty.set()
         self._server: asyncio.Server | None = None
@@ -99,6 +103,10 @@ class Listener:
     def address(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
+
+    def sessions(self) -> list[tuple[Session, int]]:
+        """Returns the sessions, each with the time at which it was accepted."""
+        return list(self._sessions.items())
 
     async def start(self, host: str, port: int) -> None:
         """Binds the address. Connections are accepted once `serve` has been called."""
@@ -149,7 +157,7 @@ class Listener:
             return _Refused()
         self._is_full = False
         session = self._make_session(self._forget)
-        self._sessions[session] = None
+        self._sessions[session] = self._now_ms()
         self._empty.clear()
         return session if self._certificates is None else TlsDetector(session, self._certificates)
 

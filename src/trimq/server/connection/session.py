@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import cast
 
 from trimq.clock import Timeline, Timer
-from trimq.errors import ProtocolError, Stopping
+from trimq.errors import ForcedClose, ProtocolError, Stopping
 from trimq.metrics import Counter
-from trimq.protocols.contract import Conversation, FrontEnd, Parts, Reply
+from trimq.protocols.contract import ConnectionDetails, Conversation, FrontEnd, Parts, Reply
 from trimq.server.connection.buffer_release import BufferReleaser
 from trimq.server.connection.limits import IdleTimeout, SessionLimits, TurnBudget
 from trimq.server.connection.pending_replies import PassProgress, PendingReplies
@@ -407,6 +407,20 @@ class Session(asyncio.BufferedProtocol):
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._liveness.call_at(self._liveness.now_ms() + delay_ms, callback)
+
+    def force_close(self, reason: str) -> None:
+        """Closes for an administrator: after the pending replies, and with the reason if the protocol can tell it."""
+        log.info("connection of %s: closing by an administrator (%s)", self.address, reason)
+        self._end_with_error(self._make_closing_parts(ForcedClose(reason)) if self._state in TAKES_REQUESTS else ())
+
+    def describe(self) -> ConnectionDetails | None:
+        """Returns what its protocol knows of the connection; None if it is closing or not open yet."""
+        return self._conversation.describe() if self._state in TAKES_REQUESTS else None
+
+    @property
+    def local_address(self) -> str:
+        own = self._transport.get_extra_info("sockname")
+        return f"{own[0]}:{own[1]}" if own else ""
 
     def abort(self) -> None:
         """Drops the connection and all unsent bytes."""

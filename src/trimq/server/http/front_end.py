@@ -6,7 +6,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, cast
 from urllib.parse import parse_qs
@@ -20,7 +20,7 @@ from trimq.core.security.authentication import Authenticator
 from trimq.errors import ProtocolError, Stopping
 from trimq.metrics import Metrics, content_type
 from trimq.model import Buffer, Caller
-from trimq.protocols.contract import DeferredReply, Parts, Reply, SessionControl
+from trimq.protocols.contract import ConnectionDetails, DeferredReply, Parts, Reply, SessionControl
 from trimq.server.http.commit_log_topics import CommitLogTopicsApi
 from trimq.server.http.cross_origin import is_cross_origin
 from trimq.server.http.definitions import DefinitionsApi
@@ -35,7 +35,7 @@ from trimq.server.http.responses import (
     not_allowed,
     refusal_response,
 )
-from trimq.server.http.topics import TopicsApi
+from trimq.server.http.topics import OtherApi, TopicsApi
 from trimq.server.http.users import UsersApi
 
 log = logging.getLogger(__name__)
@@ -295,6 +295,9 @@ class HttpConversation:
         answer = error_response(status, _ERRORS.get(status, "BadRequest"), str(error))
         return self._write(answer, has_body=has_body, closes=True)
 
+    def describe(self) -> ConnectionDetails:
+        return ConnectionDetails()
+
     def closed(self) -> None:
         """No effect: a connection has no state besides its replies."""
 
@@ -329,11 +332,13 @@ class HttpFrontEnd:
         is_ready: Callable[[], bool],
         shared: CommitLogTopicsApi | None = None,
         write_refusal_reason: Callable[[], str] = lambda: "",
+        further: Sequence[OtherApi] = (),
     ) -> None:
+        """`further`: APIs of the node itself, beside those of the broker."""
         groups = GroupsApi(broker.groups, records_api, group_admin, shared)
         streams = StreamsApi(records_api) if shared is None else StreamsApi(records_api, shared.is_system_topic)
-        others = (groups, streams, UsersApi(broker), QueuesApi(broker), DefinitionsApi(broker))
-        self._api = TopicsApi(broker, others, shared)
+        own: tuple[OtherApi, ...] = (groups, streams, UsersApi(broker), QueuesApi(broker), DefinitionsApi(broker))
+        self._api = TopicsApi(broker, (*own, *further), shared)
         self._authenticator = authenticator
         self._metrics = metrics
         self._is_ready = is_ready

@@ -158,7 +158,7 @@ def _described(queue: Queue) -> dict[str, Any]:
     ]
     return _queue(queue) | {
         "id": str(queue.id),
-        "arguments": {name: _plain(value) for name, value in queue.arguments.items()},
+        "arguments": {name: plain(value) for name, value in queue.arguments.items()},
         "bytes": sum(segment.segment.size for log in queue.logs for segment in log.segments),
         "consumer_details": consumers,
     }
@@ -194,7 +194,7 @@ def _failure(failure: Failure) -> dict[str, Any]:
     }
 
 
-def _plain(value: Value) -> Any:
+def plain(value: Value) -> Any:
     """Returns the value of an AMQP field as a JSON value."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
@@ -205,7 +205,7 @@ def _plain(value: Value) -> Any:
     if isinstance(value, float):
         return float(value)
     if isinstance(value, dict):
-        return {str(name): _plain(inner) for name, inner in value.items()}
+        return {str(name): plain(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
+        return [plain(inner) for inner in value]
     return str(value)

@@ -7,7 +7,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
-from trimq.errors import DamagedSegment, UnknownTopic, WriteFailed
+from trimq.errors import DamagedSegment, Refusal, UnknownTopic, WriteFailed
 from trimq.formats.amqp_content.content import (
     NEVER,
     NO_BLOB,
@@ -108,7 +108,8 @@ class QueueLog:
     # -- appending
 
     def append(self, sealed: EncodedContent, expires_ms: int = NEVER, flags: int = 0) -> Ticket:
-        """Collects a content for this pass, with the offset `end`. `flags`: TRANSIENT, REDELIVERED."""
+        """Collects a content for this pass, with the offset `end`. `flags`: TRANSIENT, REDELIVERED,
+        DEAD_LETTER."""
         segments = self.segments
         if segments.pass_tail is None:
             self._begin_pass()
@@ -390,11 +391,12 @@ class QueueLog:
             self.acks.close()
             self.journal.trim_preallocation()
 
-    def abandon(self) -> None:
-        """Writes nothing more: the folder of the log is removed."""
+    def abandon(self, refusal: Refusal | None = None) -> None:
+        """Writes nothing more: the folder of the log is removed. `refusal` is set on the ticket of messages that are
+        not written yet."""
         self.acks.abandon()
         self.is_removed = True
         self._recent.forget(0, self.end)
         self._window.clear()
         self._parts = []
-        self.journal.abandon(UnknownTopic(self.folder))
+        self.journal.abandon(refusal or UnknownTopic(self.folder))

@@ -121,11 +121,11 @@ class QueueStore:
     def names(self) -> list[str]:
         return [name for name in self._files.names(ROOT) if name != BLOBS and not is_quarantined(name)]
 
-    def remove(self, logs: Iterable[QueueLog]) -> None:
+    def remove(self, logs: Iterable[QueueLog], refusal: Refusal | None = None) -> None:
         """Removes the folders of logs. The deletion of their queues must be on disk already, or a restart would report
-        the folders as missing."""
+        the folders as missing. `refusal` is set on the tickets of messages that are not written yet."""
         for removed in logs:
-            removed.abandon()
+            removed.abandon(refusal)
             if not removed.is_volatile:
                 self._forget(removed.folder)
             self._folders_to_remove.append(removed.folder)

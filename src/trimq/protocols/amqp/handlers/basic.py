@@ -49,7 +49,7 @@ def consume(context: Context, channel: Channel, method: methods.BasicConsume) ->
         context.outlet,
         context.connection.frame_max,
         context.settings.unacked_bytes,
-        context.wants_cancel_notify,
+        context.notify_cancelled if context.wants_cancel_notify else None,
         context.resume_delivery,
         context.close_with_refusal,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -12,7 +13,7 @@ from trimq.config import Amqp
 from trimq.core.api.broker import Broker
 from trimq.core.queues.queue import PendingPass
 from trimq.core.security.authentication import Authenticator
-from trimq.errors import ColdRead, Refusal
+from trimq.errors import ColdRead, ProtocolError, Refusal
 from trimq.formats.amqp_content.field_tables import FieldTable
 from trimq.model import Caller
 from trimq.protocols.amqp import methods
@@ -23,6 +24,7 @@ from trimq.protocols.amqp.wire.codes import CLOSES_CHANNEL, ConnectionFault, cod
 from trimq.protocols.amqp.wire.connection import AmqpConnection
 from trimq.protocols.amqp.wire.contents import write_command
 from trimq.protocols.amqp.wire.error_texts import rabbitmq_text
+from trimq.protocols.amqp.wire.events import Command
 from trimq.protocols.amqp.wire.handshake import has_capability
 from trimq.protocols.contract import DeferredReply, Parts, Reply, SessionControl
 
@@ -49,6 +51,10 @@ class Context:
     channels: dict[int, Channel] = field(default_factory=dict)
     client_properties: FieldTable = field(default_factory=dict)
     heartbeats: Heartbeats | None = None
+    cancelled_consumers: list[tuple[Channel, str]] | None = None
+    """Consumers whose queue this connection is deleting: basic.cancel follows queue.delete-ok, as in RabbitMQ."""
+    next_events: deque[Reply | ProtocolError | Command] = field(default_factory=deque)
+    """Handled before the events that the client sent next."""
 
     @property
     def owner(self) -> object:
@@ -110,6 +116,18 @@ class Context:
         number, needs_sync = (0, False) if wait is None else wait
         return Reply(channel.number, None, resume, number, needs_sync)
 
+    def postpone(self, channel: Channel, asked: methods.Method, wait: PendingPass) -> Reply:
+        """Handles a command again when the pass is over. Until then no further command is read."""
+        self.outlet.hold_reading()
+
+        def resume() -> Parts:
+            self.outlet.release_reading()
+            if channel.is_open:
+                self.next_events.append(Command(channel.number, asked))
+            return []
+
+        return Reply(channel.number, None, resume, *wait)
+
     def run_when_warm(self, channel: Channel, asked: methods.Method, cold: ColdRead, act: Callable[[], Parts]) -> Reply:
         """Runs `act` after the cold data it needs was read from disk, without blocking other connections."""
         self.outlet.hold_reading()
@@ -134,6 +152,23 @@ class Context:
         return reply
 
     # -- deliveries
+
+    def notify_cancelled(self, channel: Channel, tag: str) -> None:
+        """Tells the client that the queue of a consumer was deleted; later if `cancelled_consumers` collects them."""
+        if self.cancelled_consumers is None:
+            self.outlet.send(_write_cancels([(channel, tag)]))
+        else:
+            self.cancelled_consumers.append((channel, tag))
+
+    def cancel_after(self, reply: Reply | None, cancelled: list[tuple[Channel, str]]) -> Reply | None:
+        """Adds basic.cancel of consumers to a reply; sends them at once if there is none."""
+        if not cancelled:
+            return reply
+        if reply is None:
+            self.outlet.send(_write_cancels(cancelled))
+        else:
+            reply.wrap(lambda build: [*build(), *_write_cancels(cancelled)])
+        return reply
 
     def resume_delivery(self, channel: Channel) -> None:
         """Resumes consumers of a channel after an acknowledgement or after the client has read."""
@@ -214,6 +249,14 @@ class Context:
         for channel in list(self.channels.values()):
             self.release(channel)
         self.broker.queues.release_owner(self.owner)
+
+
+def _write_cancels(cancelled: list[tuple[Channel, str]]) -> Parts:
+    return [
+        write_command(channel.number, methods.BasicCancel(tag, no_wait=True))
+        for channel, tag in cancelled
+        if channel.is_open
+    ]
 
 
 def write_fault(fault: ConnectionFault) -> Parts:

@@ -19,8 +19,10 @@ def declare(context: Context, channel: Channel, method: methods.QueueDeclare) ->
     name = strip_line_ends(method.queue)
     if name.startswith(REPLY_TO):
         return _declare_reply_address(context, channel, method, name)
+    if (wait := context.broker.queues.pending_turn(caller, name)) is not None and not method.no_wait:
+        return context.postpone(channel, method, wait)
     if method.is_passive:
-        queue, ticket = broker.queues.queue(caller, name, context.owner), None
+        queue, ticket = broker.queues.declare_passively(caller, name, context.owner), None
     else:
         queue, ticket = broker.queues.declare_queue(
             caller,
@@ -32,6 +34,7 @@ def declare(context: Context, channel: Channel, method: methods.QueueDeclare) ->
             context.owner,
         )
     channel.last_queue = queue.name
+    queue.take_turn()
     ok = methods.QueueDeclareOk(queue.name, queue.ready_count, queue.consumer_count)
     return context.answer_when_durable(channel, method, ticket, ok, method.no_wait)
 
@@ -76,7 +79,14 @@ def purge(context: Context, channel: Channel, method: methods.QueuePurge) -> Rep
 
 def delete(context: Context, channel: Channel, method: methods.QueueDelete) -> Reply | None:
     name = channel.queue_name(method.queue)
-    count, ticket = context.broker.queues.delete_queue(
-        context.caller, name, method.if_unused, method.if_empty, context.owner
-    )
-    return context.answer_when_durable(channel, method, ticket, methods.QueueDeleteOk(count), method.no_wait)
+    if (wait := context.broker.queues.pending_turn(context.caller, name)) is not None:
+        return context.postpone(channel, method, wait)
+    cancelled = context.cancelled_consumers = []
+    try:
+        count, ticket = context.broker.queues.delete_queue(
+            context.caller, name, method.if_unused, method.if_empty, context.owner
+        )
+    finally:
+        context.cancelled_consumers = None
+    reply = context.answer_when_durable(channel, method, ticket, methods.QueueDeleteOk(count), method.no_wait)
+    return context.cancel_after(reply, cancelled)

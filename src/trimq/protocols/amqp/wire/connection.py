@@ -29,7 +29,7 @@ from trimq.protocols.amqp.wire.method_codec import BadMethod, UnknownMethod, met
 from trimq.protocols.receive_buffer import ConnectionReceiveMemory, CopiedReceiveBuffer, ReceiveMemory, copy_into
 
 SERVED_HEADERS = (b"AMQP\x00\x00\x09\x01", b"AMQP\x01\x01\x00\x09")  # 0-9-1; 0-9 is served as 0-9-1
-DEFAULT_FRAME_MAX = 131_072
+HANDSHAKE_FRAME_MAX = 8192  # as RabbitMQ 4.x: until the client has logged in and chosen its own
 DEFAULT_MESSAGE_BYTES = 128 * 1024 * 1024
 
 _CLASS_CONNECTION = 10
@@ -84,7 +84,7 @@ class AmqpConnection:
         self._publish_fast_path = PublishFastPath(self._received, max_message_bytes)
         self._ack_channel, self._ack_prefix = 0, b""  # of the last acknowledgement; 0: none
         self.phase = Phase.GREETING
-        self.frame_max = DEFAULT_FRAME_MAX
+        self.frame_max = HANDSHAKE_FRAME_MAX
         self.channel_max = 0
         self.get_buffer: Callable[[int], memoryview] = self._received.get_buffer
         self.release_memory = self._received.release_memory
