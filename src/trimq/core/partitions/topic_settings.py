@@ -17,6 +17,7 @@ TopicSettings = Mapping[str, str]
 NO_LIMIT = 2**63 - 1
 _INT32 = 2**31 - 1
 _NUMBER = re.compile(r"-?\d{1,19}")
+_REPLICA = re.compile(r"(\d{1,10}:\d{1,10})?")
 
 APPENDED, CREATED = "appended", "created"
 AS_SENT = "producer"
@@ -58,6 +59,13 @@ def _check_gzip_level(name: str, value: str) -> None:
         raise InvalidSetting(name, "0 does not compress: use -1 (the default) or 1 to 9")
 
 
+def _check_replicas(name: str, value: str) -> None:
+    """Accepts * or a list of partition:node."""
+    words = value.split(",")
+    if "".join(words) != "*" and not all(_REPLICA.fullmatch(word) for word in words):
+        raise InvalidSetting(name, f"{value[:40]!r} is not * or a list of partition:node")
+
+
 _CHECKS: dict[str, Callable[[str, str], None]] = {
     "segment_bytes": partial(_check_whole, least=1024, most=_INT32),
     "segment_ms": partial(_check_whole, least=1),
@@ -83,11 +91,24 @@ _CHECKS: dict[str, Callable[[str, str], None]] = {
     "unclean_election": partial(_check_choice, words=("true", "false")),
     "sync_every_records": partial(_check_whole, least=1),
     "sync_every_ms": _check_whole,
+    # Kept and shown, without effect here: files of a deleted segment are removed at once, segments and indexes grow as
+    # they are written and are closed exactly on time, and there is neither replication nor a second tier.
+    "file_delete_delay_ms": _check_whole,
+    "index_bytes": partial(_check_whole, least=4, most=_INT32),
+    "preallocate": partial(_check_choice, words=("true", "false")),
+    "segment_jitter_ms": _check_whole,
+    "throttled_leader_replicas": _check_replicas,
+    "throttled_follower_replicas": _check_replicas,
+    "local_retention_bytes": partial(_check_whole, least=-2),
+    "local_retention_ms": partial(_check_whole, least=-2),
+    "is_tiered_copy_disabled": partial(_check_choice, words=("true", "false")),
+    "is_tiered_data_deleted": partial(_check_choice, words=("true", "false")),
 }
 
 
 def check_topic_settings(given: TopicSettings, broker: Settings) -> None:
-    """Raises InvalidSetting for an unknown name or a value out of range: no setting is stored that is not enforced."""
+    """Raises InvalidSetting for an unknown name or a value out of range. A setting is stored only if it is enforced,
+    or if no client can see whether it is."""
     for name, value in given.items():
         check = _CHECKS.get(name)
         if check is None:

@@ -62,6 +62,37 @@ def batch(time: int = NOW_MS, key: bytes | None = b"k", codec: int = Codec.NONE,
 # -- changes
 
 
+def test_settings_of_kafkas_own_files_are_kept_and_shown(desk: Desk) -> None:
+    given = {
+        "file.delete.delay.ms": "12345",
+        "follower.replication.throttled.replicas": "*",
+        "leader.replication.throttled.replicas": "0:1,1:1",
+        "local.retention.ms": "1000",
+        "preallocate": "true",
+        "segment.index.bytes": "4096",
+        "segment.jitter.ms": "10",
+    }
+    assert desk.create("t", **{name.replace(".", "_"): value for name, value in given.items()}).error_code == 0
+    assert desk.restart().configs("t") == given
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("file.delete.delay.ms", "-1"),
+        ("segment.index.bytes", "3"),
+        ("preallocate", "yes"),
+        ("leader.replication.throttled.replicas", "0:1,*"),
+        ("remote.storage.enable", "true"),
+    ],
+)
+def test_settings_of_kafkas_own_files_are_validated(desk: Desk, name: str, value: str) -> None:
+    desk.create("t")
+    result = change(desk, (name, SET, value))
+    assert result.error_code == Code.INVALID_CONFIG
+    assert name in result.error_message
+
+
 def test_settings_change_one_by_one(desk: Desk) -> None:
     desk.create("t", retention_ms="5")
     for changes, after in [
@@ -92,7 +123,7 @@ REFUSED = [
     ([("no.such", DELETE, None)], Code.INVALID_CONFIG),
     ([("retention.ms", SET, "x")], Code.INVALID_CONFIG),
     ([("retention.ms", APPEND, "5")], Code.INVALID_CONFIG),
-    ([("preallocate", SET, "true")], Code.INVALID_CONFIG),
+    ([("remote.storage.enable", SET, "true")], Code.INVALID_CONFIG),
     ([("retention.ms", SET, "5"), ("segment.ms", SET, "0")], Code.INVALID_CONFIG),
     ([("retention.ms", SET, None)], Code.INVALID_REQUEST),
     ([("retention.ms", SET, "1"), ("retention.ms", SET, "2")], Code.INVALID_REQUEST),
