@@ -34,6 +34,7 @@ from trimq.core.metadata.cluster import Cluster, ClusterFact, Node
 from trimq.core.metadata.cursors import Cursor, Cursors
 from trimq.core.partitions.append import PartitionAppender
 from trimq.core.partitions.batch_validation import BatchValidator
+from trimq.core.partitions.compaction_schedule import CompactionSchedule
 from trimq.core.partitions.compactor import Compactor
 from trimq.core.partitions.maintenance import PartitionMaintenance
 from trimq.core.partitions.topics import Topics
@@ -137,15 +138,17 @@ def _open_gate(
     )
 
 
-def _open_appender(settings: Settings, gate: WriteGate, cluster: Cluster, clock: Clock) -> PartitionAppender:
+def _open_appender(
+    settings: Settings, gate: WriteGate, cluster: Cluster, clock: Clock, compaction: CompactionSchedule
+) -> PartitionAppender:
     limits, checks_records = settings.limits, settings.kafka.record_validation == "full"
     admission = BatchValidator(
         clock.message.now_ms, limits.batch_expansion_bytes, checks_records, limits.records_per_batch
     )
-    return PartitionAppender(gate, cluster, admission)
+    return PartitionAppender(gate, cluster, admission, compaction)
 
 
-def open_maintenance(
+def _open_compaction(
     settings: Settings,
     topics: Topics,
     checkpoints: Checkpoints,
@@ -153,11 +156,10 @@ def open_maintenance(
     offload: Offload,
     guard: DiskSpaceGuard,
     clock: Clock,
-) -> PartitionMaintenance:
+) -> CompactionSchedule:
     effort = CompactionLimits(settings.limits.batch_expansion_bytes)
     compactor = Compactor(topics, checkpoints, passes, offload, guard, clock.message, effort)
-    checksums = SegmentChecksums(checkpoints, offload)
-    return PartitionMaintenance(topics, guard, compactor, checksums, clock.message, settings.storage.retention_check_ms)
+    return CompactionSchedule(topics, compactor, clock.message, settings.storage.compaction_check_ms)
 
 
 def _open_catalogue(tables: Tables, passes: Passes) -> Catalogue:
@@ -328,8 +330,12 @@ def open_core(
     queues = open_queues(settings, files, passes, clock, catalogue, checkpoints, topics, rng, metrics, offload, damages)
     guard = _open_guard(settings, files, clock)
     gate = _open_gate(settings, files, guard, passes, clock, metrics)
-    appender = _open_appender(settings, gate, cluster, clock)
-    maintenance = open_maintenance(settings, topics, checkpoints, passes, offload, guard, clock)
+    compaction = _open_compaction(settings, topics, checkpoints, passes, offload, guard, clock)
+    appender = _open_appender(settings, gate, cluster, clock, compaction)
+    checksums = SegmentChecksums(checkpoints, offload)
+    maintenance = PartitionMaintenance(
+        topics, guard, compaction, checksums, clock.message, settings.storage.retention_check_ms
+    )
     kept = tables.open("transactions", Transaction)
     transactions = open_transactions(kept, facts, topics, cluster, cursors, passes, clock)
     groups = open_groups(settings, catalogue, cursors, topics, passes, clock, rng, transactions)

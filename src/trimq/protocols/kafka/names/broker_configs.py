@@ -38,6 +38,8 @@ def _own(settings: Settings, me: Node) -> Iterator[DescribedConfig]:
          "A connection is closed after being idle for this long."),
         ("default.replication.factor", ConfigType.INT, "1", "1", "Replicas of a partition."),
         ("listeners", ConfigType.LIST, _listener(kafka.listen), "PLAINTEXT://:9092", "Listening address."),
+        ("log.cleaner.backoff.ms", ConfigType.LONG, str(storage.compaction_check_ms), "15000",
+         "Interval at which the broker looks for topics to compact."),
         ("log.dirs", ConfigType.LIST, settings.data_dir, "", "Folder of all data of the broker."),
         ("log.retention.check.interval.ms", ConfigType.LONG, str(storage.retention_check_ms), "300000",
          "Interval at which the broker deletes expired segments."),
