@@ -12,6 +12,7 @@ from uuid import UUID
 from trimq.clock import Clock
 from trimq.config import Settings
 from trimq.core.api.broker import Broker
+from trimq.core.api.dynamic_settings import DynamicSettingsApi
 from trimq.core.api.exchanges import ExchangeApi
 from trimq.core.api.failures import FailureApi
 from trimq.core.api.groups import GroupApi
@@ -36,6 +37,7 @@ from trimq.core.partitions.append import PartitionAppender
 from trimq.core.partitions.batch_validation import BatchValidator
 from trimq.core.partitions.compaction_schedule import CompactionSchedule
 from trimq.core.partitions.compactor import Compactor
+from trimq.core.partitions.dynamic_settings import COMPACTION_CHECK_MS, DynamicSettings
 from trimq.core.partitions.maintenance import PartitionMaintenance
 from trimq.core.partitions.topics import Topics
 from trimq.core.security.access import Access
@@ -156,10 +158,18 @@ def _open_compaction(
     offload: Offload,
     guard: DiskSpaceGuard,
     clock: Clock,
+    dynamic: DynamicSettings,
 ) -> CompactionSchedule:
     effort = CompactionLimits(settings.limits.batch_expansion_bytes)
     compactor = Compactor(topics, checkpoints, passes, offload, guard, clock.message, effort)
-    return CompactionSchedule(topics, compactor, clock.message, settings.storage.compaction_check_ms)
+    schedule = CompactionSchedule(topics, compactor, clock.message, settings.storage.compaction_check_ms)
+
+    def set_interval() -> None:
+        schedule.interval_ms = int(dynamic.value(COMPACTION_CHECK_MS) or settings.storage.compaction_check_ms)
+
+    set_interval()
+    dynamic.on_changed(set_interval)
+    return schedule
 
 
 def _open_catalogue(tables: Tables, passes: Passes) -> Catalogue:
@@ -275,6 +285,7 @@ def _open_broker(
     transactions: TransactionCoordinator,
     offload: Offload,
     queues: OpenQueues,
+    dynamic: DynamicSettings,
 ) -> Broker:
     parts = queues.parts
 
@@ -298,6 +309,7 @@ def _open_broker(
         QuotaApi(Quotas(catalogue, clock.liveness.now_ms), access),
         ScramCredentialApi(ScramCredentials(catalogue), access),
         UserApi(access, offload),
+        DynamicSettingsApi(dynamic, access),
     )
 
 
@@ -323,14 +335,15 @@ def open_core(
     access = Access(catalogue, rng.randbytes)
     store = PartitionStore(files, passes, checkpoints, now_ms)
     damages = _open_damages(metrics)
-    topics = Topics(catalogue, store, passes, settings, now_ms, partial(new_id, rng), damages)
+    dynamic = DynamicSettings(catalogue, settings)
+    topics = Topics(catalogue, store, passes, settings, now_ms, partial(new_id, rng), damages, dynamic)
     topics.on_deleted(cursors.delete_topic)
     topics.open()
     cursors.delete_strays({topic.id for topic in topics})
     queues = open_queues(settings, files, passes, clock, catalogue, checkpoints, topics, rng, metrics, offload, damages)
     guard = _open_guard(settings, files, clock)
     gate = _open_gate(settings, files, guard, passes, clock, metrics)
-    compaction = _open_compaction(settings, topics, checkpoints, passes, offload, guard, clock)
+    compaction = _open_compaction(settings, topics, checkpoints, passes, offload, guard, clock, dynamic)
     appender = _open_appender(settings, gate, cluster, clock, compaction)
     checksums = SegmentChecksums(checkpoints, offload)
     maintenance = PartitionMaintenance(
@@ -360,6 +373,7 @@ def open_core(
         transactions,
         offload,
         queues,
+        dynamic,
     )
     return Core(
         broker,

@@ -16,7 +16,7 @@ class CompactionSchedule:
         self._topics = topics
         self._compactor = compactor
         self._timeline = timeline
-        self._interval_ms = interval_ms
+        self.interval_ms = interval_ms
         self._dirty: dict[Stream, None] = {}
         self._round: list[Stream] = []
         self._timer: Timer | None = None
@@ -43,7 +43,7 @@ class CompactionSchedule:
         """The stream may need compaction after the next interval."""
         self._dirty[stream] = None
         if self._timer is None and self._is_running:
-            self._timer = self._timeline.call_at(self._timeline.now_ms() + self._interval_ms, self._begin_round)
+            self._timer = self._timeline.call_at(self._timeline.now_ms() + self.interval_ms, self._begin_round)
 
     def consider(self, stream: Stream) -> None:
         """Starts the compaction of the stream if it is due; otherwise tries again later if time alone can make it

@@ -31,6 +31,8 @@ class ConfigSource(IntEnum):
     """Kafka's numbers for the level at which a value was set."""
 
     TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
     BROKER = 4
     DEFAULT = 5
     GROUP = 8
@@ -53,6 +55,15 @@ class DescribedConfig(NamedTuple):
     synonyms: tuple[Synonym, ...] = ()
     is_read_only: bool = False
     is_sensitive: bool = False
+
+
+class BrokerLevels(NamedTuple):
+    """Values of the broker that topics without a value of their own have: those of the configuration file, and those
+    changed live for all brokers or for this one, under our names."""
+
+    file: Settings
+    cluster: Mapping[str, str] = {}
+    node: Mapping[str, str] = {}
 
 
 class Config(NamedTuple):
@@ -148,6 +159,22 @@ CONFIGS = (
 _BY_NAME = {config.name: config for config in CONFIGS}
 _BY_SETTING = {config.setting: config for config in CONFIGS if config.setting}
 
+MIN_INSYNC_REPLICAS = "min.insync.replicas"
+
+# Topic settings for which Kafka's DescribeConfigs lists no broker-level name, though there is one.
+_UNLISTED_NAMES = {
+    "flush.ms": "log.flush.interval.ms",
+    "retention.ms": "log.retention.ms",
+    "segment.jitter.ms": "log.roll.jitter.ms",
+    "segment.ms": "log.roll.ms",
+}
+BROKER_NAMES = {
+    name: config
+    for config in CONFIGS
+    if (name := config.synonym or _UNLISTED_NAMES.get(config.name)) and config.setting
+}
+"""Kafka's names of the defaults of topic settings, which can be changed live."""
+
 # Settings whose default for all topics comes from the settings of the broker.
 _OF_THE_BROKER = frozenset(
     ("segment_bytes", "segment_ms", "index_interval_bytes", "retention_ms", "retention_bytes", "message_bytes")
@@ -194,15 +221,25 @@ def to_settings(configs: Mapping[str, str]) -> dict[str, str]:
     settings = {}
     for name, text in configs.items():
         config = find(name)
-        value = canonical(config, text)
-        if not config.setting:
-            if value != config.default:
-                raise invalid_config(name, f"cannot be changed: {config.fixed}")
-            continue
-        if config.words and value not in config.words:
-            raise invalid_config(name, f"{value[:40]!r} is not one of {', '.join(config.words)}")
-        settings[config.setting] = config.words.get(value, value)
+        value = translate(config, text)
+        if config.setting:
+            settings[config.setting] = value
+        elif value != config.default:
+            raise invalid_config(name, f"cannot be changed: {config.fixed}")
     return settings
+
+
+def translate(config: Config, text: str) -> str:
+    """Returns our word for a value. Invalid values are refused here or later by the core."""
+    value = canonical(config, text)
+    if config.words and value not in config.words:
+        raise invalid_config(config.name, f"{value[:40]!r} is not one of {', '.join(config.words)}")
+    return config.words.get(value, value)
+
+
+def kafka_word(config: Config, value: str) -> str:
+    """Returns Kafka's word for a value of ours."""
+    return next((word for word, ours in config.words.items() if ours == value), value)
 
 
 def settings_unknown_to_kafka(settings: TopicSettings) -> dict[str, str]:
@@ -217,8 +254,7 @@ def to_configs(settings: TopicSettings) -> dict[str, str]:
         config = _BY_SETTING.get(setting)
         if config is None:
             continue
-        theirs = {word: name for name, word in config.words.items()}
-        configs[config.name] = theirs.get(value, value)
+        configs[config.name] = kafka_word(config, value)
     return configs
 
 
@@ -228,28 +264,41 @@ def with_kafka_name(refusal: InvalidSetting) -> InvalidSetting:
     return refusal if config is None else InvalidSetting(config.name, refusal.reason)
 
 
-def describe(settings: TopicSettings, broker: Settings) -> Iterator[DescribedConfig]:
+def describe(settings: TopicSettings, levels: BrokerLevels) -> Iterator[DescribedConfig]:
     """Yields every setting of a topic, in order of its name."""
     own = to_configs(settings)
     for config in CONFIGS:
-        default, source = _default(config, broker)
-        synonyms: tuple[Synonym, ...] = ()
-        if config.synonym:
-            synonyms = (Synonym(config.synonym, default, source),)
-        value = default
+        found = defaults_of(config, levels)
+        synonyms = tuple(each for each in found if each.name)
+        value, source = found[0].value, found[0].source
         if config.name in own:
             value, source = own[config.name], ConfigSource.TOPIC
             synonyms = (Synonym(config.name, value, source), *synonyms)
         yield DescribedConfig(config.name, value, config.kind, source, config.documentation, synonyms)
 
 
-def current_value(name: str, settings: TopicSettings, broker: Settings) -> str:
+def current_value(name: str, settings: TopicSettings, levels: BrokerLevels) -> str:
     """Returns the value in force: that of the topic, or else the default."""
-    return to_configs(settings).get(name, _default(find(name), broker)[0])
+    return to_configs(settings).get(name, defaults_of(find(name), levels)[0].value)
 
 
-def _default(config: Config, broker: Settings) -> tuple[str, ConfigSource]:
-    if config.setting not in _OF_THE_BROKER:
-        return config.default, ConfigSource.DEFAULT
-    value = str(getattr(broker.storage, config.setting))
-    return value, ConfigSource.DEFAULT if value == config.default else ConfigSource.BROKER
+def defaults_of(config: Config, levels: BrokerLevels) -> list[Synonym]:
+    """Returns the values of all levels above the topic, the one in force first. The name is empty where Kafka lists
+    none."""
+    found = []
+    broker_name = config.synonym or _UNLISTED_NAMES.get(config.name, "")
+    for source, values in (
+        (ConfigSource.DYNAMIC_BROKER, levels.node),
+        (ConfigSource.DYNAMIC_DEFAULT_BROKER, levels.cluster),
+    ):
+        value = values.get(config.setting)
+        if value is None and config.name == MIN_INSYNC_REPLICAS and source is ConfigSource.DYNAMIC_DEFAULT_BROKER:
+            value = config.default  # Kafka sets it for the cluster when the cluster is made
+        if value is not None:
+            found.append(Synonym(broker_name, kafka_word(config, value), source))
+    if config.setting in _OF_THE_BROKER:
+        value = str(getattr(levels.file.storage, config.setting))
+        if value != config.default:
+            found.append(Synonym(config.synonym, value, ConfigSource.BROKER))
+    found.append(Synonym(config.synonym, config.default, ConfigSource.DEFAULT))
+    return found
