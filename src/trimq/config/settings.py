@@ -45,6 +45,14 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
     retention_check_ms: Annotated[
         int, Meta(ge=1, le=INT64, description="Interval between checks for segments past their retention.")
     ] = 300_000
+    compaction_check_ms: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=INT64,
+            description="Interval between checks whether compacted topics that were written to are due for compaction.",
+        ),
+    ] = 15_000
     message_bytes: Annotated[int, Meta(ge=1, le=INT32, description="Largest batch of messages that is accepted.")] = (
         1_048_588
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trimq.errors.kinds import Refusal
@@ -28,25 +29,38 @@ class CorruptRecords(Refusal):
         return self.reason
 
 
-@dataclass(eq=False)
-class MissingKey(Refusal):
-    """A record sent to a compacted topic has no key."""
-
-    index: int
-
-    def __str__(self) -> str:
-        return f"record {self.index} has no key, which a compacted topic requires"
-
-
-@dataclass(eq=False)
-class UntimelyRecord(Refusal):
-    """The timestamp of a record is outside the range that its topic accepts."""
+@dataclass(frozen=True, slots=True)
+class RecordFault:
+    """Reason why one record of a batch is refused."""
 
     index: int
     reason: str
 
+
+@dataclass(eq=False)
+class MissingKey(Refusal):
+    """Records sent to a compacted topic have no key. `faults` is not empty and in order of the records."""
+
+    faults: Sequence[RecordFault]
+
     def __str__(self) -> str:
-        return f"record {self.index}: {self.reason}"
+        return _describe_faults(self.faults)
+
+
+@dataclass(eq=False)
+class UntimelyRecord(Refusal):
+    """The timestamps of records are outside the range that their topic accepts. `faults` may also contain records
+    without a key."""
+
+    faults: Sequence[RecordFault]
+
+    def __str__(self) -> str:
+        return _describe_faults(self.faults)
+
+
+def _describe_faults(faults: Sequence[RecordFault]) -> str:
+    others = f" ({len(faults) - 1} other records are refused as well)" if len(faults) > 1 else ""
+    return f"record {faults[0].index}: {faults[0].reason}{others}"
 
 
 @dataclass(eq=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trimq.core.partitions.batch_validation import BatchRules, BatchValidator
+from trimq.core.partitions.batch_validation import MAX_FAULTS, BatchRules, BatchValidator
 from trimq.errors import InvalidRecords, MissingKey, UntimelyRecord
 from trimq.formats.kafka_batch.builder import encode_record, from_records
 from trimq.formats.kafka_batch.compression import Codec, compress
@@ -62,8 +62,38 @@ def test_a_compacted_stream_takes_no_record_without_a_key(admission: BatchValida
     sent = from_records(records, codec=Codec.GZIP)
     with pytest.raises(MissingKey) as refused:
         admission.validate(BatchRules(needs_keys=True), sent, check_sent(sent))
-    assert refused.value.index == 1
+    assert [fault.index for fault in refused.value.faults] == [1]
     admitted(admission, BatchRules(needs_keys=True), batch(key=b""))
+
+
+@BOTH
+def test_a_refusal_names_every_bad_record_up_to_a_limit(admission: BatchValidator) -> None:
+    records = [Record(b"a", None if n % 10 == 3 else b"k", timestamp_ms=NOW_MS) for n in range(100)]
+    sent = from_records(records, codec=Codec.LZ4)
+    with pytest.raises(MissingKey) as refused:
+        admission.validate(BatchRules(needs_keys=True), sent, check_sent(sent))
+    assert [fault.index for fault in refused.value.faults] == list(range(3, 100, 10))
+    many = BatchValidator(lambda: NOW_MS, 1 << 20, opens_every_batch=False, max_records=50_000)
+    sent = from_records([Record(b"a", None, timestamp_ms=NOW_MS)] * 30_000, codec=Codec.LZ4)
+    with pytest.raises(MissingKey) as refused:
+        many.validate(BatchRules(needs_keys=True), sent, check_sent(sent))
+    assert len(refused.value.faults) == MAX_FAULTS
+
+
+@BOTH
+def test_a_batch_with_untimely_records_and_missing_keys_is_untimely(admission: BatchValidator) -> None:
+    late = NOW_MS + 2 * HOUR_MS
+    records = [
+        Record(b"a", None, timestamp_ms=late),
+        Record(b"a", b"k", timestamp_ms=late),
+        Record(b"a", b"k", timestamp_ms=-1),
+        Record(b"a", None, timestamp_ms=NOW_MS),
+    ]
+    sent = from_records(records)
+    with pytest.raises(UntimelyRecord) as refused:
+        admission.validate(BatchRules(needs_keys=True), sent, check_sent(sent))
+    assert [fault.index for fault in refused.value.faults] == [0, 1, 3]
+    assert "no key" in refused.value.faults[0].reason  # the key is checked first, as in Kafka
 
 
 @BOTH
@@ -89,7 +119,7 @@ def test_a_records_time_must_lie_in_the_streams_window(
     else:
         with pytest.raises(UntimelyRecord) as refused:
             admission.validate(rules, sent, check_sent(sent))
-        assert refused.value.index == 1
+        assert [fault.index for fault in refused.value.faults] == [1]
 
 
 @BOTH

@@ -54,6 +54,27 @@ def test_a_compacted_topic_is_compacted_when_its_time_has_come(flush: str) -> No
         assert broker.records("profiles") == records
 
 
+def test_a_record_is_compacted_soon_after_its_maximum_lag() -> None:
+    with Broker() as broker:
+        lagging = {"cleanup": "compact", "min_cleanable_dirty_ratio": 1, "max_compaction_lag_ms": 20_000}
+        broker.create_topic("profiles", **lagging)
+        keep_busy(broker)
+        broker.advance("25s")
+        broker.send("profiles", b"end", key=b"end")  # closes the segment, as in Kafka
+        broker.advance("16s")
+        assert len(broker.records("profiles")) == 4
+
+
+def test_a_topic_without_anything_to_compact_needs_no_timer() -> None:
+    with Broker() as broker:
+        broker.create_topic("profiles", **SMALL)
+        keep_busy(broker)
+        broker.advance("1m")
+        assert broker.on_loop(lambda node: node.core.maintenance._compaction._timer) is None
+        broker.send("profiles", b"more", key=b"0")
+        assert broker.on_loop(lambda node: node.core.maintenance._compaction._timer) is not None
+
+
 def test_other_topics_are_not() -> None:
     with Broker() as broker:
         broker.create_topic("profiles", segment_bytes=1024)

@@ -27,6 +27,18 @@ def test_the_page_lists_every_api_that_is_served_with_its_versions() -> None:
 
 
 def test_the_page_lists_every_topic_setting_that_cannot_be_changed() -> None:
-    rows = re.findall(r"^\| (`.*`) \| (.*) \|$", chapter("Topic settings that are refused"), re.MULTILINE)
-    listed = [(name, reason) for names, reason in rows for name in re.findall(r"`([^`]+)`", names)]
-    assert sorted(listed) == sorted((config.name, config.fixed) for config in CONFIGS if config.fixed)
+    refused, _, _ = chapter("Topic settings that are refused").partition("Settings that concern only")
+    assert sorted(rows(refused)) == sorted((config.name, config.fixed) for config in CONFIGS if config.fixed)
+
+
+def test_the_page_lists_every_topic_setting_without_effect() -> None:
+    _, _, unused = chapter("Topic settings that are refused").partition("Settings that concern only")
+    assert sorted(name for name, _ in rows(unused)) == [
+        config.name for config in CONFIGS if config.documentation.startswith("No effect")
+    ]
+
+
+def rows(text: str) -> list[tuple[str, str]]:
+    """Names and reasons of a table; a row may name several settings."""
+    found = re.findall(r"^\| (`.*`) \| (.*) \|$", text, re.MULTILINE)
+    return [(name, reason) for names, reason in found for name in re.findall(r"`([^`]+)`", names)]

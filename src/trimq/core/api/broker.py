@@ -4,6 +4,7 @@ logic here."""
 from __future__ import annotations
 
 from trimq.config import Settings
+from trimq.core.api.dynamic_settings import DynamicSettingsApi
 from trimq.core.api.exchanges import ExchangeApi
 from trimq.core.api.failures import FailureApi
 from trimq.core.api.groups import GroupApi
@@ -25,8 +26,9 @@ from trimq.storage.io.files import Space
 
 class Broker:
     """`topics`, `partitions`, `groups` and `transactions` serve partition logs; `exchanges`, `queues` and `policies`
-    serve AMQP queues; `namespaces`, `failures`, `users`, `quotas` and `scram_credentials` serve all layouts. Commit-log
-    topics are reached through `CommitLogApi` (`core/api/commit_log.py`), since the commit log may be closed."""
+    serve AMQP queues; `namespaces`, `failures`, `users`, `quotas` and `scram_credentials` serve all layouts;
+    `dynamic_settings` are the broker settings that can be changed live. Commit-log topics are reached through
+    `CommitLogApi` (`core/api/commit_log.py`), since the commit log may be closed."""
 
     def __init__(
         self,
@@ -46,6 +48,7 @@ class Broker:
         quotas: QuotaApi,
         scram_credentials: ScramCredentialApi,
         users: UserApi,
+        dynamic_settings: DynamicSettingsApi,
     ) -> None:
         self.settings = settings
         self.cluster = cluster
@@ -61,6 +64,7 @@ class Broker:
         self.quotas = quotas
         self.scram_credentials = scram_credentials
         self.users = users
+        self.dynamic_settings = dynamic_settings
         self._access = access
         self._gate = gate
 

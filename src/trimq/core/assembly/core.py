@@ -12,6 +12,7 @@ from uuid import UUID
 from trimq.clock import Clock
 from trimq.config import Settings
 from trimq.core.api.broker import Broker
+from trimq.core.api.dynamic_settings import DynamicSettingsApi
 from trimq.core.api.exchanges import ExchangeApi
 from trimq.core.api.failures import FailureApi
 from trimq.core.api.groups import GroupApi
@@ -35,7 +36,9 @@ from trimq.core.metadata.cursors import Cursor, Cursors
 from trimq.core.metadata.names import NameRegistry
 from trimq.core.partitions.append import PartitionAppender
 from trimq.core.partitions.batch_validation import BatchValidator
+from trimq.core.partitions.compaction_schedule import CompactionSchedule
 from trimq.core.partitions.compactor import Compactor
+from trimq.core.partitions.dynamic_settings import COMPACTION_CHECK_MS, DynamicSettings
 from trimq.core.partitions.maintenance import PartitionMaintenance
 from trimq.core.partitions.topics import Topics
 from trimq.core.security.access import Access
@@ -138,15 +141,17 @@ def _open_gate(
     )
 
 
-def _open_appender(settings: Settings, gate: WriteGate, cluster: Cluster, clock: Clock) -> PartitionAppender:
+def _open_appender(
+    settings: Settings, gate: WriteGate, cluster: Cluster, clock: Clock, compaction: CompactionSchedule
+) -> PartitionAppender:
     limits, checks_records = settings.limits, settings.kafka.record_validation == "full"
     admission = BatchValidator(
         clock.message.now_ms, limits.batch_expansion_bytes, checks_records, limits.records_per_batch
     )
-    return PartitionAppender(gate, cluster, admission)
+    return PartitionAppender(gate, cluster, admission, compaction)
 
 
-def open_maintenance(
+def _open_compaction(
     settings: Settings,
     topics: Topics,
     checkpoints: Checkpoints,
@@ -154,11 +159,18 @@ def open_maintenance(
     offload: Offload,
     guard: DiskSpaceGuard,
     clock: Clock,
-) -> PartitionMaintenance:
+    dynamic: DynamicSettings,
+) -> CompactionSchedule:
     effort = CompactionLimits(settings.limits.batch_expansion_bytes)
     compactor = Compactor(topics, checkpoints, passes, offload, guard, clock.message, effort)
-    checksums = SegmentChecksums(checkpoints, offload)
-    return PartitionMaintenance(topics, guard, compactor, checksums, clock.message, settings.storage.retention_check_ms)
+    schedule = CompactionSchedule(topics, compactor, clock.message, settings.storage.compaction_check_ms)
+
+    def set_interval() -> None:
+        schedule.interval_ms = int(dynamic.value(COMPACTION_CHECK_MS) or settings.storage.compaction_check_ms)
+
+    set_interval()
+    dynamic.on_changed(set_interval)
+    return schedule
 
 
 def _open_catalogue(tables: Tables, passes: Passes) -> Catalogue:
@@ -274,6 +286,7 @@ def _open_broker(
     transactions: TransactionCoordinator,
     offload: Offload,
     queues: OpenQueues,
+    dynamic: DynamicSettings,
 ) -> Broker:
     parts = queues.parts
 
@@ -297,6 +310,7 @@ def _open_broker(
         QuotaApi(Quotas(catalogue, clock.liveness.now_ms), access),
         ScramCredentialApi(ScramCredentials(catalogue), access),
         UserApi(access, offload),
+        DynamicSettingsApi(dynamic, access),
     )
 
 
@@ -323,15 +337,20 @@ def open_core(
     access = Access(catalogue, rng.randbytes)
     store = PartitionStore(files, passes, checkpoints, now_ms)
     damages = _open_damages(metrics)
-    topics = Topics(catalogue, names, store, passes, settings, now_ms, partial(new_id, rng), damages)
+    dynamic = DynamicSettings(catalogue, settings)
+    topics = Topics(catalogue, names, store, passes, settings, now_ms, partial(new_id, rng), damages, dynamic)
     topics.on_deleted(cursors.delete_topic)
     topics.open()
     cursors.delete_strays({topic.id for topic in topics})
     queues = open_queues(settings, files, passes, clock, catalogue, names, checkpoints, rng, metrics, offload, damages)
     guard = _open_guard(settings, files, clock)
     gate = _open_gate(settings, files, guard, passes, clock, metrics)
-    appender = _open_appender(settings, gate, cluster, clock)
-    maintenance = open_maintenance(settings, topics, checkpoints, passes, offload, guard, clock)
+    compaction = _open_compaction(settings, topics, checkpoints, passes, offload, guard, clock, dynamic)
+    appender = _open_appender(settings, gate, cluster, clock, compaction)
+    checksums = SegmentChecksums(checkpoints, offload)
+    maintenance = PartitionMaintenance(
+        topics, guard, compaction, checksums, clock.message, settings.storage.retention_check_ms
+    )
     kept = tables.open("transactions", Transaction)
     transactions = open_transactions(kept, facts, topics, cluster, cursors, passes, clock)
     groups = open_groups(settings, catalogue, cursors, topics, passes, clock, rng, transactions)
@@ -356,6 +375,7 @@ def open_core(
         transactions,
         offload,
         queues,
+        dynamic,
     )
     return Core(
         broker,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from trimq.core.metadata.cluster import Cluster
 from trimq.core.partitions.batch_validation import BatchValidator
+from trimq.core.partitions.compaction_schedule import CompactionSchedule
 from trimq.core.partitions.idempotence import find_duplicate
 from trimq.core.partitions.stream import Appended, Stream
 from trimq.core.write_gate import WriteGate
@@ -16,10 +17,13 @@ from trimq.model import Buffer, Record
 
 
 class PartitionAppender:
-    def __init__(self, gate: WriteGate, cluster: Cluster, admission: BatchValidator) -> None:
+    def __init__(
+        self, gate: WriteGate, cluster: Cluster, admission: BatchValidator, compaction: CompactionSchedule
+    ) -> None:
         self._gate = gate
         self._cluster = cluster
         self._validator = admission
+        self._compaction = compaction
 
     def append(self, stream: Stream, batch: Buffer, header: BatchHeader) -> Appended:
         self._gate.require_writable()
@@ -42,6 +46,8 @@ class PartitionAppender:
         log = stream.log
         base_offset = log.end
         appended = Appended(base_offset, log.append(batch, header, self._cluster.leader_epoch(stream.id)))
+        if stream.rules.needs_keys:
+            self._compaction.note(stream)
         return appended if append_time_ms < 0 else appended._replace(append_time_ms=append_time_ms)
 
     def append_records(self, stream: Stream, records: Sequence[Record]) -> Appended:

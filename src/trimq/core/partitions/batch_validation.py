@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from trimq.errors import InvalidRecords, MissingKey, UntimelyRecord
+from trimq.errors import InvalidRecords, MissingKey, RecordFault, UntimelyRecord
 from trimq.formats.kafka_batch.builder import recompress
 from trimq.formats.kafka_batch.compression import Codec
 from trimq.formats.kafka_batch.header import (
@@ -17,10 +17,14 @@ from trimq.formats.kafka_batch.header import (
     stamp_append_time,
     stamp_create_time,
 )
-from trimq.formats.kafka_batch.records import ANY_TIME, BatchTooLarge, validate_checked
+from trimq.formats.kafka_batch.records import ANY_TIME, BatchTooLarge, iterate_records, validate_checked
 from trimq.model import Buffer
 
 _HOUR_MS = 3_600_000
+
+# Records that a refusal names: a small compressed batch can hold 500,000 bad ones. A client sends the records that were
+# not named again, and then the next ones are named.
+MAX_FAULTS = 10_000
 
 
 class BatchRules(NamedTuple):
@@ -93,17 +97,38 @@ class BatchValidator:
         if not rules.keeps_append_time:
             window_ms = (now_ms - rules.max_age_ms, now_ms + rules.max_lead_ms)
         summary = validate_checked(batch, header, window_ms, self._max_expanded_bytes, self._max_records)
-        if rules.needs_keys and summary.first_null_key_index is not None:
-            raise MissingKey(summary.first_null_key_index)
-        if rules.keeps_append_time and header.is_log_append_time:
-            raise UntimelyRecord(0, "the producer sent it with log append time, which only the broker may set")
-        if summary.first_outside_window_index is not None:
-            raise UntimelyRecord(
-                summary.first_outside_window_index, f"its timestamp is not between {window_ms[0]} and {window_ms[1]}"
-            )
+        claims_append_time = rules.keeps_append_time and header.is_log_append_time
+        if (
+            claims_append_time
+            or summary.first_outside_window_index is not None
+            or (rules.needs_keys and summary.first_null_key_index is not None)
+        ):
+            self._refuse_records(rules, batch, window_ms, claims_append_time)
         if not summary.offsets_in_order and header.codec != Codec.NONE:
             raise InvalidRecords("the offsets inside a compressed batch do not count from 0")
         return summary.max_timestamp_ms
+
+    def _refuse_records(
+        self, rules: BatchRules, batch: Buffer, window_ms: tuple[int, int], claims_append_time: bool
+    ) -> None:
+        """Raises a refusal that names the bad records, at most `MAX_FAULTS`. Looks at each record once more, which
+        only a refused batch pays for."""
+        earliest_ms, latest_ms = window_ms
+        faults: list[RecordFault] = []
+        is_untimely = False
+        for index, record in enumerate(iterate_records(batch, 0, self._max_expanded_bytes)):
+            timestamp_ms = record.timestamp_ms
+            if rules.needs_keys and record.key is None:
+                faults.append(RecordFault(index, "it has no key, which a compacted topic requires"))
+            elif claims_append_time:
+                faults.append(RecordFault(index, "it has log append time, which only the broker may set"))
+                is_untimely = True
+            elif not earliest_ms <= timestamp_ms <= latest_ms and timestamp_ms != NO_TIMESTAMP:
+                faults.append(RecordFault(index, f"its timestamp is not between {earliest_ms} and {latest_ms}"))
+                is_untimely = True
+            if len(faults) == MAX_FAULTS:
+                break
+        raise UntimelyRecord(faults) if is_untimely else MissingKey(faults)
 
 
 def _writable(batch: Buffer) -> bytearray | memoryview:

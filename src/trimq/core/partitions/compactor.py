@@ -15,7 +15,12 @@ from trimq.storage.checkpoints.file_names import CorruptCompanion
 from trimq.storage.checkpoints.log_checkpoints import Checkpoints
 from trimq.storage.group_commit.passes import Passes, Ticket
 from trimq.storage.guards.disk_space import DiskSpaceGuard
-from trimq.storage.partition_log.compaction import Compaction, CompactionLimits, plan_compaction
+from trimq.storage.partition_log.compaction import (
+    Compaction,
+    CompactionLimits,
+    plan_compaction,
+    waits_for_compaction,
+)
 from trimq.storage.partition_log.compaction_swap import Step
 
 log = logging.getLogger(__name__)
@@ -54,17 +59,22 @@ class Compactor:
         self._round: _Round | None = None
         self._timer: Timer | None = None
 
-    def consider(self, stream: Stream) -> None:
-        """Schedules a compaction of the stream if there is enough to gain."""
+    def consider(self, stream: Stream) -> bool:
+        """Schedules a compaction of the stream if there is enough to gain, and returns whether there is."""
         try:
             is_due = plan_compaction(stream.log, self._checkpoints, self._timeline.now_ms()) is not None
         except (Refusal, OSError) as error:
             log.warning("%s: cannot plan compaction (%s)", stream.log.folder, error)
-            return
+            return False
         if is_due:
             self._waiting[stream] = None
             if self._round is None:
                 self._begin_next()
+        return is_due
+
+    def may_become_due(self, stream: Stream) -> bool:
+        """True if a compaction can become due without another append."""
+        return waits_for_compaction(stream.log, self._checkpoints)
 
     def stop(self) -> None:
         """Leaves the files as they are: a restart continues from there."""

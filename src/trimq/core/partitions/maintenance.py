@@ -8,7 +8,7 @@ import logging
 from collections.abc import Iterator
 
 from trimq.clock import Timeline, Timer
-from trimq.core.partitions.compactor import Compactor
+from trimq.core.partitions.compaction_schedule import CompactionSchedule
 from trimq.core.partitions.stream import Stream
 from trimq.core.partitions.topics import Topics
 from trimq.errors import Refusal
@@ -27,14 +27,14 @@ class PartitionMaintenance:
         self,
         topics: Topics,
         guard: DiskSpaceGuard,
-        compactor: Compactor,
+        compaction: CompactionSchedule,
         checksums: SegmentChecksums,
         timeline: Timeline,
         interval_ms: int,
     ) -> None:
         self._topics = topics
         self._guard = guard
-        self._compactor = compactor
+        self._compaction = compaction
         self._checksums = checksums
         self._timeline = timeline
         self._interval_ms = interval_ms
@@ -42,13 +42,17 @@ class PartitionMaintenance:
         self._round: Iterator[Stream] = iter(())
 
     def start(self) -> None:
+        self._compaction.start()
+        self._schedule_round()
+
+    def _schedule_round(self) -> None:
         self._timer = self._timeline.call_at(self._timeline.now_ms() + self._interval_ms, self._begin_round)
 
     def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._compactor.stop()
+        self._compaction.stop()
         self._checksums.stop()
 
     def _begin_round(self) -> None:
@@ -61,7 +65,7 @@ class PartitionMaintenance:
         for _ in range(_STREAMS_PER_TURN):
             stream = next(self._round, None)
             if stream is None:
-                self.start()
+                self._schedule_round()
                 return
             self._tend(stream)
         self._timer = self._timeline.call_at(self._timeline.now_ms(), self._turn)
@@ -75,7 +79,7 @@ class PartitionMaintenance:
         except (Refusal, OSError) as error:
             log.warning("%s: expiry failed, will be retried (%s)", stream.log.folder, error)
         stream.log.producers.expire(now_ms, _PRODUCER_EXPIRY_MS)
-        self._compactor.consider(stream)
+        self._compaction.consider(stream)
         self._checksums.consider(stream.log)
 
     def _relieve_disk(self) -> None:

@@ -17,6 +17,7 @@ TopicSettings = Mapping[str, str]
 NO_LIMIT = 2**63 - 1
 _INT32 = 2**31 - 1
 _NUMBER = re.compile(r"-?\d{1,19}")
+_REPLICA = re.compile(r"(\d{1,10}:\d{1,10})?")
 
 APPENDED, CREATED = "appended", "created"
 AS_SENT = "producer"
@@ -24,7 +25,7 @@ _CODECS = {"none": Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4"
 _LEVELS = {"gzip": -1, "lz4": 9, "zstd": 3}  # Kafka's defaults; snappy has no levels
 
 
-def _check_whole(name: str, value: str, least: int = 0, most: int = NO_LIMIT) -> None:
+def check_whole(name: str, value: str, least: int = 0, most: int = NO_LIMIT) -> None:
     if not _NUMBER.fullmatch(value):
         raise InvalidSetting(name, f"{value[:40]!r} is not a whole number")
     if not least <= int(value) <= most:
@@ -53,41 +54,65 @@ def _check_cleanup(name: str, value: str) -> None:
 
 
 def _check_gzip_level(name: str, value: str) -> None:
-    _check_whole(name, value, -1, 9)
+    check_whole(name, value, -1, 9)
     if value == "0":
         raise InvalidSetting(name, "0 does not compress: use -1 (the default) or 1 to 9")
 
 
+def _check_replicas(name: str, value: str) -> None:
+    """Accepts * or a list of partition:node."""
+    words = value.split(",")
+    if "".join(words) != "*" and not all(_REPLICA.fullmatch(word) for word in words):
+        raise InvalidSetting(name, f"{value[:40]!r} is not * or a list of partition:node")
+
+
 _CHECKS: dict[str, Callable[[str, str], None]] = {
-    "segment_bytes": partial(_check_whole, least=1024, most=_INT32),
-    "segment_ms": partial(_check_whole, least=1),
-    "index_interval_bytes": partial(_check_whole, most=_INT32),
-    "retention_ms": partial(_check_whole, least=-1),
-    "retention_bytes": partial(_check_whole, least=-1),
-    "message_bytes": partial(_check_whole, most=_INT32),
+    "segment_bytes": partial(check_whole, least=1024, most=_INT32),
+    "segment_ms": partial(check_whole, least=1),
+    "index_interval_bytes": partial(check_whole, most=_INT32),
+    "retention_ms": partial(check_whole, least=-1),
+    "retention_bytes": partial(check_whole, least=-1),
+    "message_bytes": partial(check_whole, most=_INT32),
     "writable": partial(_check_choice, words=("true", "false")),
     "cleanup": _check_cleanup,
-    "delete_retention_ms": _check_whole,
-    "min_compaction_lag_ms": _check_whole,
-    "max_compaction_lag_ms": partial(_check_whole, least=1),
+    "delete_retention_ms": check_whole,
+    "min_compaction_lag_ms": check_whole,
+    "max_compaction_lag_ms": partial(check_whole, least=1),
     "min_cleanable_dirty_ratio": _check_share,
     "record_time": partial(_check_choice, words=(CREATED, APPENDED)),
-    "record_age_ms": _check_whole,
-    "record_lead_ms": _check_whole,
+    "record_age_ms": check_whole,
+    "record_lead_ms": check_whole,
     "compression": partial(_check_choice, words=(AS_SENT, *_CODECS)),
     "gzip_level": _check_gzip_level,
-    "lz4_level": partial(_check_whole, least=1, most=17),
-    "zstd_level": partial(_check_whole, least=-131_072, most=22),
+    "lz4_level": partial(check_whole, least=1, most=17),
+    "zstd_level": partial(check_whole, least=-131_072, most=22),
     # With one replica the next two always hold: no more replicas can be required, none can lag behind.
-    "min_synced_replicas": partial(_check_whole, least=1, most=_INT32),
+    "min_synced_replicas": partial(check_whole, least=1, most=_INT32),
     "unclean_election": partial(_check_choice, words=("true", "false")),
-    "sync_every_records": partial(_check_whole, least=1),
-    "sync_every_ms": _check_whole,
+    "sync_every_records": partial(check_whole, least=1),
+    "sync_every_ms": check_whole,
+    # Kept and shown, without effect here: files of a deleted segment are removed at once, segments and indexes grow as
+    # they are written and are closed exactly on time, and there is neither replication nor a second tier.
+    "file_delete_delay_ms": check_whole,
+    "index_bytes": partial(check_whole, least=4, most=_INT32),
+    "preallocate": partial(_check_choice, words=("true", "false")),
+    "segment_jitter_ms": check_whole,
+    "throttled_leader_replicas": _check_replicas,
+    "throttled_follower_replicas": _check_replicas,
+    "local_retention_bytes": partial(check_whole, least=-2),
+    "local_retention_ms": partial(check_whole, least=-2),
+    "is_tiered_copy_disabled": partial(_check_choice, words=("true", "false")),
+    "is_tiered_data_deleted": partial(_check_choice, words=("true", "false")),
 }
 
 
+def is_topic_setting(name: str) -> bool:
+    return name in _CHECKS
+
+
 def check_topic_settings(given: TopicSettings, broker: Settings) -> None:
-    """Raises InvalidSetting for an unknown name or a value out of range: no setting is stored that is not enforced."""
+    """Raises InvalidSetting for an unknown name or a value out of range. A setting is stored only if it is enforced,
+    or if no client can see whether it is."""
     for name, value in given.items():
         check = _CHECKS.get(name)
         if check is None:

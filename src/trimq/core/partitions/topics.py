@@ -16,6 +16,7 @@ from trimq.config import Settings
 from trimq.core.metadata.catalogue import Catalogue
 from trimq.core.metadata.catalogue import Definition as Stored
 from trimq.core.metadata.names import NameRegistry
+from trimq.core.partitions.dynamic_settings import DynamicSettings
 from trimq.core.partitions.stream import Stream
 from trimq.core.partitions.topic import Topic, TopicDefinition
 from trimq.core.partitions.topic_creation import StagedTopic, StagedTopicOpener
@@ -67,10 +68,12 @@ class Topics:
         now_ms: Callable[[], int],
         new_id: Callable[[], UUID],
         damages: DamageReports,
+        dynamic: DynamicSettings,
     ) -> None:
         self._catalogue = catalogue
         self._names = names
         self._damages = damages
+        self._dynamic = dynamic
         self._store = store
         self._passes = passes
         self._settings = settings
@@ -84,6 +87,7 @@ class Topics:
         self._deleted_listeners: list[Callable[[UUID], object]] = []
         names.add(Layout.PARTITION_LOG, self._by_name.__contains__)
         catalogue.watch(_KIND, self._definition_changed)
+        dynamic.on_changed(self._defaults_changed)
 
     def __iter__(self) -> Iterator[Topic]:
         return iter(self._by_name.values())
@@ -273,10 +277,19 @@ class Topics:
 
     def _apply_settings(self, topic: Topic, settings: TopicSettings) -> None:
         topic.settings = dict(settings)
+        applied = self._with_defaults(settings)
         for stream in topic.streams:
-            stream.log.change_settings(log_settings(settings, self._settings))
-            stream.message_bytes = message_limit(settings, self._settings)
-            stream.rules = stream_rules(settings)
+            stream.log.change_settings(log_settings(applied, self._settings))
+            stream.message_bytes = message_limit(applied, self._settings)
+            stream.rules = stream_rules(applied)
+
+    def _with_defaults(self, settings: TopicSettings) -> TopicSettings:
+        defaults = self._dynamic.topic_defaults
+        return {**defaults, **settings} if defaults else settings
+
+    def _defaults_changed(self) -> None:
+        for topic in self:
+            self._apply_settings(topic, topic.settings)
 
     def delete(self, topic: Topic) -> Ticket:
         """Hides the topic at once. Its files are deleted, and its name is free, when the deletion is on disk."""
@@ -384,8 +397,9 @@ class Topics:
         define()
 
     def _open_streams(self, topic: Topic, count: int, *, is_new: bool = False, is_adopted: bool = False) -> None:
-        limits = log_settings(topic.settings, self._settings)
-        message_bytes, rules = message_limit(topic.settings, self._settings), stream_rules(topic.settings)
+        applied = self._with_defaults(topic.settings)
+        limits = log_settings(applied, self._settings)
+        message_bytes, rules = message_limit(applied, self._settings), stream_rules(applied)
         for index in range(len(topic.streams), count):
             opened = self._store.open(topic.name.name, index, topic.id, limits, is_new, is_adopted)
             id = StreamId(topic.id, index)

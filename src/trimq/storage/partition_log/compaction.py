@@ -25,6 +25,7 @@ from trimq.storage.partition_log.segment import PartitionSegment
 log = logging.getLogger(__name__)
 
 _WARM_BYTES = 1024 * 1024
+_NO_LIMIT = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,23 @@ def plan_compaction(opened: PartitionLog, checkpoints: Checkpoints, now_ms: int)
         or _has_older(dirty, now_ms - settings.max_compaction_lag_ms)
     )
     return CompactionPlan(segments, first_dirty) if is_due else None
+
+
+def waits_for_compaction(opened: PartitionLog, checkpoints: Checkpoints) -> bool:
+    """Returns whether sealed segments can become due for compaction without another append: by their age, by the end of
+    a transaction or by the next checkpoint."""
+    settings = opened.settings
+    sealed_end = opened.segments[-1].segment.base
+    if not settings.is_compacted or checkpoints.cleaned(opened.folder).offset >= sealed_end:
+        return False
+    point = checkpoints.point(opened.folder)
+    return (
+        settings.min_compaction_lag_ms > 0
+        or settings.max_compaction_lag_ms < _NO_LIMIT
+        or opened.first_unstable_offset is not None
+        or point is None
+        or point.base < sealed_end
+    )
 
 
 def _size(segments: Sequence[PartitionSegment]) -> int:

@@ -62,6 +62,37 @@ def batch(time: int = NOW_MS, key: bytes | None = b"k", codec: int = Codec.NONE,
 # -- changes
 
 
+def test_settings_of_kafkas_own_files_are_kept_and_shown(desk: Desk) -> None:
+    given = {
+        "file.delete.delay.ms": "12345",
+        "follower.replication.throttled.replicas": "*",
+        "leader.replication.throttled.replicas": "0:1,1:1",
+        "local.retention.ms": "1000",
+        "preallocate": "true",
+        "segment.index.bytes": "4096",
+        "segment.jitter.ms": "10",
+    }
+    assert desk.create("t", **{name.replace(".", "_"): value for name, value in given.items()}).error_code == 0
+    assert desk.restart().configs("t") == given
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("file.delete.delay.ms", "-1"),
+        ("segment.index.bytes", "3"),
+        ("preallocate", "yes"),
+        ("leader.replication.throttled.replicas", "0:1,*"),
+        ("remote.storage.enable", "true"),
+    ],
+)
+def test_settings_of_kafkas_own_files_are_validated(desk: Desk, name: str, value: str) -> None:
+    desk.create("t")
+    result = change(desk, (name, SET, value))
+    assert result.error_code == Code.INVALID_CONFIG
+    assert name in result.error_message
+
+
 def test_settings_change_one_by_one(desk: Desk) -> None:
     desk.create("t", retention_ms="5")
     for changes, after in [
@@ -92,7 +123,7 @@ REFUSED = [
     ([("no.such", DELETE, None)], Code.INVALID_CONFIG),
     ([("retention.ms", SET, "x")], Code.INVALID_CONFIG),
     ([("retention.ms", APPEND, "5")], Code.INVALID_CONFIG),
-    ([("preallocate", SET, "true")], Code.INVALID_CONFIG),
+    ([("remote.storage.enable", SET, "true")], Code.INVALID_CONFIG),
     ([("retention.ms", SET, "5"), ("segment.ms", SET, "0")], Code.INVALID_CONFIG),
     ([("retention.ms", SET, None)], Code.INVALID_REQUEST),
     ([("retention.ms", SET, "1"), ("retention.ms", SET, "2")], Code.INVALID_REQUEST),
@@ -122,7 +153,21 @@ def test_a_replacement_needs_values(desk: Desk) -> None:
         (TOPIC, "u", [("retention.ms", SET, "1")], Code.UNKNOWN_TOPIC_OR_PARTITION),
         (TOPIC, "", [("retention.ms", SET, "1")], Code.UNKNOWN_TOPIC_OR_PARTITION),
         (BROKER, "1", [("broker.id", SET, "5")], Code.INVALID_REQUEST),
-        (BROKER, "", [("log.retention.ms", SET, "5")], Code.INVALID_REQUEST),
+        (BROKER, "", [("num.partitions", SET, "5")], Code.INVALID_REQUEST),
+        (BROKER, "", [("no.such", SET, "5")], Code.INVALID_REQUEST),
+        (BROKER, "", [("log.retention.ms", SET, "x")], Code.INVALID_REQUEST),
+        (BROKER, "", [("log.retention.ms", SET, None)], Code.INVALID_REQUEST),
+        (BROKER, "", [("log.retention.ms", APPEND, "5")], Code.INVALID_CONFIG),
+        (BROKER, "", [("log.retention.ms", 9, "5")], Code.INVALID_REQUEST),
+        (BROKER, "", [("log.retention.ms", SET, "5"), ("log.retention.ms", SET, "5")], Code.INVALID_REQUEST),
+        (BROKER, "", [("log.cleanup.policy", SET, "x")], Code.INVALID_REQUEST),
+        (BROKER, "", [("log.message.timestamp.type", SET, "x")], Code.INVALID_REQUEST),
+        (BROKER, "1", [("leader.replication.throttled.rate", SET, "-1")], Code.INVALID_REQUEST),
+        (BROKER, "1", [("min.insync.replicas", SET, "1")], Code.INVALID_CONFIG),
+        (BROKER, "", [("min.insync.replicas", SET, "2")], Code.NONE),
+        (BROKER, "", [("min.insync.replicas", DELETE, None)], Code.INVALID_CONFIG),
+        (BROKER, "1", [("follower.replication.throttled.rate", DELETE, None)], Code.NONE),
+        (BROKER, "", [("no.such", DELETE, None)], Code.NONE),
         (BROKER, "7", [], Code.INVALID_REQUEST),
         (BROKER, "1", [], Code.NONE),
         (LOGGER, "1", [("root", SET, "DEBUG")], Code.INVALID_REQUEST),
@@ -133,6 +178,61 @@ def test_a_replacement_needs_values(desk: Desk) -> None:
 )
 def test_only_topics_have_mutable_settings(desk: Desk, kind: int, name: str, changes: list[Any], code: Code) -> None:
     assert change(desk, *changes, kind=kind, name=name).error_code == code
+
+
+def source_and_value(desk: Desk, kind: int, name: str, key: str) -> tuple[int, str]:
+    (found,) = describe(desk, kind, name, [key]).configs
+    return found.config_source, found.value
+
+
+def test_defaults_of_topics_change_live_for_one_broker_and_for_all(desk: Desk) -> None:
+    desk.create("t")
+    desk.create("own", max_message_bytes="3000")
+    assert change(desk, ("message.max.bytes", SET, "500"), kind=BROKER, name="").error_code == Code.NONE
+    assert desk.produce("t", batch(size=1000)).error_code == Code.MESSAGE_TOO_LARGE
+    assert desk.produce("own", batch(size=1000)).error_code == Code.NONE
+    assert source_and_value(desk, TOPIC, "t", "max.message.bytes") == (3, "500")
+    assert source_and_value(desk, BROKER, "", "message.max.bytes") == (3, "500")
+    assert change(desk, ("message.max.bytes", SET, "2000"), kind=BROKER, name="1").error_code == Code.NONE
+    assert source_and_value(desk, BROKER, "1", "message.max.bytes") == (2, "2000")
+    desk = desk.restart()
+    assert desk.produce("t", batch(size=1000)).error_code == Code.NONE
+    assert source_and_value(desk, TOPIC, "t", "max.message.bytes") == (2, "2000")
+    assert change(desk, ("message.max.bytes", DELETE, None), kind=BROKER, name="1").error_code == Code.NONE
+    assert desk.produce("t", batch(size=1000)).error_code == Code.MESSAGE_TOO_LARGE
+    desk.create("later")
+    assert desk.produce("later", batch(size=1000)).error_code == Code.MESSAGE_TOO_LARGE
+
+
+def test_a_list_of_the_broker_can_be_appended_to(desk: Desk) -> None:
+    desk.create("t")
+    assert change(desk, ("log.cleanup.policy", APPEND, "compact"), kind=BROKER, name="").error_code == Code.NONE
+    assert source_and_value(desk, TOPIC, "t", "cleanup.policy") == (3, "delete,compact")
+    assert desk.produce("t", batch(key=None)).error_code == Code.INVALID_RECORD
+
+
+def test_a_change_of_the_broker_can_be_validated_only(desk: Desk) -> None:
+    answer = change(desk, ("log.retention.ms", SET, "5"), kind=BROKER, name="", validate_only=True)
+    assert answer.error_code == Code.NONE
+    assert [config.name for config in describe(desk, BROKER, "").configs] == ["min.insync.replicas"]
+    answer = change(desk, ("log.retention.ms", SET, "x"), kind=BROKER, name="", validate_only=True)
+    assert answer.error_code == Code.INVALID_REQUEST
+
+
+def test_the_interval_of_compaction_changes_live(desk: Desk) -> None:
+    assert change(desk, ("log.cleaner.backoff.ms", SET, "5000"), kind=BROKER, name="1").error_code == Code.NONE
+    assert desk.core.maintenance._compaction.interval_ms == 5000
+    assert change(desk, ("log.cleaner.backoff.ms", DELETE, None), kind=BROKER, name="1").error_code == Code.NONE
+    assert desk.core.maintenance._compaction.interval_ms == 15_000
+
+
+def test_a_group_setting_names_its_synonyms(desk: Desk) -> None:
+    change(desk, ("consumer.session.timeout.ms", SET, "50000"), kind=GROUP, name="g")
+    (found,) = describe(desk, GROUP, "g", ["consumer.session.timeout.ms"], include_synonyms=True).configs
+    assert [(each.name, each.value, each.source) for each in found.synonyms] == [
+        ("consumer.session.timeout.ms", "50000", 8),
+        ("group.consumer.session.timeout.ms", "45000", 5),
+    ]
 
 
 def test_a_repeated_resource_is_refused_twice(desk: Desk) -> None:
@@ -207,7 +307,7 @@ def test_keys_filter_the_description(desk: Desk) -> None:
 def test_a_resource_without_settings_is_refused(desk: Desk, kind: int, name: str, code: Code) -> None:
     found = describe(desk, kind, name)
     assert found.error_code == code
-    assert bool(found.configs) == ((kind, name) in ((BROKER, "1"), (GROUP, "g")))
+    assert bool(found.configs) == ((kind, name) in ((BROKER, "1"), (BROKER, ""), (GROUP, "g")))
 
 
 def test_a_repeated_resource_is_described_once(desk: Desk) -> None:

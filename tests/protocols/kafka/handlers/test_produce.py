@@ -199,3 +199,12 @@ def test_nothing_is_kept_of_a_request_but_its_answer(desk: Desk) -> None:
     received = desk._conversation._connection._received
     assert received._has_no_views()
     assert all(each.reply is not None for each in sent)
+
+
+def test_every_bad_record_of_a_batch_is_named(desk: Desk) -> None:
+    desk.create("compacted", cleanup_policy="compact")
+    records = [Record(b"v", None if n % 10 == 0 else b"k", timestamp_ms=1) for n in range(100)]
+    answer = desk.produce("compacted", bytearray(from_records(records)))
+    assert answer.error_code == Code.INVALID_RECORD
+    assert [error.batch_index for error in answer.record_errors] == list(range(0, 100, 10))
+    assert all("no key" in error.batch_index_error_message for error in answer.record_errors)

@@ -13,6 +13,7 @@ from trimq.protocols.kafka.names.broker_configs import describe_broker
 from trimq.protocols.kafka.names.codes import Code, KafkaRefusal
 from trimq.protocols.kafka.names.topic_configs import (
     CONFIGS,
+    BrokerLevels,
     ConfigSource,
     current_value,
     describe,
@@ -64,7 +65,7 @@ def test_a_value_is_formatted_as_kafka_prints_it(name: str, text: str, value: st
     settings = to_settings({name: text})
     check_topic_settings(settings, BROKER)
     assert to_configs(settings) == {name: value}
-    assert current_value(name, settings, BROKER) == value
+    assert current_value(name, settings, BrokerLevels(BROKER)) == value
 
 
 @pytest.mark.parametrize(
@@ -88,7 +89,7 @@ def test_an_invalid_value_is_refused_with_kafkas_name(name: str, text: str) -> N
 
 
 def test_a_value_has_the_topic_the_broker_or_the_default_as_source() -> None:
-    broker = Settings(storage=Storage(segment_bytes=5_000_000))
+    broker = BrokerLevels(Settings(storage=Storage(segment_bytes=5_000_000)))
     found = {each.name: each for each in describe({"retention_ms": "5"}, broker)}
     assert (found["retention.ms"].value, found["retention.ms"].source) == ("5", ConfigSource.TOPIC)
     assert (found["segment.bytes"].value, found["segment.bytes"].source) == ("5000000", ConfigSource.BROKER)
@@ -97,7 +98,23 @@ def test_a_value_has_the_topic_the_broker_or_the_default_as_source() -> None:
     assert [(each.name, each.value, each.source) for each in own.synonyms] == [
         ("segment.bytes", "6000000", ConfigSource.TOPIC),
         ("log.segment.bytes", "5000000", ConfigSource.BROKER),
+        ("log.segment.bytes", "1073741824", ConfigSource.DEFAULT),
     ]
+
+
+def test_a_value_that_was_changed_live_comes_before_that_of_the_file() -> None:
+    file = Settings(storage=Storage(segment_bytes=5_000_000))
+    levels = BrokerLevels(file, {"segment_bytes": "6000000", "record_time": "appended"}, {"segment_bytes": "7000000"})
+    found = {each.name: each for each in describe({}, levels)}
+    assert [(each.value, each.source) for each in found["segment.bytes"].synonyms] == [
+        ("7000000", ConfigSource.DYNAMIC_BROKER),
+        ("6000000", ConfigSource.DYNAMIC_DEFAULT_BROKER),
+        ("5000000", ConfigSource.BROKER),
+        ("1073741824", ConfigSource.DEFAULT),
+    ]
+    assert found["message.timestamp.type"].value == "LogAppendTime"
+    least = found["min.insync.replicas"]  # Kafka sets it for the cluster when the cluster is made
+    assert (least.value, least.source) == ("1", ConfigSource.DYNAMIC_DEFAULT_BROKER)
 
 
 def test_every_setting_explains_itself() -> None:
@@ -107,7 +124,8 @@ def test_every_setting_explains_itself() -> None:
 
 def test_the_broker_describes_its_settings_with_kafkas_names() -> None:
     settings = Settings(kafka=Kafka(listen=Bound("::1", 5), num_partitions=3), storage=Storage(retention_ms=7))
-    found = {each.name: each for each in describe_broker(settings, Node(9, {"kafka": Address("example.org", 1234)}))}
+    me = Node(9, {"kafka": Address("example.org", 1234)})
+    found = {each.name: each for each in describe_broker(BrokerLevels(settings), me)}
     assert found["advertised.listeners"].value == "PLAINTEXT://example.org:1234"
     assert found["listeners"].value == "PLAINTEXT://[::1]:5"
     assert found["num.partitions"].value == "3"
@@ -115,5 +133,7 @@ def test_the_broker_describes_its_settings_with_kafkas_names() -> None:
     assert found["log.retention.ms"].value == "7"
     assert found["log.segment.bytes"].source is ConfigSource.DEFAULT
     assert found["node.id"].value == str(settings.node_id)
-    assert all(each.is_read_only and each.documentation for each in found.values())
+    assert all(each.documentation for each in found.values())
+    assert not found["log.segment.bytes"].is_read_only
+    assert found["num.partitions"].is_read_only
     assert [each.value for each in found.values() if each.is_sensitive] == [None] * 3

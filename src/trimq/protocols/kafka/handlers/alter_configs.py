@@ -1,9 +1,9 @@
-"""AlterConfigs, versions 0 to 2, and IncrementalAlterConfigs, versions 0 and 1: change the settings of topics and
-groups; answered when all changes are durable. AlterConfigs replaces all settings of a resource, IncrementalAlterConfigs
-changes only those that it names.
+"""AlterConfigs, versions 0 to 2, and IncrementalAlterConfigs, versions 0 and 1: change the settings of topics,
+groups, this broker ("1") and all brokers (""); answered when all changes are durable. AlterConfigs replaces all
+settings of a resource, IncrementalAlterConfigs changes only those that it names.
 
 A change applies to open logs at once, and to members of groups with their next heartbeat.
-Not served: changes to brokers, loggers and client metrics (refused).
+Not served: changes to loggers and client metrics, and to broker settings that have no effect live (refused).
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from enum import IntEnum
 from functools import partial
 from typing import NamedTuple
 
+from trimq.core.partitions.dynamic_settings import Level
 from trimq.core.partitions.topics import Topic
-from trimq.errors import InvalidSetting, Refusal
+from trimq.errors import AccessDenied, InvalidSetting, Refusal
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.handlers.describe_configs import refuse_other_broker
@@ -29,10 +30,18 @@ from trimq.protocols.kafka.messages.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from trimq.protocols.kafka.names.broker_configs import (
+    broker_name,
+    current_broker_value,
+    is_alterable_list,
+    to_broker_configs,
+    to_broker_settings,
+)
 from trimq.protocols.kafka.names.codes import Code, KafkaRefusal, code_of, require_group_id
 from trimq.protocols.kafka.names.config_resources import ResourceType
 from trimq.protocols.kafka.names.group_configs import to_group_configs, to_group_settings
 from trimq.protocols.kafka.names.topic_configs import (
+    MIN_INSYNC_REPLICAS,
     current_value,
     invalid_config,
     is_list,
@@ -56,7 +65,7 @@ class _Resource(NamedTuple):
     name: str
 
 
-# Return the new settings under Kafka's names: of a topic, and of a group from its present ones.
+# Return the new settings under Kafka's names: of a topic, and of a group or broker from its present ones.
 _Change = Callable[[Topic], dict[str, str]]
 _ChangeGroup = Callable[[dict[str, str]], dict[str, str]]
 
@@ -66,6 +75,7 @@ class _ResourceChange(NamedTuple):
     names: Sequence[str]
     change: _Change
     change_group: _ChangeGroup
+    change_broker: _ChangeGroup
 
 
 def handle(context: Context, request: Request) -> Reply:
@@ -82,6 +92,7 @@ def handle(context: Context, request: Request) -> Reply:
             _Resource(resource.resource_type, resource.resource_name),
             [config.name for config in resource.configs],
             replacing(resource.configs),
+            replacing_group(resource.configs),
             replacing_group(resource.configs),
         )
         for resource in message.resources
@@ -106,6 +117,7 @@ def handle_incremental(context: Context, request: Request) -> Reply:
             [config.name for config in resource.configs],
             changing(resource.configs),
             partial(_apply_to_group, configs=resource.configs),
+            partial(_apply_to_broker, context=context, configs=resource.configs),
         )
         for resource in message.resources
     ]
@@ -145,6 +157,9 @@ def _alter_one(context: Context, asked: _ResourceChange, validate_only: bool, ti
     if asked.resource.type == ResourceType.GROUP:
         _alter_group(context, asked, validate_only, tickets)
         return
+    if asked.resource.type == ResourceType.BROKER:
+        _alter_broker(context, asked, validate_only, tickets)
+        return
     if asked.resource.type != ResourceType.TOPIC:
         _refuse_unless_empty(context, asked)
         return
@@ -181,15 +196,68 @@ def _apply_to_group(before: dict[str, str], configs: list[IncrementalAlterConfig
     return after
 
 
+def _alter_broker(context: Context, asked: _ResourceChange, validate_only: bool, tickets: ChangeTickets) -> None:
+    refuse_other_broker(context, asked.resource.name)
+    if len(set(asked.names)) != len(asked.names):
+        raise KafkaRefusal(Code.INVALID_REQUEST, "a setting is listed more than once in the request")
+    dynamic = context.broker.dynamic_settings
+    is_cluster = not asked.resource.name
+    level = Level.CLUSTER if is_cluster else Level.NODE
+    try:
+        before = to_broker_configs(dynamic.values(context.caller, level), is_cluster)
+        after = asked.change_broker(before)
+        if not is_cluster and MIN_INSYNC_REPLICAS in asked.names:
+            raise invalid_config(MIN_INSYNC_REPLICAS, 'cannot be changed for one broker, only for all ("")')
+        if is_cluster and MIN_INSYNC_REPLICAS not in after:
+            raise invalid_config(MIN_INSYNC_REPLICAS, "cannot be removed for all brokers")
+        settings = to_broker_settings(after)
+        if validate_only:
+            dynamic.check(context.caller, settings)
+        elif after != before:
+            ticket = dynamic.change(context.caller, level, settings)
+            if ticket is not None:
+                tickets.add(asked.resource, ticket)
+    except InvalidSetting as refusal:
+        raise KafkaRefusal(Code.INVALID_REQUEST, f"{broker_name(refusal.name)}: {refusal.reason}") from None
+    except AccessDenied as refusal:
+        raise KafkaRefusal(Code.CLUSTER_AUTHORIZATION_FAILED, str(refusal)) from None
+
+
+def _apply_to_broker(
+    before: dict[str, str], context: Context, configs: list[IncrementalAlterConfigsAlterableConfig]
+) -> dict[str, str]:
+    after = dict(before)
+    for config in configs:
+        name = config.name
+        operation = _operation(config)
+        if operation is Operation.DELETE:
+            after.pop(name, None)
+            continue
+        value = _value(name, config.value)
+        if operation is not Operation.SET:
+            if not is_alterable_list(name):
+                raise invalid_config(name, "not a list: APPEND and SUBTRACT need a list")
+            value = _edit_words(operation, value, after.get(name, current_broker_value(name, context.broker_levels)))
+        after[name] = value
+    return after
+
+
+def _operation(config: IncrementalAlterConfigsAlterableConfig) -> Operation:
+    try:
+        return Operation(config.config_operation)
+    except ValueError:
+        raise KafkaRefusal(Code.INVALID_REQUEST, f"unknown operation {config.config_operation}") from None
+
+
 def _refuse_unless_empty(context: Context, asked: _ResourceChange) -> None:
     try:
         kind = ResourceType(asked.resource.type)
     except ValueError:
         raise KafkaRefusal(Code.INVALID_REQUEST, f"unknown resource type {asked.resource.type}") from None
-    if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
+    if kind is ResourceType.BROKER_LOGGER:
         refuse_other_broker(context, asked.resource.name)
         if asked.names:
-            raise KafkaRefusal(Code.INVALID_REQUEST, "broker settings cannot be changed while the broker runs")
+            raise KafkaRefusal(Code.INVALID_REQUEST, "log levels cannot be changed while the broker runs")
     elif asked.names:
         raise invalid_config(asked.names[0], f"resource type {kind.name.lower().replace('_', ' ')} has no settings")
 
@@ -198,17 +266,14 @@ def _apply(context: Context, topic: Topic, configs: list[IncrementalAlterConfigs
     after = to_configs(topic.settings)
     for config in configs:
         name = config.name
-        try:
-            operation = Operation(config.config_operation)
-        except ValueError:
-            raise KafkaRefusal(Code.INVALID_REQUEST, f"unknown operation {config.config_operation}") from None
+        operation = _operation(config)
         if operation is Operation.DELETE:
             is_list(name)  # raises if the setting is unknown
             after.pop(name, None)
             continue
         value = _value(name, config.value)
         if operation is not Operation.SET:
-            value = _edit_list(name, operation, value, current_value(name, topic.settings, context.broker.settings))
+            value = _edit_list(name, operation, value, current_value(name, topic.settings, context.broker_levels))
         after[name] = value
     return after
 
@@ -216,6 +281,10 @@ def _apply(context: Context, topic: Topic, configs: list[IncrementalAlterConfigs
 def _edit_list(name: str, operation: Operation, value: str, before: str) -> str:
     if not is_list(name):
         raise invalid_config(name, "not a list: APPEND and SUBTRACT need a list")
+    return _edit_words(operation, value, before)
+
+
+def _edit_words(operation: Operation, value: str, before: str) -> str:
     words = [word.strip() for word in value.split(",")]
     kept = before.split(",") if before else []
     if operation is Operation.APPEND:

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from trimq.clock import Clock
 from trimq.core.api.broker import Broker
+from trimq.core.partitions.dynamic_settings import Level
 from trimq.core.partitions.topics import Topic
 from trimq.core.security.authentication import Authenticator
 from trimq.core.security.quotas import Direction
@@ -16,6 +17,7 @@ from trimq.protocols.client_counters import Counts
 from trimq.protocols.contract import SessionControl
 from trimq.protocols.kafka.handlers.fetch_sessions import FetchSessions
 from trimq.protocols.kafka.names.codes import Code, KafkaRefusal
+from trimq.protocols.kafka.names.topic_configs import BrokerLevels
 
 
 @dataclass(slots=True)
@@ -36,6 +38,14 @@ class Context:
         if throttle_ms:
             self.outlet.throttle_reading(throttle_ms)
         return throttle_ms
+
+    @property
+    def broker_levels(self) -> BrokerLevels:
+        """Values that topics without a value of their own have."""
+        dynamic = self.broker.dynamic_settings
+        return BrokerLevels(
+            self.broker.settings, dynamic.topic_defaults(Level.CLUSTER), dynamic.topic_defaults(Level.NODE)
+        )
 
     def topic(self, name: str, id: bytes) -> Topic:
         """Returns the topic with this name or, in newer request versions, this id. Raises a Refusal if unknown."""

@@ -168,7 +168,7 @@ def refuse_replicas(context: Context, nodes: list[int]) -> None:
 def _made(context: Context, name: str, id: UUID, plan: _Plan) -> CreatableTopicResult:
     configs = [
         CreatableTopicConfigs(name=found.name, value=found.value, config_source=found.source)
-        for found in describe(plan.settings, context.broker.settings)
+        for found in describe(plan.settings, context.broker_levels)
     ]
     return CreatableTopicResult(
         name=name,

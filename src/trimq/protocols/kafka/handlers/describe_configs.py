@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from trimq.core.partitions.dynamic_settings import Level
 from trimq.errors import AccessDenied, Refusal
 from trimq.protocols.contract import Reply
 from trimq.protocols.kafka.handlers.context import Context
@@ -18,7 +19,7 @@ from trimq.protocols.kafka.messages.configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from trimq.protocols.kafka.names.broker_configs import describe_broker
+from trimq.protocols.kafka.names.broker_configs import describe_broker, describe_cluster_defaults
 from trimq.protocols.kafka.names.codes import Code, KafkaRefusal, code_of
 from trimq.protocols.kafka.names.config_resources import ResourceType
 from trimq.protocols.kafka.names.group_configs import describe_group
@@ -53,12 +54,10 @@ def _describe(context: Context, asked: DescribeConfigsResource) -> Iterable[Desc
     if asked.resource_type == ResourceType.TOPIC:
         context.broker.topics.check_name(asked.resource_name)
         topic = context.topic(asked.resource_name, b"")
-        return describe(topic.settings, context.broker.settings)
+        return describe(topic.settings, context.broker_levels)
     if asked.resource_type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
         refuse_other_broker(context, asked.resource_name)
-        if asked.resource_type == ResourceType.BROKER and asked.resource_name:
-            return _describe_broker(context)
-        return ()  # no loggers, and no defaults for all brokers
+        return _describe_broker(context, asked.resource_name) if asked.resource_type == ResourceType.BROKER else ()
     if asked.resource_type == ResourceType.GROUP:
         return describe_group(context.broker.groups.settings(context.caller, asked.resource_name))
     if asked.resource_type in _WITHOUT_SETTINGS:
@@ -66,9 +65,13 @@ def _describe(context: Context, asked: DescribeConfigsResource) -> Iterable[Desc
     raise KafkaRefusal(Code.INVALID_REQUEST, f"unknown resource type {asked.resource_type}")
 
 
-def _describe_broker(context: Context) -> Iterable[DescribedConfig]:
+def _describe_broker(context: Context, name: str) -> Iterable[DescribedConfig]:
+    """Returns the settings of this broker, or without a name those of all brokers."""
     try:
-        return describe_broker(context.broker.own_settings(context.caller), context.broker.cluster.me)
+        cluster = context.broker.dynamic_settings.values(context.caller, Level.CLUSTER)
+        if not name:
+            return describe_cluster_defaults(cluster)
+        return describe_broker(context.broker_levels, context.broker.cluster.me)
     except AccessDenied as refusal:
         raise KafkaRefusal(Code.CLUSTER_AUTHORIZATION_FAILED, str(refusal)) from None
 

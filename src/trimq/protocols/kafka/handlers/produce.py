@@ -8,11 +8,12 @@ adds its partition to the transaction.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from trimq.core.partitions.stream import Appended, Stream
 from trimq.core.security.quotas import Direction
-from trimq.errors import MissingKey, ProtocolError, Refusal, UntimelyRecord
+from trimq.errors import MissingKey, ProtocolError, RecordFault, Refusal, UntimelyRecord
 from trimq.formats.kafka_batch.compression import Codec
 from trimq.formats.kafka_batch.header import LENGTH_ENDS_AT, TRANSACTIONAL_BIT, BadBatch, check_sent
 from trimq.model import Buffer
@@ -149,8 +150,8 @@ def _refuse(context: Context, index: int, error: Refusal | BadBatch) -> Outcome:
         return _failed(index, code_of_batch(error), str(error))
     if not isinstance(error, _NoWrite):
         context.counts.refused_write(error.code.name if isinstance(error, KafkaRefusal) else type(error).__name__)
-    record = error.index if isinstance(error, MissingKey | UntimelyRecord) else None
-    return _failed(index, code_of(error), str(error), record)
+    faults = error.faults if isinstance(error, MissingKey | UntimelyRecord) else ()
+    return _failed(index, code_of(error), str(error), faults)
 
 
 def _appended_response(index: int, appended: Appended, start: int) -> PartitionProduceResponse:
@@ -168,10 +169,9 @@ def _name(message: ProduceRequest) -> str:
     return message.transactional_id
 
 
-def _failed(index: int, code: Code, message: str, record: int | None = None) -> Outcome:
+def _failed(index: int, code: Code, message: str, faults: Sequence[RecordFault] = ()) -> Outcome:
     response = PartitionProduceResponse(index=index, error_code=code, base_offset=-1, error_message=message)
-    if record is not None:
-        response.record_errors = [BatchIndexAndErrorMessage(batch_index=record, batch_index_error_message=message)]
+    response.record_errors = [BatchIndexAndErrorMessage(fault.index, fault.reason) for fault in faults]
     return response, None
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from trimq.core.groups.coordinator import HEARTBEAT_MS, SESSION_MS
 from trimq.core.groups.store import GroupSettings
 from trimq.errors import InvalidSetting
-from trimq.protocols.kafka.names.topic_configs import ConfigSource, ConfigType, DescribedConfig
+from trimq.protocols.kafka.names.topic_configs import ConfigSource, ConfigType, DescribedConfig, Synonym
 
 
 class _Config(NamedTuple):
@@ -44,9 +44,11 @@ _BY_NAME = {config.name: config for config in _CONFIGS}
 def describe_group(settings: GroupSettings) -> Iterator[DescribedConfig]:
     own = to_group_configs(settings)
     for config in _CONFIGS:
-        source = ConfigSource.GROUP if config.name in own else ConfigSource.DEFAULT
-        value = own.get(config.name, str(config.default))
-        yield DescribedConfig(config.name, value, ConfigType.INT, source, config.documentation)
+        synonyms: tuple[Synonym, ...] = (Synonym(f"group.{config.name}", str(config.default), ConfigSource.DEFAULT),)
+        if config.name in own:
+            synonyms = (Synonym(config.name, own[config.name], ConfigSource.GROUP), *synonyms)
+        _, value, source = synonyms[0]
+        yield DescribedConfig(config.name, value, ConfigType.INT, source, config.documentation, synonyms)
 
 
 def to_group_configs(settings: GroupSettings) -> dict[str, str]:

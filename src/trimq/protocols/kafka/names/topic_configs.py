@@ -31,6 +31,8 @@ class ConfigSource(IntEnum):
     """Kafka's numbers for the level at which a value was set."""
 
     TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
     BROKER = 4
     DEFAULT = 5
     GROUP = 8
@@ -55,6 +57,15 @@ class DescribedConfig(NamedTuple):
     is_sensitive: bool = False
 
 
+class BrokerLevels(NamedTuple):
+    """Values of the broker that topics without a value of their own have: those of the configuration file, and those
+    changed live for all brokers or for this one, under our names."""
+
+    file: Settings
+    cluster: Mapping[str, str] = {}
+    node: Mapping[str, str] = {}
+
+
 class Config(NamedTuple):
     """One topic setting of Kafka.
 
@@ -75,8 +86,6 @@ class Config(NamedTuple):
 
 _TIMES = {"CreateTime": "created", "LogAppendTime": "appended"}
 _CODECS = {"uncompressed": "none"} | {word: word for word in ("zstd", "lz4", "snappy", "gzip", "producer")}
-_NOT_TIERED = "tiered storage is not supported"
-_ONE_REPLICA = "a partition has one replica, there is no replication"
 
 CONFIGS = (
     Config("cleanup.policy", ConfigType.LIST, "delete", "cleanup", "log.cleanup.policy",
@@ -91,23 +100,22 @@ CONFIGS = (
            "Compression level when compression.type is zstd."),
     Config("delete.retention.ms", ConfigType.LONG, "86400000", "delete_retention_ms", "log.cleaner.delete.retention.ms",
            "How long a compacted topic keeps the tombstone of a key."),
-    Config("file.delete.delay.ms", ConfigType.LONG, "60000", "", "log.segment.delete.delay.ms",
-           "Not used: segment files are deleted at once; open readers can finish.",
-           fixed="segment files are deleted at once, open readers can finish"),
+    Config("file.delete.delay.ms", ConfigType.LONG, "60000", "file_delete_delay_ms", "log.segment.delete.delay.ms",
+           "No effect: segment files are deleted at once; open readers can finish."),
     Config("flush.messages", ConfigType.LONG, _NO_LIMIT, "sync_every_records", "log.flush.interval.messages",
            "A partition is synced after this many records. With flush = sync, before each acknowledgement."),
     Config("flush.ms", ConfigType.LONG, _NO_LIMIT, "sync_every_ms", "",
            "A record is synced after this time. With flush = sync, before it is acknowledged."),
-    Config("follower.replication.throttled.replicas", ConfigType.LIST, "", "", "", "Not used: there is no replication.",
-           fixed=_ONE_REPLICA),
+    Config("follower.replication.throttled.replicas", ConfigType.LIST, "", "throttled_follower_replicas", "",
+           "No effect: there is no replication."),
     Config("index.interval.bytes", ConfigType.INT, "4096", "index_interval_bytes", "log.index.interval.bytes",
            "Bytes between two index entries of a new segment."),
-    Config("leader.replication.throttled.replicas", ConfigType.LIST, "", "", "", "Not used: there is no replication.",
-           fixed=_ONE_REPLICA),
-    Config("local.retention.bytes", ConfigType.LONG, "-2", "", "log.local.retention.bytes",
-           "Not used: all segments are local.", fixed=_NOT_TIERED),
-    Config("local.retention.ms", ConfigType.LONG, "-2", "", "log.local.retention.ms",
-           "Not used: all segments are local.", fixed=_NOT_TIERED),
+    Config("leader.replication.throttled.replicas", ConfigType.LIST, "", "throttled_leader_replicas", "",
+           "No effect: there is no replication."),
+    Config("local.retention.bytes", ConfigType.LONG, "-2", "local_retention_bytes", "log.local.retention.bytes",
+           "No effect without tiered storage: all segments are local."),
+    Config("local.retention.ms", ConfigType.LONG, "-2", "local_retention_ms", "log.local.retention.ms",
+           "No effect without tiered storage: all segments are local."),
     Config("max.compaction.lag.ms", ConfigType.LONG, _NO_LIMIT, "max_compaction_lag_ms",
            "log.cleaner.max.compaction.lag.ms", "Longest time until a record becomes subject to compaction."),
     Config("max.message.bytes", ConfigType.INT, "1048588", "message_bytes", "message.max.bytes",
@@ -124,25 +132,24 @@ CONFIGS = (
            "Shortest time until a record becomes subject to compaction."),
     Config("min.insync.replicas", ConfigType.INT, "1", "min_synced_replicas", "min.insync.replicas",
            "Replicas that must have a record, at most all existing ones, before acks=all is answered."),
-    Config("preallocate", ConfigType.BOOLEAN, "false", "", "log.preallocate",
-           "Not used: segments grow as they are written.", fixed="segments grow as they are written"),
-    Config("remote.log.copy.disable", ConfigType.BOOLEAN, "false", "", "", "Not used: all segments are local.",
-           fixed=_NOT_TIERED),
-    Config("remote.log.delete.on.disable", ConfigType.BOOLEAN, "false", "", "", "Not used: all segments are local.",
-           fixed=_NOT_TIERED),
+    Config("preallocate", ConfigType.BOOLEAN, "false", "preallocate", "log.preallocate",
+           "No effect: segments grow as they are written."),
+    Config("remote.log.copy.disable", ConfigType.BOOLEAN, "false", "is_tiered_copy_disabled", "",
+           "No effect without tiered storage: all segments are local."),
+    Config("remote.log.delete.on.disable", ConfigType.BOOLEAN, "false", "is_tiered_data_deleted", "",
+           "No effect without tiered storage: all segments are local."),
     Config("remote.storage.enable", ConfigType.BOOLEAN, "false", "", "", "Not used: all segments are local.",
-           fixed=_NOT_TIERED),
+           fixed="tiered storage is not supported"),
     Config("retention.bytes", ConfigType.LONG, "-1", "retention_bytes", "log.retention.bytes",
            "Size of a partition above which its oldest segments are deleted; -1: unlimited."),
     Config("retention.ms", ConfigType.LONG, "604800000", "retention_ms", "",
            "How long a closed segment is kept after its last record; -1: forever."),
     Config("segment.bytes", ConfigType.INT, "1073741824", "segment_bytes", "log.segment.bytes",
            "A segment that would grow past this size is closed."),
-    Config("segment.index.bytes", ConfigType.INT, "10485760", "", "log.index.size.max.bytes",
-           "Not used: an index grows with its segment and stays below this size.",
-           fixed="an index grows with its segment"),
-    Config("segment.jitter.ms", ConfigType.LONG, "0", "", "", "Not used: segments are closed exactly after segment.ms.",
-           fixed="segments are closed exactly after segment.ms"),
+    Config("segment.index.bytes", ConfigType.INT, "10485760", "index_bytes", "log.index.size.max.bytes",
+           "No effect: an index grows with its segment."),
+    Config("segment.jitter.ms", ConfigType.LONG, "0", "segment_jitter_ms", "",
+           "No effect: segments are closed exactly after segment.ms."),
     Config("segment.ms", ConfigType.LONG, "604800000", "segment_ms", "",
            "A segment whose first record is older than this is closed."),
     Config("unclean.leader.election.enable", ConfigType.BOOLEAN, "false", "unclean_election",
@@ -151,6 +158,22 @@ CONFIGS = (
 )  # fmt: skip
 _BY_NAME = {config.name: config for config in CONFIGS}
 _BY_SETTING = {config.setting: config for config in CONFIGS if config.setting}
+
+MIN_INSYNC_REPLICAS = "min.insync.replicas"
+
+# Topic settings for which Kafka's DescribeConfigs lists no broker-level name, though there is one.
+_UNLISTED_NAMES = {
+    "flush.ms": "log.flush.interval.ms",
+    "retention.ms": "log.retention.ms",
+    "segment.jitter.ms": "log.roll.jitter.ms",
+    "segment.ms": "log.roll.ms",
+}
+BROKER_NAMES = {
+    name: config
+    for config in CONFIGS
+    if (name := config.synonym or _UNLISTED_NAMES.get(config.name)) and config.setting
+}
+"""Kafka's names of the defaults of topic settings, which can be changed live."""
 
 # Settings whose default for all topics comes from the settings of the broker.
 _OF_THE_BROKER = frozenset(
@@ -198,15 +221,25 @@ def to_settings(configs: Mapping[str, str]) -> dict[str, str]:
     settings = {}
     for name, text in configs.items():
         config = find(name)
-        value = canonical(config, text)
-        if not config.setting:
-            if value != config.default:
-                raise invalid_config(name, f"cannot be changed: {config.fixed}")
-            continue
-        if config.words and value not in config.words:
-            raise invalid_config(name, f"{value[:40]!r} is not one of {', '.join(config.words)}")
-        settings[config.setting] = config.words.get(value, value)
+        value = translate(config, text)
+        if config.setting:
+            settings[config.setting] = value
+        elif value != config.default:
+            raise invalid_config(name, f"cannot be changed: {config.fixed}")
     return settings
+
+
+def translate(config: Config, text: str) -> str:
+    """Returns our word for a value. Invalid values are refused here or later by the core."""
+    value = canonical(config, text)
+    if config.words and value not in config.words:
+        raise invalid_config(config.name, f"{value[:40]!r} is not one of {', '.join(config.words)}")
+    return config.words.get(value, value)
+
+
+def kafka_word(config: Config, value: str) -> str:
+    """Returns Kafka's word for a value of ours."""
+    return next((word for word, ours in config.words.items() if ours == value), value)
 
 
 def settings_unknown_to_kafka(settings: TopicSettings) -> dict[str, str]:
@@ -221,8 +254,7 @@ def to_configs(settings: TopicSettings) -> dict[str, str]:
         config = _BY_SETTING.get(setting)
         if config is None:
             continue
-        theirs = {word: name for name, word in config.words.items()}
-        configs[config.name] = theirs.get(value, value)
+        configs[config.name] = kafka_word(config, value)
     return configs
 
 
@@ -232,28 +264,41 @@ def with_kafka_name(refusal: InvalidSetting) -> InvalidSetting:
     return refusal if config is None else InvalidSetting(config.name, refusal.reason)
 
 
-def describe(settings: TopicSettings, broker: Settings) -> Iterator[DescribedConfig]:
+def describe(settings: TopicSettings, levels: BrokerLevels) -> Iterator[DescribedConfig]:
     """Yields every setting of a topic, in order of its name."""
     own = to_configs(settings)
     for config in CONFIGS:
-        default, source = _default(config, broker)
-        synonyms: tuple[Synonym, ...] = ()
-        if config.synonym:
-            synonyms = (Synonym(config.synonym, default, source),)
-        value = default
+        found = defaults_of(config, levels)
+        synonyms = tuple(each for each in found if each.name)
+        value, source = found[0].value, found[0].source
         if config.name in own:
             value, source = own[config.name], ConfigSource.TOPIC
             synonyms = (Synonym(config.name, value, source), *synonyms)
         yield DescribedConfig(config.name, value, config.kind, source, config.documentation, synonyms)
 
 
-def current_value(name: str, settings: TopicSettings, broker: Settings) -> str:
+def current_value(name: str, settings: TopicSettings, levels: BrokerLevels) -> str:
     """Returns the value in force: that of the topic, or else the default."""
-    return to_configs(settings).get(name, _default(find(name), broker)[0])
+    return to_configs(settings).get(name, defaults_of(find(name), levels)[0].value)
 
 
-def _default(config: Config, broker: Settings) -> tuple[str, ConfigSource]:
-    if config.setting not in _OF_THE_BROKER:
-        return config.default, ConfigSource.DEFAULT
-    value = str(getattr(broker.storage, config.setting))
-    return value, ConfigSource.DEFAULT if value == config.default else ConfigSource.BROKER
+def defaults_of(config: Config, levels: BrokerLevels) -> list[Synonym]:
+    """Returns the values of all levels above the topic, the one in force first. The name is empty where Kafka lists
+    none."""
+    found = []
+    broker_name = config.synonym or _UNLISTED_NAMES.get(config.name, "")
+    for source, values in (
+        (ConfigSource.DYNAMIC_BROKER, levels.node),
+        (ConfigSource.DYNAMIC_DEFAULT_BROKER, levels.cluster),
+    ):
+        value = values.get(config.setting)
+        if value is None and config.name == MIN_INSYNC_REPLICAS and source is ConfigSource.DYNAMIC_DEFAULT_BROKER:
+            value = config.default  # Kafka sets it for the cluster when the cluster is made
+        if value is not None:
+            found.append(Synonym(broker_name, kafka_word(config, value), source))
+    if config.setting in _OF_THE_BROKER:
+        value = str(getattr(levels.file.storage, config.setting))
+        if value != config.default:
+            found.append(Synonym(config.synonym, value, ConfigSource.BROKER))
+    found.append(Synonym(config.synonym, config.default, ConfigSource.DEFAULT))
+    return found
