@@ -59,7 +59,7 @@ class Groups(msgspec.Struct):
 class CursorPosition(msgspec.Struct):
     topic: str
     stream: int
-    offset: int
+    offset: int | None
     end: int | None
     lag: int | None
 

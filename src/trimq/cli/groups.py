@@ -70,7 +70,8 @@ def describe_group(arguments: argparse.Namespace) -> int:
         [("name", group.name), ("protocol", group.protocol), ("state", group.state), *wanted, *members],
     )
     print()
-    rows = [(at.topic, at.stream, at.offset, _number(at.end), _number(at.lag)) for at in group.cursors]
+    listed = sorted(group.cursors, key=lambda at: (at.topic, at.stream))
+    rows = [(at.topic, at.stream, _number(at.offset), _number(at.end), _number(at.lag)) for at in listed]
     print_table(("topic", "stream", "offset", "end", "lag"), rows)
     return 0
 

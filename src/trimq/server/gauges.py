@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trimq.core.api.commit_log_groups import CommitLogGroupAdmin
-from trimq.core.api.records import RecordsApi
-from trimq.core.metadata.cursors import Cursors
+from trimq.core.api.group_lag import GroupLagApi
+from trimq.core.api.groups import GroupApi
 from trimq.core.partitions.topics import Topics
 from trimq.metrics import LabelValues, Metrics
 from trimq.model import SYSTEM
@@ -40,15 +40,13 @@ def expose_topics(metrics: Metrics, topics: Topics) -> None:
 
 
 def expose_lag(
-    metrics: Metrics, cursors: Cursors, records_api: RecordsApi, group_admin: CommitLogGroupAdmin | None
+    metrics: Metrics, group_api: GroupApi, lag_api: GroupLagApi, group_admin: CommitLogGroupAdmin | None
 ) -> None:
     def lag() -> list[tuple[LabelValues, float]]:
         found: dict[LabelValues, float] = {}
-        for group in cursors.groups():
-            for id, cursor in cursors.all(group).items():
-                if (known := records_api.find_stream(SYSTEM, id)) is not None:
-                    name, span = known
-                    found[group, name] = found.get((group, name), 0) + max(span.end - cursor.offset, 0)
+        for group in group_api.groups(SYSTEM):
+            for at in lag_api.streams(SYSTEM, group):
+                found[group.name, at.topic] = found.get((group.name, at.topic), 0) + at.lag
         shared = {} if group_admin is None else _commit_log_lag(group_admin)
         return list((found | shared).items())
 

@@ -33,7 +33,7 @@ from trimq.server.front_ends import (
     advertised_addresses,
     commit_log_groups_of,
     configured_front_ends,
-    record_reader_of,
+    group_lag_of,
 )
 from trimq.server.gauges import expose_disk, expose_lag, expose_listeners, expose_passes, expose_topics
 from trimq.server.timed_offload import TimedOffload
@@ -182,7 +182,8 @@ class Node:
                 f"the data folder {self._settings.data_dir} cannot be used: {describe_error(error)}"
             ) from error
         expose_topics(self.metrics, self.core.topics)
-        expose_lag(self.metrics, self.core.cursors, record_reader_of(self.core), commit_log_groups_of(self.core))
+        groups = self.core.broker.groups
+        expose_lag(self.metrics, groups, group_lag_of(self.core), commit_log_groups_of(self.core))
         await self.wait_until_durable()
         if self.failure is not None:
             raise StartupError(

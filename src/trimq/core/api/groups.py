@@ -145,6 +145,12 @@ class GroupApi:
         self._groups.check_reader(group, claim)
         return CommittedCursors(dict(self._cursors.all(group)), self._cursors.latest)
 
+    @property
+    def latest_commit(self) -> Ticket | None:
+        """Ticket of the last change of any cursor: once its pass is durable, so are the cursors that callers have
+        seen."""
+        return self._cursors.latest
+
     def delete_cursor(self, caller: Caller, group: str, stream: StreamId) -> Ticket | None:
         """Deletes the group's committed offset of a stream. Returns None if there is none."""
         self._require(caller, Action.CONFIGURE, group)

@@ -9,12 +9,13 @@ from typing import Annotated, Any
 import msgspec
 
 from trimq.core.api.commit_log_groups import CommitLogGroupAdmin, GroupMember, GroupSubscription, GroupSummary
+from trimq.core.api.group_lag import GroupLagApi, StreamLag
 from trimq.core.api.groups import GroupApi
 from trimq.core.api.records import RecordsApi
 from trimq.core.groups.group import NO_MEMBER, CursorChange, GroupDescription
-from trimq.core.metadata.cursors import Cursor
 from trimq.errors import Refusal, UnknownGroup
 from trimq.model import Caller, StreamId
+from trimq.protocols.kafka.wire.subscription_metadata import subscribed_topics
 from trimq.server.http.commit_log_topics import CommitLogTopicsApi
 from trimq.server.http.responses import JSON, HttpResponse, error_response, not_allowed
 from trimq.storage.group_commit.passes import Ticket
@@ -57,6 +58,7 @@ class GroupsApi:
         self._group_api = group_api
         self._records_api = records_api
         self._group_admin = group_admin
+        self._lag_api = GroupLagApi(group_api, records_api, subscribed_topics)
 
     def answer(
         self, caller: Caller, method: str, words: Sequence[str], query: Mapping[str, str], body: bytes
@@ -121,19 +123,9 @@ class GroupsApi:
             {"id": member.id, "instance": member.instance, "client_id": member.client_id, "host": member.host}
             for member in group.members
         ]
-        cursors, ticket = self._group_api.cursors(caller, name)
-        rows = [row for at, cursor in cursors.items() if (row := self._cursor(caller, at, cursor)) is not None]
-        return HttpResponse.json(200, _group(group) | {"members": members, "cursors": rows}, ticket)
-
-    def _cursor(self, caller: Caller, at: StreamId, cursor: Cursor) -> dict[str, Any] | None:
-        """Returns None if the topic is being deleted."""
-        found = self._records_api.find_stream(caller, at)
-        if found is None:
-            return None
-        name, span = found
-        lag = max(span.end - cursor.offset, 0)
-        row = {"topic": name, "stream": at.number, "offset": cursor.offset, "end": span.end, "lag": lag}
-        return row | {"note": cursor.metadata} if cursor.metadata else row
+        rows = [_cursor(stream) for stream in self._lag_api.streams(caller, group)]
+        shown = _group(group) | {"members": members, "cursors": rows}
+        return HttpResponse.json(200, shown, self._group_api.latest_commit)
 
     def _move_cursors(self, caller: Caller, name: str, body: bytes) -> HttpResponse:
         try:
@@ -143,7 +135,7 @@ class GroupsApi:
         changes = []
         for at in asked.cursors:
             topic = self._records_api.topic(caller, at.topic)
-            topic.span(at.stream)
+            topic.ends(at.stream)
             changes.append(CursorChange(StreamId(topic.id, at.stream), at.offset, metadata=asked.note))
         ticket: Ticket | None = None
         for outcome in self._group_api.commit(caller, name, NO_MEMBER, changes):
@@ -151,6 +143,11 @@ class GroupsApi:
                 raise outcome
             ticket = outcome
         return HttpResponse(204, b"", JSON, ticket)
+
+
+def _cursor(at: StreamLag) -> dict[str, Any]:
+    row = {"topic": at.topic, "stream": at.number, "offset": at.offset, "end": at.end, "lag": at.lag}
+    return row | {"note": at.metadata} if at.metadata else row
 
 
 def _group(group: GroupDescription) -> dict[str, Any]:

@@ -72,7 +72,7 @@ class StreamsApi:
     def _describe(self, caller: Caller, name: str, query: Mapping[str, str]) -> HttpResponse:
         topic = self._records_api.topic(caller, name)
         time_ms = _number(query, "time", None)
-        rows = [_span(topic, span, time_ms) for span in topic.spans()]
+        rows = [_span(topic, topic.span(number), time_ms) for number in topic.numbers()]
         return HttpResponse.json(200, self._topic(topic) | {"streams": rows})
 
     def _read(self, caller: Caller, name: str, number: str, query: Mapping[str, str]) -> DeferredResponse:
