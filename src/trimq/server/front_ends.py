@@ -145,6 +145,7 @@ def _http(parts: FrontEndParts) -> FrontEnd:
         parts.is_ready,
         _shared_topics(parts),
         core.gate.write_refusal_reason,
+        parts.clock.liveness,
     )
 
 

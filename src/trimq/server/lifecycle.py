@@ -16,7 +16,6 @@ import msgspec
 from trimq.clock import system_clock
 from trimq.config import Settings
 from trimq.errors import Damage, StartupError
-from trimq.metrics import load_renderer
 from trimq.offload import ThreadOffload
 from trimq.server.node import Node, Platform, describe_error
 from trimq.storage.commit_log.store import LOCK as COMMIT_LOCK
@@ -83,7 +82,6 @@ async def _serve(settings: Settings, announce: Announce) -> int:
         lock.hold(COMMIT_LOCK)
         _tune_garbage_collection()
         _announce_addresses(settings, addresses, announce)
-        work(load_renderer, lambda result, error: None)
         return await _run(node, stop)
     finally:
         for thread in (syncs, work):

@@ -107,11 +107,13 @@ class CommitLogGroupAdmin:
 
     def groups(self, caller: Caller) -> list[GroupSummary]:
         """Groups that the caller may see."""
-        return [
-            self._summarize(name)
-            for name in self._names()
-            if self._access.allowed(caller, Action.DESCRIBE, group_resource(caller, name))
-        ]
+        return [group for group in self.iterate(caller) if group is not None]
+
+    def iterate(self, caller: Caller) -> Iterator[GroupSummary | None]:
+        """As `groups`, one at a time: the broker may work meanwhile. Yields None for each group that is left out."""
+        for name in self._names():
+            is_seen = self._access.allowed(caller, Action.DESCRIBE, group_resource(caller, name))
+            yield self._summarize(name) if is_seen else None
 
     def has(self, name: str) -> bool:
         return name in self._names()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from uuid import UUID
 
 from trimq.core.partitions.topic_settings import TopicSettings
@@ -28,6 +28,12 @@ class PartitionTopicApi:
             and (home is None or topic.home is home)
             and self._access.allowed(caller, Action.DESCRIBE, topic.resource)
         ]
+
+    def iterate(self, caller: Caller) -> Iterator[Topic | None]:
+        """As `all`, one at a time: the broker may work meanwhile. Yields None for each topic that is left out."""
+        for topic in list(self._topics):
+            is_seen = topic.name.namespace == caller.namespace and self._topics.find(topic.name) is topic
+            yield topic if is_seen and self._access.allowed(caller, Action.DESCRIBE, topic.resource) else None
 
     def get(self, caller: Caller, name: str, home: Layout | None = None) -> Topic:
         full = TopicName(caller.namespace, name)

@@ -3,7 +3,7 @@ then delegates."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
@@ -76,6 +76,11 @@ class QueueApi:
     def queues(self, caller: Caller) -> list[Queue]:
         """Queues of the caller's namespace that the caller may see."""
         return [queue for queue in self._queues if self._may_see(caller, queue)]
+
+    def iterate(self, caller: Caller) -> Iterator[Queue | None]:
+        """As `queues`, one at a time: the broker may work meanwhile. Yields None for each queue that is left out."""
+        for queue in self._queues:
+            yield queue if not queue.is_deleted and self._may_see(caller, queue) else None
 
     def find(self, caller: Caller, name: str) -> Queue | None:
         """Queue of the caller's namespace, if there is one and the caller may see it."""

@@ -3,7 +3,7 @@ layouts, no protocol."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
@@ -219,13 +219,16 @@ class RecordsApi:
         self._commit_log_api = commit_log_api
         self._max_expanded_bytes = broker.settings.limits.batch_expansion_bytes
 
-    def topics(self, caller: Caller) -> list[ReadableTopic]:
-        """Topics of the caller's namespace that the caller may see, without exclusive queues."""
-        limit = self._max_expanded_bytes
-        found: list[ReadableTopic] = [_PartitionTopic(topic, limit) for topic in self._broker.topics.all(caller)]
+    def iterate(self, caller: Caller) -> Iterator[ReadableTopic | None]:
+        """Topics of the caller's namespace that the caller may see, without exclusive queues. One at a time: the broker
+        may work meanwhile. Yields None for each that is left out."""
+        for topic in self._broker.topics.iterate(caller):
+            yield None if topic is None else _PartitionTopic(topic, self._max_expanded_bytes)
         if self._commit_log_api is not None:
-            found += [_CommitLogTopic(topic) for topic in self._commit_log_api.topics(caller)]
-        return found + [_AmqpQueue(queue) for queue in self._broker.queues.queues(caller) if queue.owner is None]
+            for shared in self._commit_log_api.topics(caller):
+                yield _CommitLogTopic(shared)
+        for queue in self._broker.queues.iterate(caller):
+            yield None if queue is None or queue.owner is not None else _AmqpQueue(queue)
 
     def topic(self, caller: Caller, name: str) -> ReadableTopic:
         """Raises UnknownTopic if no layout has it."""

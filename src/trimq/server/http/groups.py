@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -17,7 +17,8 @@ from trimq.errors import Refusal, UnknownGroup
 from trimq.model import Caller, StreamId
 from trimq.protocols.kafka.wire.subscription_metadata import subscribed_topics
 from trimq.server.http.commit_log_topics import CommitLogTopicsApi
-from trimq.server.http.responses import JSON, HttpResponse, error_response, not_allowed
+from trimq.server.http.responses import JSON, DeferredResponse, HttpResponse, error_response, not_allowed
+from trimq.server.http.slices import SliceRunner, list_response
 from trimq.storage.group_commit.passes import Ticket
 
 ROCKETMQ = "rocketmq"
@@ -53,8 +54,10 @@ class GroupsApi:
         records_api: RecordsApi,
         group_admin: CommitLogGroupAdmin | None = None,
         shared: CommitLogTopicsApi | None = None,
+        slices: SliceRunner | None = None,
     ) -> None:
         self._shared = shared
+        self._slices = SliceRunner() if slices is None else slices
         self._group_api = group_api
         self._records_api = records_api
         self._group_admin = group_admin
@@ -62,10 +65,10 @@ class GroupsApi:
 
     def answer(
         self, caller: Caller, method: str, words: Sequence[str], query: Mapping[str, str], body: bytes
-    ) -> HttpResponse | None:
+    ) -> HttpResponse | DeferredResponse | None:
         match words:
             case ["api", "groups"] if method == "GET":
-                return HttpResponse.json(200, {"groups": self._list(caller)})
+                return self._slices.respond("GET /api/groups", list_response("groups", self._list(caller)))
             case ["api", "groups"] if method == "POST":
                 return self._create(caller, body)
             case ["api", "groups", name] if method == "GET":
@@ -102,9 +105,11 @@ class GroupsApi:
         ticket = self._shared.define_group(caller, asked.name, asked.orderly, asked.retries)
         return HttpResponse.json(201, msgspec.to_builtins(asked), ticket)
 
-    def _list(self, caller: Caller) -> list[dict[str, Any]]:
-        rolled = [] if self._group_admin is None else self._group_admin.groups(caller)
-        return [*map(_group, self._group_api.groups(caller)), *map(_commit_log_group, rolled)]
+    def _list(self, caller: Caller) -> Iterator[dict[str, Any] | None]:
+        for group in self._group_api.iterate(caller):
+            yield None if group is None else _group(group)
+        for shared in () if self._group_admin is None else self._group_admin.iterate(caller):
+            yield None if shared is None else _commit_log_group(shared)
 
     def _commit_log_groups_with(self, name: str, query: Mapping[str, str]) -> CommitLogGroupAdmin | None:
         """Returns the RocketMQ groups if they have this group, or None if it is a Kafka group. Raises UnknownGroup if
@@ -117,15 +122,16 @@ class GroupsApi:
         is_only_there = wanted is None and self._group_admin is not None and self._group_admin.has(name)
         return self._group_admin if is_only_there and not self._group_api.has(name) else None
 
-    def _describe(self, caller: Caller, name: str) -> HttpResponse:
+    def _describe(self, caller: Caller, name: str) -> HttpResponse | DeferredResponse:
         group = self._group_api.describe(caller, name)
         members = [
             {"id": member.id, "instance": member.instance, "client_id": member.client_id, "host": member.host}
             for member in group.members
         ]
-        rows = [_cursor(stream) for stream in self._lag_api.streams(caller, group)]
-        shown = _group(group) | {"members": members, "cursors": rows}
-        return HttpResponse.json(200, shown, self._group_api.latest_commit)
+        rows = map(_cursor, self._lag_api.streams(caller, group))
+        shown = _group(group) | {"members": members}
+        steps = list_response("cursors", rows, shown, lambda: self._group_api.latest_commit)
+        return self._slices.respond(f"GET /api/groups/{name}", steps)
 
     def _move_cursors(self, caller: Caller, name: str, body: bytes) -> HttpResponse:
         try:
