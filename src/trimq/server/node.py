@@ -231,8 +231,8 @@ class Node:
 
         refused = self._refused_connections.labelled(name)
         has_room = partial(self._has_room, _KEPT_FREE if name in LAST_TO_STOP else 0)
-        certificates = self._certificates if self._certificates.apply_to_listener(name) else None
-        listener = Listener(name, make_session, settings.limits.connections, refused, certificates, has_room)
+        certificate = self._certificates.of_listener(name)
+        listener = Listener(name, make_session, settings.limits.connections, refused, certificate, has_room)
         await listener.start(address.host, address.port)
         return listener
 
