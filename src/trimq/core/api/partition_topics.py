@@ -49,6 +49,12 @@ class PartitionTopicApi:
         """Raises if no topic can have this name."""
         self._topics.check_name(name)
 
+    def check_layout(self, caller: Caller, name: str) -> None:
+        """Raises OtherHome if a topic or queue of another layout has this name."""
+        full = TopicName(caller.namespace, name)
+        self._access.require_topic(caller, Action.DESCRIBE, full)
+        self._topics.check_layout(full)
+
     def check_new(self, caller: Caller, name: str, streams: int, settings: TopicSettings) -> UUID:
         """Raises as `create` would. Returns an id that the topic could have had."""
         full = TopicName(caller.namespace, name)

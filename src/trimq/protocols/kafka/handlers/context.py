@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import UUID
 
 from trimq.clock import Clock
@@ -28,6 +28,8 @@ class Context:
     fetch_sessions: FetchSessions
     authenticator: Authenticator
     is_logging_in: bool = False
+    logged_conflicts: set[str] = field(default_factory=set)
+    """Names of other protocols that this connection asked for; each is logged once."""
 
     def charge(self, direction: Direction, size: int) -> int:
         """Counts `size` bytes of records against the caller's quota. Returns the throttle time for the response; the
