@@ -4,12 +4,13 @@ from trimq.config.address import Address, Advertised, advertised_address, parse_
 from trimq.config.amqp import Amqp
 from trimq.config.declaration import Declaration, declarations
 from trimq.config.kafka import Kafka
-from trimq.config.loading import load, suggest_flag
+from trimq.config.loading import EVERY_INTERFACE, load, suggest_flag
 from trimq.config.rocketmq import RocketMQ
 from trimq.config.settings import Failures, Http, Limits, Settings, Storage
 from trimq.config.tls import Tls
 
 __all__ = [
+    "EVERY_INTERFACE",
     "Address",
     "Advertised",
     "Amqp",
