@@ -32,6 +32,19 @@ class Topics(msgspec.Struct):
     topics: list[Topic]
 
 
+class TopicSetting(msgspec.Struct):
+    name: str
+    kafka_name: str | None
+    default: str
+    description: str
+
+
+class TopicSettings(msgspec.Struct):
+    """Settings that a topic may have."""
+
+    settings: list[TopicSetting]
+
+
 class StreamEnds(msgspec.Struct):
     stream: int
     start: int

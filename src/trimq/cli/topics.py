@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from trimq.cli.api import Topic, TopicDescription, Topics, add_address_flag, connect, topic_path
+from trimq.cli.api import Topic, TopicDescription, Topics, TopicSettings, add_address_flag, connect, topic_path
 from trimq.cli.output import print_json, print_table
 from trimq.errors import StartupError
 
@@ -42,15 +42,20 @@ def declare(parser: argparse.ArgumentParser) -> None:
             action="append",
             default=[],
             metavar="NAME=VALUE",
-            help="a setting of the topic; may be repeated",
+            help="a setting of the topic, by our name (retention_ms) or Kafka's (retention.ms); may be repeated; "
+            "trimq topics settings lists all",
         )
+
+    settings = actions.add_parser("settings", help="all settings that a topic may have, with their defaults")
+    settings.set_defaults(run=list_settings)
+    settings.add_argument("--json", action="store_true", help="print JSON")
 
     deleting = actions.add_parser("delete", help="delete a topic with all its messages")
     deleting.set_defaults(run=delete_topic)
     for named in (describing, creating, altering, deleting):
         named.add_argument("name", metavar="NAME")
         named.add_argument("--namespace", default="", help="namespace of the topic (default: empty)")
-    for action in (listing, describing, creating, altering, deleting):
+    for action in (listing, describing, creating, altering, settings, deleting):
         add_address_flag(action)
 
 
@@ -100,6 +105,16 @@ def alter_topic(arguments: argparse.Namespace) -> int:
     path = topic_path(arguments.name, arguments.namespace)
     topic = connect(arguments.http).patch(path, {"settings": settings}, Topic)
     print_table(("setting of its own", "value"), list(topic.settings.items()))
+    return 0
+
+
+def list_settings(arguments: argparse.Namespace) -> int:
+    answer = connect(arguments.http).get("/api/topic-settings", TopicSettings)
+    if arguments.json:
+        print_json(answer)
+        return 0
+    rows = [(each.name, each.kafka_name or "-", each.default or "-", each.description) for each in answer.settings]
+    print_table(("name", "in Kafka", "default", "meaning"), rows)
     return 0
 
 

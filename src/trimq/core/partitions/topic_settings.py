@@ -84,6 +84,7 @@ _CHECKS: dict[str, Callable[[str, str], None]] = {
     "sync_every_records": partial(_check_whole, least=1),
     "sync_every_ms": _check_whole,
 }
+SETTING_NAMES = tuple(_CHECKS)
 
 
 def check_topic_settings(given: TopicSettings, broker: Settings) -> None:

@@ -24,6 +24,7 @@ from trimq.server.http.responses import (
     not_found,
 )
 from trimq.server.http.slices import SliceRunner, list_response
+from trimq.server.http.topic_settings import own_names, setting_rows
 
 # A topic with more streams is created over several turns of the loop.
 _MANY_STREAMS = 25
@@ -75,6 +76,10 @@ class TopicsApi:
             if (found := other.answer(caller, method, words, query, body)) is not None:
                 return found
         match words:
+            case ["api", "topic-settings"]:
+                if method != "GET":
+                    return not_allowed(method, "GET, HEAD")
+                return HttpResponse.json(200, {"settings": list(setting_rows(self._broker.settings))})
             case ["api", "topics"]:
                 return self._topics(caller, method, body)
             case ["api", "topics", name]:
@@ -123,7 +128,7 @@ class TopicsApi:
 
     def _create(self, caller: Caller, asked: NewTopic) -> HttpResponse:
         topic, ticket = self._broker.topics.create(
-            caller, asked.name, Layout.PARTITION_LOG, asked.streams, asked.settings
+            caller, asked.name, Layout.PARTITION_LOG, asked.streams, _given(asked)
         )
         return HttpResponse.json(201, _topic(topic), ticket)
 
@@ -133,7 +138,7 @@ class TopicsApi:
         def prepared() -> None:
             done(guarded("POST /api/topics", lambda: self._create(caller, asked)))
 
-        self._broker.topics.prepare(caller, [(asked.name, asked.streams, asked.settings)], prepared)
+        self._broker.topics.prepare(caller, [(asked.name, asked.streams, _given(asked))], prepared)
 
     def _create_shared(self, caller: Caller, asked: NewTopic) -> HttpResponse:
         if self._shared is None:
@@ -146,10 +151,14 @@ class TopicsApi:
             asked = msgspec.json.decode(body, type=ChangedTopic)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             return error_response(400, "BadRequest", f"invalid description of the change: {error}")
-        changed = {**topic.settings, **asked.settings}
+        changed = {**topic.settings, **own_names(asked.settings)}
         settings = {name: value for name, value in changed.items() if value is not None}
         ticket = self._broker.topics.change(caller, topic, settings)
         return HttpResponse.json(200, _topic(topic) | {"settings": settings}, ticket)
+
+
+def _given(asked: NewTopic) -> dict[str, str]:
+    return {name: value for name, value in own_names(asked.settings).items() if value is not None}
 
 
 def _topic(topic: Topic) -> dict[str, Any]:
