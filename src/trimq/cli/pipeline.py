@@ -204,7 +204,7 @@ def _setting(text: str) -> tuple[str, str]:
 
 def _how(pipelines: Any, arguments: argparse.Namespace, spark: Any) -> Any:
     return pipelines.How(
-        bootstrap=arguments.bootstrap,
+        bootstrap=arguments.bootstrap or pipeline_flags.default_bootstrap(arguments.http),
         http=arguments.http,
         spark=spark,
         once=not arguments.continuous,
