@@ -57,15 +57,17 @@ class GroupLagApi:
     def _topics(
         self, caller: Caller, group: GroupDescription, committed: Collection[StreamId]
     ) -> Iterator[ReadableTopic]:
-        assigned = (stream for member in group.members for stream in member.streams)
-        ids: dict[UUID, None] = dict.fromkeys(stream.topic for streams in (committed, assigned) for stream in streams)
+        """Yields topics with a committed offset in the order of the commits, then the others in order of their
+        names."""
+        ids: dict[UUID, None] = dict.fromkeys(stream.topic for stream in committed)
         for id in ids:
             if (found := self._records_api.find_topic(caller, id)) is not None:
                 yield found
-        for name in sorted(self._subscribed(group)):
-            found = self._records_api.find_partition_topic(caller, name)
-            if found is not None and found.id not in ids:
-                yield found
+        assigned = {stream.topic for member in group.members for stream in member.streams}
+        others = [self._records_api.find_topic(caller, id) for id in assigned]
+        others += [self._records_api.find_partition_topic(caller, name) for name in self._subscribed(group)]
+        by_name = {topic.name: topic for topic in others if topic is not None and topic.id not in ids}
+        yield from (by_name[name] for name in sorted(by_name))
 
     def _subscribed(self, group: GroupDescription) -> set[str]:
         """Names of the subscribed topics. Only groups of Kafka have members, and only topics on partition logs."""
