@@ -71,7 +71,7 @@ def describe_group(arguments: argparse.Namespace) -> int:
     )
     print()
     listed = sorted(group.cursors, key=lambda at: (at.topic, at.stream))
-    rows = [(at.topic, at.stream, _number(at.offset), _number(at.end), _number(at.lag)) for at in listed]
+    rows = [(at.topic, at.stream, at.offset, at.end, at.lag) for at in listed]
     print_table(("topic", "stream", "offset", "end", "lag"), rows)
     return 0
 
@@ -86,7 +86,3 @@ def _member(member: Any) -> str:
         return shown
     said = ", ".join(f"{each['topic']} {each['expression']}" for each in member["subscriptions"])
     return f"{shown}, differs from its group, subscribes to: {said or 'nothing'}"
-
-
-def _number(value: int | None) -> int | str:
-    return "-" if value is None else value

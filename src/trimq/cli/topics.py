@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from trimq.cli.api import Topic, TopicDescription, Topics, TopicSettings, add_address_flag, connect, topic_path
-from trimq.cli.output import print_json, print_table
+from trimq.cli.output import print_json, print_table, with_unit
 from trimq.errors import StartupError
 
 
@@ -76,11 +76,12 @@ def describe_topic(arguments: argparse.Namespace) -> int:
         print_json(topic)
         return 0
     facts = [("name", topic.name), ("namespace", topic.namespace), ("id", topic.id), ("home", topic.home)]
-    print_table(("topic", "value"), [*facts, *topic.settings.items()])
+    settings = [(name, with_unit(name, str(value))) for name, value in topic.settings.items()]
+    print_table(("topic", "value"), [*facts, *settings])
     print()
     columns = ("stream", "start", "end", "durable_end", "readable_end", "bytes")
     rows = [[getattr(stream, column) for column in columns] for stream in topic.offsets]
-    print_table(columns, [["-" if value is None else value for value in row] for row in rows])
+    print_table(columns, rows)
     return 0
 
 
@@ -113,7 +114,10 @@ def list_settings(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(answer)
         return 0
-    rows = [(each.name, each.kafka_name or "-", each.default or "-", each.description) for each in answer.settings]
+    rows = [
+        (each.name, each.kafka_name, with_unit(each.name, each.default) or "-", each.description)
+        for each in answer.settings
+    ]
     print_table(("name", "in Kafka", "default", "meaning"), rows)
     return 0
 
