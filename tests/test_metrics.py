@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from types import FrameType
 
+import prometheus_client
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-import trimq.metrics
-from trimq.metrics import Counter, Histogram, Metrics, content_type, load_renderer
+from trimq.metrics import CONTENT_TYPE, Counter, Histogram, Metrics
 
 
 def samples_of(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -164,21 +163,82 @@ def test_two_brokers_in_one_process_share_nothing() -> None:
 
 
 def test_the_content_type_is_that_of_the_text_format() -> None:
-    assert content_type().startswith("text/plain; version=")
+    assert CONTENT_TYPE == prometheus_client.CONTENT_TYPE_LATEST
 
 
-def test_counting_does_not_import_the_packages_for_rendering() -> None:
-    program = (
-        "import sys; from trimq.metrics import Metrics; m = Metrics(); m.counter('a', 'A.').add(); "
-        "assert 'prometheus_client' not in sys.modules; m.render(); assert 'prometheus_client' in sys.modules"
-    )
-    source = str(Path(trimq.metrics.__file__).parents[1])  # also without an installation
-    subprocess.run([sys.executable, "-c", program], check=True, env=os.environ | {"PYTHONPATH": source})
+class Reference:
+    """The same numbers as objects of Prometheus' own library, which writes the page that ours has to equal."""
+
+    def __init__(self, *families: Metric) -> None:
+        self._families = families
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._families
+
+    def page(self) -> bytes:
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(self)
+        return generate_latest(registry)
 
 
-def test_the_renderer_can_be_loaded_before_it_is_needed() -> None:
-    load_renderer()
-    assert "prometheus_client" in sys.modules
+def numbers() -> st.SearchStrategy[float]:
+    whole = st.integers(min_value=-(2**70), max_value=2**70)
+    return st.one_of(whole, st.floats(), st.floats(min_value=1e5, max_value=1e8))
+
+
+@given(st.text(), st.text(), st.text(), numbers())
+def test_the_page_is_the_one_that_prometheus_would_write(help: str, first: str, second: str, number: float) -> None:
+    metrics = Metrics()
+    counters = metrics.counters("requests", help, ("topic", "client"))
+    counters.labelled(first, second).value = number  # type: ignore[assignment]
+    counters.labelled("b", "a").add(3)
+    metrics.gauges_from("lag", help, ("zone", "group"), lambda: [((first, second), number), None])
+    metrics.gauge("free", help).value = number
+    metrics.gauges("nothing", help, ("topic",))
+    took = metrics.histograms("took_seconds", help, ("zone", "api"), (0.5, 2.0, 1e7)).labelled(first, second)
+    for measure in (0.5, 3.0, 1e9):
+        took.observe(measure)
+
+    counted = CounterMetricFamily("trimq_requests", help, labels=("topic", "client"))
+    counted.add_metric((first, second), number)
+    if (first, second) == ("b", "a"):
+        counted = CounterMetricFamily("trimq_requests", help, labels=("topic", "client"))
+        counted.add_metric((first, second), number + 3)
+    else:
+        counted.add_metric(("b", "a"), 3)
+    lag = GaugeMetricFamily("trimq_lag", help, labels=("zone", "group"))
+    lag.add_metric((first, second), number)
+    free = GaugeMetricFamily("trimq_free", help, value=number)
+    nothing = GaugeMetricFamily("trimq_nothing", help, labels=("topic",))
+    timed = HistogramMetricFamily("trimq_took_seconds", help, labels=("zone", "api"))
+    buckets = [("0.5", 1.0), ("2.0", 1.0), ("10000000.0", 2.0), ("+Inf", 3.0)]
+    timed.add_metric((first, second), buckets, took.total)
+    assert metrics.render() == Reference(counted, lag, free, nothing, timed).page()
+
+
+def test_a_long_page_is_made_in_short_pieces() -> None:
+    metrics = Metrics()
+    ends = metrics.gauges("end", "End.", ("topic",))
+    for number in range(5000):
+        ends.labelled(f"t-{number}").value = number
+    silent = iter([None] * 1000)
+    metrics.gauges_from("slow", "Slow.", (), lambda: silent)
+    pieces = list(metrics.render_pieces())
+    assert max(piece.count(b"\n") for piece in pieces) <= 101
+    assert len(pieces) >= 60  # time that brings no line ends a piece too
+    assert b"".join(pieces) == metrics.render()
+
+
+def test_numbers_may_come_and_go_between_two_pieces() -> None:
+    metrics = Metrics()
+    ends = metrics.gauges("end", "End.", ("topic",))
+    for number in range(500):
+        ends.labelled(f"t-{number}").value = number
+    pieces = metrics.render_pieces()
+    next(pieces)
+    ends.labelled("new").value = 1
+    ends.forget("t-400")
+    assert b"".join(pieces).endswith(b'trimq_end{topic="t-499"} 499.0\n')
 
 
 def steps(statement: str, names: dict[str, object]) -> int:

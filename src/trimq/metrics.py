@@ -6,14 +6,17 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
-if TYPE_CHECKING:
-    from prometheus_client.metrics_core import Metric
+CONTENT_TYPE = "text/plain; version=1.0.0; charset=utf-8"
+"""Media type of the page that Prometheus scrapes."""
 
 PREFIX = "trimq_"
 SECONDS_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 BYTES_BUCKETS = (256.0, 1024.0, 4096.0, 16384.0, 65536.0, 262144.0, 1048576.0, 4194304.0, 16777216.0, 67108864.0)
+
+# Lines of the page per piece: a piece takes far less than a millisecond.
+_LINES = 100
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 LabelValues = tuple[str, ...]
@@ -86,15 +89,18 @@ class Family(Generic[T]):
 
 
 ReadGauge = Callable[[], float]
-ReadGauges = Callable[[], Iterable[tuple[LabelValues, float]]]
-_Expose = Callable[[], "Metric"]
+ReadGauges = Callable[[], Iterable[tuple[LabelValues, float] | None]]
+"""Returns every combination of label values with its number. None: nothing yet, the work takes long."""
+
+Lines = Iterable[str | None]
+"""Lines of the page. None: no line yet."""
 
 
 class Metrics:
     """All metrics of one broker. Each is declared once, with its help text; names get the prefix `trimq_`."""
 
     def __init__(self) -> None:
-        self._exposed: dict[str, _Expose] = {}
+        self._exposed: dict[str, Callable[[], Lines]] = {}
 
     def counter(self, name: str, help: str) -> Counter:
         return self.counters(name, help, ()).labelled()
@@ -102,7 +108,7 @@ class Metrics:
     def counters(self, name: str, help: str, label_names: Sequence[str]) -> Family[Counter]:
         """Exposed to Prometheus as `trimq_<name>_total`."""
         family = Family(name, help, label_names, Counter)
-        self._declare(name, label_names, lambda: _counter_metric(family))
+        self._declare(name, label_names, lambda: _counter_lines(family))
         return family
 
     def gauge(self, name: str, help: str) -> Gauge:
@@ -110,7 +116,7 @@ class Metrics:
 
     def gauges(self, name: str, help: str, label_names: Sequence[str]) -> Family[Gauge]:
         family = Family(name, help, label_names, Gauge)
-        self.gauges_from(name, help, label_names, lambda: [(k, g.value) for k, g in family.members.items()])
+        self.gauges_from(name, help, label_names, lambda: ((k, g.value) for k, g in list(family.members.items())))
         return family
 
     def gauge_from(self, name: str, help: str, read: ReadGauge) -> None:
@@ -119,7 +125,7 @@ class Metrics:
 
     def gauges_from(self, name: str, help: str, label_names: Sequence[str], read: ReadGauges) -> None:
         """As `gauge_from`, with labels: `read` returns every combination of label values with its number."""
-        self._declare(name, label_names, lambda: _gauge_metric(name, help, label_names, read()))
+        self._declare(name, label_names, lambda: _gauge_lines(name, help, label_names, read()))
 
     def histogram(self, name: str, help: str, bounds: Sequence[float] = SECONDS_BUCKETS) -> Histogram:
         return self.histograms(name, help, (), bounds).labelled()
@@ -130,10 +136,10 @@ class Metrics:
         if list(bounds) != sorted(set(bounds)) or not bounds:
             raise ValueError(f"the bounds of {name} must be an increasing sequence")
         family = Family(name, help, label_names, lambda: Histogram(bounds))
-        self._declare(name, label_names, lambda: _histogram_metric(family))
+        self._declare(name, label_names, lambda: _histogram_lines(family))
         return family
 
-    def _declare(self, name: str, label_names: Sequence[str], expose: _Expose) -> None:
+    def _declare(self, name: str, label_names: Sequence[str], expose: Callable[[], Lines]) -> None:
         for word in (name, *label_names):
             if not _NAME.fullmatch(word):
                 raise ValueError(f"{word!r} is not a valid name of a metric or label")
@@ -143,65 +149,89 @@ class Metrics:
             raise ValueError(f"the metric {name} is declared twice")
         self._exposed[name] = expose
 
-    def collect(self) -> Iterator[Metric]:
-        """Yields the current values of all metrics as objects of `prometheus_client`."""
-        return (expose() for expose in self._exposed.values())
-
     def render(self) -> bytes:
-        """Returns the page that Prometheus scrapes. Its media type is `content_type()`."""
-        from prometheus_client import CollectorRegistry, generate_latest
+        """Returns the page that Prometheus scrapes. Its media type is `CONTENT_TYPE`."""
+        return b"".join(self.render_pieces())
 
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(self)
-        return generate_latest(registry)
-
-
-def load_renderer() -> None:
-    """Imports the library that `render` needs. Takes 0.2 s once, so do it off the event loop after the start."""
-    import prometheus_client  # noqa: F401
-
-
-def content_type() -> str:
-    """Returns the media type of `render`'s result, for the HTTP header."""
-    from prometheus_client import CONTENT_TYPE_LATEST
-
-    return CONTENT_TYPE_LATEST
+    def render_pieces(self) -> Iterator[bytes]:
+        """Yields the page of `render` in pieces, some of them empty: the broker may work between two of them."""
+        lines: list[str] = []
+        count = 0
+        for expose in list(self._exposed.values()):
+            for line in expose():
+                if line is not None:
+                    lines.append(line)
+                count += 1
+                if count % _LINES == 0:
+                    yield "".join(lines).encode("utf-8", "replace")
+                    lines.clear()
+        yield "".join(lines).encode("utf-8", "replace")
 
 
-def _counter_metric(family: Family[Counter]) -> Metric:
-    from prometheus_client.metrics_core import CounterMetricFamily
-
-    metric = CounterMetricFamily(PREFIX + family.name, family.help, labels=family.label_names)
-    for values, counter in family.members.items():
-        metric.add_metric(values, counter.value)
-    return metric
+def _head(name: str, kind: str, help: str) -> str:
+    text = help.replace("\\", r"\\").replace("\n", r"\n")
+    return f"# HELP {name} {text}\n# TYPE {name} {kind}\n"
 
 
-def _gauge_metric(
-    name: str, help: str, label_names: Sequence[str], numbers: Iterable[tuple[LabelValues, float]]
-) -> Metric:
-    from prometheus_client.metrics_core import GaugeMetricFamily
-
-    metric = GaugeMetricFamily(PREFIX + name, help, labels=label_names)
-    for values, number in numbers:
-        metric.add_metric(values, number)
-    return metric
+def _counter_lines(family: Family[Counter]) -> Lines:
+    name = f"{PREFIX}{family.name}_total"
+    yield _head(name, "counter", family.help)
+    write = _LabelWriter(family.label_names).write
+    for values, counter in list(family.members.items()):
+        yield f"{name}{write(values)} {_number(counter.value)}\n"
 
 
-def _histogram_metric(family: Family[Histogram]) -> Metric:
-    from prometheus_client.metrics_core import HistogramMetricFamily
+def _gauge_lines(
+    name: str, help: str, label_names: Sequence[str], numbers: Iterable[tuple[LabelValues, float] | None]
+) -> Lines:
+    name = PREFIX + name
+    yield _head(name, "gauge", help)
+    write = _LabelWriter(label_names).write
+    for found in numbers:
+        yield None if found is None else f"{name}{write(found[0])} {_number(found[1])}\n"
 
-    metric = HistogramMetricFamily(PREFIX + family.name, family.help, labels=family.label_names)
-    for values, histogram in family.members.items():
-        metric.add_metric(values, _cumulate(histogram), histogram.total)
-    return metric
+
+def _histogram_lines(family: Family[Histogram]) -> Lines:
+    """Yields all lines of one histogram together, so that they agree. Buckets are cumulative: each includes all
+    smaller ones."""
+    name = PREFIX + family.name
+    yield _head(name, "histogram", family.help)
+    write = _LabelWriter(family.label_names).write
+    write_bucket = _LabelWriter((*family.label_names, "le")).write
+    for values, histogram in list(family.members.items()):
+        lines: list[str] = []
+        seen = 0
+        for bound, count in zip((*map(str, histogram.bounds), "+Inf"), histogram.counts, strict=True):
+            seen += count
+            lines.append(f"{name}_bucket{write_bucket((*values, bound))} {_number(seen)}\n")
+        lines.append(f"{name}_count{write(values)} {_number(seen)}\n")
+        lines.append(f"{name}_sum{write(values)} {_number(histogram.total)}\n")
+        yield "".join(lines)
 
 
-def _cumulate(histogram: Histogram) -> list[tuple[str, float]]:
-    """Returns the buckets in the cumulative form of Prometheus: each includes all smaller ones."""
-    buckets: list[tuple[str, float]] = []
-    seen = 0
-    for bound, count in zip((*map(str, histogram.bounds), "+Inf"), histogram.counts, strict=True):
-        seen += count
-        buckets.append((bound, seen))
-    return buckets
+class _LabelWriter:
+    """Writes label values with their names, sorted by name."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._order = sorted(range(len(names)), key=names.__getitem__)
+        self._starts = [f'{names[index]}="' for index in self._order]
+
+    def write(self, values: LabelValues) -> str:
+        if not self._starts:
+            return ""
+        written = [f'{start}{_escape(values[index])}"' for start, index in zip(self._starts, self._order, strict=True)]
+        return "{" + ",".join(written) + "}"
+
+
+def _escape(value: str) -> str:
+    return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+
+
+def _number(value: float) -> str:
+    """Writes a number as Go does, which uses exponents from a million on."""
+    text = repr(float(value))
+    point = text.find(".")
+    if value > 0 and point > 6:
+        mantissa = f"{text[0]}.{text[1:point]}{text[point + 1 :]}".rstrip("0.")
+        return f"{mantissa}e+{point - 1:02d}"
+    return {"inf": "+Inf", "-inf": "-Inf", "nan": "NaN"}.get(text, text)

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from trimq.cli.api import Topics, connect
+from trimq.cli.api import Topics, connect, parse_endpoint
 from trimq.cli.failure import CommandFailure
+from trimq.config import Address
+from trimq.errors import StartupError
+from trimq.server.connection.certificates import _self_signed
+from trimq.testing import Broker
 
 
 @pytest.fixture
@@ -59,3 +65,55 @@ def test_a_foreign_server_on_the_port_is_a_failure_without_a_traceback(speak_onc
     address = speak_once(answer)
     with pytest.raises(CommandFailure):
         connect(address).get("/api/topics", Topics)
+
+
+@pytest.mark.parametrize(
+    ("text", "address", "is_encrypted"),
+    [
+        ("here:8180", Address("here", 8180), False),
+        ("http://here:81", Address("here", 81), False),
+        ("http://here:81/", Address("here", 81), False),
+        ("HTTP://here", Address("here", 8180), False),
+        ("https://here", Address("here", 8180), True),
+        ("https://[::1]:9", Address("::1", 9), True),
+        ("https://[::1]", Address("::1", 8180), True),
+    ],
+)
+def test_an_address_may_be_a_url(text: str, address: Address, is_encrypted: bool) -> None:
+    assert parse_endpoint(text) == (address, is_encrypted)
+
+
+@pytest.mark.parametrize("text", ["", "here", "http://", "ftp://here:1", "http://here:x", "https://here:1/api"])
+def test_an_address_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(StartupError, match="--http: expected HOST:PORT, got"):
+        connect(text)
+
+
+def test_a_command_uses_https_and_says_whom_it_does_not_trust(trimq, tmp_path: Path) -> None:
+    path = tmp_path / "broker.pem"
+    path.write_bytes(_self_signed(time.time_ns() // 1_000_000))
+    with Broker(tls_certificate=str(path), tls_key=str(path), tls_mode="required") as broker:
+        broker.create_topic("orders")
+        url = f"https://{broker.addresses['http']}"
+        refused = trimq("topics", "list", "--http", url)
+        assert refused.returncode == 1
+        assert refused.stderr.startswith(f"trimq: the certificate of {url} is not trusted: self-signed certificate")
+        done = trimq("topics", "list", "--http", url, environment={"SSL_CERT_FILE": str(path)})
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "orders" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--http", "ADDRESS", "topics", "list", "--json"],
+        ["--json", "--http=ADDRESS", "topics", "list"],
+        ["topics", "--http", "ADDRESS", "list"],
+        ["topics", "--json", "list", "--http", "ADDRESS"],
+    ],
+)
+def test_options_may_stand_before_the_command(trimq, broker_http, words: list[str]) -> None:
+    broker_http.answers["GET", "/api/topics"] = 200, {"topics": []}
+    done = trimq(*(word.replace("ADDRESS", f"http://{broker_http.address}") for word in words))
+    assert done.stderr == ""
+    assert done.returncode == 0

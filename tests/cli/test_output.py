@@ -5,12 +5,23 @@ from __future__ import annotations
 import io
 import json
 import sys
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimq.cli.output import align, escape_unprintable, print_json, print_json_line, print_table, progress_bar
+from trimq.cli.output import (
+    align,
+    escape_unprintable,
+    local_time,
+    print_json,
+    print_json_line,
+    print_table,
+    progress_bar,
+    shown,
+    with_unit,
+)
 
 
 class Terminal(io.StringIO):
@@ -57,3 +68,39 @@ def test_progress_is_shown_at_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -
             progress(50, 100)
     assert quiet.getvalue() == ""
     assert "verifying" in terminal.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "-"), (5, "5"), (0.0, "0"), (0.123456, "0.123"), (12.3456, "12.3"), (98765.4321, "98765"), ("a", "a")],
+)
+def test_figures_are_rounded_for_people(value: object, text: str) -> None:
+    assert shown(value) == text
+
+
+def test_fractions_stand_right_too() -> None:
+    assert list(align(("rate",), [(1234.5678,), (5,), (0.25,)])) == ["rate", "1235", "   5", "0.25"]
+
+
+def test_times_are_those_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Etc/GMT-3")
+    time.tzset()
+    try:
+        assert local_time(1_700_000_000_000) == "2023-11-15 01:13:20"
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("retention_ms", "604800000", "604800000 (7 days)"),
+        ("segment_bytes", "1073741824", "1073741824 (1 GiB)"),
+        ("retention_ms", "-1", "-1"),
+        ("retention_ms", "61", "61"),
+        ("cleanup", "delete", "delete"),
+    ],
+)
+def test_durations_and_sizes_have_units(name: str, value: str, text: str) -> None:
+    assert with_unit(name, value) == text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import base64
 import os
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -15,6 +15,7 @@ from trimq.config import Address, Settings, parse_address
 from trimq.errors import StartupError
 
 TIMEOUT_SECONDS = 30
+DEFAULT_PORT = 8180
 MAX_RESPONSE_BYTES = 256 * 1024 * 1024  # a longer response is not from TriMQ
 CHUNK_BYTES = 1024 * 1024
 
@@ -30,6 +31,19 @@ class Topic(msgspec.Struct):
 
 class Topics(msgspec.Struct):
     topics: list[Topic]
+
+
+class TopicSetting(msgspec.Struct):
+    name: str
+    kafka_name: str | None
+    default: str
+    description: str
+
+
+class TopicSettings(msgspec.Struct):
+    """Settings that a topic may have."""
+
+    settings: list[TopicSetting]
 
 
 class StreamEnds(msgspec.Struct):
@@ -59,7 +73,7 @@ class Groups(msgspec.Struct):
 class CursorPosition(msgspec.Struct):
     topic: str
     stream: int
-    offset: int
+    offset: int | None
     end: int | None
     lag: int | None
 
@@ -102,16 +116,39 @@ def _headers(has_body: bool) -> dict[str, str]:
 def add_address_flag(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--http",
-        metavar="HOST:PORT",
+        metavar="ADDRESS",
         default=os.environ.get("TRIMQ_HTTP") or str(Settings().http.listen),
-        help="HTTP address of the broker (or TRIMQ_HTTP; default: %(default)s)",
+        help="HTTP address of the broker: host:8180, http://host:8180 or https://host:8180 (or TRIMQ_HTTP; default: "
+        "%(default)s); https trusts the authorities of the system, or those in the file that SSL_CERT_FILE names",
     )
+
+
+class Endpoint(NamedTuple):
+    """Address of an HTTP port."""
+
+    address: Address
+    is_encrypted: bool = False
+
+    def __str__(self) -> str:
+        return f"https://{self.address}" if self.is_encrypted else str(self.address)
+
+
+def parse_endpoint(text: str) -> Endpoint:
+    """Parses `host:port`, and `http://host` or `https://host` with or without a port (then it is 8180). Raises
+    ValueError with the reason."""
+    scheme, _, rest = text.rpartition("://")
+    if scheme.lower() not in ("", "http", "https"):
+        raise ValueError(f"{scheme}:// is not http:// or https://")
+    rest = rest.removesuffix("/")
+    if scheme and rest and ":" not in rest.rpartition("]")[2]:
+        rest += f":{DEFAULT_PORT}"
+    return Endpoint(parse_address(rest), scheme.lower() == "https")
 
 
 def connect(address: str) -> Api:
     """Returns the API of the broker at `address`. Does not connect yet."""
     try:
-        return Api(parse_address(address))
+        return Api(parse_endpoint(address))
     except ValueError as error:
         raise StartupError(f"--http: expected HOST:PORT, got {address!r}: {error}") from None
 
@@ -133,8 +170,8 @@ def group_path(name: str, protocol: str = "") -> str:
 class Api:
     """HTTP API of one broker. Every failure raises CommandFailure with one sentence."""
 
-    def __init__(self, address: Address) -> None:
-        self._address = address
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
 
     def get(self, path: str, answer: type[Answer]) -> Answer:
         return self._decode(self._exchange("GET", path), answer)
@@ -156,9 +193,11 @@ class Api:
         return self._exchange("DELETE", path)
 
     def _exchange(self, method: str, path: str, body: bytes | None = None) -> bytes:
-        from http.client import HTTPConnection, HTTPException
+        from http.client import HTTPConnection, HTTPException, HTTPSConnection
+        from ssl import SSLCertVerificationError
 
-        connection = HTTPConnection(self._address.host, self._address.port, timeout=TIMEOUT_SECONDS)
+        make = HTTPSConnection if self._endpoint.is_encrypted else HTTPConnection
+        connection = make(*self._endpoint.address, timeout=TIMEOUT_SECONDS)
         try:
             connection.request(method, path, body, _headers(body is not None))
             response = connection.getresponse()
@@ -167,12 +206,17 @@ class Api:
             while len(received) <= MAX_RESPONSE_BYTES and (piece := response.read(CHUNK_BYTES)):
                 received += piece
         except TimeoutError:
-            raise CommandFailure(f"the broker at {self._address} did not answer in {TIMEOUT_SECONDS} s") from None
+            raise CommandFailure(f"the broker at {self._endpoint} did not answer in {TIMEOUT_SECONDS} s") from None
+        except SSLCertVerificationError as error:
+            raise CommandFailure(
+                f"the certificate of {self._endpoint} is not trusted: {error.verify_message}; name the file of its "
+                "authority in SSL_CERT_FILE"
+            ) from None
         except OSError as error:
             reason = error.strerror or str(error)
-            raise CommandFailure(f"no broker answers at {self._address}: {reason}") from None
+            raise CommandFailure(f"no broker answers at {self._endpoint}: {reason}") from None
         except HTTPException as error:
-            raise CommandFailure(f"the server at {self._address} is not a TriMQ HTTP port: {error!r}") from None
+            raise CommandFailure(f"the server at {self._endpoint} is not a TriMQ HTTP port: {error!r}") from None
         finally:
             connection.close()
         if response.status >= 300:
@@ -183,10 +227,10 @@ class Api:
         try:
             return msgspec.json.decode(body, type=_Problem).message
         except msgspec.MsgspecError:
-            return f"the server at {self._address} is not a TriMQ HTTP port: status {status}"
+            return f"the server at {self._endpoint} is not a TriMQ HTTP port: status {status}"
 
     def _decode(self, body: bytes, answer: type[Answer]) -> Answer:
         try:
             return msgspec.json.decode(body, type=answer)
         except msgspec.MsgspecError as error:
-            raise CommandFailure(f"the response from {self._address} cannot be decoded: {error}") from None
+            raise CommandFailure(f"the response from {self._endpoint} cannot be decoded: {error}") from None

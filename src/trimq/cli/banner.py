@@ -1,12 +1,14 @@
-"""Text that `trimq serve` prints when the broker is ready: its addresses and how to connect."""
+"""Text that `trimq serve` prints when the broker is ready: addresses that clients can use, how to connect, and what is
+missing or open to everybody."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from ipaddress import ip_address
 
 from trimq.cli.version import version
-from trimq.config import Settings
+from trimq.config import EVERY_INTERFACE, Address, Settings, parse_address
 
 # Keys are the names in the ready file. A listener that is not listed is shown with its address only.
 HOW_TO_CONNECT = {
@@ -15,21 +17,79 @@ HOW_TO_CONNECT = {
     "rocketmq_broker": ("", "{address}  broker, found by the name server"),
     "rocketmq_vip": ("", "{address}  broker, VIP channel of old clients"),
     "rocketmq_grpc": ("", "{address}  gRPC clients"),
-    "amqp": ("RabbitMQ", "amqp://guest:guest@{address}/"),
-    "http": ("HTTP", "http://{address}  /readyz  /metrics  /api/topics"),
+    "amqp": ("RabbitMQ", "{amqp}://{login}{address}/{note}"),
+    "http": ("HTTP", "{http}://{address}  /readyz  /metrics  /api/topics"),
 }
 
+_RED, _PLAIN = "\x1b[31m", "\x1b[0m"
 
-def compose_banner(settings: Settings, addresses: Mapping[str, str], opened_seconds: float) -> str:
-    """Returns the banner as plain text, since a library for terminals would slow down the start."""
+
+def compose_banner(
+    settings: Settings,
+    addresses: Mapping[str, str],
+    opened_seconds: float,
+    has_users: bool = False,
+    missing: Collection[str] = (),
+    is_colored: bool = False,
+) -> str:
+    """Returns the banner as plain text, since a library for terminals would slow down the start. `missing`: keys of
+    listeners that are off because their packages are not installed."""
     flush = "sync" if settings.flush == "sync" else f"async, every {settings.flush_interval_ms} ms"
     lines = [
         f"TriMQ {version()} is ready after {opened_seconds:.2f} s, process {addresses.get('pid', os.getpid())}.",
         f"  {'data':<8}  {os.path.abspath(settings.data_dir)}  (flush {flush})",
     ]
-    for name, address in addresses.items():
-        if name != "pid":
-            title, how = HOW_TO_CONNECT.get(name, (name, "{address}"))
-            lines.append(f"  {title:<8}  {how.format(address=address)}")
+    bound = {name: parse_address(address) for name, address in addresses.items() if name != "pid"}
+    usable = usable_addresses(settings, bound)
+    is_encrypted = settings.tls.mode == "required"
+    words = {"amqp": "amqps" if is_encrypted else "amqp", "http": "https" if is_encrypted else "http"}
+    for name, address in bound.items():
+        title, how = HOW_TO_CONNECT.get(name, (name, "{address}"))
+        login, note = _login(address, has_users) if name == "amqp" else ("", "")
+        lines.append(f"  {title:<8}  {how.format(address=usable[name], login=login, note=note, **words)}")
+    if "rocketmq.grpc_listen" in missing and "rocketmq_grpc" not in bound and "rocketmq" in bound:
+        lines.append(f'  {"":<8}  gRPC is off, since it is not installed: pip install "trimq[grpc]"')
+    for warning in [] if has_users else _warnings(bound):
+        lines.append(f"{_RED}{warning}{_PLAIN}" if is_colored else warning)
     lines.append("Stop it with Ctrl-C or SIGTERM.")
     return "\n".join(lines)
+
+
+def usable_addresses(settings: Settings, bound: Mapping[str, Address]) -> dict[str, Address]:
+    """Returns the addresses that clients connect to: the advertised ones, or this machine's name where a listener is
+    bound to every interface."""
+    from trimq.server.front_ends import advertised_addresses  # late import: the banner is needed once it is loaded
+
+    usable = advertised_addresses(settings, bound)
+    for name, address in usable.items():
+        if address.host in EVERY_INTERFACE:
+            advertised = settings.rocketmq.advertise if name.startswith("rocketmq") else settings.kafka.advertise
+            host = os.uname().nodename if advertised is None else advertised.host
+            usable[name] = Address(host, address.port)
+    return usable
+
+
+def _login(amqp: Address, has_users: bool) -> tuple[str, str]:
+    """Returns the login of an AMQP address, and a remark. `guest` is refused from other machines, and as soon as a user
+    is defined."""
+    if has_users:
+        return "", "  log in as one of the users (trimq users list)"
+    if is_local(amqp):
+        return "guest:guest@", ""
+    return "", "  needs a user (trimq users set NAME); from this machine guest:guest"
+
+
+def _warnings(bound: Mapping[str, Address]) -> Iterator[str]:
+    # AMQP is not open: without users it accepts clients of this machine only.
+    names = [name for name, address in bound.items() if name != "amqp" and not is_local(address)]
+    if names:
+        yield f"WARNING: open to the network, and no user is defined: {', '.join(names)}."
+        yield "Everybody who reaches these ports may read, write and delete everything."
+        yield "To define a user: trimq users set NAME --administrator yes"
+
+
+def is_local(address: Address) -> bool:
+    try:
+        return ip_address(address.host).is_loopback
+    except ValueError:
+        return address.host == "localhost"

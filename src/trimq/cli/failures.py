@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from trimq.cli.api import add_address_flag, api_path, connect
-from trimq.cli.output import print_json, print_table
+from trimq.cli.output import local_time, print_json, print_table
 
 _SHOWN = 40
 
@@ -42,11 +42,12 @@ def list_failures(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(answer)
         return 0
-    columns = ("id", "queue", "group", "reason", "attempts", "time_ms", "redriven", "bytes")
+    columns = ("id", "queue", "group", "reason", "attempts", "time", "redriven", "bytes")
     rows = []
     for failure in answer.failures:
         body = base64.b64decode(failure["body"])[:_SHOWN].decode("utf-8", "replace")
-        rows.append([*(failure[column] for column in columns), body])
+        cells = failure | {"time": local_time(failure["time_ms"]), "redriven": "yes" if failure["redriven"] else "no"}
+        rows.append([*(cells[column] for column in columns), body])
     print_table((*columns, "begins with"), rows)
     return 0
 

@@ -70,7 +70,8 @@ def describe_group(arguments: argparse.Namespace) -> int:
         [("name", group.name), ("protocol", group.protocol), ("state", group.state), *wanted, *members],
     )
     print()
-    rows = [(at.topic, at.stream, at.offset, _number(at.end), _number(at.lag)) for at in group.cursors]
+    listed = sorted(group.cursors, key=lambda at: (at.topic, at.stream))
+    rows = [(at.topic, at.stream, at.offset, at.end, at.lag) for at in listed]
     print_table(("topic", "stream", "offset", "end", "lag"), rows)
     return 0
 
@@ -85,7 +86,3 @@ def _member(member: Any) -> str:
         return shown
     said = ", ".join(f"{each['topic']} {each['expression']}" for each in member["subscriptions"])
     return f"{shown}, differs from its group, subscribes to: {said or 'nothing'}"
-
-
-def _number(value: int | None) -> int | str:
-    return "-" if value is None else value

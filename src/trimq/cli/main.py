@@ -29,6 +29,11 @@ COMMANDS = {
     "storage": "verify, dump and measure the data folder of a stopped broker",
     "settings": "print every setting with its names, default and meaning",
 }
+# Options of most commands, which may stand before the command too.
+_WITH_VALUE = ("--http", "--bootstrap")
+_WITHOUT_VALUE = ("--json",)
+_COMMAND_AND_ACTION = 2
+
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
@@ -64,6 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(words: list[str]) -> int:
+    words = move_global_options(words)
     parser = _parser(words[0] if words else "")
     if not words:
         parser.print_help(sys.stderr)
@@ -74,6 +80,23 @@ def _run(words: list[str]) -> int:
     exit_code: int = chosen.run(chosen, unknown) if chosen.reports_unknown else chosen.run(chosen)
     sys.stdout.flush()  # here, where a closed pipe is still caught
     return exit_code
+
+
+def move_global_options(words: list[str]) -> list[str]:
+    """Moves options that stand before the command, or between the command and its action, to the end, where the action
+    reads them."""
+    moved: list[str] = []
+    kept: list[str] = []
+    rest = list(words)
+    while rest and len(kept) < _COMMAND_AND_ACTION:
+        name = rest[0].partition("=")[0]
+        if name in _WITH_VALUE or name in _WITHOUT_VALUE:
+            count = 2 if rest[0] in _WITH_VALUE else 1
+            moved += rest[:count]
+            del rest[:count]
+        else:
+            kept.append(rest.pop(0))
+    return [*kept, *rest, *moved]
 
 
 def _parser(command: str) -> Parser:

@@ -6,9 +6,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any
 
 import msgspec
+
+from trimq.config import readable_number
 
 Row = Sequence[object]
 
@@ -32,9 +35,30 @@ def print_table(columns: Sequence[str], rows: Sequence[Row]) -> None:
             print(line)
 
 
+def shown(value: object) -> str:
+    """Returns a cell as text for people: None as a dash, and fractions rounded to three digits."""
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return str(value)
+
+
+def local_time(time_ms: int) -> str:
+    """Returns a time in the time zone of this machine."""
+    return datetime.fromtimestamp(time_ms / 1000).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def with_unit(name: str, value: str) -> str:
+    """Returns the value of a setting, with a larger unit if its name has one: `604800000 (7 days)`."""
+    unit = name.rpartition("_")[2]
+    readable = readable_number(int(value), unit) if value.isdecimal() else ""
+    return f"{value} ({readable})" if readable else value
+
+
 def align(columns: Sequence[str], rows: Sequence[Row]) -> Iterator[str]:
     """Yields the lines of a table in plain text."""
-    cells = [[escape_unprintable(str(cell)) for cell in row] for row in [columns, *rows]]
+    cells = [[escape_unprintable(shown(cell)) for cell in row] for row in [columns, *rows]]
     widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
     numeric = [_is_numeric(rows, i) for i in range(len(columns))]
     for row in cells:
@@ -51,7 +75,7 @@ def escape_unprintable(text: str) -> str:
 
 
 def _is_numeric(rows: Sequence[Row], column: int) -> bool:
-    return bool(rows) and all(isinstance(row[column], int) for row in rows)
+    return bool(rows) and all(isinstance(row[column], int | float) for row in rows)
 
 
 def _print_rich_table(columns: Sequence[str], rows: Sequence[Row]) -> None:
@@ -65,7 +89,7 @@ def _print_rich_table(columns: Sequence[str], rows: Sequence[Row]) -> None:
         table.add_column(column, justify="right" if _is_numeric(rows, i) else "left", overflow="fold")
     for row in rows:
         table.add_row(
-            *(Text(escape_unprintable(str(cell))) for cell in row)
+            *(Text(escape_unprintable(shown(cell))) for cell in row)
         )  # as Text: brackets in a name are not markup
     Console().print(table)
 

@@ -42,6 +42,10 @@ def declare(parser: argparse.ArgumentParser) -> None:
 def run_pipeline(name: str, run: Run, arguments: argparse.Namespace) -> int:
     """Runs the pipeline, prints its figures and writes the requested report and JSON file."""
     missing = [module for module in NEEDED if find_spec(module) is None]
+    if missing and name == "lag":
+        from trimq.cli.lag import run as measure_lag
+
+        return measure_lag(arguments)
     if missing:
         raise CommandFailure(f"pipelines need {missing[0]}, which is not installed: pip install 'trimq[spark]'")
     pipelines = import_module("pyspark_trimq.pipelines")
@@ -204,7 +208,7 @@ def _setting(text: str) -> tuple[str, str]:
 
 def _how(pipelines: Any, arguments: argparse.Namespace, spark: Any) -> Any:
     return pipelines.How(
-        bootstrap=arguments.bootstrap,
+        bootstrap=arguments.bootstrap or pipeline_flags.default_bootstrap(arguments.http),
         http=arguments.http,
         spark=spark,
         once=not arguments.continuous,

@@ -10,11 +10,20 @@ from trimq.config import Settings
 
 def common_flags(parser: argparse.ArgumentParser) -> None:
     own = parser.add_argument_group("run options")
-    bootstrap = os.environ.get("TRIMQ_BOOTSTRAP") or f"http://{os.environ.get('TRIMQ_HTTP') or Settings().http.listen}"
     own.add_argument(
-        "--bootstrap", metavar="ADDRESS", default=bootstrap, help="http://host:8180 or host:9092 (default: %(default)s)"
+        "--bootstrap",
+        metavar="ADDRESS",
+        default="",
+        help="http://host:8180, https://host:8180, or the Kafka address host:9092 (or TRIMQ_BOOTSTRAP; default: "
+        f"{default_bootstrap('')})",
     )
-    own.add_argument("--http", metavar="ADDRESS", default="", help="HTTP address, if --bootstrap is the Kafka address")
+    own.add_argument(
+        "--http",
+        metavar="ADDRESS",
+        default="",
+        help="HTTP address: host:8180, http://host:8180 or https://host:8180. Given alone, it is the address of the "
+        "broker; beside a --bootstrap that is the Kafka address, the HTTP port of the same broker",
+    )
     own.add_argument(
         "--user",
         metavar="NAME",
@@ -51,6 +60,14 @@ def common_flags(parser: argparse.ArgumentParser) -> None:
     )
     own.add_argument("--report", metavar="FILE.html", help="write an HTML report with tables and plots")
     own.add_argument("--json", metavar="FILE", help="write the results as JSON")
+
+
+def default_bootstrap(http: str) -> str:
+    """Returns the address of the broker if --bootstrap is not given; `http` is the value of --http."""
+    if not http and (bootstrap := os.environ.get("TRIMQ_BOOTSTRAP")):
+        return bootstrap
+    http = http or os.environ.get("TRIMQ_HTTP") or str(Settings().http.listen)
+    return http if "://" in http else f"http://{http}"
 
 
 def count(text: str) -> int:

@@ -7,6 +7,7 @@ import argparse
 import contextlib
 import gc
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 
 from trimq.cli.banner import compose_banner
@@ -43,10 +44,12 @@ def run(arguments: argparse.Namespace, unknown: Sequence[str]) -> int:
 
     from trimq.server.lifecycle import serve  # late import: errors in the settings are reported sooner
 
-    def announce(addresses: Mapping[str, str]) -> None:
+    def announce(addresses: Mapping[str, str], has_users: bool) -> None:
         opened_seconds = monotonic_seconds() - started_seconds
+        is_colored = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+        missing = missing_listeners()
         with contextlib.suppress(OSError):  # a closed stdout is no reason to stop
-            print(compose_banner(settings, addresses, opened_seconds), flush=True)
+            print(compose_banner(settings, addresses, opened_seconds, has_users, missing, is_colored), flush=True)
 
     try:
         return serve(settings, announce)

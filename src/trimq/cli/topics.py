@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from trimq.cli.api import Topic, TopicDescription, Topics, add_address_flag, connect, topic_path
-from trimq.cli.output import print_json, print_table
+from trimq.cli.api import Topic, TopicDescription, Topics, TopicSettings, add_address_flag, connect, topic_path
+from trimq.cli.output import print_json, print_table, with_unit
 from trimq.errors import StartupError
 
 
@@ -42,15 +42,20 @@ def declare(parser: argparse.ArgumentParser) -> None:
             action="append",
             default=[],
             metavar="NAME=VALUE",
-            help="a setting of the topic; may be repeated",
+            help="a setting of the topic, by our name (retention_ms) or Kafka's (retention.ms); may be repeated; "
+            "trimq topics settings lists all",
         )
+
+    settings = actions.add_parser("settings", help="all settings that a topic may have, with their defaults")
+    settings.set_defaults(run=list_settings)
+    settings.add_argument("--json", action="store_true", help="print JSON")
 
     deleting = actions.add_parser("delete", help="delete a topic with all its messages")
     deleting.set_defaults(run=delete_topic)
     for named in (describing, creating, altering, deleting):
         named.add_argument("name", metavar="NAME")
         named.add_argument("--namespace", default="", help="namespace of the topic (default: empty)")
-    for action in (listing, describing, creating, altering, deleting):
+    for action in (listing, describing, creating, altering, settings, deleting):
         add_address_flag(action)
 
 
@@ -71,11 +76,12 @@ def describe_topic(arguments: argparse.Namespace) -> int:
         print_json(topic)
         return 0
     facts = [("name", topic.name), ("namespace", topic.namespace), ("id", topic.id), ("home", topic.home)]
-    print_table(("topic", "value"), [*facts, *topic.settings.items()])
+    settings = [(name, with_unit(name, str(value))) for name, value in topic.settings.items()]
+    print_table(("topic", "value"), [*facts, *settings])
     print()
     columns = ("stream", "start", "end", "durable_end", "readable_end", "bytes")
     rows = [[getattr(stream, column) for column in columns] for stream in topic.offsets]
-    print_table(columns, [["-" if value is None else value for value in row] for row in rows])
+    print_table(columns, rows)
     return 0
 
 
@@ -100,6 +106,19 @@ def alter_topic(arguments: argparse.Namespace) -> int:
     path = topic_path(arguments.name, arguments.namespace)
     topic = connect(arguments.http).patch(path, {"settings": settings}, Topic)
     print_table(("setting of its own", "value"), list(topic.settings.items()))
+    return 0
+
+
+def list_settings(arguments: argparse.Namespace) -> int:
+    answer = connect(arguments.http).get("/api/topic-settings", TopicSettings)
+    if arguments.json:
+        print_json(answer)
+        return 0
+    rows = [
+        (each.name, each.kafka_name, with_unit(each.name, each.default) or "-", each.description)
+        for each in answer.settings
+    ]
+    print_table(("name", "in Kafka", "default", "meaning"), rows)
     return 0
 
 

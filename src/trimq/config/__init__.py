@@ -2,14 +2,15 @@
 
 from trimq.config.address import Address, Advertised, advertised_address, parse_address
 from trimq.config.amqp import Amqp
-from trimq.config.declaration import Declaration, declarations
+from trimq.config.declaration import Declaration, declarations, readable_number
 from trimq.config.kafka import Kafka
-from trimq.config.loading import load, suggest_flag
+from trimq.config.loading import EVERY_INTERFACE, load, suggest_flag
 from trimq.config.rocketmq import RocketMQ
 from trimq.config.settings import Failures, Http, Limits, Settings, Storage
 from trimq.config.tls import Tls
 
 __all__ = [
+    "EVERY_INTERFACE",
     "Address",
     "Advertised",
     "Amqp",
@@ -26,5 +27,6 @@ __all__ = [
     "declarations",
     "load",
     "parse_address",
+    "readable_number",
     "suggest_flag",
 ]

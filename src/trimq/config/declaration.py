@@ -101,7 +101,7 @@ class Declaration(msgspec.Struct, frozen=True):
             return "not set"
         if isinstance(written, bool):
             return str(written).lower()
-        if isinstance(written, int) and (readable := _readable(written, self.unit)):
+        if isinstance(written, int) and (readable := readable_number(written, self.unit)):
             return f"{written} ({readable})"
         return f"{written} {self.unit}".rstrip() if isinstance(written, int) and written >= 0 else str(written)
 
@@ -115,7 +115,7 @@ class Declaration(msgspec.Struct, frozen=True):
         return msgspec.convert(value, self.type, strict=typed)
 
 
-def _readable(number: int, unit: str) -> str:
+def readable_number(number: int, unit: str) -> str:
     """Returns the number in the largest unit that divides it; empty if there is none."""
     scales = {
         "bytes": ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")),

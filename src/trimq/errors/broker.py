@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trimq.errors.kinds import Refusal
+from trimq.model import Layout
 
 
 @dataclass(eq=False)  # exceptions must stay hashable
@@ -160,13 +161,21 @@ class TopicExists(Refusal):
 
 @dataclass(eq=False)
 class OtherHome(Refusal):
-    """The topic has the layout of another protocol, which this front-end cannot serve."""
+    """The name belongs to a topic or queue of another protocol, which this front-end cannot serve."""
 
     topic: str
     home: str
 
     def __str__(self) -> str:
-        return f"topic {self.topic} has the layout of another protocol: {self.home}"
+        owner = f"{_OWNERS.get(self.home, 'topic')} ({self.home})"
+        return f"the name {self.topic} belongs to a {owner}: names are unique across protocols, choose another one"
+
+
+_OWNERS = {
+    Layout.PARTITION_LOG.value: "Kafka topic",
+    Layout.COMMIT_LOG.value: "RocketMQ topic",
+    Layout.QUEUE_LOG.value: "RabbitMQ queue",
+}
 
 
 @dataclass(eq=False)

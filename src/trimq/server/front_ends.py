@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from trimq.clock import Clock
 from trimq.config import Address, Advertised, RocketMQ, Settings, advertised_address
 from trimq.core.api.commit_log_group_admin import CommitLogGroupAdmin
+from trimq.core.api.group_lag import GroupLagApi
 from trimq.core.api.records import RecordsApi
 from trimq.core.assembly.core import Core
 from trimq.metrics import Metrics
 from trimq.protocols.client_counters import CountsOfAll
 from trimq.protocols.contract import FrontEnd
 from trimq.protocols.kafka.front_end import KafkaFrontEnd
+from trimq.protocols.kafka.wire.subscription_metadata import subscribed_topics
 from trimq.server.connection.connections import Connections
 from trimq.server.http.commit_log_topics import CommitLogTopicsApi
 from trimq.server.http.connections import ConnectionsApi
@@ -147,6 +149,7 @@ def _http(parts: FrontEndParts) -> FrontEnd:
         _shared_topics(parts),
         core.gate.write_refusal_reason,
         (ConnectionsApi(core.broker, parts.connections),),
+        parts.clock.liveness,
     )
 
 
@@ -163,6 +166,10 @@ def _shared_topics(parts: FrontEndParts) -> CommitLogTopicsApi | None:
 
 def record_reader_of(core: Core) -> RecordsApi:
     return RecordsApi(core.broker, None if core.commit_log_service is None else core.commit_log_service.commit_log)
+
+
+def group_lag_of(core: Core) -> GroupLagApi:
+    return GroupLagApi(core.broker.groups, record_reader_of(core), subscribed_topics)
 
 
 def commit_log_groups_of(core: Core) -> CommitLogGroupAdmin | None:

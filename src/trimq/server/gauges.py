@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from trimq.core.api.commit_log_group_admin import CommitLogGroupAdmin
-from trimq.core.api.records import RecordsApi
-from trimq.core.metadata.cursors import Cursors
+from trimq.core.api.group_lag import GroupLagApi
+from trimq.core.api.groups import GroupApi
 from trimq.core.partitions.topics import Topics
 from trimq.metrics import LabelValues, Metrics
 from trimq.model import SYSTEM
 from trimq.server.connection.listener import AnyListener
 from trimq.storage.group_commit.passes import Passes
 from trimq.storage.io.files import Files
+
+_Numbers = Iterator[tuple[LabelValues, float] | None]
 
 
 def expose_listeners(metrics: Metrics, listeners: Mapping[str, AnyListener]) -> None:
@@ -28,39 +30,51 @@ def expose_passes(metrics: Metrics, passes: Passes) -> None:
 
 
 def expose_topics(metrics: Metrics, topics: Topics) -> None:
-    def streams() -> int:
-        return sum(len(topic.streams) for topic in topics)
+    def streams() -> _Numbers:
+        total = 0
+        for topic in list(topics):
+            total += len(topic.streams)
+            yield None
+        yield (), total
 
-    def stored_bytes() -> int:
-        return sum(stream.log.size_bytes for topic in topics for stream in topic.streams)
+    def stored_bytes() -> _Numbers:
+        total = 0
+        for topic in list(topics):
+            for stream in list(topic.streams):
+                total += stream.log.size_bytes
+                yield None
+        yield (), total
 
     metrics.gauge_from("topics", "Topics.", lambda: len(topics))
-    metrics.gauge_from("streams", "Streams (Kafka: partitions) of all topics.", streams)
-    metrics.gauge_from("stored_bytes", "Bytes of stored messages.", stored_bytes)
+    metrics.gauges_from("streams", "Streams (Kafka: partitions) of all topics.", (), streams)
+    metrics.gauges_from("stored_bytes", "Bytes of stored messages.", (), stored_bytes)
 
 
 def expose_lag(
-    metrics: Metrics, cursors: Cursors, records_api: RecordsApi, group_admin: CommitLogGroupAdmin | None
+    metrics: Metrics, group_api: GroupApi, lag_api: GroupLagApi, group_admin: CommitLogGroupAdmin | None
 ) -> None:
-    def lag() -> list[tuple[LabelValues, float]]:
+    def lag() -> _Numbers:
         found: dict[LabelValues, float] = {}
-        for group in cursors.groups():
-            for id, cursor in cursors.all(group).items():
-                if (known := records_api.find_stream(SYSTEM, id)) is not None:
-                    name, span = known
-                    found[group, name] = found.get((group, name), 0) + max(span.end - cursor.offset, 0)
-        shared = {} if group_admin is None else _commit_log_lag(group_admin)
-        return list((found | shared).items())
+        for group in group_api.iterate(SYSTEM):
+            yield None
+            if group is not None:
+                for at in lag_api.streams(SYSTEM, group):
+                    found[group.name, at.topic] = found.get((group.name, at.topic), 0) + at.lag
+                    yield None
+        shared: dict[LabelValues, float] = {}
+        if group_admin is not None:
+            for summary in group_admin.iterate(SYSTEM):
+                yield None
+                if summary is not None:
+                    _add_commit_log_lag(shared, group_admin, summary.name)
+        yield from (found | shared).items()
 
     metrics.gauges_from("group_lag", "Messages that a group has not consumed yet.", ("group", "topic"), lag)
 
 
-def _commit_log_lag(group_admin: CommitLogGroupAdmin) -> dict[LabelValues, float]:
-    found: dict[LabelValues, float] = {}
-    for group in group_admin.groups(SYSTEM):
-        for at in group_admin.consume_progress(SYSTEM, group.name):
-            found[group.name, at.topic] = found.get((group.name, at.topic), 0) + at.lag
-    return found
+def _add_commit_log_lag(found: dict[LabelValues, float], group_admin: CommitLogGroupAdmin, group: str) -> None:
+    for queue in group_admin.consume_progress(SYSTEM, group):
+        found[group, queue.topic] = found.get((group, queue.topic), 0) + queue.lag
 
 
 def expose_disk(metrics: Metrics, files: Files) -> None:

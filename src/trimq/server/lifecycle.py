@@ -16,7 +16,6 @@ import msgspec
 from trimq.clock import system_clock
 from trimq.config import Settings
 from trimq.errors import Damage, StartupError
-from trimq.metrics import load_renderer
 from trimq.offload import ThreadOffload
 from trimq.server.node import Node, Platform, describe_error
 from trimq.storage.commit_log.store import LOCK as COMMIT_LOCK
@@ -26,7 +25,8 @@ from trimq.storage.io.folder_lock import FolderLock
 
 log = logging.getLogger(__name__)
 
-Announce = Callable[[Mapping[str, str]], None]
+Announce = Callable[[Mapping[str, str], bool], None]
+"""Called once the broker is ready, with its addresses by listener, and whether a user is defined."""
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -82,8 +82,8 @@ async def _serve(settings: Settings, announce: Announce) -> int:
         addresses = await node.start()
         lock.hold(COMMIT_LOCK)
         _tune_garbage_collection()
-        _announce_addresses(settings, addresses, announce)
-        work(load_renderer, lambda result, error: None)
+        has_users = node.core.authenticator.is_login_required
+        _announce_addresses(settings, addresses, lambda told: announce(told, has_users))
         return await _run(node, stop)
     finally:
         for thread in (syncs, work):
@@ -142,7 +142,9 @@ def _forget_ready_file(settings: Settings) -> None:
         raise StartupError(f"the ready file {settings.ready_file} cannot be written: {describe_error(error)}") from None
 
 
-def _announce_addresses(settings: Settings, addresses: Mapping[str, str], announce: Announce) -> None:
+def _announce_addresses(
+    settings: Settings, addresses: Mapping[str, str], announce: Callable[[Mapping[str, str]], None]
+) -> None:
     told = {"pid": os.getpid(), **addresses}
     if settings.ready_file is not None:
         try:

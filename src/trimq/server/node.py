@@ -34,7 +34,7 @@ from trimq.server.front_ends import (
     advertised_addresses,
     commit_log_groups_of,
     configured_front_ends,
-    record_reader_of,
+    group_lag_of,
 )
 from trimq.server.gauges import expose_disk, expose_lag, expose_listeners, expose_passes, expose_topics
 from trimq.server.timed_offload import TimedOffload
@@ -183,7 +183,8 @@ class Node:
                 f"the data folder {self._settings.data_dir} cannot be used: {describe_error(error)}"
             ) from error
         expose_topics(self.metrics, self.core.topics)
-        expose_lag(self.metrics, self.core.cursors, record_reader_of(self.core), commit_log_groups_of(self.core))
+        groups = self.core.broker.groups
+        expose_lag(self.metrics, groups, group_lag_of(self.core), commit_log_groups_of(self.core))
         await self.wait_until_durable()
         if self.failure is not None:
             raise StartupError(
@@ -238,9 +239,9 @@ class Node:
 
         refused = self._refused_connections.labelled(name)
         has_room = partial(self._has_room, _KEPT_FREE if name in LAST_TO_STOP else 0)
-        certificates = self._certificates if self._certificates.apply_to_listener(name) else None
+        certificate = self._certificates.of_listener(name)
         now_ms = platform.clock.message.now_ms
-        listener = Listener(name, make_session, settings.limits.connections, refused, certificates, has_room, now_ms)
+        listener = Listener(name, make_session, settings.limits.connections, refused, certificate, has_room, now_ms)
         await listener.start(address.host, address.port)
         return listener
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import ssl
 import struct
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -101,6 +103,30 @@ def test_a_grpc_client_negotiates_http_2(broker: Broker, certificate: Path) -> N
     context.set_alpn_protocols(["h2"])
     with encrypted(broker.rocketmq_grpc, context) as secured:
         assert secured.selected_alpn_protocol() == "h2"
+
+
+def test_a_browser_is_told_that_it_speaks_http_1(broker: Broker, certificate: Path) -> None:
+    context = trusting(certificate)
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    with encrypted(broker.http.removeprefix("http://"), context) as secured:
+        assert secured.selected_alpn_protocol() == "http/1.1"
+        secured.sendall(b"GET /readyz HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n")
+        assert b"".join(iter(lambda: secured.recv(65536), b"")).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_curl_needs_no_option_but_the_certificate(broker: Broker, certificate: Path) -> None:
+    url = f"https://{broker.http.removeprefix('http://')}/readyz"
+    done = subprocess.run(["curl", "-sS", "--cacert", str(certificate), url], capture_output=True, timeout=20)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"ready\n", b"")
+
+
+@pytest.mark.parametrize("listener", ["kafka", "amqp", "rocketmq", "rocketmq_broker"])
+def test_other_clients_are_told_of_no_protocol(broker: Broker, certificate: Path, listener: str) -> None:
+    context = trusting(certificate)
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    with encrypted(broker.addresses[listener], context) as secured:
+        assert secured.selected_alpn_protocol() is None
 
 
 @pytest.mark.parametrize("piece", [1, 7, 100])

@@ -151,7 +151,8 @@ def test_a_group_with_lost_members_is_empty_and_may_be_deleted(broker: Broker) -
         fields = {"clientID": "c1", "consumerGroup": "billing"}
         assert member.ask(35, fields)[0]["code"] == 0
         group = described(broker, "billing")
-        assert (group["state"], group["members"], group["cursors"][-1]["lag"]) == ("empty", [], 1)
+        (committed,) = (at for at in group["cursors"] if at["offset"] == 1)
+        assert (group["state"], group["members"], committed["lag"]) == ("empty", [], 1)
         assert ask(broker, "DELETE", "/api/groups/billing")[0] == 204
         assert ask(broker, "GET", "/api/groups/billing")[1]["error"] == "UnknownGroup"
         assert ask(broker, "GET", "/api/groups")[1] == {"groups": []}
@@ -172,7 +173,7 @@ def test_groups_of_both_protocols_may_have_one_name(broker: Broker) -> None:
         assert [each["protocol"] for each in ask(broker, "GET", "/api/groups")[1]["groups"]] == ["", "rocketmq"]
         assert [at["topic"] for at in described(broker, "billing")["cursors"]] == ["events"]
         chosen = described(broker, "billing?protocol=rocketmq")
-        assert [at["topic"] for at in chosen["cursors"]] == ["%RETRY%billing", "orders"]
+        assert {at["topic"] for at in chosen["cursors"]} == {"%RETRY%billing", "orders"}
         shown = json.loads(trimq(broker, "groups", "describe", "billing", "--protocol", "rocketmq", "--json"))
         assert shown == chosen
     status, answer = ask(broker, "GET", "/api/groups/none?protocol=rocketmq")

@@ -81,7 +81,9 @@ def add_frame(books: SequenceLedger, frame: DataFrame, more: Sequence[SequenceRu
     """Adds the records of a frame and the runs `more`. Their offsets must be after all offsets added before."""
     columns = [field.split()[0] for field in COLUMNS.split(", ")]
     rows = frame.select(*columns).mapInArrow(runs_in, RUNS).collect()
-    books.unstamped += sum(row.records for row in rows if row.producer < 0)
+    for row in rows:
+        if row.producer < 0:
+            books.unstamped[row.topic, row.partition] += row.records
     books.note([*(SequenceRun(ProducerStream(*row[:4]), *row[4:]) for row in rows if row.producer >= 0), *more])
 
 
@@ -140,7 +142,7 @@ def _outcome(settings: Mapping[str, Any], books: SequenceLedger, from_start: set
         "records missing": records["gap"],
         "records repeated": records["duplicate"],
         "records reordered": records["reordered"],
-        "records without a sequence": books.unstamped,
+        "records without a sequence": books.unstamped.total(),
     }
     outcome = Outcome("audit", dict(settings), {**figures}, found=len(faults))
     if not faults and stamped:
@@ -149,7 +151,7 @@ def _outcome(settings: Mapping[str, Any], books: SequenceLedger, from_start: set
         outcome.notes.append(
             "Records without a sequence come from producers that are not idempotent: the audit cannot check them."
         )
-    outcome.tables += [_by_partition(books, faults), _fault_table(faults)]
+    outcome.tables += [_by_partition(books, faults), _fault_table(faults), *_not_judged(books, from_start)]
     outcome.plots += _plots(faults)
     return outcome
 
@@ -165,6 +167,19 @@ def _by_partition(books: SequenceLedger, faults: Sequence[Fault]) -> Table:
         rows.append((topic, partition, len(held), sum(book.records for book in held), *found))
     columns = ("topic", "partition", "producer epochs", "records", "gaps", "duplicates", "reordered")
     return Table("Partitions", columns, rows)
+
+
+def _not_judged(books: SequenceLedger, from_start: set[tuple[str, int]]) -> list[Table]:
+    """Returns a table of the partitions that the audit could not check, or not as a whole; none if there is nothing to
+    list."""
+    rows: list[tuple[Figure, ...]] = [
+        (topic or "-", partition if partition >= 0 else None, records, "no sequence: the producer is not idempotent")
+        for (topic, partition), records in sorted(books.unstamped.items())
+    ]
+    judged = sorted({(track.topic, track.partition) for track in books.by_stream})
+    why = "the start was deleted or not read: losses before the first record are not seen"
+    rows += [(*place, None, why) for place in judged if place not in from_start]
+    return [Table("Not judged", ("topic", "partition", "records", "reason"), rows)] if rows else []
 
 
 def _fault_table(faults: Sequence[Fault]) -> Table:

@@ -203,9 +203,7 @@ def _outcome(
         "p99 latency (ms)": max((row[4] for row in latencies), default=None),
     }
     columns = ("group", "lag", "lag (s)", "arriving/s", "read/s", "drained in (s)")
-    note = "No time to drain: messages arrive at least as fast as they are read."
-    stuck = any(pace.drain_s is None for pace in found)
-    outcome.tables.append(Table("Groups", columns, found, note if stuck else ""))
+    outcome.tables.append(Table("Groups", columns, found, drain_note(found)))
     start_ms = min(sample.at_ms for sample in samples)
     windows = [(group, (at - start_ms) / 1000, count, p50, p99) for group, at, count, p50, p99 in latencies]
     outcome.tables.append(
@@ -220,6 +218,17 @@ def _outcome(
     if load is not None:
         _add_capacity(outcome, load, samples, window_ms)
     return outcome
+
+
+def drain_note(found: Sequence[_GroupLag]) -> str:
+    """Explains groups without a time to drain: messages arrive too fast, or nothing was read at all."""
+    stuck = [pace for pace in found if pace.drain_s is None]
+    notes = []
+    if any(pace.arrival_rate > 0 for pace in stuck):
+        notes.append("No time to drain: messages arrive at least as fast as they are read.")
+    if any(pace.arrival_rate <= 0 for pace in stuck):
+        notes.append("No time to drain: nothing was read during the measurement.")
+    return " ".join(notes)
 
 
 def _partitions(samples: Sequence[Sample]) -> Table:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -114,7 +115,7 @@ class SequenceLedger:
     def __init__(self) -> None:
         self.by_stream: dict[ProducerStream, SeenSequences] = {}
         self.found: list[Fault] = []
-        self.unstamped = 0  # records without a sequence number
+        self.unstamped = Counter[tuple[str, int]]()  # records without a sequence number, by topic and partition
 
     def note(self, runs: Iterable[SequenceRun]) -> None:
         """Adds runs, whose offsets must be after all offsets added before."""
@@ -136,7 +137,7 @@ class SequenceLedger:
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "unstamped": self.unstamped,
+            "unstamped": [[*place, records] for place, records in sorted(self.unstamped.items())],
             "tracks": [[*track, book.last, book.records, book.intervals] for track, book in self.by_stream.items()],
             "found": [[fault.kind, *fault.track, *fault[2:]] for fault in self.found],
         }
@@ -144,7 +145,10 @@ class SequenceLedger:
     @classmethod
     def from_json(cls, kept: dict[str, Any]) -> SequenceLedger:
         books = cls()
-        books.unstamped = kept["unstamped"]
+        if isinstance(kept["unstamped"], int):  # a checkpoint of an earlier version, which did not note the place
+            books.unstamped["", -1] = kept["unstamped"]
+        else:
+            books.unstamped.update({(topic, partition): records for topic, partition, records in kept["unstamped"]})
         for *track, last, records, intervals in kept["tracks"]:
             books.by_stream[ProducerStream(*track)] = SeenSequences(last, intervals, records)
         for kind, topic, partition, producer, epoch, *rest in kept["found"]:
@@ -168,7 +172,7 @@ RUNS = (
 
 def runs_in(batches: Iterable[Any]) -> Iterator[Any]:
     """Yields the runs of each record batch as RUNS; for `mapInArrow` over COLUMNS. Records without a sequence number
-    are counted in one row with the producer -1."""
+    are counted in one row per partition with the producer -1."""
     import numpy
     import pyarrow
 
@@ -189,9 +193,10 @@ def runs_in(batches: Iterable[Any]) -> Iterator[Any]:
             *(first[name].astype("int64").tolist() for name in [*keys[1:], "offset", "sequence"]),
             lengths.tolist(),
         ]
-        unstamped = len(table) - len(stamped)
-        if unstamped:
-            columns = [[*column, value] for column, value in zip(columns, ["", 0, -1, 0, 0, 0, unstamped], strict=True)]
+        unstamped = table.drop(stamped.index).groupby(["topic", "partition"]).size()
+        for (topic, partition), count in unstamped.items():
+            row = [topic, int(partition), -1, 0, 0, 0, int(count)]
+            columns = [[*column, value] for column, value in zip(columns, row, strict=True)]
         types = [pyarrow.string(), pyarrow.int32(), pyarrow.int64(), pyarrow.int32(), *[pyarrow.int64()] * 3]
         names = [field.split()[0] for field in RUNS.split(", ")]
         yield pyarrow.record_batch(

@@ -25,7 +25,8 @@ CREATED, NO_LOGIN, EXISTS = 201, 401, 409
 
 
 class GroupOffset(NamedTuple):
-    """Committed offset of a group on one stream, and the end of the stream."""
+    """Next offset of a group on one stream, and the end of the stream. Without a committed offset, the next one is that
+    of the first message."""
 
     topic: str
     partition: int
@@ -76,7 +77,7 @@ class BrokerAdmin:
 
     def cursors(self, group: str) -> list[GroupOffset]:
         rows = self._get(f"/api/groups/{quote(group, safe='')}")["cursors"]
-        return [GroupOffset(row["topic"], row["stream"], row["offset"], row["end"] or row["offset"]) for row in rows]
+        return [_group_offset(row) for row in rows]
 
     def failures(self) -> Iterator[dict[str, Any]]:
         """Yields the entries of the ledger of failed AMQP messages, oldest first, as the HTTP API returns them."""
@@ -113,3 +114,8 @@ class BrokerAdmin:
         if status == NO_LOGIN:
             raise refused(self._url, self._login)
         return status, reply
+
+
+def _group_offset(row: dict[str, Any]) -> GroupOffset:
+    offset = row["end"] - row["lag"] if row["offset"] is None else row["offset"]
+    return GroupOffset(row["topic"], row["stream"], offset, row["end"] or offset)

@@ -4,8 +4,9 @@ members connect to supplies the members on request."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, Protocol
+from uuid import UUID
 
 from trimq.core.api.groups import group_resource
 from trimq.core.commit_log.groups import CommitLogGroups
@@ -13,7 +14,7 @@ from trimq.core.commit_log.topics import CommitLogTopic, CommitLogTopics
 from trimq.core.groups.group import GroupState
 from trimq.core.metadata.cursors import Cursors
 from trimq.core.security.access import Access, Action
-from trimq.errors import GroupNotEmpty, UnknownGroup, UnknownStream
+from trimq.errors import GroupNotEmpty, UnknownGroup
 from trimq.model import Caller, TopicName
 from trimq.storage.group_commit.passes import Ticket
 
@@ -31,10 +32,12 @@ class GroupMember(NamedTuple):
 
 
 class GroupMembers(NamedTuple):
-    """Members of a group, and the subscription in effect for all of them."""
+    """Members of a group, and the subscription in effect for all of them. `is_broadcasting`: each member consumes every
+    message and stores its offsets itself."""
 
     members: tuple[GroupMember, ...] = ()
     subscription: GroupSubscription = frozenset()
+    is_broadcasting: bool = False
 
     def inconsistent_members(self) -> set[str]:
         """Members whose subscription differs from the most common one; all members if there is a tie."""
@@ -61,16 +64,18 @@ class MemberSource(Protocol):
 
 
 class ConsumeProgress(NamedTuple):
-    """Committed offset of a group in one queue, and the queue's end."""
+    """Committed offset of a group in one queue, and the queue's ends. `offset` None: nothing was committed, and the lag
+    counts from the queue's first message."""
 
     topic: str
     number: int
-    offset: int
+    offset: int | None
+    start: int
     end: int
 
     @property
     def lag(self) -> int:
-        return max(self.end - self.offset, 0)
+        return max(self.end - (self.start if self.offset is None else self.offset), 0)
 
 
 class GroupSummary(NamedTuple):
@@ -102,11 +107,13 @@ class CommitLogGroupAdmin:
 
     def groups(self, caller: Caller) -> list[GroupSummary]:
         """Groups that the caller may see."""
-        return [
-            self._summarize(name)
-            for name in self._names()
-            if self._access.allowed(caller, Action.DESCRIBE, group_resource(caller, name))
-        ]
+        return [group for group in self.iterate(caller) if group is not None]
+
+    def iterate(self, caller: Caller) -> Iterator[GroupSummary | None]:
+        """As `groups`, one at a time: the broker may work meanwhile. Yields None for each group that is left out."""
+        for name in self._names():
+            is_seen = self._access.allowed(caller, Action.DESCRIBE, group_resource(caller, name))
+            yield self._summarize(name) if is_seen else None
 
     def has(self, name: str) -> bool:
         return name in self._names()
@@ -117,26 +124,41 @@ class CommitLogGroupAdmin:
             raise UnknownGroup(name)
         return self._summarize(name)
 
+    def find_topic(self, caller: Caller, id: UUID) -> CommitLogTopic | None:
+        """Topic of the caller's namespace by its id, if there is one and the caller may see it."""
+        topic = self._topics.find_id(id)
+        if topic is None or topic.name.namespace != caller.namespace or not self._may_see(caller, topic):
+            return None
+        return topic
+
     def consume_progress(self, caller: Caller, name: str) -> list[ConsumeProgress]:
-        """Progress in the topics that the caller may see."""
+        """Progress in all queues of the topics that the group subscribes to or has committed an offset of, as far as
+        the caller may see them."""
         found: dict[tuple[str, int], ConsumeProgress] = {}
-        if self._member_source is not None:
-            for each in self._member_source.retry_topics(name):
-                topic = self._topics.find(TopicName(caller.namespace, each))
-                for stream in [] if topic is None or not self._may_see(caller, topic) else topic.streams():
-                    found[each, stream.id.number] = ConsumeProgress(
-                        each, stream.id.number, stream.start, stream.readable_end
-                    )
-        for id, cursor in self._cursors.all(name).items():
-            topic = self._topics.find_id(id.topic)
-            if topic is None or topic.name.namespace != caller.namespace or not self._may_see(caller, topic):
-                continue
-            try:
-                end = topic.stream(id.number).readable_end
-            except UnknownStream:
-                continue  # the topic has shrunk
-            found[topic.name.name, id.number] = ConsumeProgress(topic.name.name, id.number, max(cursor.offset, 0), end)
+        for topic, first in self._consumed_topics(caller, name):
+            for stream in topic.streams():
+                number, start = stream.id.number, stream.start
+                cursor = self._cursors.fetch(name, stream.id)
+                offset = (start if first else None) if cursor is None else max(cursor.offset, 0)
+                found[topic.name.name, number] = ConsumeProgress(
+                    topic.name.name, number, offset, start, stream.readable_end
+                )
         return sorted(found.values())
+
+    def _consumed_topics(self, caller: Caller, name: str) -> Iterator[tuple[CommitLogTopic, bool]]:
+        """Yields the topics that the group consumes; True for those that it reads from the first message on."""
+        for id in dict.fromkeys(stream.topic for stream in self._cursors.all(name)):
+            if (topic := self.find_topic(caller, id)) is not None:
+                yield topic, False
+        if self._member_source is None:
+            return
+        group_members = self._member_source.group_members(name)
+        subscribed = [] if group_members.is_broadcasting else [topic for topic, _ in group_members.subscription]
+        retried = list(self._member_source.retry_topics(name))
+        for each in dict.fromkeys([*subscribed, *retried]):
+            topic = self._topics.find(TopicName(caller.namespace, each))
+            if topic is not None and self._may_see(caller, topic):
+                yield topic, each in retried
 
     @property
     def latest(self) -> Ticket | None:

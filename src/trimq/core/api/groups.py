@@ -3,7 +3,7 @@ rights, then delegates; there is no logic here."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from trimq.core.groups.assigned_group import HeartbeatResult, MemberHeartbeat
@@ -20,7 +20,7 @@ from trimq.core.groups.group import (
 from trimq.core.groups.store import GroupSettings
 from trimq.core.metadata.cursors import Cursor, Cursors
 from trimq.core.security.access import Access, Action, Resource, ResourceKind
-from trimq.errors import NotRunning, Refusal
+from trimq.errors import NotRunning, Refusal, UnknownGroup
 from trimq.model import Caller, StreamId
 from trimq.storage.group_commit.passes import Ticket
 
@@ -53,6 +53,17 @@ class GroupApi:
             for name in self._groups.names()
             if self._access.allowed(caller, Action.DESCRIBE, group_resource(caller, name))
         ]
+
+    def iterate(self, caller: Caller) -> Iterator[GroupDescription | None]:
+        """As `groups`, one at a time: the broker may work meanwhile. Yields None for each group that is left out."""
+        for name in self._groups.names():
+            if not self._access.allowed(caller, Action.DESCRIBE, group_resource(caller, name)):
+                yield None
+                continue
+            try:
+                yield self._groups.describe(name)
+            except UnknownGroup:  # deleted meanwhile
+                yield None
 
     def has(self, group: str) -> bool:
         return group in self._groups.names()
@@ -144,6 +155,12 @@ class GroupApi:
         self._access.require(caller, Action.DESCRIBE, group_resource(caller, group))
         self._groups.check_reader(group, claim)
         return CommittedCursors(dict(self._cursors.all(group)), self._cursors.latest)
+
+    @property
+    def latest_commit(self) -> Ticket | None:
+        """Ticket of the last change of any cursor: once its pass is durable, so are the cursors that callers have
+        seen."""
+        return self._cursors.latest
 
     def delete_cursor(self, caller: Caller, group: str, stream: StreamId) -> Ticket | None:
         """Deletes the group's committed offset of a stream. Returns None if there is none."""

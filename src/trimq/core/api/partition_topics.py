@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from uuid import UUID
 
 from trimq.core.partitions.topic_settings import TopicSettings
@@ -29,6 +29,12 @@ class PartitionTopicApi:
             and self._access.allowed(caller, Action.DESCRIBE, topic.resource)
         ]
 
+    def iterate(self, caller: Caller) -> Iterator[Topic | None]:
+        """As `all`, one at a time: the broker may work meanwhile. Yields None for each topic that is left out."""
+        for topic in list(self._topics):
+            is_seen = topic.name.namespace == caller.namespace and self._topics.find(topic.name) is topic
+            yield topic if is_seen and self._access.allowed(caller, Action.DESCRIBE, topic.resource) else None
+
     def get(self, caller: Caller, name: str, home: Layout | None = None) -> Topic:
         full = TopicName(caller.namespace, name)
         self._access.require_topic(caller, Action.DESCRIBE, full)
@@ -42,6 +48,12 @@ class PartitionTopicApi:
     def check_name(self, name: str) -> None:
         """Raises if no topic can have this name."""
         self._topics.check_name(name)
+
+    def check_layout(self, caller: Caller, name: str) -> None:
+        """Raises OtherHome if a topic or queue of another layout has this name."""
+        full = TopicName(caller.namespace, name)
+        self._access.require_topic(caller, Action.DESCRIBE, full)
+        self._topics.check_layout(full)
 
     def check_new(self, caller: Caller, name: str, streams: int, settings: TopicSettings) -> UUID:
         """Raises as `create` would. Returns an id that the topic could have had."""

@@ -3,10 +3,11 @@ then delegates."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
+from uuid import UUID
 
 from trimq.core.api.exchanges import exchange_resource, queue_resource
 from trimq.core.queues.consumers import Consumer, SharedPrefetch, Subscription
@@ -80,12 +81,27 @@ class QueueApi:
 
     def queues(self, caller: Caller) -> list[Queue]:
         """Queues of the caller's namespace that the caller may see."""
-        return [
-            queue
-            for queue in self._queues
-            if queue.namespace == caller.namespace
-            and self._access.allowed(caller, Action.DESCRIBE, queue_resource(caller, queue.name))
-        ]
+        return [queue for queue in self._queues if self._may_see(caller, queue)]
+
+    def iterate(self, caller: Caller) -> Iterator[Queue | None]:
+        """As `queues`, one at a time: the broker may work meanwhile. Yields None for each queue that is left out."""
+        for queue in self._queues:
+            yield queue if not queue.is_deleted and self._may_see(caller, queue) else None
+
+    def find(self, caller: Caller, name: str) -> Queue | None:
+        """Queue of the caller's namespace, if there is one and the caller may see it."""
+        found = self._queues.find(caller.namespace, name)
+        return found if found is not None and self._may_see(caller, found) else None
+
+    def find_by_id(self, caller: Caller, id: UUID) -> Queue | None:
+        """As `find`, by id."""
+        found = self._queues.find_by_id(id)
+        return found if found is not None and self._may_see(caller, found) else None
+
+    def _may_see(self, caller: Caller, queue: Queue) -> bool:
+        return queue.namespace == caller.namespace and self._access.allowed(
+            caller, Action.DESCRIBE, queue_resource(caller, queue.name)
+        )
 
     def describe_queue(self, caller: Caller, name: str) -> Queue:
         """As `queue`, for inspection: works on exclusive queues of other owners too."""

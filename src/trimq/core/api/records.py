@@ -3,7 +3,7 @@ layouts, no protocol."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
@@ -17,7 +17,7 @@ from trimq.core.queues.queue import Queue
 from trimq.core.queues.stream_offsets import find_time
 from trimq.errors import ColdRead, OffsetOutOfRange, Refusal, UnknownStream, UnknownTopic
 from trimq.formats.amqp_content.content import SHARED, encode, encode_content
-from trimq.model import Buffer, Caller, Layout, StreamId
+from trimq.model import Buffer, Caller, Layout
 from trimq.storage.queue_log.log import QueueLog
 
 # Messages scanned by one read, in layouts that read them one by one.
@@ -35,6 +35,14 @@ class StreamRange(NamedTuple):
     end: int
     stable_end: int
     bytes: int
+
+
+class StreamEnds(NamedTuple):
+    """First readable offset of a stream and the offset after the last one."""
+
+    number: int
+    start: int
+    end: int
 
 
 class ReadResult(NamedTuple):
@@ -65,7 +73,11 @@ class ReadableTopic(Protocol):
     home: Layout
     gives_away: bool
 
-    def spans(self) -> list[StreamRange]: ...
+    def numbers(self) -> Sequence[int]:
+        """Numbers of the streams, in order."""
+
+    def ends(self, number: int) -> StreamEnds:
+        """As `span`, without the size, which may have to be measured. Raises UnknownStream if there is none."""
 
     def span(self, number: int) -> StreamRange:
         """Raises UnknownStream if there is none."""
@@ -87,8 +99,12 @@ class _PartitionTopic:
         self._topic = topic
         self._max_expanded_bytes = max_expanded_bytes
 
-    def spans(self) -> list[StreamRange]:
-        return [self.span(stream.id.number) for stream in self._topic.streams]
+    def numbers(self) -> Sequence[int]:
+        return range(len(self._topic.streams))
+
+    def ends(self, number: int) -> StreamEnds:
+        stream = self._topic.stream(number)
+        return StreamEnds(number, stream.start, stream.readable_end)
 
     def span(self, number: int) -> StreamRange:
         stream = self._topic.stream(number)
@@ -119,8 +135,12 @@ class _CommitLogTopic:
         self.name = topic.name.name
         self._topic = topic
 
-    def spans(self) -> list[StreamRange]:
-        return [self.span(stream.id.number) for stream in self._topic.streams()]
+    def numbers(self) -> Sequence[int]:
+        return range(self._topic.stream_count)
+
+    def ends(self, number: int) -> StreamEnds:
+        stream = self._topic.stream(number)
+        return StreamEnds(number, stream.start, stream.readable_end)
 
     def span(self, number: int) -> StreamRange:
         stream = self._topic.stream(number)
@@ -149,8 +169,12 @@ class _AmqpQueue:
         self.gives_away = queue.kind != STREAM
         self._logs = queue.numbered_logs()
 
-    def spans(self) -> list[StreamRange]:
-        return [self.span(number) for number in sorted(self._logs)]
+    def numbers(self) -> Sequence[int]:
+        return sorted(self._logs)
+
+    def ends(self, number: int) -> StreamEnds:
+        log = self._log(number)
+        return StreamEnds(number, log.segments[0].base, log.readable_end)
 
     def span(self, number: int) -> StreamRange:
         log = self._log(number)
@@ -193,18 +217,22 @@ class RecordsApi:
     def __init__(self, broker: Broker, commit_log: CommitLogApi | None) -> None:
         self._broker = broker
         self._commit_log = commit_log
+        self._max_expanded_bytes = broker.settings.limits.batch_expansion_bytes
 
-    def topics(self, caller: Caller) -> list[ReadableTopic]:
-        """Topics of the caller's namespace that the caller may see, without exclusive queues."""
-        limit = self._broker.settings.limits.batch_expansion_bytes
-        found: list[ReadableTopic] = [_PartitionTopic(topic, limit) for topic in self._broker.topics.all(caller)]
+    def iterate(self, caller: Caller) -> Iterator[ReadableTopic | None]:
+        """Topics of the caller's namespace that the caller may see, without exclusive queues. One at a time: the broker
+        may work meanwhile. Yields None for each that is left out."""
+        for topic in self._broker.topics.iterate(caller):
+            yield None if topic is None else _PartitionTopic(topic, self._max_expanded_bytes)
         if self._commit_log is not None:
-            found += [_CommitLogTopic(topic) for topic in self._commit_log.topics.all(caller)]
-        return found + [_AmqpQueue(queue) for queue in self._broker.queues.queues(caller) if queue.owner is None]
+            for shared in self._commit_log.topics.all(caller):
+                yield _CommitLogTopic(shared)
+        for queue in self._broker.queues.iterate(caller):
+            yield None if queue is None or queue.owner is not None else _AmqpQueue(queue)
 
     def topic(self, caller: Caller, name: str) -> ReadableTopic:
         """Raises UnknownTopic if no layout has it."""
-        if any(queue.name == name for queue in self._broker.queues.queues(caller)):
+        if self._broker.queues.find(caller, name) is not None:
             return _AmqpQueue(self._broker.queues.readable_queue(caller, name))
         shared = None if self._commit_log is None else self._commit_log.topics.find(caller, name)
         if shared is not None and self._commit_log is not None:
@@ -214,24 +242,31 @@ class RecordsApi:
         if topic.home is not Layout.PARTITION_LOG:
             raise UnknownTopic(name)
         self._broker.partitions.readable(caller, topic, 0)
-        return _PartitionTopic(topic, self._broker.settings.limits.batch_expansion_bytes)
+        return _PartitionTopic(topic, self._max_expanded_bytes)
 
-    def find_stream(self, caller: Caller, id: StreamId) -> tuple[str, StreamRange] | None:
-        """Name of the stream's topic and its range, if the caller may see it. None: it is deleted, or the caller may
-        not."""
+    def find_topic(self, caller: Caller, id: UUID) -> ReadableTopic | None:
+        """Topic of any layout by its id. None: it is deleted, the caller may not see it, or it is an exclusive
+        queue."""
         try:
-            topic: ReadableTopic = _PartitionTopic(self._broker.topics.by_id(caller, id.topic), 0)
+            return _PartitionTopic(self._broker.topics.by_id(caller, id), self._max_expanded_bytes)
         except UnknownTopic:
-            others = [topic for topic in self.topics(caller) if topic.id == id.topic]
-            if not others:
-                return None
-            topic = others[0]
+            pass
         except Refusal:
             return None
+        if self._commit_log is not None:
+            shared = self._commit_log.group_admin.find_topic(caller, id)
+            if shared is not None:
+                return _CommitLogTopic(shared)
+        queue = self._broker.queues.find_by_id(caller, id)
+        return None if queue is None or queue.owner is not None else _AmqpQueue(queue)
+
+    def find_partition_topic(self, caller: Caller, name: str) -> ReadableTopic | None:
+        """Topic on partition logs by its name. None: there is none, or the caller may not see it."""
         try:
-            return topic.name, topic.span(id.number)
-        except UnknownStream:
+            topic = self._broker.topics.get(caller, name, Layout.PARTITION_LOG)
+        except Refusal:
             return None
+        return _PartitionTopic(topic, self._max_expanded_bytes)
 
     def addresses(self) -> Mapping[str, Address]:
         """Addresses of this broker by protocol."""

@@ -86,7 +86,7 @@ class CommitLogTopic:
         found = self._streams.get(number)
         if found is not None:
             return found
-        if not 0 <= number < max(self.definition.read_streams, self.definition.write_streams):
+        if not 0 <= number < self.stream_count:
             raise UnknownStream(str(self.name), number)
         return self.stream_or_retired(number)
 
@@ -108,8 +108,11 @@ class CommitLogTopic:
             stream.mark_deleted()
 
     def streams(self) -> list[MessageQueue]:
-        count = max(self.definition.read_streams, self.definition.write_streams)
-        return [self.stream(number) for number in range(count)]
+        return [self.stream(number) for number in range(self.stream_count)]
+
+    @property
+    def stream_count(self) -> int:
+        return max(self.definition.read_streams, self.definition.write_streams)
 
 
 class CommitLogTopics:

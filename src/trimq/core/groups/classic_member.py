@@ -54,7 +54,15 @@ class ClassicMember:
 
     def describe(self, strategy: str | None) -> MemberDescription:
         assignment = b"" if strategy is None else self.assignment
-        return MemberDescription(self.id, self.instance, self.client_id, self.host, self.metadata(strategy), assignment)
+        return MemberDescription(
+            self.id,
+            self.instance,
+            self.client_id,
+            self.host,
+            self.metadata(strategy),
+            assignment,
+            offered=tuple(offer.metadata for offer in self.offers),
+        )
 
 
 class StoredClassicMember(msgspec.Struct, frozen=True):

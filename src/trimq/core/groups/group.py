@@ -131,8 +131,9 @@ class CursorChange(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class MemberDescription:
-    """Members of classic groups have `metadata` and `assignment`, which the broker cannot read; the fields from `rack`
-    on are for broker-assigned groups."""
+    """Members of classic groups have `metadata` and `assignment`, which the broker cannot read, and `offered`, the
+    metadata of each protocol that the member supports; the fields from `rack` to `target` are for broker-assigned
+    groups."""
 
     id: str
     instance: str | None
@@ -146,6 +147,7 @@ class MemberDescription:
     pattern: str = ""
     streams: frozenset[StreamId] = frozenset()
     target: frozenset[StreamId] = frozenset()
+    offered: tuple[bytes, ...] = ()
 
 
 @dataclass(slots=True, frozen=True)

@@ -104,6 +104,7 @@ _CHECKS: dict[str, Callable[[str, str], None]] = {
     "is_tiered_copy_disabled": partial(_check_choice, words=("true", "false")),
     "is_tiered_data_deleted": partial(_check_choice, words=("true", "false")),
 }
+SETTING_NAMES = tuple(_CHECKS)
 
 
 def is_topic_setting(name: str) -> bool:

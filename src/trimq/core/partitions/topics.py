@@ -167,8 +167,7 @@ class Topics:
         self.check_settings(settings)
         if name in self._by_name:
             raise TopicExists(str(name))
-        if (home := self._names.find(name, other_than=Layout.PARTITION_LOG)) is not None:
-            raise OtherHome(str(name), home.value)
+        self.check_layout(name)
         if any(topic.name == name for topic in self._deleting.values()):
             raise Busy(f"topic {name} is being deleted")
         if name in self._refused.values():
@@ -176,6 +175,11 @@ class Topics:
         if self._staged.blocks_creation(name, streams, settings):
             raise Busy(f"topic {name} is being created")
         return self._new_id()
+
+    def check_layout(self, name: TopicName) -> None:
+        """Raises OtherHome if a topic or queue of another layout has this name."""
+        if (home := self._names.find(name, other_than=Layout.PARTITION_LOG)) is not None:
+            raise OtherHome(str(name), home.value)
 
     def check_name(self, name: str) -> None:
         limit = self._settings.limits.topic_name_length

@@ -7,55 +7,83 @@ import ssl
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
+from typing import Protocol
 
 from trimq.config import Tls
 from trimq.errors import StartupError
 from trimq.storage.io.memfd import memfd_path
 
-_ALPN = "h2"  # only gRPC clients use ALPN
+# Protocol that a listener selects of those that a client offers (ALPN). Clients of the other listeners offer none.
+_ALPN = {"http": "http/1.1", "rocketmq_grpc": "h2"}
 _LASTS = timedelta(days=3650)
 _HOSTS = ("127.0.0.1", "::1")
 _UNASKING = "rocketmq"
 
 
+class ListenerCertificate(Protocol):
+    """TLS of one listener."""
+
+    @property
+    def is_required(self) -> bool: ...
+
+    def context(self) -> ssl.SSLContext: ...
+
+
 class Certificates:
-    """Provides the TLS context for all listeners. Creates the self-signed certificate when the first client needs
+    """Provides the TLS contexts of all listeners. Creates the self-signed certificate when the first client needs
     it."""
 
     def __init__(self, settings: Tls, now_ms: Callable[[], int]) -> None:
         """StartupError: the TLS settings cannot be used."""
         self._now_ms = now_ms
         self.is_required = settings.mode == "required"
-        self._context: ssl.SSLContext | None = None
+        self._contexts: dict[str, ssl.SSLContext] = {}
         self._is_given = settings.certificate is not None and settings.mode != "off"
         self._can_make_one = find_spec("cryptography") is not None
         if settings.mode == "off":
             self._can_make_one = False
         elif settings.certificate is not None and settings.key is not None:
-            self._context = _load(settings.certificate, settings.key)
+            self._contexts = _load_all(settings.certificate, settings.key)
         elif settings.certificate is not None or settings.key is not None:
             raise StartupError("tls.certificate and tls.key must be set together")
         elif self.is_required and not self._can_make_one:
             raise StartupError('tls.mode = "required" needs tls.certificate and tls.key, or pip install "trimq[tls]"')
 
-    def apply_to_listener(self, listener: str) -> bool:
-        """True if the listener offers TLS. A self-signed certificate is offered to RocketMQ clients, which do not
-        verify it; to all others only if `tls.mode` is "required"."""
-        if self._is_given or self.is_required:
-            return True
-        return self._can_make_one and listener.startswith(_UNASKING)
+    def of_listener(self, listener: str) -> ListenerCertificate | None:
+        """Returns None if the listener offers no TLS. A self-signed certificate is offered to RocketMQ clients, which
+        do not verify it; to all others only if `tls.mode` is "required"."""
+        is_unasked = self._can_make_one and listener.startswith(_UNASKING)
+        if not (self._is_given or self.is_required or is_unasked):
+            return None
+        return _ListenerCertificate(self, _ALPN.get(listener, ""))
+
+    def context(self, protocol: str) -> ssl.SSLContext:
+        """Returns the context that selects this protocol, or none if it is empty."""
+        if not self._contexts:
+            with memfd_path(_self_signed(self._now_ms())) as path:
+                self._contexts = _load_all(path, path)
+        return self._contexts[protocol]
+
+
+class _ListenerCertificate:
+    def __init__(self, certificates: Certificates, protocol: str) -> None:
+        self._certificates = certificates
+        self._protocol = protocol
+        self.is_required = certificates.is_required
 
     def context(self) -> ssl.SSLContext:
-        if self._context is None:
-            with memfd_path(_self_signed(self._now_ms())) as path:
-                self._context = _load(path, path)
-        return self._context
+        return self._certificates.context(self._protocol)
 
 
-def _load(certificate: str, key: str) -> ssl.SSLContext:
+def _load_all(certificate: str, key: str) -> dict[str, ssl.SSLContext]:
+    return {protocol: _load(certificate, key, protocol) for protocol in ("", *_ALPN.values())}
+
+
+def _load(certificate: str, key: str, protocol: str) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION
-    context.set_alpn_protocols([_ALPN])
+    if protocol:
+        context.set_alpn_protocols([protocol])
     try:
         context.load_cert_chain(certificate, key)
     except FileNotFoundError as error:

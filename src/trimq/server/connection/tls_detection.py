@@ -8,7 +8,7 @@ import logging
 from typing import cast
 
 from trimq.protocols.receive_buffer import copy_into
-from trimq.server.connection.certificates import Certificates
+from trimq.server.connection.certificates import ListenerCertificate
 from trimq.server.connection.session import Session
 from trimq.server.connection.tls_transport import TlsTransport
 
@@ -21,9 +21,9 @@ _FIRST_BYTES = 16 * 1024
 
 
 class TlsDetector(asyncio.BufferedProtocol):
-    def __init__(self, session: Session, certificates: Certificates) -> None:
+    def __init__(self, session: Session, certificate: ListenerCertificate) -> None:
         self._session = session
-        self._certificates = certificates
+        self._certificate = certificate
         self._transport: asyncio.Transport
         self._first = bytearray(_FIRST_BYTES)
 
@@ -38,7 +38,7 @@ class TlsDetector(asyncio.BufferedProtocol):
         first = memoryview(self._first)[:nbytes]
         if first[0] == _HANDSHAKE:
             self._encrypt(first)
-        elif self._certificates.is_required:
+        elif self._certificate.is_required:
             log.info(
                 "connection of %s: closing (TLS is required, and the client does not use it)", self._session.address
             )
@@ -48,7 +48,7 @@ class TlsDetector(asyncio.BufferedProtocol):
             copy_into(self._session, first)
 
     def _encrypt(self, first: memoryview) -> None:
-        layer = TlsTransport(self._transport, self._session, self._certificates.context())
+        layer = TlsTransport(self._transport, self._session, self._certificate.context())
         self._transport.set_protocol(layer)
         self._session.use(layer)
         layer.receive(first)

@@ -13,12 +13,14 @@ import msgspec
 from trimq.core.api.broker import Broker
 from trimq.core.queues.policies import Policy
 from trimq.core.routing.bindings import Binding
+from trimq.core.routing.exchanges import Exchange
 from trimq.core.security.access import Right, User
 from trimq.formats.amqp_content.field_tables import BadField, FieldTable, read_table, write_table
 from trimq.model import Caller
-from trimq.server.http.responses import JSON, HttpResponse, bad_request, not_allowed
+from trimq.server.http.responses import JSON, DeferredResponse, HttpResponse, bad_request, not_allowed
+from trimq.server.http.slices import BodyBuilder, Rows, SliceRunner, Steps
 from trimq.server.http.vhosts import namespace_of, vhost_of
-from trimq.storage.group_commit.passes import Ticket
+from trimq.storage.group_commit.passes import JointTicket, Ticket
 
 _OWNER = "definitions"
 
@@ -84,18 +86,19 @@ class Definitions(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class DefinitionsApi:
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, slices: SliceRunner | None = None) -> None:
+        self._slices = SliceRunner() if slices is None else slices
         self._users = broker.users
         self._broker = broker
 
     def answer(
         self, caller: Caller, method: str, words: Sequence[str], query: Mapping[str, str], body: bytes
-    ) -> HttpResponse | None:
+    ) -> HttpResponse | DeferredResponse | None:
         """Returns None if the path belongs to another API. Raises the broker's Refusal."""
         if words != ["api", "definitions"]:
             return None
         if method == "GET":
-            return HttpResponse.json(200, self._export(caller))
+            return self._slices.respond("GET /api/definitions", self._export(caller))
         if method != "POST":
             return not_allowed(method, "GET, HEAD, POST")
         try:
@@ -106,75 +109,76 @@ class DefinitionsApi:
             tables = [_table(arguments) for arguments in written]
         except (msgspec.DecodeError, BadField, ValueError) as error:
             return bad_request("document", error)
-        return HttpResponse(204, b"", JSON, self._import(caller, found, iter(tables)))
+        return self._slices.respond("POST /api/definitions", self._import(caller, found, iter(tables)))
 
     # -- export
 
-    def _export(self, caller: Caller) -> Definitions:
-        """Returns the durable definitions; transient ones do not outlive the broker."""
-        found = Definitions(
-            vhosts=[vhost_of(name) for name in self._broker.namespaces.all(caller)],
-            users=[
-                ExportedUser(user.name, user.password_hash, user.is_administrator) for user in self._users.all(caller)
-            ],
-            permissions=[
-                ExportedPermission(right.principal, vhost_of(right.namespace), right.configure, right.write, right.read)
-                for right in self._users.rights(caller)
-            ],
-        )
-        for vhost in found.vhosts:
-            self._export_vhost(dataclasses.replace(caller, namespace=namespace_of(vhost)), vhost, found)
-        return found
+    def _export(self, caller: Caller) -> Steps[HttpResponse]:
+        """Makes the document of the durable definitions; transient ones do not outlive the broker. The broker may work
+        meanwhile: definitions that are created during the export may be missing."""
+        places = [dataclasses.replace(caller, namespace=name) for name in self._broker.namespaces.all(caller)]
+        exchanges = [exchange for place in places for exchange in self._broker.exchanges.all(place)]
+        durable_queues: set[tuple[str, str]] = set()
+        sections: dict[str, Rows[object]] = {
+            "vhosts": [vhost_of(place.namespace) for place in places],
+            "users": map(_user, self._users.all(caller)),
+            "permissions": map(_permission, self._users.rights(caller)),
+            "policies": [_policy(policy) for place in places for policy in self._broker.policies.all(place)],
+            "exchanges": map(_exchange, exchanges),
+            "queues": self._export_queues(places, durable_queues),
+            "bindings": _export_bindings(exchanges, durable_queues),
+        }
+        body = BodyBuilder()
+        for index, (name, rows) in enumerate(sections.items()):
+            body.add(b'%s"%s":[' % (b"]," if index else b"{", name.encode()))
+            yield from body.add_rows(rows)
+        body.add(b"]}")
+        return body.response(JSON)
 
-    def _export_vhost(self, caller: Caller, vhost: str, found: Definitions) -> None:
-        for policy in self._broker.policies.all(caller):
-            found.policies.append(
-                ExportedPolicy(policy.name, policy.pattern, policy.definition, vhost, policy.priority, policy.apply_to)
-            )
-        durable = {queue.name for queue in self._broker.queues.queues(caller) if not queue.is_volatile}
-        for queue in self._broker.queues.queues(caller):
-            if queue.name in durable:
+    def _export_queues(self, places: Sequence[Caller], durable: set[tuple[str, str]]) -> Iterator[ExportedQueue | None]:
+        """Adds the exported queues to `durable`."""
+        for place in places:
+            for queue in self._broker.queues.iterate(place):
+                if queue is None or queue.is_volatile:
+                    yield None
+                    continue
+                durable.add((queue.namespace, queue.name))
                 is_auto_delete = queue.definition.is_auto_delete
-                found.queues.append(ExportedQueue(queue.name, vhost, is_auto_delete, _text(queue.arguments)))
-        for exchange in self._broker.exchanges.all(caller):
-            definition = exchange.definition
-            if not definition.is_durable:
-                continue
-            if exchange.name and not exchange.name.startswith("amq."):
-                kept = (definition.is_auto_delete, definition.is_internal, _text(exchange.arguments))
-                found.exchanges.append(ExportedExchange(exchange.name, definition.kind, vhost, *kept))
-            for binding in exchange.bindings.values():
-                if not binding.to_queue or binding.destination in durable:
-                    found.bindings.append(ExportedBinding(*binding[:4], vhost, _text(binding.arguments)))
+                yield ExportedQueue(queue.name, vhost_of(queue.namespace), is_auto_delete, _text(queue.arguments))
 
     # -- import
 
-    def _import(self, caller: Caller, found: Definitions, tables: Iterator[FieldTable]) -> Ticket | None:
-        """Creates the definitions; equal ones that exist stay as they are. A refusal keeps the definitions imported
-        before it. Users are imported last: once a user exists, an anonymous caller has no rights."""
-        tickets: list[Ticket | None] = []
+    def _import(self, caller: Caller, found: Definitions, tables: Iterator[FieldTable]) -> Steps[HttpResponse]:
+        """Creates the definitions, one per step; equal ones that exist stay as they are. A refusal keeps those
+        imported before it. Users are imported last: once a user exists, an anonymous caller has no rights."""
+        tickets: list[Ticket] = []
+        for ticket in self._import_all(caller, found, tables):
+            if ticket is not None:
+                tickets.append(ticket)
+            yield
+        return HttpResponse(204, b"", JSON, JointTicket(tickets) if tickets else None)
+
+    def _import_all(self, caller: Caller, found: Definitions, tables: Iterator[FieldTable]) -> Iterator[Ticket | None]:
         for vhost in found.vhosts:
-            tickets.append(self._broker.namespaces.define(caller, namespace_of(vhost)))
+            yield self._broker.namespaces.define(caller, namespace_of(vhost))
         for exchange in found.exchanges:
             here = self._in(caller, exchange.vhost)
             flags = (True, exchange.auto_delete, exchange.internal)
-            tickets.append(self._broker.exchanges.declare(here, exchange.name, exchange.type, *flags, next(tables)))
+            yield self._broker.exchanges.declare(here, exchange.name, exchange.type, *flags, next(tables))
         for queue in found.queues:
             here = self._in(caller, queue.vhost)
             declared = self._broker.queues.declare_queue(
                 here, queue.name, True, False, queue.auto_delete, next(tables), _OWNER
             )
-            tickets.append(declared.ticket)
+            yield declared.ticket
         for kept in found.bindings:
             binding = Binding(kept.source, kept.destination, kept.to_queue, kept.key, next(tables))
-            tickets.append(self._broker.exchanges.bind(self._in(caller, kept.vhost), binding, _OWNER))
+            yield self._broker.exchanges.bind(self._in(caller, kept.vhost), binding, _OWNER)
         for policy in found.policies:
             here = self._in(caller, policy.vhost)
             said = (policy.pattern, policy.definition, policy.priority, policy.apply_to)
-            tickets.append(self._broker.policies.define(here, Policy(here.namespace, policy.name, *said)))
-        tickets += self._import_users(caller, found)
-        written = [ticket for ticket in tickets if ticket is not None]
-        return max(written, key=lambda ticket: ticket.number, default=None)
+            yield self._broker.policies.define(here, Policy(here.namespace, policy.name, *said))
+        yield from self._import_users(caller, found)
 
     def _import_users(self, caller: Caller, found: Definitions) -> list[Ticket]:
         users = [User(user.name, user.password_hash, user.administrator) for user in found.users]
@@ -187,6 +191,41 @@ class DefinitionsApi:
     def _in(self, caller: Caller, vhost: str) -> Caller:
         self._broker.namespaces.require(namespace_of(vhost))
         return dataclasses.replace(caller, namespace=namespace_of(vhost))
+
+
+def _user(user: User) -> ExportedUser:
+    return ExportedUser(user.name, user.password_hash, user.is_administrator)
+
+
+def _permission(right: Right) -> ExportedPermission:
+    return ExportedPermission(right.principal, vhost_of(right.namespace), right.configure, right.write, right.read)
+
+
+def _policy(policy: Policy) -> ExportedPolicy:
+    vhost = vhost_of(policy.namespace)
+    return ExportedPolicy(policy.name, policy.pattern, policy.definition, vhost, policy.priority, policy.apply_to)
+
+
+def _exchange(exchange: Exchange) -> ExportedExchange | None:
+    """Returns None for an exchange that is transient or that every broker has."""
+    definition = exchange.definition
+    if not definition.is_durable or not exchange.name or exchange.name.startswith("amq."):
+        return None
+    stated = (definition.is_auto_delete, definition.is_internal, _text(exchange.arguments))
+    return ExportedExchange(exchange.name, definition.kind, vhost_of(exchange.namespace), *stated)
+
+
+def _export_bindings(
+    exchanges: Sequence[Exchange], durable_queues: set[tuple[str, str]]
+) -> Iterator[ExportedBinding | None]:
+    known = {(exchange.namespace, exchange.name) for exchange in exchanges}
+    for exchange in exchanges:
+        for binding in list(exchange.bindings.values()) if exchange.definition.is_durable else ():
+            target = (exchange.namespace, binding.destination)
+            if target in (durable_queues if binding.to_queue else known):
+                yield ExportedBinding(*binding[:4], vhost_of(exchange.namespace), _text(binding.arguments))
+            else:
+                yield None
 
 
 def _text(arguments: FieldTable) -> str:

@@ -13,12 +13,13 @@ from urllib.parse import parse_qs
 
 import h11
 
+from trimq.clock import Timeline
 from trimq.core.api.broker import Broker
 from trimq.core.api.commit_log_group_admin import CommitLogGroupAdmin
 from trimq.core.api.records import RecordsApi
 from trimq.core.security.authentication import Authenticator
 from trimq.errors import ProtocolError, Stopping
-from trimq.metrics import Metrics, content_type
+from trimq.metrics import CONTENT_TYPE, Metrics
 from trimq.model import Buffer, Caller
 from trimq.protocols.contract import ConnectionDetails, DeferredReply, Parts, Reply, SessionControl
 from trimq.server.http.commit_log_topics import CommitLogTopicsApi
@@ -35,6 +36,7 @@ from trimq.server.http.responses import (
     not_allowed,
     refusal_response,
 )
+from trimq.server.http.slices import BodyBuilder, SliceRunner, Steps
 from trimq.server.http.topics import OtherApi, TopicsApi
 from trimq.server.http.users import UsersApi
 
@@ -87,8 +89,10 @@ class HttpConversation:
         caller: Caller,
         outlet: SessionControl,
         write_refusal_reason: Callable[[], str] = lambda: "",
+        slices: SliceRunner | None = None,
     ) -> None:
         """`write_refusal_reason`: returns the reason why writes are refused at present, or an empty text."""
+        self._slices = SliceRunner() if slices is None else slices
         self._write_refusal_reason = write_refusal_reason
         self._api = api
         self._authenticator = authenticator
@@ -213,7 +217,7 @@ class HttpConversation:
         if request.path == "/readyz":
             return self._readiness()
         if request.path == "/metrics":
-            return HttpResponse(200, self._metrics.render(), content_type())
+            return self._slices.respond("GET /metrics", self._render_metrics())
         if request.is_cross_origin:
             return error_response(403, "ForeignPage", "cross-origin requests may not change anything")
         if not self._authenticator.is_login_required:
@@ -222,6 +226,13 @@ class HttpConversation:
         if login is None:
             return error_response(401, "LoginNeeded", "authentication required (HTTP Basic)")
         return DeferredResponse(partial(self._log_in, request, method, login))
+
+    def _render_metrics(self) -> Steps[HttpResponse]:
+        body = BodyBuilder()
+        for piece in self._metrics.render_pieces():
+            body.add(piece)
+            yield
+        return body.response(CONTENT_TYPE)
 
     def _log_in(
         self, request: HttpRequest, method: str, login: tuple[str, str], done: Callable[[HttpResponse], None]
@@ -333,12 +344,19 @@ class HttpFrontEnd:
         shared: CommitLogTopicsApi | None = None,
         write_refusal_reason: Callable[[], str] = lambda: "",
         further: Sequence[OtherApi] = (),
+        timeline: Timeline | None = None,
     ) -> None:
         """`further`: APIs of the node itself, beside those of the broker."""
-        groups = GroupsApi(broker.groups, records_api, group_admin, shared)
-        streams = StreamsApi(records_api) if shared is None else StreamsApi(records_api, shared.is_system_topic)
-        own: tuple[OtherApi, ...] = (groups, streams, UsersApi(broker), QueuesApi(broker), DefinitionsApi(broker))
-        self._api = TopicsApi(broker, (*own, *further), shared)
+        self._slices = slices = SliceRunner(timeline)
+        is_system_topic = (lambda _: False) if shared is None else shared.is_system_topic
+        own: tuple[OtherApi, ...] = (
+            GroupsApi(broker.groups, records_api, group_admin, shared, slices),
+            StreamsApi(records_api, is_system_topic, slices),
+            UsersApi(broker),
+            QueuesApi(broker, slices),
+            DefinitionsApi(broker, slices),
+        )
+        self._api = TopicsApi(broker, (*own, *further), shared, slices)
         self._authenticator = authenticator
         self._metrics = metrics
         self._is_ready = is_ready
@@ -347,5 +365,12 @@ class HttpFrontEnd:
     def open_conversation(self, address: str, outlet: SessionControl) -> HttpConversation:
         caller = Caller(principal="anonymous", client_id="", address=address, protocol="http")
         return HttpConversation(
-            self._api, self._authenticator, self._metrics, self._is_ready, caller, outlet, self._write_refusal_reason
+            self._api,
+            self._authenticator,
+            self._metrics,
+            self._is_ready,
+            caller,
+            outlet,
+            self._write_refusal_reason,
+            self._slices,
         )

@@ -3,20 +3,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
 
 from trimq.core.api.commit_log_group_admin import CommitLogGroupAdmin, GroupMember, GroupSubscription, GroupSummary
+from trimq.core.api.group_lag import GroupLagApi, StreamLag
 from trimq.core.api.groups import GroupApi
 from trimq.core.api.records import RecordsApi
 from trimq.core.groups.group import NO_MEMBER, CursorChange, GroupDescription
-from trimq.core.metadata.cursors import Cursor
 from trimq.errors import Refusal, UnknownGroup
 from trimq.model import Caller, StreamId
+from trimq.protocols.kafka.wire.subscription_metadata import subscribed_topics
 from trimq.server.http.commit_log_topics import CommitLogTopicsApi
-from trimq.server.http.responses import JSON, HttpResponse, error_response, not_allowed
+from trimq.server.http.responses import JSON, DeferredResponse, HttpResponse, error_response, not_allowed
+from trimq.server.http.slices import SliceRunner, list_response
 from trimq.storage.group_commit.passes import Ticket
 
 ROCKETMQ = "rocketmq"
@@ -52,18 +54,21 @@ class GroupsApi:
         records_api: RecordsApi,
         group_admin: CommitLogGroupAdmin | None = None,
         shared: CommitLogTopicsApi | None = None,
+        slices: SliceRunner | None = None,
     ) -> None:
         self._shared = shared
+        self._slices = SliceRunner() if slices is None else slices
         self._group_api = group_api
         self._records_api = records_api
         self._group_admin = group_admin
+        self._lag_api = GroupLagApi(group_api, records_api, subscribed_topics)
 
     def answer(
         self, caller: Caller, method: str, words: Sequence[str], query: Mapping[str, str], body: bytes
-    ) -> HttpResponse | None:
+    ) -> HttpResponse | DeferredResponse | None:
         match words:
             case ["api", "groups"] if method == "GET":
-                return HttpResponse.json(200, {"groups": self._list(caller)})
+                return self._slices.respond("GET /api/groups", list_response("groups", self._list(caller)))
             case ["api", "groups"] if method == "POST":
                 return self._create(caller, body)
             case ["api", "groups", name] if method == "GET":
@@ -100,9 +105,11 @@ class GroupsApi:
         ticket = self._shared.define_group(caller, asked.name, asked.orderly, asked.retries)
         return HttpResponse.json(201, msgspec.to_builtins(asked), ticket)
 
-    def _list(self, caller: Caller) -> list[dict[str, Any]]:
-        rolled = [] if self._group_admin is None else self._group_admin.groups(caller)
-        return [*map(_group, self._group_api.groups(caller)), *map(_commit_log_group, rolled)]
+    def _list(self, caller: Caller) -> Iterator[dict[str, Any] | None]:
+        for group in self._group_api.iterate(caller):
+            yield None if group is None else _group(group)
+        for shared in () if self._group_admin is None else self._group_admin.iterate(caller):
+            yield None if shared is None else _commit_log_group(shared)
 
     def _commit_log_groups_with(self, name: str, query: Mapping[str, str]) -> CommitLogGroupAdmin | None:
         """Returns the RocketMQ groups if they have this group, or None if it is a Kafka group. Raises UnknownGroup if
@@ -115,25 +122,16 @@ class GroupsApi:
         is_only_there = wanted is None and self._group_admin is not None and self._group_admin.has(name)
         return self._group_admin if is_only_there and not self._group_api.has(name) else None
 
-    def _describe(self, caller: Caller, name: str) -> HttpResponse:
+    def _describe(self, caller: Caller, name: str) -> HttpResponse | DeferredResponse:
         group = self._group_api.describe(caller, name)
         members = [
             {"id": member.id, "instance": member.instance, "client_id": member.client_id, "host": member.host}
             for member in group.members
         ]
-        cursors, ticket = self._group_api.cursors(caller, name)
-        rows = [row for at, cursor in cursors.items() if (row := self._cursor(caller, at, cursor)) is not None]
-        return HttpResponse.json(200, _group(group) | {"members": members, "cursors": rows}, ticket)
-
-    def _cursor(self, caller: Caller, at: StreamId, cursor: Cursor) -> dict[str, Any] | None:
-        """Returns None if the topic is being deleted."""
-        found = self._records_api.find_stream(caller, at)
-        if found is None:
-            return None
-        name, span = found
-        lag = max(span.end - cursor.offset, 0)
-        row = {"topic": name, "stream": at.number, "offset": cursor.offset, "end": span.end, "lag": lag}
-        return row | {"note": cursor.metadata} if cursor.metadata else row
+        rows = map(_cursor, self._lag_api.streams(caller, group))
+        shown = _group(group) | {"members": members}
+        steps = list_response("cursors", rows, shown, lambda: self._group_api.latest_commit)
+        return self._slices.respond(f"GET /api/groups/{name}", steps)
 
     def _move_cursors(self, caller: Caller, name: str, body: bytes) -> HttpResponse:
         try:
@@ -143,7 +141,7 @@ class GroupsApi:
         changes = []
         for at in asked.cursors:
             topic = self._records_api.topic(caller, at.topic)
-            topic.span(at.stream)
+            topic.ends(at.stream)
             changes.append(CursorChange(StreamId(topic.id, at.stream), at.offset, metadata=asked.note))
         ticket: Ticket | None = None
         for outcome in self._group_api.commit(caller, name, NO_MEMBER, changes):
@@ -151,6 +149,11 @@ class GroupsApi:
                 raise outcome
             ticket = outcome
         return HttpResponse(204, b"", JSON, ticket)
+
+
+def _cursor(at: StreamLag) -> dict[str, Any]:
+    row = {"topic": at.topic, "stream": at.number, "offset": at.offset, "end": at.end, "lag": at.lag}
+    return row | {"note": at.metadata} if at.metadata else row
 
 
 def _group(group: GroupDescription) -> dict[str, Any]:

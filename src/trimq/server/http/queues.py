@@ -27,6 +27,7 @@ from trimq.server.http.responses import (
     guarded,
     not_allowed,
 )
+from trimq.server.http.slices import SliceRunner, list_response
 from trimq.server.http.vhosts import DEFAULT_VHOST, namespace_of, vhost_of
 
 _FAILURES = 100
@@ -42,8 +43,9 @@ class PolicyBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class QueuesApi:
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, slices: SliceRunner | None = None) -> None:
         self._broker = broker
+        self._slices = SliceRunner() if slices is None else slices
 
     def answer(
         self, caller: Caller, method: str, words: Sequence[str], query: Mapping[str, str], body: bytes
@@ -53,8 +55,7 @@ class QueuesApi:
         caller = dataclasses.replace(caller, namespace=namespace)
         match words:
             case ["api", "queues"]:
-                rows = [_queue(queue) for queue in self._broker.queues.queues(caller)]
-                return HttpResponse.json(200, {"queues": rows}) if method == "GET" else not_allowed(method, "GET, HEAD")
+                return self._list(caller) if method == "GET" else not_allowed(method, "GET, HEAD")
             case ["api", "queues", name]:
                 return self._queue(caller, method, name)
             case ["api", "queues", name, "messages"]:
@@ -73,6 +74,11 @@ class QueuesApi:
         return None
 
     # -- queues
+
+    def _list(self, caller: Caller) -> HttpResponse | DeferredResponse:
+        queues = self._broker.queues.iterate(caller)
+        rows = (None if queue is None else _queue(queue) for queue in queues)
+        return self._slices.respond("GET /api/queues", list_response("queues", rows))
 
     def _queue(self, caller: Caller, method: str, name: str) -> HttpResponse:
         if method == "GET":

@@ -3,7 +3,7 @@ the layout. Calls `RecordsApi`; knows no socket."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,7 @@ from trimq.core.cold_reads import ColdReadRetry
 from trimq.errors import ColdRead, DamagedSegment, OffsetOutOfRange, Refusal
 from trimq.model import Caller, Layout
 from trimq.server.http.responses import DeferredResponse, HttpResponse, error_response, not_allowed, refusal_response
+from trimq.server.http.slices import SliceRunner, Steps, list_response, sort_names
 
 LOG_BYTES = "application/vnd.trimq.log"
 
@@ -29,8 +30,14 @@ class BadQuery(Exception):
 class StreamsApi:
     """`is_system_topic`: tells whether a name is a RocketMQ system topic."""
 
-    def __init__(self, records_api: RecordsApi, is_system_topic: Callable[[str], bool] = lambda _: False) -> None:
+    def __init__(
+        self,
+        records_api: RecordsApi,
+        is_system_topic: Callable[[str], bool] = lambda _: False,
+        slices: SliceRunner | None = None,
+    ) -> None:
         self._records_api = records_api
+        self._slices = SliceRunner() if slices is None else slices
         self._is_system_topic = is_system_topic
 
     def answer(
@@ -60,20 +67,40 @@ class StreamsApi:
         found = self._records_api.addresses()
         return HttpResponse.json(200, {"addresses": {name: f"{host}:{port}" for name, (host, port) in found.items()}})
 
-    def _list(self, caller: Caller) -> HttpResponse:
-        found = [self._topic(topic) for topic in self._records_api.topics(caller)]
-        return HttpResponse.json(200, {"topics": sorted(found, key=lambda topic: str(topic["name"]))})
+    def _list(self, caller: Caller) -> HttpResponse | DeferredResponse:
+        return self._slices.respond("GET /api/streams", self._list_steps(caller))
+
+    def _list_steps(self, caller: Caller) -> Steps[HttpResponse]:
+        # Rows are kept as bytes: ten thousand objects more would start a garbage collection of 25 ms.
+        rows: dict[str, msgspec.Raw] = {}
+        names = yield from sort_names(self._encode_topics(caller, rows))
+        return (yield from list_response("topics", map(rows.__getitem__, names)))
+
+    def _encode_topics(self, caller: Caller, rows: dict[str, msgspec.Raw]) -> Iterator[str | None]:
+        """Adds the row of each topic to `rows`. Yields its name."""
+        for topic in self._records_api.iterate(caller):
+            if topic is None or topic.name in rows:
+                yield None
+            else:
+                rows[topic.name] = msgspec.Raw(msgspec.json.encode(self._topic(topic)))
+                yield topic.name
 
     def _topic(self, topic: ReadableTopic) -> dict[str, Any]:
         is_internal = topic.home is Layout.COMMIT_LOG and self._is_system_topic(topic.name)
         told: dict[str, Any] = {"name": topic.name, "id": str(topic.id), "home": topic.home.value}
         return told | {"gives_away": topic.gives_away, "internal": is_internal}
 
-    def _describe(self, caller: Caller, name: str, query: Mapping[str, str]) -> HttpResponse:
+    def _describe(self, caller: Caller, name: str, query: Mapping[str, str]) -> HttpResponse | DeferredResponse:
         topic = self._records_api.topic(caller, name)
         time_ms = _number(query, "time", None)
-        rows = [_span(topic, span, time_ms) for span in topic.spans()]
-        return HttpResponse.json(200, self._topic(topic) | {"streams": rows})
+        return self._slices.respond(f"GET /api/streams/{name}", self._describe_steps(topic, time_ms))
+
+    def _describe_steps(self, topic: ReadableTopic, time_ms: int | None) -> Steps[HttpResponse]:
+        rows: list[dict[str, int]] = []
+        for number in topic.numbers():
+            rows.append(_span(topic, topic.span(number), time_ms))
+            yield  # the first offset at a time may be searched in a file
+        return (yield from list_response("streams", rows, self._topic(topic)))
 
     def _read(self, caller: Caller, name: str, number: str, query: Mapping[str, str]) -> DeferredResponse:
         if not (number.isascii() and number.isdigit()):

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol
 from urllib.parse import unquote
 
 import msgspec
 
 from trimq.core.api.broker import Broker
+from trimq.core.partitions.stream import Stream
 from trimq.core.partitions.topics import Topic
 from trimq.model import Caller, Layout
+from trimq.protocols.kafka.names.topic_configs import BrokerLevels
 from trimq.server.http.commit_log_topics import CommitLogTopicsApi, topic_summary
 from trimq.server.http.responses import (
     JSON,
@@ -22,6 +24,8 @@ from trimq.server.http.responses import (
     not_allowed,
     not_found,
 )
+from trimq.server.http.slices import SliceRunner, list_response
+from trimq.server.http.topic_settings import own_names, setting_rows
 
 # A topic with more streams is created over several turns of the loop.
 _MANY_STREAMS = 25
@@ -52,9 +56,14 @@ class TopicsApi:
     """`others`: APIs of all other paths. `shared`: commit log topics, None if RocketMQ is off."""
 
     def __init__(
-        self, broker: Broker, others: Sequence[OtherApi] = (), shared: CommitLogTopicsApi | None = None
+        self,
+        broker: Broker,
+        others: Sequence[OtherApi] = (),
+        shared: CommitLogTopicsApi | None = None,
+        slices: SliceRunner | None = None,
     ) -> None:
         self._broker = broker
+        self._slices = SliceRunner() if slices is None else slices
         self._others = others
         self._shared = shared
 
@@ -68,6 +77,11 @@ class TopicsApi:
             if (found := other.answer(caller, method, words, query, body)) is not None:
                 return found
         match words:
+            case ["api", "topic-settings"]:
+                if method != "GET":
+                    return not_allowed(method, "GET, HEAD")
+                levels = BrokerLevels.of(self._broker.settings, self._broker.dynamic_settings)
+                return HttpResponse.json(200, {"settings": list(setting_rows(levels))})
             case ["api", "topics"]:
                 return self._topics(caller, method, body)
             case ["api", "topics", name]:
@@ -78,17 +92,23 @@ class TopicsApi:
 
     def _topics(self, caller: Caller, method: str, body: bytes) -> HttpResponse | DeferredResponse:
         if method == "GET":
-            shared = [] if self._shared is None else self._shared.list(caller)
-            return HttpResponse.json(200, {"topics": [*map(_topic, self._broker.topics.all(caller)), *shared]})
+            return self._slices.respond("GET /api/topics", list_response("topics", self._list(caller)))
         if method == "POST":
             return self._create_topic(caller, body)
         return not_allowed(method, "GET, HEAD, POST")
 
-    def _topic(self, caller: Caller, method: str, name: str, body: bytes) -> HttpResponse:
+    def _list(self, caller: Caller) -> Iterator[dict[str, Any] | None]:
+        for topic in self._broker.topics.iterate(caller):
+            yield None if topic is None else _topic(topic)
+        yield from () if self._shared is None else self._shared.list(caller)
+
+    def _topic(self, caller: Caller, method: str, name: str, body: bytes) -> HttpResponse | DeferredResponse:
         if self._shared is not None and (shared := self._shared.find(caller, name)) is not None:
             return self._shared.answer(caller, method, shared)
         if method == "GET":
-            return HttpResponse.json(200, _described(self._broker.topics.get(caller, name)))
+            topic = self._broker.topics.get(caller, name)
+            steps = list_response("offsets", map(_offsets, list(topic.streams)), _topic(topic))
+            return self._slices.respond(f"GET /api/topics/{name}", steps)
         if method == "PATCH":
             return self._change_topic(caller, self._broker.topics.get(caller, name), body)
         if method == "DELETE":
@@ -110,7 +130,7 @@ class TopicsApi:
 
     def _create(self, caller: Caller, asked: NewTopic) -> HttpResponse:
         topic, ticket = self._broker.topics.create(
-            caller, asked.name, Layout.PARTITION_LOG, asked.streams, asked.settings
+            caller, asked.name, Layout.PARTITION_LOG, asked.streams, _given(asked)
         )
         return HttpResponse.json(201, _topic(topic), ticket)
 
@@ -120,7 +140,7 @@ class TopicsApi:
         def prepared() -> None:
             done(guarded("POST /api/topics", lambda: self._create(caller, asked)))
 
-        self._broker.topics.prepare(caller, [(asked.name, asked.streams, asked.settings)], prepared)
+        self._broker.topics.prepare(caller, [(asked.name, asked.streams, _given(asked))], prepared)
 
     def _create_shared(self, caller: Caller, asked: NewTopic) -> HttpResponse:
         if self._shared is None:
@@ -133,10 +153,14 @@ class TopicsApi:
             asked = msgspec.json.decode(body, type=ChangedTopic)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             return error_response(400, "BadRequest", f"invalid description of the change: {error}")
-        changed = {**topic.settings, **asked.settings}
+        changed = {**topic.settings, **own_names(asked.settings)}
         settings = {name: value for name, value in changed.items() if value is not None}
         ticket = self._broker.topics.change(caller, topic, settings)
         return HttpResponse.json(200, _topic(topic) | {"settings": settings}, ticket)
+
+
+def _given(asked: NewTopic) -> dict[str, str]:
+    return {name: value for name, value in own_names(asked.settings).items() if value is not None}
 
 
 def _topic(topic: Topic) -> dict[str, Any]:
@@ -150,16 +174,12 @@ def _topic(topic: Topic) -> dict[str, Any]:
     }
 
 
-def _described(topic: Topic) -> dict[str, Any]:
-    offsets = [
-        {
-            "stream": stream.id.number,
-            "start": stream.start,
-            "end": stream.end,
-            "durable_end": stream.durable_end,
-            "readable_end": stream.readable_end,
-            "bytes": stream.log.size_bytes,
-        }
-        for stream in topic.streams
-    ]
-    return _topic(topic) | {"offsets": offsets}
+def _offsets(stream: Stream) -> dict[str, int]:
+    return {
+        "stream": stream.id.number,
+        "start": stream.start,
+        "end": stream.end,
+        "durable_end": stream.durable_end,
+        "readable_end": stream.readable_end,
+        "bytes": stream.log.size_bytes,
+    }

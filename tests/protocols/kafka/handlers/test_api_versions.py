@@ -50,11 +50,12 @@ def test_the_second_version_of_transactions_is_finalized(desk: Desk, version: in
     body = codec.encode(ApiVersionsRequest(**SOFTWARE), version)
     response = answer(desk, framed(header(18, version) + b"\0" + body), version)
     finalized = {each.name: (each.min_version_level, each.max_version_level) for each in response.finalized_features}
-    assert finalized == {"group.version": (1, 1), "transaction.version": (2, 2)}
+    assert finalized == {"group.version": (1, 1), "metadata.version": (30, 30), "transaction.version": (2, 2)}
     assert response.finalized_features_epoch >= 0
     supported = {each.name: (each.min_version, each.max_version) for each in response.supported_features}
     # In version 3 Kafka omits features with a minimum of 0.
-    assert supported == ({} if version == 3 else {"group.version": (0, 1), "transaction.version": (0, 2)})
+    everything = {"group.version": (0, 1), "metadata.version": (7, 30), "transaction.version": (0, 2)}
+    assert supported == ({"metadata.version": (7, 30)} if version == 3 else everything)
 
 
 @pytest.mark.parametrize("version", [5, 99, 32767, -1])

@@ -124,6 +124,11 @@ def test_records_without_sequence_numbers_are_counted_separately(spark: Any, bro
         10,
         0,
     )
+    (row,) = outcome.table("Not judged")
+    assert (row["topic"], row["partition"], row["records"]) == ("orders", 0, 10)
+    assert row["reason"] == "no sequence: the producer is not idempotent"
+    again = audit(["orders"], how=How(bootstrap=broker.http, spark=spark, show=False, checkpoint=tmp_path))
+    assert again.table("Not judged") == [row]
 
 
 def test_an_archive_of_an_intact_topic_with_aborted_transactions_has_no_faults(

@@ -1,7 +1,8 @@
 """ApiVersions, versions 0 to 4: lists the APIs that this broker serves, with their versions.
 
 An unknown version is answered in version 0 with the range of ApiVersions alone, and the connection stays open.
-Two features are always finalized: group.version (broker-side assignment) and transaction.version 2.
+Three features are always finalized: group.version (broker-side assignment), transaction.version 2, and
+metadata.version, by which tools recognise the version of Kafka.
 """
 
 from __future__ import annotations
@@ -23,11 +24,14 @@ from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _PRODUCE = 0
-_FEATURES = {"group.version": 1, "transaction.version": 2}
+# Least supported version and finalized version; metadata.version 30 is that of Kafka 4.3.
+_FEATURES = {"group.version": (0, 1), "metadata.version": (7, 30), "transaction.version": (0, 2)}
 _FINALIZED = [
-    FinalizedFeatureKey(name=name, max_version_level=at, min_version_level=at) for name, at in _FEATURES.items()
+    FinalizedFeatureKey(name=name, max_version_level=at, min_version_level=at) for name, (_, at) in _FEATURES.items()
 ]
-_SUPPORTED = [SupportedFeatureKey(name=name, min_version=0, max_version=at) for name, at in _FEATURES.items()]
+_SUPPORTED = [
+    SupportedFeatureKey(name=name, min_version=least, max_version=at) for name, (least, at) in _FEATURES.items()
+]
 
 
 def handle(request: Request, served: Iterable[int]) -> Reply:
@@ -42,7 +46,7 @@ def handle(request: Request, served: Iterable[int]) -> Reply:
         return Reply.now(encode_response(request, ApiVersionsResponse(error_code=Code.INVALID_REQUEST)))
     ranges = [_range(key) for key in sorted(served)]
     # Clients of version 3 fail on a supported feature with a minimum of 0 (KAFKA-17011).
-    supported = _SUPPORTED if request.api_version >= 4 else []
+    supported = [feature for feature in _SUPPORTED if feature.min_version or request.api_version >= 4]
     response = ApiVersionsResponse(
         api_keys=ranges, supported_features=supported, finalized_features_epoch=0, finalized_features=_FINALIZED
     )

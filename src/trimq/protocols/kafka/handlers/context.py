@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import UUID
 
 from trimq.clock import Clock
 from trimq.core.api.broker import Broker
-from trimq.core.partitions.dynamic_settings import Level
 from trimq.core.partitions.topics import Topic
 from trimq.core.security.authentication import Authenticator
 from trimq.core.security.quotas import Direction
@@ -30,6 +29,8 @@ class Context:
     fetch_sessions: FetchSessions
     authenticator: Authenticator
     is_logging_in: bool = False
+    logged_conflicts: set[str] = field(default_factory=set)
+    """Names of other protocols that this connection asked for; each is logged once."""
 
     def charge(self, direction: Direction, size: int) -> int:
         """Counts `size` bytes of records against the caller's quota. Returns the throttle time for the response; the
@@ -42,10 +43,7 @@ class Context:
     @property
     def broker_levels(self) -> BrokerLevels:
         """Values that topics without a value of their own have."""
-        dynamic = self.broker.dynamic_settings
-        return BrokerLevels(
-            self.broker.settings, dynamic.topic_defaults(Level.CLUSTER), dynamic.topic_defaults(Level.NODE)
-        )
+        return BrokerLevels.of(self.broker.settings, self.broker.dynamic_settings)
 
     def topic(self, name: str, id: bytes) -> Topic:
         """Returns the topic with this name or, in newer request versions, this id. Raises a Refusal if unknown."""

@@ -1,15 +1,17 @@
 """Metadata, versions 0 to 13: returns nodes, topics and partitions; creates requested topics where that is allowed.
 
 A topic that is being created is answered as unknown until it is durable; clients retry. If a request has topic ids,
-possible from version 12 on, its topic names are ignored.
+possible from version 12 on, its topic names are ignored. A name that belongs to another protocol is answered with
+INVALID_TOPIC_EXCEPTION, which clients do not retry.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 
 from trimq.core.partitions.topics import Topic
-from trimq.errors import InvalidName, NameTooLong, Refusal
+from trimq.errors import InvalidName, NameTooLong, OtherHome, Refusal
 from trimq.model import Layout
 from trimq.protocols.contract import Reply
 from trimq.protocols.kafka.handlers.context import Context
@@ -28,7 +30,10 @@ from trimq.protocols.kafka.names.internal_topics import INTERNAL, PARTITIONS
 from trimq.protocols.kafka.names.operations import cluster_operations, topic_operations
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
+log = logging.getLogger(__name__)
+
 _BY_ID = 12
+_MOST_LOGGED = 100
 
 
 def handle(context: Context, request: Request) -> Reply:
@@ -93,10 +98,14 @@ def _find(context: Context, name: str, may_create: bool, with_operations: bool) 
 def _create(context: Context, name: str, may_create: bool) -> Code:
     try:
         context.broker.topics.check_name(name)
+        context.broker.topics.check_layout(context.caller, name)
         if may_create:
             refuse_colliding_name(context, name)
             streams = context.broker.settings.kafka.num_partitions
             context.broker.topics.create(context.caller, name, Layout.PARTITION_LOG, streams, {})
+    except OtherHome as refusal:
+        _log_conflict(context, refusal)
+        return code_of(refusal)
     except (InvalidName, NameTooLong) as refusal:
         return code_of(refusal)
     except Refusal as refusal:
@@ -104,6 +113,13 @@ def _create(context: Context, name: str, may_create: bool) -> Code:
         # A name that collides with that of another topic is not created, and stays unknown.
         return Code.UNKNOWN_TOPIC_OR_PARTITION if code == Code.INVALID_TOPIC else code
     return Code.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _log_conflict(context: Context, refusal: OtherHome) -> None:
+    """Logs the reason once per connection: the response has no room for it, and clients ask again."""
+    if refusal.topic not in context.logged_conflicts and len(context.logged_conflicts) < _MOST_LOGGED:
+        context.logged_conflicts.add(refusal.topic)
+        log.warning("%s", refusal)
 
 
 def _describe(context: Context, topic: Topic, with_operations: bool) -> MetadataResponseTopic:

@@ -9,6 +9,8 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from trimq.config import Settings
+from trimq.core.api.dynamic_settings import DynamicSettingsApi
+from trimq.core.partitions.dynamic_settings import Level
 from trimq.core.partitions.topic_settings import TopicSettings
 from trimq.errors import InvalidSetting
 from trimq.protocols.kafka.names.codes import Code, KafkaRefusal
@@ -64,6 +66,10 @@ class BrokerLevels(NamedTuple):
     file: Settings
     cluster: Mapping[str, str] = {}
     node: Mapping[str, str] = {}
+
+    @classmethod
+    def of(cls, file: Settings, dynamic: DynamicSettingsApi) -> BrokerLevels:
+        return cls(file, dynamic.topic_defaults(Level.CLUSTER), dynamic.topic_defaults(Level.NODE))
 
 
 class Config(NamedTuple):

@@ -83,6 +83,7 @@ ROWS = (
     Api(49, "AlterClientQuotas", 0, 1, 1, "quotas"),
     Api(50, "DescribeUserScramCredentials", 0, 0, 0, "credentials"),
     Api(51, "AlterUserScramCredentials", 0, 0, 0, "credentials"),
+    Api(55, "DescribeQuorum", 0, 2, 0, "quorum"),
     Api(60, "DescribeCluster", 0, 2, 0, "metadata"),
     Api(61, "DescribeProducers", 0, 0, 0, "transactions"),
     Api(65, "DescribeTransactions", 0, 0, 0, "transactions"),

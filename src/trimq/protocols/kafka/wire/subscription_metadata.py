@@ -1,5 +1,5 @@
 """Subscription metadata of consumers in classic groups: the topics that a consumer subscribes to. The broker passes it
-to the group leader unread, and decodes it only to find out whether a topic is in use.
+to the group leader unread, and decodes it only to find out whether a topic is in use, and for the lag of a group.
 
 | version i16 | topics: count i32, each: length i16, name | user data and fields of later versions |
 """
@@ -11,6 +11,11 @@ import struct
 CONSUMER = "consumer"
 
 _COUNT_AT, _TOPICS_AT = 2, 6
+
+
+def subscribed_topics(protocol_type: str, metadata: bytes) -> set[str]:
+    """Returns the topics of a member's subscription; none if its group is not one of consumers."""
+    return (read_topics(metadata) or set()) if protocol_type == CONSUMER else set()
 
 
 def read_topics(metadata: bytes) -> set[str] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from trimq.core.api.commit_log_group_admin import GroupMember, GroupMembers
-from trimq.protocols.rocketmq.clients.registry import ClientRegistry
+from trimq.protocols.rocketmq.clients.registry import BROADCASTING, ClientRegistry
 from trimq.protocols.rocketmq.state.offset_resets import OffsetResets
 from trimq.protocols.rocketmq.state.statistics import Traffic
 from trimq.protocols.rocketmq.state.system_topics import RETRY_PREFIX
@@ -34,7 +34,8 @@ class ClientMemberSource:
             )
             for outlet, member in found.members.items()
         )
-        return GroupMembers(members, frozenset((each.topic, each.expression) for each in found.subscriptions.values()))
+        subscription = frozenset((each.topic, each.expression) for each in found.subscriptions.values())
+        return GroupMembers(members, subscription, found.message_model == BROADCASTING)
 
     def retry_topics(self, group: str) -> Iterable[str]:
         return (RETRY_PREFIX + group,)
