@@ -2,9 +2,9 @@
 
 A block of `sh` is run as a script in an empty folder; a block of `console` is run command by command, and the lines
 after a command must be its output (`...` stands for anything); a block of `python` is run, under pytest if it defines
-tests. A broker is started for a block with `broker` in its fence (```sh broker) and for a block that itself contains
-`make run` or `trimq serve`; standard ports are replaced by the broker's ports. A block of `toml` must load as settings.
-A block that must not be run is `text`."""
+tests. Blocks with `broker` in their fence (```sh broker) run on one broker per document, in their order; a block that
+itself contains `make run` or `trimq serve` has a broker of its own. Standard ports are replaced by the broker's ports.
+A block of `toml` must load as settings. A block that must not be run is `text`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ from tools.documents import (
     broken_links,
     commands_in,
     documents,
+    needs_common_broker,
     run_block,
+    run_together,
 )
 from trimq.config import declarations, load
 from trimq.errors import StartupError
@@ -100,18 +102,35 @@ def test_the_readme_shows_the_two_commands_that_do_the_set_up() -> None:
     assert {"make run", "make test"} <= {line.partition("#")[0].strip() for line in shown}
 
 
-def as_case(block: Block) -> object:
-    """Test case of a block. One that imports a client library or PySpark, or starts a pipeline, is marked as
-    foreign."""
-    is_foreign = re.search(FOREIGN, block.text, re.MULTILINE) is not None
-    marks = [pytest.mark.foreign_client] if is_foreign else []
-    return pytest.param(block, id=f"{block.document}:{block.line}", marks=marks)
+def marks_of(*blocks: Block) -> list[pytest.MarkDecorator]:
+    """Marks blocks as foreign if one imports a client library or PySpark, or starts a pipeline."""
+    is_foreign = any(re.search(FOREIGN, block.text, re.MULTILINE) for block in blocks)
+    return [pytest.mark.foreign_client] if is_foreign else []
+
+
+def alone() -> list[object]:
+    found = [block for block in BLOCKS if block.language in RUNNABLE and not needs_common_broker(block)]
+    return [pytest.param(block, id=f"{block.document}:{block.line}", marks=marks_of(block)) for block in found]
+
+
+def on_one_broker() -> list[object]:
+    found: dict[str, list[Block]] = {}
+    for block in BLOCKS:
+        if block.language in RUNNABLE and needs_common_broker(block):
+            found.setdefault(block.document, []).append(block)
+    return [pytest.param(blocks, id=name, marks=marks_of(*blocks)) for name, blocks in found.items()]
 
 
 @pytest.mark.timeout(300)  # some of them start Spark
-@pytest.mark.parametrize("block", [as_case(each) for each in BLOCKS if each.language in RUNNABLE])
+@pytest.mark.parametrize("block", alone())
 def test_a_code_block_of_a_document_runs(block: Block, tmp_path: Path) -> None:
     run_block(block, tmp_path)
+
+
+@pytest.mark.timeout(900)  # some of them start Spark several times
+@pytest.mark.parametrize("blocks", on_one_broker())
+def test_the_blocks_of_a_document_run_on_one_broker_in_their_order(blocks: list[Block], tmp_path: Path) -> None:
+    run_together(blocks, tmp_path)
 
 
 def test_settings_that_a_document_shows_load() -> None:
@@ -178,6 +197,13 @@ def test_a_block_that_does_not_work_is_found(tmp_path: Path, language: str, text
 )
 def test_a_block_gets_the_broker_that_it_needs(tmp_path: Path, block: Block) -> None:
     run_block(block, tmp_path)
+
+
+def test_blocks_that_use_one_name_for_two_layouts_are_found(tmp_path: Path) -> None:
+    create = "trimq topics create greetings"
+    blocks = [planted("sh broker", create), planted("sh broker", f"{create} --home commit-log")]
+    with pytest.raises(BlockFailed, match="greetings"):
+        run_together(blocks, tmp_path)
 
 
 @pytest.mark.parametrize(

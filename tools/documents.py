@@ -9,7 +9,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
@@ -114,23 +114,43 @@ def _anchors(path: Path) -> set[str]:
 # --- running a block --------------------------------------------------------------------------------------------------
 
 
+def needs_common_broker(block: Block) -> bool:
+    """True if the block needs a running broker and does not start one itself."""
+    return "broker" in block.words and not _started_by(block)
+
+
+def run_together(blocks: Sequence[Block], folder: Path) -> None:
+    """Runs blocks in their order on one broker, as a reader of the document does."""
+    with running(folder) as addresses:
+        for block in blocks:
+            _run_with(block, folder, addresses)
+
+
 def run_block(block: Block, folder: Path) -> None:
     """Runs the block in `folder`, with a broker of its own if it needs or starts one."""
     with ExitStack() as stack:
-        if block.language == "python":
-            addresses = stack.enter_context(running(folder)) if "broker" in block.words else {}
-            _run_python(block, folder, addresses)
-            return
-        steps = _steps(block)
-        started = [step for step in steps if _starts_broker(step.command)]
         addresses = {}
-        if started or "broker" in block.words:
-            arguments = _serve_arguments(started[0].command) if started else []
+        if (started := _started_by(block)) or "broker" in block.words:
+            arguments = _serve_arguments(started[0]) if started else []
             addresses = stack.enter_context(running(folder, arguments))
-        for step in steps:
-            # The other targets of make are run by the project's checks, or would run this test recursively.
-            if not _is_make(step.command) and not _starts_broker(step.command):
-                _run_step(block, step, folder, addresses)
+        _run_with(block, folder, addresses)
+
+
+def _started_by(block: Block) -> list[str]:
+    """Commands of the block that start a broker."""
+    return (
+        [] if block.language == "python" else [each.command for each in _steps(block) if _starts_broker(each.command)]
+    )
+
+
+def _run_with(block: Block, folder: Path, addresses: dict[str, str]) -> None:
+    if block.language == "python":
+        _run_python(block, folder, addresses)
+        return
+    for step in _steps(block):
+        # The other targets of make are run by the project's checks, or would run this test recursively.
+        if not _is_make(step.command) and not _starts_broker(step.command):
+            _run_step(block, step, folder, addresses)
 
 
 class _Step(NamedTuple):
