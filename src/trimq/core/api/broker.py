@@ -7,6 +7,7 @@ from trimq.config import Settings
 from trimq.core.api.exchanges import ExchangeApi
 from trimq.core.api.failures import FailureApi
 from trimq.core.api.groups import GroupApi
+from trimq.core.api.limits import LimitApi
 from trimq.core.api.namespaces import NamespaceApi
 from trimq.core.api.partition_topics import PartitionTopicApi
 from trimq.core.api.partitions import PartitionApi
@@ -25,8 +26,8 @@ from trimq.storage.io.files import Space
 
 class Broker:
     """`topics`, `partitions`, `groups` and `transactions` serve partition logs; `exchanges`, `queues` and `policies`
-    serve AMQP queues; `namespaces`, `failures`, `users`, `quotas` and `scram_credentials` serve all layouts. Commit-log
-    topics have an API of their own (`core/api/commit_log.py`), since the commit log may be closed."""
+    serve AMQP queues; `namespaces`, `failures`, `users`, `quotas`, `limits` and `scram_credentials` serve all layouts.
+    Commit-log topics have an API of their own (`core/api/commit_log.py`), since the commit log may be closed."""
 
     def __init__(
         self,
@@ -46,6 +47,7 @@ class Broker:
         quotas: QuotaApi,
         scram_credentials: ScramCredentialApi,
         users: UserApi,
+        limits: LimitApi,
     ) -> None:
         self.settings = settings
         self.cluster = cluster
@@ -61,6 +63,7 @@ class Broker:
         self.quotas = quotas
         self.scram_credentials = scram_credentials
         self.users = users
+        self.limits = limits
         self._access = access
         self._gate = gate
 

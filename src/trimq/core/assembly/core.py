@@ -15,6 +15,7 @@ from trimq.core.api.broker import Broker
 from trimq.core.api.exchanges import ExchangeApi
 from trimq.core.api.failures import FailureApi
 from trimq.core.api.groups import GroupApi
+from trimq.core.api.limits import LimitApi
 from trimq.core.api.namespaces import NamespaceApi
 from trimq.core.api.partition_topics import PartitionTopicApi
 from trimq.core.api.partitions import PartitionApi
@@ -296,6 +297,7 @@ def _open_broker(
         QuotaApi(Quotas(catalogue, clock.liveness.now_ms), access),
         ScramCredentialApi(ScramCredentials(catalogue), access),
         UserApi(access, offload),
+        LimitApi(settings, gate, access),
     )
 
 
