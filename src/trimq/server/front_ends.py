@@ -19,6 +19,7 @@ from trimq.protocols.kafka.front_end import KafkaFrontEnd
 from trimq.server.connection.connections import Connections
 from trimq.server.http.commit_log_topics import CommitLogTopicsApi
 from trimq.server.http.connections import ConnectionsApi
+from trimq.server.http.firehose import FirehoseSwitchApi
 from trimq.server.http.front_end import HttpFrontEnd
 from trimq.server.http.limits import LimitsApi
 from trimq.server.optional_packages import require_installed
@@ -147,7 +148,7 @@ def _http(parts: FrontEndParts) -> FrontEnd:
         parts.is_ready,
         _shared_topics(parts),
         core.gate.write_refusal_reason,
-        (ConnectionsApi(core.broker, parts.connections), LimitsApi(core.broker)),
+        (ConnectionsApi(core.broker, parts.connections), LimitsApi(core.broker), FirehoseSwitchApi(core.broker)),
     )
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from trimq.config import Settings
 from trimq.core.api.exchanges import ExchangeApi
 from trimq.core.api.failures import FailureApi
+from trimq.core.api.firehose import FirehoseApi
 from trimq.core.api.groups import GroupApi
 from trimq.core.api.limits import LimitApi
 from trimq.core.api.namespaces import NamespaceApi
@@ -25,9 +26,10 @@ from trimq.storage.io.files import Space
 
 
 class Broker:
-    """`topics`, `partitions`, `groups` and `transactions` serve partition logs; `exchanges`, `queues` and `policies`
-    serve AMQP queues; `namespaces`, `failures`, `users`, `quotas`, `limits` and `scram_credentials` serve all layouts.
-    Commit-log topics have an API of their own (`core/api/commit_log.py`), since the commit log may be closed."""
+    """`topics`, `partitions`, `groups` and `transactions` serve partition logs; `exchanges`, `queues`, `policies`
+    and `firehose` serve AMQP queues; `namespaces`, `failures`, `users`, `quotas`, `limits` and
+    `scram_credentials` serve all layouts. Commit-log topics have an API of their own (`core/api/commit_log.py`), since
+    the commit log may be closed."""
 
     def __init__(
         self,
@@ -48,6 +50,7 @@ class Broker:
         scram_credentials: ScramCredentialApi,
         users: UserApi,
         limits: LimitApi,
+        firehose: FirehoseApi,
     ) -> None:
         self.settings = settings
         self.cluster = cluster
@@ -64,6 +67,7 @@ class Broker:
         self.scram_credentials = scram_credentials
         self.users = users
         self.limits = limits
+        self.firehose = firehose
         self._access = access
         self._gate = gate
 

@@ -14,6 +14,7 @@ from trimq.config import Settings
 from trimq.core.api.broker import Broker
 from trimq.core.api.exchanges import ExchangeApi
 from trimq.core.api.failures import FailureApi
+from trimq.core.api.firehose import FirehoseApi
 from trimq.core.api.groups import GroupApi
 from trimq.core.api.limits import LimitApi
 from trimq.core.api.namespaces import NamespaceApi
@@ -298,6 +299,7 @@ def _open_broker(
         ScramCredentialApi(ScramCredentials(catalogue), access),
         UserApi(access, offload),
         LimitApi(settings, gate, access),
+        FirehoseApi(parts.exchanges, parts.publisher, parts.namespaces, access, gate),
     )
 
 
