@@ -61,6 +61,9 @@ def _properties(header: bytes) -> tuple[FieldTable, list[Value]]:
         properties = read_properties(header)
     except BadField:
         return {}, []
+    for name, value in properties.items():
+        if type(value) is int:  # delivery mode and priority; a plain int would become a 64-bit number
+            properties[name] = Integer(value)
     keys: list[Value] = []
     headers = properties.get("headers")
     if isinstance(headers, dict):
