@@ -78,13 +78,13 @@ def test_users_are_listed_with_their_permissions(trimq, broker_http) -> None:
 
 
 def test_a_user_is_set_and_the_password_is_in_no_argument(trimq, broker_http) -> None:
-    broker_http.answers["PUT", "/api/users/alice"] = 204, None
+    broker_http.answers["PUT", "/api/users/alice"] = 200, {"message": "every client must log in"}
     done = trimq(
         "users", "set", "alice", "--administrator", "yes", "--http", broker_http.address,
         environment={"TRIMQ_NEW_PASSWORD": "secret"},
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "set alice\n")
-    assert "every client must log in" in done.stderr
+    assert "every client must log in (trimq users delete guest)" in done.stderr
     assert broker_http.asked == [("PUT", "/api/users/alice", {"password": "secret", "administrator": True})]
     nothing = trimq("users", "set", "alice", "--http", broker_http.address)
     assert nothing.returncode == 2

@@ -174,16 +174,16 @@ class Api:
         self._endpoint = endpoint
 
     def get(self, path: str, answer: type[Answer]) -> Answer:
-        return self._decode(self._exchange("GET", path), answer)
+        return self.decode(self._exchange("GET", path), answer)
 
     def post(self, path: str, body: object, answer: type[Answer]) -> Answer:
-        return self._decode(self._exchange("POST", path, msgspec.json.encode(body)), answer)
+        return self.decode(self._exchange("POST", path, msgspec.json.encode(body)), answer)
 
     def patch(self, path: str, body: object, answer: type[Answer]) -> Answer:
-        return self._decode(self._exchange("PATCH", path, msgspec.json.encode(body)), answer)
+        return self.decode(self._exchange("PATCH", path, msgspec.json.encode(body)), answer)
 
-    def put(self, path: str, body: object) -> None:
-        self._exchange("PUT", path, msgspec.json.encode(body))
+    def put(self, path: str, body: object) -> bytes:
+        return self._exchange("PUT", path, msgspec.json.encode(body))
 
     def send(self, path: str, body: bytes | None = None) -> None:
         """Sends a POST whose response has no body."""
@@ -229,7 +229,7 @@ class Api:
         except msgspec.MsgspecError:
             return f"the server at {self._endpoint} is not a TriMQ HTTP port: status {status}"
 
-    def _decode(self, body: bytes, answer: type[Answer]) -> Answer:
+    def decode(self, body: bytes, answer: type[Answer]) -> Answer:
         try:
             return msgspec.json.decode(body, type=answer)
         except msgspec.MsgspecError as error:

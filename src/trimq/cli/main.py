@@ -23,6 +23,8 @@ COMMANDS = {
     "users": "list, set and delete users of a running broker and their permissions",
     "connections": "list open connections of a running broker, and close one",
     "vhosts": "list, create and delete virtual hosts of a running broker",
+    "limits": "show and change limits of memory, disk and channels of a running broker",
+    "firehose": "copy all messages of a virtual host of a running broker to amq.rabbitmq.trace",
     "policies": "list, set and delete policies for AMQP queues of a running broker",
     "definitions": "export and import users, vhosts, queues, exchanges, bindings and policies",
     "pipeline": "archive, restore, audit and more, on Spark",

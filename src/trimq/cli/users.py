@@ -65,10 +65,13 @@ def set_user(arguments: argparse.Namespace) -> int:
         body["administrator"] = arguments.administrator == "yes"
     if not body:
         raise StartupError(f"nothing to set: put the password into {NEW_PASSWORD}, or give --administrator")
-    connect(arguments.http).put(api_path("users", arguments.name), body)
+    broker = connect(arguments.http)
+    answer = broker.put(api_path("users", arguments.name), body)
     print(f"set {arguments.name}")
+    if answer:
+        print(f"{broker.decode(answer, dict[str, str])['message']} (trimq users delete guest)", file=sys.stderr)
     if "TRIMQ_USER" not in os.environ:
-        print("from now on every client must log in: set TRIMQ_USER and TRIMQ_PASSWORD", file=sys.stderr)
+        print("set TRIMQ_USER and TRIMQ_PASSWORD for this command", file=sys.stderr)
     return 0
 
 

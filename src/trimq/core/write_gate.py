@@ -37,6 +37,12 @@ class WriteGate:
             return str(refusal)
         return ""
 
+    def change_memory_limit(self, percent: int) -> None:
+        self._memory.change_limit(percent)
+
+    def change_low_water(self, low_water_bytes: int) -> None:
+        self._guard.change_low_water(low_water_bytes)
+
     def stop(self) -> None:
         """Refuses all further writes."""
         self.is_running = False

@@ -21,7 +21,9 @@ from trimq.protocols.kafka.wire.subscription_metadata import subscribed_topics
 from trimq.server.connection.connections import Connections
 from trimq.server.http.commit_log_topics import CommitLogTopicsApi
 from trimq.server.http.connections import ConnectionsApi
+from trimq.server.http.firehose import FirehoseSwitchApi
 from trimq.server.http.front_end import HttpFrontEnd
+from trimq.server.http.limits import LimitsApi
 from trimq.server.optional_packages import require_installed
 
 if TYPE_CHECKING:
@@ -148,7 +150,7 @@ def _http(parts: FrontEndParts) -> FrontEnd:
         parts.is_ready,
         _shared_topics(parts),
         core.gate.write_refusal_reason,
-        (ConnectionsApi(core.broker, parts.connections),),
+        (ConnectionsApi(core.broker, parts.connections), LimitsApi(core.broker), FirehoseSwitchApi(core.broker)),
         parts.clock.liveness,
     )
 

@@ -55,7 +55,9 @@ def connect(broker: Broker, name: str = "guest", password: str = "guest", vhost:
 
 def with_users(broker: Broker) -> None:
     """Defines an administrator, and a user with permissions for names beginning with `hers` in /."""
-    assert ask(broker, "PUT", "/api/users/root", {"password": "secret", "administrator": True}) == (204, None)
+    status, answer = ask(broker, "PUT", "/api/users/root", {"password": "secret", "administrator": True})
+    assert (status, "guest" in answer["message"]) == (200, True)
+    assert ask(broker, "DELETE", "/api/users/guest", login=ROOT) == (204, None)
     assert ask(broker, "PUT", "/api/users/alice", {"password": "hers"}, ROOT) == (204, None)
     rights = {"configure": "^hers", "write": ".*", "read": "^hers"}
     assert ask(broker, "PUT", "/api/permissions/alice", rights, ROOT) == (204, None)
@@ -78,9 +80,35 @@ def test_from_the_first_user_on_login_is_required(broker: Broker) -> None:
     assert ask(broker, "GET", "/api/topics", login=ROOT) == (200, {"topics": []})
 
 
+def test_the_first_user_does_not_lock_guest_out(broker: Broker) -> None:
+    """A program that adds a user, as on RabbitMQ, goes on as guest."""
+    before = connect(broker)
+    status, told = ask(broker, "PUT", "/api/users/alice", {"password": "hers"})
+    assert (status, "guest (password guest) can still log in" in told["message"]) == (200, True)
+    guest = ("guest", "guest")
+    expected = [{"name": "guest", "administrator": True}, {"name": "alice", "administrator": False}]
+    assert ask(broker, "GET", "/api/users", login=guest) == (200, {"users": expected})
+    assert ask(broker, "GET", "/api/users")[0] == 401
+    before.channel().queue_declare("q")
+    before.close()
+    connect(broker).close()
+    assert ask(broker, "PUT", "/api/users/alice", {"administrator": True}, guest) == (204, None)
+    assert ask(broker, "DELETE", "/api/users/guest", login=guest) == (204, None)
+    with pytest.raises(ProbableAuthenticationError):
+        connect(broker)
+
+
+def test_guest_may_be_the_first_user(broker: Broker) -> None:
+    user = {"password": "mine", "administrator": True}
+    assert ask(broker, "PUT", "/api/users/guest", user) == (204, None)
+    assert ask(broker, "GET", "/api/users", login=("guest", "mine"))[1] == {
+        "users": [{"name": "guest", "administrator": True}]
+    }
+    assert ask(broker, "GET", "/api/users", login=("guest", "guest"))[0] == 401
+    assert ask(broker, "PUT", "/api/users/guest", {"administrator": False}, ("guest", "mine"))[0] == 400
+
+
 def test_there_is_always_an_administrator(broker: Broker) -> None:
-    status, mistake = ask(broker, "PUT", "/api/users/alice", {"password": "hers"})
-    assert (status, mistake["error"]) == (400, "InvalidSetting")
     with_users(broker)
     assert ask(broker, "DELETE", "/api/users/root", login=ROOT)[0] == 400
     assert ask(broker, "PUT", "/api/users/root", {"administrator": False}, ROOT)[0] == 400

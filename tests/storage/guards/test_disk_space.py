@@ -168,3 +168,12 @@ def test_a_guard_that_is_stopped_leaves_no_timer() -> None:
 )
 def test_pressure_is_what_must_go_to_come_down_to_the_mark(free_bytes: int, percent: int, excess_bytes: int) -> None:
     assert Bench(free_bytes, percent).guard.pressure() == excess_bytes
+
+
+def test_another_low_water_mark_holds_from_the_next_write_on() -> None:
+    bench = Bench(1_500)
+    seen = []
+    for low_water_bytes in (1_000, 1_501, 1_500, 0):
+        bench.guard.change_low_water(low_water_bytes)
+        seen.append(bench.is_accepting())
+    assert seen == [True, False, True, True]

@@ -66,3 +66,16 @@ taken = bytearray(b"x") * (64 << 20)
 assert files.memory().used_bytes > before.used_bytes + (60 << 20)
 print("sound")
 """
+
+
+def test_another_limit_holds_from_the_next_write_on_and_0_refuses_all() -> None:
+    files, time = MemoryFiles(), ManualTime(5)
+    guard = MemoryGuard(files, time, 60)
+    files.taken = Memory(500, 1000)
+    seen = []
+    for percent in (60, 49, 60, 0, 60):
+        guard.change_limit(percent)
+        seen.append(is_accepting(guard))
+    files.taken = Memory(0, 1000)
+    guard.change_limit(0)
+    assert [*seen, is_accepting(guard)] == [True, False, True, False, True, False]

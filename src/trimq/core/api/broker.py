@@ -7,7 +7,9 @@ from trimq.config import Settings
 from trimq.core.api.dynamic_settings import DynamicSettingsApi
 from trimq.core.api.exchanges import ExchangeApi
 from trimq.core.api.failures import FailureApi
+from trimq.core.api.firehose import FirehoseApi
 from trimq.core.api.groups import GroupApi
+from trimq.core.api.limits import LimitApi
 from trimq.core.api.namespaces import NamespaceApi
 from trimq.core.api.partition_topics import PartitionTopicApi
 from trimq.core.api.partitions import PartitionApi
@@ -25,10 +27,10 @@ from trimq.storage.io.files import Space
 
 
 class Broker:
-    """`topics`, `partitions`, `groups` and `transactions` serve partition logs; `exchanges`, `queues` and `policies`
-    serve AMQP queues; `namespaces`, `failures`, `users`, `quotas` and `scram_credentials` serve all layouts;
-    `dynamic_settings` are the broker settings that can be changed live. Commit-log topics are reached through
-    `CommitLogApi` (`core/api/commit_log.py`), since the commit log may be closed."""
+    """`topics`, `partitions`, `groups` and `transactions` serve partition logs; `exchanges`, `queues`, `policies` and
+    `firehose` serve AMQP queues; `namespaces`, `failures`, `users`, `quotas`, `limits` and `scram_credentials` serve
+    all layouts; `dynamic_settings` are the broker settings that Kafka clients can change live. Commit-log topics are
+    reached through `CommitLogApi` (`core/api/commit_log.py`), since the commit log may be closed."""
 
     def __init__(
         self,
@@ -49,6 +51,8 @@ class Broker:
         scram_credentials: ScramCredentialApi,
         users: UserApi,
         dynamic_settings: DynamicSettingsApi,
+        limits: LimitApi,
+        firehose: FirehoseApi,
     ) -> None:
         self.settings = settings
         self.cluster = cluster
@@ -65,6 +69,8 @@ class Broker:
         self.scram_credentials = scram_credentials
         self.users = users
         self.dynamic_settings = dynamic_settings
+        self.limits = limits
+        self.firehose = firehose
         self._access = access
         self._gate = gate
 

@@ -6,11 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from trimq.core.security.access import BROKER, Access, Action, Right, User
+from trimq.core.security.authentication import GUEST
 from trimq.core.security.passwords import hash_password
 from trimq.errors import InvalidSetting, Refusal, UnknownUser
 from trimq.model import Caller
 from trimq.offload import Offload
-from trimq.storage.group_commit.passes import Ticket
+from trimq.storage.group_commit.passes import JointTicket, Ticket
 
 _ADMINISTRATOR_REQUIRED = "the broker needs at least one administrator; make another user an administrator first"
 
@@ -40,23 +41,37 @@ class UserApi:
             raise InvalidSetting("password", "a new user needs a password")
         if is_administrator is None:
             is_administrator = known is not None and known.is_administrator
-        self._require_administrator(name, is_administrator)
+        keeps_guest = self.is_first_beside_guest(name)
+        if not keeps_guest:
+            self._require_administrator(name, is_administrator)
         if password is None:
             assert known is not None
             done(self._access.put_user(User(name, known.password_hash, is_administrator)))
             return
-        salt = self._access.new_salt()
+        salt, guest_salt = self._access.new_salt(), self._access.new_salt()
 
         def hashed(result: object, error: BaseException | None) -> None:
-            assert error is None, "hashing cannot fail"
+            assert isinstance(result, tuple), "hashing cannot fail"
             try:
                 self._access.require(caller, Action.ADMINISTER, BROKER)  # rights may have changed meanwhile
-                self._require_administrator(name, is_administrator)
-                done(self._access.put_user(User(name, str(result), is_administrator)))
+                users = [User(name, result[0], is_administrator)]
+                if self.is_first_beside_guest(name):
+                    users.insert(0, User(GUEST, result[1], True))
+                else:
+                    self._require_administrator(name, is_administrator)
+                done(JointTicket([self._access.put_user(user) for user in users]))
             except Refusal as refusal:
                 done(refusal)
 
-        self._offload(lambda: hash_password(password, salt), hashed)
+        def hash_passwords() -> tuple[str, str]:
+            return hash_password(password, salt), hash_password(GUEST, guest_salt) if keeps_guest else ""
+
+        self._offload(hash_passwords, hashed)
+
+    def is_first_beside_guest(self, name: str) -> bool:
+        """True if no user is defined and `name` is not `guest`. Defining it then defines `guest` too, an administrator
+        on the same machine until it is deleted, as in RabbitMQ: clients that use it are not locked out by surprise."""
+        return name != GUEST and not self._access.users()
 
     def restore(self, caller: Caller, users: Sequence[User], rights: Sequence[Right]) -> list[Ticket]:
         """Creates users from password hashes, and grants their rights."""

@@ -15,7 +15,9 @@ from trimq.core.api.broker import Broker
 from trimq.core.api.dynamic_settings import DynamicSettingsApi
 from trimq.core.api.exchanges import ExchangeApi
 from trimq.core.api.failures import FailureApi
+from trimq.core.api.firehose import FirehoseApi
 from trimq.core.api.groups import GroupApi
+from trimq.core.api.limits import LimitApi
 from trimq.core.api.namespaces import NamespaceApi
 from trimq.core.api.partition_topics import PartitionTopicApi
 from trimq.core.api.partitions import PartitionApi
@@ -311,6 +313,8 @@ def _open_broker(
         ScramCredentialApi(ScramCredentials(catalogue), access),
         UserApi(access, offload),
         DynamicSettingsApi(dynamic, access),
+        LimitApi(settings, gate, access),
+        FirehoseApi(parts.exchanges, parts.publisher, parts.namespaces, access, gate),
     )
 
 

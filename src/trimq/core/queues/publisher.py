@@ -169,6 +169,11 @@ class Publisher:
             ticket = self.delay_message(exchange, content, options.delay_ms, options.is_transient, flags)
             published.add(ticket, not options.is_transient)
 
+    def route(self, exchange: Exchange, key: str, header: bytes) -> Route:
+        """Returns the names of the queues to which a message is routed, or would be after its delay."""
+        headers = _headers_of(header)
+        return self._router.route(exchange, [key, *copied_keys(headers)], lambda: headers)
+
     def check(self, header: bytes) -> None:
         """Raises the refusal that `publish` would raise for these properties."""
         if self.options_of(header).has_copies:

@@ -27,12 +27,14 @@ _EXCHANGE, _BINDING = "exchange", "binding"
 _ALTERNATE = "alternate-exchange"
 RESERVED_PREFIX = "amq."
 DEFAULT = ""
+TRACE = "amq.rabbitmq.trace"  # of the firehose; clients may bind to it, but not publish to it
 _PREDECLARED = {
     "amq.direct": "direct",
     "amq.fanout": "fanout",
     "amq.topic": "topic",
     "amq.headers": "headers",
     "amq.match": "headers",
+    TRACE: "topic",
 }
 
 
@@ -122,7 +124,7 @@ class Exchanges:
         self._namespaces.add(namespace)
         nothing = write_table({})
         for name, kind in {DEFAULT: "direct", **_PREDECLARED}.items():
-            exchange = Exchange(ExchangeDefinition(namespace, name, kind, True, False, False, nothing))
+            exchange = Exchange(ExchangeDefinition(namespace, name, kind, True, False, name == TRACE, nothing))
             self.on_added(self._exchanges.setdefault((namespace, name), exchange))
 
     # -- exchanges

@@ -3,7 +3,7 @@ as frames, and stops the core when the client reads too slowly."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from trimq.errors import Refusal
@@ -37,6 +37,8 @@ class Subscriber:
         notify_cancelled: Callable[[Channel, str], None] | None,
         resume_delivery: Callable[[Channel], None],
         close_with_refusal: Callable[[Channel, Refusal], None],
+        traced_namespaces: Collection[str],
+        trace: Callable[[list[Delivery]], None],
     ) -> None:
         self.can_take = True
         self.consumer: Consumer | None = None
@@ -49,9 +51,13 @@ class Subscriber:
         self._notify_cancelled = notify_cancelled  # None: the client does not understand basic.cancel
         self._resume_delivery = resume_delivery
         self._close_with_refusal = close_with_refusal
+        self._traced_namespaces = traced_namespaces
+        self._trace = trace
 
     def deliver(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
         channel, write = self._channel, self._frames.write
+        if self._traced_namespaces:
+            self._trace(deliveries)
         tags = channel.next_tags(len(deliveries))
         parts: list[Buffer] = []
         longest = 0

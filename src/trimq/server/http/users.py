@@ -15,6 +15,11 @@ from trimq.server.http.responses import JSON, DeferredResponse, HttpResponse, ba
 from trimq.server.http.vhosts import namespace_of, vhost_of
 from trimq.storage.group_commit.passes import Ticket
 
+GUEST_IS_KEPT = (
+    "this is the first user: from now on every client must log in. The user guest (password guest) can still log in "
+    "from this machine and may do everything; delete it if nobody needs it"
+)
+
 
 class UserBody(msgspec.Struct, forbid_unknown_fields=True):
     """Fields that are left out stay as they are; a new user needs a password."""
@@ -75,8 +80,15 @@ class UsersApi:
         return not_allowed(method, "PUT, DELETE")
 
     def _define(self, caller: Caller, name: str, asked: UserBody, done: Callable[[HttpResponse], None]) -> None:
+        keeps_guest = self._users.is_first_beside_guest(name)
+
         def defined(outcome: Ticket | Refusal) -> None:
-            done(refusal_response(outcome) if isinstance(outcome, Refusal) else HttpResponse(204, b"", JSON, outcome))
+            if isinstance(outcome, Refusal):
+                done(refusal_response(outcome))
+            elif keeps_guest:
+                done(HttpResponse.json(200, {"message": GUEST_IS_KEPT}, outcome))
+            else:
+                done(HttpResponse(204, b"", JSON, outcome))
 
         try:
             self._users.define(caller, name, asked.password, asked.administrator, defined)

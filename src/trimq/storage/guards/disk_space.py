@@ -63,6 +63,11 @@ class DiskSpaceGuard:
         """Queries the disk."""
         return self._files.space()
 
+    def change_low_water(self, low_water_bytes: int) -> None:
+        """Sets another low-water mark. The next check queries the disk."""
+        self._low_water_bytes = self._floor_bytes = low_water_bytes
+        self.stop()
+
     def stop(self) -> None:
         """Stops the timer. The next check queries the disk."""
         if self._timer is not None:

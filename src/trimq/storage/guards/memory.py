@@ -36,7 +36,12 @@ class MemoryGuard:
         if self._timer is None:
             self._refresh()
         if self._is_refusing:
-            raise MemoryFull(self._used_bytes, self._writable_bytes)
+            raise MemoryFull(self._used_bytes, max(self._writable_bytes, 0))
+
+    def change_limit(self, limit_percent: int) -> None:
+        """Sets another limit. The next check queries the system."""
+        self._limit_percent = limit_percent
+        self.stop()
 
     def stop(self) -> None:
         """Stops the timer. The next check queries the system."""
@@ -49,7 +54,7 @@ class MemoryGuard:
         self._timer = self._timeline.call_at(self._timeline.now_ms() + REFRESH_MS, self._expire)
         memory = self._files.memory()
         self._used_bytes = memory.used_bytes
-        limit_bytes = memory.total_bytes * self._limit_percent // 100
+        limit_bytes = memory.total_bytes * self._limit_percent // 100 if self._limit_percent else -1  # 0: refuse all
         self._writable_bytes = limit_bytes * _RECOVERY_PERCENT // 100
         if not self._is_refusing and memory.used_bytes > limit_bytes:
             log.warning("memory: refusing writes (%s bytes used, limit %s)", memory.used_bytes, limit_bytes)

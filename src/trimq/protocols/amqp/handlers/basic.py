@@ -14,6 +14,7 @@ from trimq.protocols.amqp.channel import Acknowledgement, Channel
 from trimq.protocols.amqp.deliveries import Subscriber
 from trimq.protocols.amqp.handlers import direct_replies
 from trimq.protocols.amqp.handlers.context import Context
+from trimq.protocols.amqp.handlers.firehose import trace_deliveries
 from trimq.protocols.amqp.wire.codes import AmqpRefusal, Code
 from trimq.protocols.amqp.wire.contents import write_command, write_content, write_get_ok
 from trimq.protocols.amqp.wire.events import Acks
@@ -52,6 +53,8 @@ def consume(context: Context, channel: Channel, method: methods.BasicConsume) ->
         context.notify_cancelled if context.wants_cancel_notify else None,
         context.resume_delivery,
         context.close_with_refusal,
+        context.broker.firehose.namespaces,
+        lambda deliveries: trace_deliveries(context, channel, deliveries),
     )
     channel.consumers[tag] = subscriber
     subscription = Subscription(
@@ -109,6 +112,8 @@ def get(context: Context, channel: Channel, method: methods.BasicGet) -> Reply:
         delivery = got.delivery
         if delivery is None:
             return [write_command(channel.number, methods.BasicGetEmpty())]
+        if context.broker.firehose.namespaces:
+            trace_deliveries(context, channel, [delivery])
         message = delivery.message
         tags = channel.next_tags(1)
         if not method.no_ack:

@@ -41,7 +41,8 @@ def start_ok(context: Context, method: methods.ConnectionStartOk) -> Reply:
             caller = context.caller
             context.caller = Caller(login.user, str(name or ""), caller.address, caller.protocol)
             context.connection.phase = Phase.TUNING
-            reply.resolve([write_command(0, offer(context))])
+            context.offered = _offer(context)
+            reply.resolve([write_command(0, context.offered)])
         else:
             _refuse_login(context, method.mechanism, reply)
 
@@ -49,9 +50,9 @@ def start_ok(context: Context, method: methods.ConnectionStartOk) -> Reply:
     return reply
 
 
-def offer(context: Context) -> methods.ConnectionTune:
+def _offer(context: Context) -> methods.ConnectionTune:
     settings = context.settings
-    return methods.ConnectionTune(settings.channel_max, settings.frame_max, settings.heartbeat_s)
+    return methods.ConnectionTune(context.broker.limits.channel_max, settings.frame_max, settings.heartbeat_s)
 
 
 def _refuse_login(context: Context, mechanism: str, reply: Reply) -> None:
@@ -65,7 +66,7 @@ def _refuse_login(context: Context, mechanism: str, reply: Reply) -> None:
 
 
 def tune_ok(context: Context, method: methods.ConnectionTuneOk) -> None:
-    check_tuning(offer(context), method)
+    check_tuning(context.offered, method)
     connection = context.connection
     connection.frame_max = method.frame_max
     connection.channel_max = method.channel_max

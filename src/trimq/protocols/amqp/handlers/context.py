@@ -51,6 +51,7 @@ class Context:
     channels: dict[int, Channel] = field(default_factory=dict)
     client_properties: FieldTable = field(default_factory=dict)
     heartbeats: Heartbeats | None = None
+    offered: methods.ConnectionTune = field(default_factory=methods.ConnectionTune)
     cancelled_consumers: list[tuple[Channel, str]] | None = None
     """Consumers whose queue this connection is deleting: basic.cancel follows queue.delete-ok, as in RabbitMQ."""
     next_events: deque[Reply | ProtocolError | Command] = field(default_factory=deque)

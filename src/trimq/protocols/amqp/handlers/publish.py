@@ -15,6 +15,7 @@ from trimq.protocols.amqp.confirms import Confirms, PublishOutcome
 from trimq.protocols.amqp.handlers import direct_replies
 from trimq.protocols.amqp.handlers.basic import apply_acknowledgement
 from trimq.protocols.amqp.handlers.context import Context
+from trimq.protocols.amqp.handlers.firehose import trace_publishes
 from trimq.protocols.amqp.wire.codes import AmqpRefusal, Code
 from trimq.protocols.amqp.wire.contents import write_command, write_content
 from trimq.protocols.amqp.wire.events import Oversized, Publish
@@ -62,6 +63,8 @@ def publish_batch(context: Context, channel: Channel, event: Publish) -> Iterato
             yield reply
         elif reply is not None:
             context.outlet.send(reply.take())
+    if context.broker.firehose.namespaces:
+        trace_publishes(context, channel, event.exchange, event.key, contents)
 
 
 def publish(context: Context, channel: Channel, event: Publish) -> Reply | None:
@@ -100,6 +103,8 @@ def _send(context: Context, channel: Channel, event: Publish) -> PublishOutcome:
     published = context.broker.exchanges.publish(context.caller, event.exchange, event.key, event.header, event.body)
     if event.is_mandatory and not published.is_routed:
         context.outlet.send(_write_return(context, channel, event, event.header, event.body))
+    if context.broker.firehose.namespaces:
+        trace_publishes(context, channel, event.exchange, event.key, [(event.header, event.body)])
     return published
 
 
