@@ -75,6 +75,9 @@ class BrokerClient(Protocol):
     def delete_group_request(self, group: str) -> tuple[str, int, list[bytes]]:
         """Returns host, port, and the requests that delete the group, to be sent one after the other."""
 
+    def commit_requests(self, group: str, offsets: Mapping[StreamKey, int], metadata: str) -> list[bytes]:
+        """Returns the requests that do what `commit` does, for the address that `delete_group_request` returns."""
+
     def close(self) -> None: ...
 
 

@@ -149,9 +149,10 @@ class HttpBrokerClient:
     # -- groups
 
     def commit(self, group: str, offsets: Mapping[StreamKey, int], metadata: str) -> None:
-        rows = [{"topic": key.topic, "stream": key.number, "offset": offset} for key, offset in offsets.items()]
-        body = json.dumps({"cursors": rows, "note": metadata}).encode()
-        self._request("PUT", self._target(f"/api/groups/{quote(group, safe='')}/cursors", {}), body)
+        self._request("PUT", self._cursors_target(group), _cursors_body(offsets, metadata))
+
+    def _cursors_target(self, group: str) -> str:
+        return self._target(f"/api/groups/{quote(group, safe='')}/cursors", {})
 
     def find_group(self, prefix: str, metadata: str) -> str | None:
         for group in self._json("/api/groups")["groups"]:
@@ -163,10 +164,16 @@ class HttpBrokerClient:
 
     def delete_group_request(self, group: str) -> tuple[str, int, list[bytes]]:
         target = f"/api/groups/{quote(group, safe='')}?{urlencode(self._namespace)}"
-        host, port = self._connection.host, self._connection.port
-        headers = {"Host": host, "Connection": "close", **self._headers}
-        lines = [f"DELETE {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
-        return host, port, ["\r\n".join(lines).encode()]
+        return self._connection.host, self._connection.port, [self._raw_request("DELETE", target)]
+
+    def commit_requests(self, group: str, offsets: Mapping[StreamKey, int], metadata: str) -> list[bytes]:
+        return [self._raw_request("PUT", self._cursors_target(group), _cursors_body(offsets, metadata))]
+
+    def _raw_request(self, method: str, target: str, body: bytes = b"") -> bytes:
+        length = str(len(body))
+        headers = {"Host": self._connection.host, "Connection": "close", "Content-Length": length, **self._headers}
+        lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
+        return "\r\n".join(lines).encode() + body
 
     # -- requests
 
@@ -233,6 +240,11 @@ class HttpBrokerClient:
             got += more
         response.read()  # at its end: makes the connection ready for the next request
         return room
+
+
+def _cursors_body(offsets: Mapping[StreamKey, int], metadata: str) -> bytes:
+    rows = [{"topic": key.topic, "stream": key.number, "offset": offset} for key, offset in offsets.items()]
+    return json.dumps({"cursors": rows, "note": metadata}).encode()
 
 
 def make_connection(host: str, port: int | None, timeout_s: float, encryption: Encryption | None) -> HTTPConnection:

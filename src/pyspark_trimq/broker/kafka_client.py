@@ -229,10 +229,7 @@ class KafkaBrokerClient:
         return self._connection(wire.Address(response.text(), response.int32()))
 
     def commit(self, group: str, offsets: Mapping[StreamKey, int], metadata: str) -> None:
-        by_topic: dict[str, dict[int, int]] = {}
-        for key, offset in offsets.items():
-            by_topic.setdefault(key.topic, {})[key.number] = offset
-        request = wire.commit_request(group, by_topic, metadata)
+        request = _commit_request(group, offsets, metadata)
         wire.read_commit(self._coordinator(group).call(wire.OFFSET_COMMIT, request))
 
     def find_group(self, prefix: str, metadata: str) -> str | None:
@@ -248,8 +245,21 @@ class KafkaBrokerClient:
 
     def delete_group_request(self, group: str) -> tuple[str, int, list[bytes]]:
         host, port = self._coordinator(group).address
-        before = () if self._login is None else wire.sasl_frames(self._login)
-        return host, port, [*before, wire.frame(wire.DELETE_GROUPS, wire.array([wire.text(group)]))]
+        return host, port, [*self._login_frames(), wire.frame(wire.DELETE_GROUPS, wire.array([wire.text(group)]))]
+
+    def commit_requests(self, group: str, offsets: Mapping[StreamKey, int], metadata: str) -> list[bytes]:
+        request = _commit_request(group, offsets, metadata)
+        return [*self._login_frames(), wire.frame(wire.OFFSET_COMMIT, request)]
+
+    def _login_frames(self) -> list[bytes]:
+        return [] if self._login is None else list(wire.sasl_frames(self._login))
+
+
+def _commit_request(group: str, offsets: Mapping[StreamKey, int], metadata: str) -> bytes:
+    by_topic: dict[str, dict[int, int]] = {}
+    for key, offset in offsets.items():
+        by_topic.setdefault(key.topic, {})[key.number] = offset
+    return wire.commit_request(group, by_topic, metadata)
 
 
 _checked_logins: set[tuple[str, Login | None, Encryption | None]] = set()

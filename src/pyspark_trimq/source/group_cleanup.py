@@ -1,9 +1,9 @@
-"""Program that deletes the group of a streaming query after the process that plans the query has ended. Spark kills
-that process without notice, so it cannot delete the group itself.
+"""Program that marks the group of a streaming query as stopped, or deletes it, after the process that plans the query
+has ended. Spark kills that process without notice, so it cannot do so itself.
 
-Arguments: host, port, and `tls` for an encrypted connection. Reads from stdin, in hexadecimal, one per line: with `tls`
-first the trusted certificates (`-`: those of the system), then the requests. When stdin is closed, it sends them one
-after the other, each after the response to the previous one.
+Arguments: host, port, and `tls` for an encrypted connection. Reads lines from stdin, each with parts in hexadecimal:
+with `tls` first the trusted certificates (`-`: those of the system), then the requests. When stdin is closed, it sends
+the requests of the last line one after the other, each after the response to the previous one.
 
 Run by its path. Imports nothing of this package, so that it starts in milliseconds and takes little memory."""
 
@@ -18,8 +18,11 @@ _ANSWER_BYTES = 4096
 
 def main() -> None:
     host, port, *tls = sys.argv[1:]
-    # Blocks until the parent process closes the pipe or ends.
-    given = [bytes.fromhex(part.decode()) for part in sys.stdin.buffer.read().split()]
+    last = b""
+    for line in sys.stdin.buffer:  # until the parent process closes the pipe or ends
+        if line.endswith(b"\n"):
+            last = line
+    given = [bytes.fromhex(part.decode()) for part in last.split()]
     plain = socket.create_connection((host, int(port)), _TIMEOUT_S)
     with _encrypted(plain, host, given.pop(0).decode()) if tls else plain as connection:
         for request in given:

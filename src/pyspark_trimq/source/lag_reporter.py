@@ -2,14 +2,15 @@
 
 Spark passes the query id to the tasks of a query, but not to the reader that plans its batches (the planner). So the
 first tasks commit the start offsets of their batch with the planner's id as metadata. The planner finds its group by
-that metadata and from then on commits offsets itself, after each completed batch."""
+that metadata and from then on commits offsets itself, after each completed batch. When the query has ended, the group
+stays with the metadata `stopped`, or is deleted."""
 
 from __future__ import annotations
 
 import logging
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pyspark import TaskContext
@@ -19,6 +20,7 @@ from pyspark_trimq.source.positions import OffsetsByStream
 from trimq.clock import monotonic_seconds
 
 PREFIX = "spark-"
+STOPPED = "stopped"  # metadata of the offsets of a query that has ended
 _QUERY = "sql.streaming.queryId"
 
 # An idle query polls ten times a second. If commits fail, for example for lack of permission, it retries less often.
@@ -47,8 +49,10 @@ def commit_first_offset(connect: Callable[[], BrokerClient], wanted: OffsetRange
 class LagReporter:
     """Reports progress from the process that plans the query."""
 
-    def __init__(self, planner: str) -> None:
+    def __init__(self, planner: str, keeps_group: bool = True) -> None:
+        """`keeps_group`: the group stays when the query has ended, marked as stopped."""
         self._planner = planner
+        self._keeps_group = keeps_group
         self._group: str | None = None
         self._reported_offsets: OffsetsByStream = {}
         self._has_planned = False
@@ -76,6 +80,8 @@ class LagReporter:
                     self._group_cleanup = _start_group_cleanup(client, self._group)
             if self._group is not None:
                 client.commit(self._group, progress, self._planner)
+                if self._group_cleanup is not None and self._keeps_group:
+                    _give_requests(self._group_cleanup, client, client.commit_requests(self._group, progress, STOPPED))
                 self._reported_offsets = dict(progress)
                 self._pause_s = 0.0
             else:
@@ -92,7 +98,8 @@ class LagReporter:
         return self._pause_s > 0 and monotonic_seconds() < self._paused_until
 
     def stop(self) -> None:
-        """Deletes the group. If this process is killed instead, the cleanup program deletes it."""
+        """Ends the cleanup program, which marks the group as stopped or deletes it. It does so too if this process is
+        killed instead."""
         if self._group_cleanup is not None and self._group_cleanup.stdin is not None:
             self._group_cleanup.stdin.close()
             self._group_cleanup.wait()
@@ -100,21 +107,28 @@ class LagReporter:
 
 
 def _start_group_cleanup(client: BrokerClient, group: str) -> subprocess.Popen[bytes]:
+    """Starts the cleanup program, which deletes the group unless it is given other requests."""
     host, number, requests = client.delete_group_request(group)
-    encryption = client.encryption
+    tls = [] if client.encryption is None else ["tls"]
     waiting = subprocess.Popen(
-        [sys.executable, "-I", "-S", group_cleanup_path(), host, str(number), *([] if encryption is None else ["tls"])],
+        [sys.executable, "-I", "-S", group_cleanup_path(), host, str(number), *tls],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    assert waiting.stdin is not None
-    # Via stdin: other users of the machine can see arguments, and a request may contain a password.
-    sent = requests if encryption is None else [encryption.ca_certificates.encode() or b"-", *requests]
-    waiting.stdin.write(b"\n".join(request.hex().encode() for request in sent))
-    waiting.stdin.flush()
+    _give_requests(waiting, client, requests)
     return waiting
+
+
+def _give_requests(cleanup: subprocess.Popen[bytes], client: BrokerClient, requests: Sequence[bytes]) -> None:
+    """Replaces the requests that the cleanup program will send."""
+    assert cleanup.stdin is not None
+    # Via stdin: other users of the machine can see arguments, and a request may contain a password.
+    encryption = client.encryption
+    sent = requests if encryption is None else [encryption.ca_certificates.encode() or b"-", *requests]
+    cleanup.stdin.write(b" ".join(request.hex().encode() for request in sent) + b"\n")
+    cleanup.stdin.flush()
 
 
 def group_cleanup_path() -> str:

@@ -37,6 +37,7 @@ _NAMES = (
     "maxBytesPerTrigger",
     "minPartitions",
     "failOnDataLoss",
+    "keepGroup",
     "includeHeaders",
     "isolation",
     *LOGIN_OPTIONS,
@@ -62,6 +63,7 @@ class SourceOptions:
     max_bytes: int | None
     min_partitions: int | None
     fails_on_loss: bool
+    keeps_group: bool
     has_headers: bool
     is_committed: bool
     login: Login | None
@@ -90,6 +92,7 @@ def read_source_options(given: Mapping[str, str]) -> SourceOptions:
         max_bytes=options.parsed("maxBytesPerTrigger", _positive),
         min_partitions=options.parsed("minPartitions", _positive),
         fails_on_loss=_or_default(options.parsed("failOnDataLoss", _boolean), True),
+        keeps_group=_or_default(options.parsed("keepGroup", _boolean), True),
         has_headers=_or_default(options.parsed("includeHeaders", _boolean), False),
         is_committed=_or_default(options.parsed("isolation", _isolation), True),
         login=read_login(options.text),

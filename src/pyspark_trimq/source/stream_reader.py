@@ -55,7 +55,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Mapping[StreamKey, StreamBounds] | None = None
         self._latest: Mapping[StreamKey, StreamBounds] = {}
         self._id = uuid.uuid4().hex
-        self._lag = LagReporter(self._id)
+        self._lag = LagReporter(self._id, self._options.keeps_group)
 
     def _connected(self) -> BrokerClient:
         if self._client is None:

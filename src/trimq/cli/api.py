@@ -76,6 +76,7 @@ class CursorPosition(msgspec.Struct):
     offset: int | None
     end: int | None
     lag: int | None
+    note: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class Subscription(msgspec.Struct):
@@ -92,6 +93,7 @@ class GroupDescription(msgspec.Struct):
     members: list[Any]
     cursors: list[CursorPosition]
     subscriptions: list[Subscription] | msgspec.UnsetType = msgspec.UNSET
+    last_commit_ms: int | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class _Problem(msgspec.Struct):

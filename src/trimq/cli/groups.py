@@ -8,7 +8,9 @@ from typing import Any
 import msgspec
 
 from trimq.cli.api import GroupDescription, Groups, add_address_flag, connect, group_path
-from trimq.cli.output import print_json, print_table
+from trimq.cli.output import local_time, print_json, print_table
+
+_STOPPED = "stopped"  # note of the offsets of a Spark query that has ended
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
@@ -65,15 +67,21 @@ def describe_group(arguments: argparse.Namespace) -> int:
     members = [("member", _member(member)) for member in group.members]
     subscriptions = [] if isinstance(group.subscriptions, msgspec.UnsetType) else group.subscriptions
     wanted = [("subscribes to", f"{each.topic} {each.expression}") for each in subscriptions]
-    print_table(
-        ("group", "value"),
-        [("name", group.name), ("protocol", group.protocol), ("state", group.state), *wanted, *members],
-    )
+    facts = [("name", group.name), ("protocol", group.protocol), ("state", group.state), *_seen(group)]
+    print_table(("group", "value"), [*facts, *wanted, *members])
     print()
     listed = sorted(group.cursors, key=lambda at: (at.topic, at.stream))
     rows = [(at.topic, at.stream, at.offset, at.end, at.lag) for at in listed]
     print_table(("topic", "stream", "offset", "end", "lag"), rows)
     return 0
+
+
+def _seen(group: GroupDescription) -> list[tuple[str, str]]:
+    """Returns when the group committed last, and whether it belonged to a reader that has stopped."""
+    if not isinstance(group.last_commit_ms, int):
+        return []
+    is_stopped = any(at.note == _STOPPED for at in group.cursors)
+    return [("last seen", local_time(group.last_commit_ms) + (", stopped" if is_stopped else ""))]
 
 
 def _member(member: Any) -> str:

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from trimq.config.address import Address, Advertised
-from trimq.config.kinds import GIB, INT32, INT64, MIB, Listen
+from trimq.config.kinds import DAY_MS, GIB, INT32, INT64, MIB, Listen
 
 
 class Kafka(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +28,15 @@ class Kafka(msgspec.Struct, frozen=True, kw_only=True):
             ge=0, le=INT32, description="How long the first rebalance of an empty group waits for more members to join."
         ),
     ] = 0
+    offsets_retention_ms: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=INT64,
+            description="How long committed offsets of a group without members are kept after their last commit, those "
+            "of stopped Spark queries too.",
+        ),
+    ] = 7 * DAY_MS
     record_validation: Annotated[
         Literal["full", "header"],
         Meta(

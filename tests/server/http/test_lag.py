@@ -193,3 +193,43 @@ def test_a_broadcasting_rocketmq_group_has_no_lag_that_the_broker_knows(broker: 
         rocketmq_send(wire, "orders", 0, 3)
         rocketmq_beat(wire, "screens", "orders", model="BROADCASTING")
         assert [row for row in cursors(broker, "screens") if row[0] == "orders"] == []
+
+
+# -- readers of other layouts, such as Spark
+
+
+def put_cursor(broker: Broker, group: str, topic: str, offset: int) -> None:
+    connection = HTTPConnection(broker.addresses["http"], timeout=PATIENCE_S)
+    body = json.dumps({"cursors": [{"topic": topic, "stream": 0, "offset": offset}], "note": "stopped"})
+    connection.request("PUT", f"/api/groups/{group}/cursors", body)
+    response = connection.getresponse()
+    assert response.status == 204, response.read()
+    connection.close()
+
+
+def test_cursors_of_queues_and_rocketmq_topics_outlive_a_restart(broker: Broker) -> None:
+    with Wire(broker.addresses["rocketmq_broker"]) as wire:
+        rocketmq_send(wire, "orders", 0, 3)
+    declare = (SYSTEM, "mails", True, False, False, {}, None)
+    broker.on_loop(lambda node: node.core.broker.queues.declare_queue(*declare))
+    for topic, offset in (("orders", 2), ("mails", 0)):
+        put_cursor(broker, "spark-q", topic, offset)
+    broker.restart()
+    group = ask(broker, "/api/groups/spark-q")
+    assert {
+        (row["topic"], row["offset"], row.get("note")) for row in group["cursors"] if row["offset"] is not None
+    } == {
+        ("orders", 2, "stopped"),
+        ("mails", 0, "stopped"),
+    }
+    assert group["last_commit_ms"] == broker.now_ms()
+
+
+def test_offsets_of_a_group_without_members_are_kept_as_long_as_was_set() -> None:
+    with Broker(kafka_offsets_retention_ms=3_600_000) as broker:
+        fill(broker, "orders", [1])
+        commit(broker, "billing", "orders", 0, 1)
+        broker.advance(3000)
+        assert cursors(broker, "billing") == [("orders", 0, 1, 1, 0)]
+        broker.advance(3000)
+        assert ask(broker, "/api/groups") == {"groups": []}

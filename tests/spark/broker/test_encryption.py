@@ -69,7 +69,8 @@ def test_a_query_reads_writes_and_deletes_its_group(
     spark: Any, broker: Broker, certificate: Path, tmp_path: Path
 ) -> None:
     options = given(https(broker), certificate)
-    reader = spark.readStream.format("trimq").options(**options, subscribe="orders", startingOffsets="earliest")
+    wanted = {"subscribe": "orders", "startingOffsets": "earliest", "keepGroup": "false"}
+    reader = spark.readStream.format("trimq").options(**options, **wanted)
     writer = reader.load().select("key", "value").writeStream.format("trimq").options(**options, topic="copies")
     query = writer.option("checkpointLocation", str(tmp_path)).start()
     try:

@@ -48,7 +48,7 @@ def metrics(broker: Broker) -> str:
 
 
 @pytest.mark.parametrize("port", ["http", "kafka"])
-def test_a_running_query_is_a_group_with_a_lag_and_deleted_when_it_stops(
+def test_a_running_query_is_a_group_with_a_lag_which_stays_when_it_stops(
     spark: Any, broker: Broker, tmp_path: Path, port: str
 ) -> None:
     broker.create_topic("orders", partitions=2)
@@ -75,8 +75,33 @@ def test_a_running_query_is_a_group_with_a_lag_and_deleted_when_it_stops(
     assert f'trimq_group_lag{{group="{group}",topic="orders"}} 0.0' in metrics(broker)
     assert lag_on_command_line(broker, group) == 0
     query.stop()
+    eventually(lambda: is_stopped(broker, group), "the group is not marked as stopped")
+    stopped = group_of(broker, group)
+    assert [row["offset"] for row in stopped["cursors"]] == [5, 5]
+    assert stopped["last_commit_ms"] > 0
+    broker.send("orders", "unread", partition=0)
+    assert f'trimq_group_lag{{group="{group}",topic="orders"}} 1.0' in metrics(broker)
+    command = [sys.executable, "-m", "trimq.cli", "groups", "describe", group, "--http", broker.addresses["http"]]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert re.search(r"^last seen +[0-9-]{10} [0-9:]{8}, stopped$", text, re.MULTILINE)
+
+
+def is_stopped(broker: Broker, group: str) -> bool:
+    found = group_of(broker, group)
+    return found is not None and {row.get("note") for row in found["cursors"]} == {"stopped"}
+
+
+def test_a_query_that_keeps_no_group_deletes_it(spark: Any, broker: Broker, tmp_path: Path) -> None:
+    broker.create_topic("orders")
+    broker.send("orders", "one")
+    options = {"bootstrap": broker.http, "subscribe": "orders", "startingOffsets": "earliest", "keepGroup": "false"}
+    rows = spark.readStream.format("trimq").options(**options).load()
+    query = rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
+    group = f"spark-{query.id}"
+    eventually(lambda: group_of(broker, group) is not None, "the query has no group")
+    eventually(lambda: sum(row["lag"] for row in group_of(broker, group)["cursors"]) == 0, "it is not read")
+    query.stop()
     eventually(lambda: group_of(broker, group) is None, "the group outlives the query")
-    assert group not in metrics(broker)
 
 
 def has_lag(broker: Broker, group: str, lag: int) -> bool:

@@ -48,7 +48,9 @@ def read_stream(how: How, subscribed: Mapping[str, str], columns: str = "", **op
 def stream_options(how: How, subscribed: Mapping[str, str], **options: str) -> dict[str, str]:
     """Returns the options of the source for a stream."""
     limit = {"maxOffsetsPerTrigger": str(how.rows_per_batch)}
-    asked = {"includeHeaders": "true", **limit, **options, **how.source_options()}
+    # A run that ends by itself leaves no group of a stopped query behind.
+    asked = {"includeHeaders": "true", "keepGroup": str(not how.once).lower(), **limit, **options}
+    asked |= how.source_options()
     return {**how.address(), **subscribed, **asked}
 
 

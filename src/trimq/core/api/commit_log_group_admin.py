@@ -131,6 +131,10 @@ class CommitLogGroupAdmin:
             return None
         return topic
 
+    def topic_ids(self) -> list[UUID]:
+        """Ids of all topics of the commit log."""
+        return [topic.id for topic in self._topics]
+
     def consume_progress(self, caller: Caller, name: str) -> list[ConsumeProgress]:
         """Progress in all queues of the topics that the group subscribes to or has committed an offset of, as far as
         the caller may see them."""

@@ -156,6 +156,10 @@ class GroupApi:
         self._groups.check_reader(group, claim)
         return CommittedCursors(dict(self._cursors.all(group)), self._cursors.latest)
 
+    def last_commit_ms(self, group: str) -> int | None:
+        """Time of the last commit of the group, in message time; None if it has committed nothing."""
+        return max((cursor.committed_ms for cursor in self._cursors.all(group).values()), default=None)
+
     @property
     def latest_commit(self) -> Ticket | None:
         """Ticket of the last change of any cursor: once its pass is durable, so are the cursors that callers have

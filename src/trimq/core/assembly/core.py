@@ -70,9 +70,6 @@ from trimq.storage.tables.tables import FOLDER, Tables
 
 _FACT = cast("type[ClusterFact]", ClusterFact)
 
-# Retention of the cursors of an unused group.
-_CURSOR_RETENTION_MS = 7 * 86_400_000
-
 
 @dataclass(slots=True)
 class Core:
@@ -200,7 +197,7 @@ def open_groups(
         divisible,
         lambda: new_id(rng),
         settings.kafka.group_initial_rebalance_delay_ms,
-        _CURSOR_RETENTION_MS,
+        settings.kafka.offsets_retention_ms,
         transactions.drop_cursors,
     )
     groups.open()
@@ -345,7 +342,6 @@ def open_core(
     topics = Topics(catalogue, names, store, passes, settings, now_ms, partial(new_id, rng), damages, dynamic)
     topics.on_deleted(cursors.delete_topic)
     topics.open()
-    cursors.delete_strays({topic.id for topic in topics})
     queues = open_queues(settings, files, passes, clock, catalogue, names, checkpoints, rng, metrics, offload, damages)
     guard = _open_guard(settings, files, clock)
     gate = _open_gate(settings, files, guard, passes, clock, metrics)
@@ -364,6 +360,14 @@ def open_core(
     )
     if commit_log_service is not None:
         commit_log_service.report_damage(damages)
+    # Readers of other layouts, such as Spark, have cursors too.
+    cursors.delete_strays(
+        {
+            *(topic.id for topic in topics),
+            *(queue.id for queue in queues.parts.queues),
+            *(() if commit_log_service is None else commit_log_service.commit_log.group_admin.topic_ids()),
+        }
+    )
     queues.parts.failures.add_source(queues.letters)  # last: it owns entries that no other layout owns
     broker = _open_broker(
         settings,
