@@ -176,3 +176,11 @@ def test_the_entries_of_a_queue_are_shown() -> None:
     assert online["subscriptionData"]["subString"] == "A"
     assert desk.broker.ask(321, {**asked, "queueId": 9}).code == 1
     assert desk.broker.ask(321, {**asked, "topic": "none"}).code == 17
+
+
+def test_the_ha_status_is_that_of_a_master_without_slaves() -> None:
+    desk = Desk()
+    desk.broker.send("t", b"x")
+    shown = json.loads(desk.broker.ask(907).body)
+    assert (shown["master"], shown["inSyncSlaveNums"], shown["haConnectionInfo"]) == (True, 0, [])
+    assert str(shown["masterCommitLogMaxOffset"]) == runtime(desk)["commitLogMaxOffset"]

@@ -1,5 +1,5 @@
 """GET_BROKER_RUNTIME_INFO (28), CLEAN_EXPIRED_CONSUMEQUEUE (306), CLEAN_UNUSED_TOPIC (316),
-DELETE_EXPIRED_COMMITLOG (329).
+DELETE_EXPIRED_COMMITLOG (329), GET_BROKER_HA_STATUS (907).
 
 Reports rates, sizes and delays of the broker; deletes expired files and the remains of deleted topics at once.
 Not served: runtime keys about delay levels (`scheduleMessageOffset_…`) and about folders (`commitLogDiskRatio_…`)."""
@@ -117,6 +117,27 @@ def _lasted(milliseconds: int) -> str:
     seconds = milliseconds // 1000
     days, hours, minutes = seconds // 86_400, seconds // 3600 % 24, seconds // 60 % 60
     return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds % 60} seconds ]"
+
+
+def ha_status(context: Context, command: Command) -> Reply:
+    """Reports a master without slaves."""
+    _, _, end = context.commit_log.lookup.log_ends()
+    as_slave = {
+        "isActivated": False,
+        "lastReadTimestamp": 0,
+        "lastWriteTimestamp": 0,
+        "masterFlushOffset": 0,
+        "maxOffset": 0,
+        "transferredByteInSecond": 0,
+    }
+    shown = {
+        "haClientRuntimeInfo": as_slave,
+        "haConnectionInfo": [],
+        "inSyncSlaveNums": 0,
+        "master": True,
+        "masterCommitLogMaxOffset": end,
+    }
+    return reply_json(command, shown)
 
 
 # -- deletion
