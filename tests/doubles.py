@@ -11,7 +11,7 @@ from typing import TypeVar
 from trimq.clock import ManualTime
 from trimq.model import Buffer
 from trimq.offload import Done, Work
-from trimq.storage.group_commit.flusher import SyncFlusher
+from trimq.storage.group_commit.flusher import AsyncFlusher, Flusher, SyncFlusher
 from trimq.storage.group_commit.passes import Passes
 from trimq.storage.io.files import File, Files, Memory, Space
 from trimq.storage.io.memory_files import NameChange
@@ -66,9 +66,11 @@ class PassRunner:
         self.failures: list[BaseException] = []
         self._soon: deque[Callable[[], None]] = deque()
         self.passes = Passes(self._soon.append, self.failures.append)
+        self.passes.start(self.make_flusher(files, syncfs_threshold))
+
+    def make_flusher(self, files: Files, syncfs_threshold: int) -> Flusher:
         turns, settle = self.passes.turns, self.passes.mark_durable
-        failed, time = self.failures.append, ManualTime(0)
-        self.passes.start(SyncFlusher(files, self.offload, syncfs_threshold, settle, failed, turns, time))
+        return SyncFlusher(files, self.offload, syncfs_threshold, settle, self.failures.append, turns, ManualTime(0))
 
     def end_pass(self) -> None:
         """Write what was collected; nothing is synced yet."""
@@ -80,6 +82,15 @@ class PassRunner:
         while self._soon or len(self.offload):
             self.end_pass()
             self.offload.run_one()
+
+
+class AsyncPassRunner(PassRunner):
+    """Passes that are acknowledged from the page cache, and synced each 200 ms of `time`."""
+
+    def make_flusher(self, files: Files, syncfs_threshold: int) -> Flusher:
+        self.time = ManualTime(0)
+        settle, failed = self.passes.mark_durable, self.failures.append
+        return AsyncFlusher(files, self.offload, syncfs_threshold, settle, failed, self.time, 200)
 
 
 class PowerCut(BaseException):

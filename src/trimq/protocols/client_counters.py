@@ -21,6 +21,11 @@ class Counts:
         """Counts a rejected write. `reason`: the class name of the refusal, or the protocol's own error."""
         self._refused_writes.labelled(self._protocol, reason).value += 1
 
+    def refused_writes(self) -> int:
+        """Writes of this front-end that were rejected, for any reason."""
+        found = self._refused_writes.members.items()
+        return sum(counter.value for (protocol, _), counter in found if protocol == self._protocol)
+
 
 class CountsOfAll:
     """Registers the counters once for all front-ends."""

@@ -132,6 +132,8 @@ class Peer:
 class Desk:
     """`settings`: the settings of the section `rocketmq`."""
 
+    make_runner: type[PassRunner] = PassRunner
+
     def __init__(
         self,
         files: FaultyFiles | None = None,
@@ -147,7 +149,7 @@ class Desk:
         section = RocketMQ(listen=anywhere, broker_listen=anywhere, **self.given)
         self.settings = Settings(rocketmq=section)
         self.message_time, self.liveness = ManualTime(now_ms), ManualTime(1_000_000)
-        self.runner = PassRunner(self.files)
+        self.runner = self.make_runner(self.files)
         clock = Clock(self.message_time, self.liveness)
         metrics = self.metrics = Metrics()
         self.core = open_core(

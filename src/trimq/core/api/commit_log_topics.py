@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from trimq.core.commit_log.retry_topics import find_retry_topics
-from trimq.core.commit_log.topics import CommitLogTopic, CommitLogTopicDefinition, CommitLogTopics
+from trimq.core.commit_log.topics import CommitLogTopic, CommitLogTopicDefinition, CommitLogTopics, Gone
 from trimq.core.metadata.cursors import Cursors
 from trimq.core.security.access import Access, Action, Resource, ResourceKind
 from trimq.core.write_gate import WriteGate
@@ -68,13 +68,13 @@ class CommitLogTopicApi:
         """Switches the TTL check of readers on; call before appending a message with a TTL."""
         self._topics.enable_ttl(topic)
 
-    def delete(self, caller: Caller, topic: CommitLogTopic) -> Ticket:
+    def delete(self, caller: Caller, topic: CommitLogTopic, gone: Gone = lambda refusal: None) -> Ticket:
         """Deletes the topic and its retry topics: their messages must not be delivered to readers of a later topic of
-        the same name."""
+        the same name. `gone` is called when a topic of this name can be created again."""
         self._access.require(caller, Action.CONFIGURE, topic.resource)
         for own in find_retry_topics(self._topics, self._cursors, topic):
             self._topics.delete(own)
-        ticket = self._topics.delete(topic)
+        ticket = self._topics.delete(topic, gone)
         for listener in self._delete_listeners:
             listener(topic)
         return ticket

@@ -40,6 +40,9 @@ _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 READABLE, WRITABLE, INHERITABLE = 4, 2, 1
 
+Gone = Callable[[Refusal | None], None]
+"""Called when a topic is deleted and its name is free, or with the refusal of the deletion."""
+
 
 class CommitLogTopicDefinition(msgspec.Struct, frozen=True):
     """Topic definition as stored in the catalogue. Producers choose among `write_streams` queues, consumers among
@@ -256,20 +259,21 @@ class CommitLogTopics:
         if not _LEGAL.fullmatch(name):
             raise InvalidName(name[:200], "a topic name may contain only letters, digits, '%', '|', '_' and '-'")
 
-    def delete(self, topic: CommitLogTopic) -> Ticket:
-        """Deletes the topic: hides it at once. Its queues are dropped, and its name is free again, when that is
-        durable."""
+    def delete(self, topic: CommitLogTopic, gone: Gone = lambda refusal: None) -> Ticket:
+        """Deletes the topic: hides it at once. Its queues are dropped, and its name is free again, when that is on
+        disk: with flush = async later than durable. Then, or if the deletion is refused, `gone` is called."""
         ticket = self._catalogue.delete(KIND, str(topic.id), topic.version)
         self._deleting.add(topic.name)
-        self._passes.on_synced(ticket, lambda done: self._finish_delete(topic, done))
+        self._passes.on_synced(ticket, lambda done: self._finish_delete(topic, done, gone))
         return ticket
 
-    def _finish_delete(self, topic: CommitLogTopic, ticket: Ticket) -> None:
+    def _finish_delete(self, topic: CommitLogTopic, ticket: Ticket, gone: Gone) -> None:
         self._deleting.discard(topic.name)
         if ticket.refusal is None:
             self._store.drop(topic.name.name)
             for listener in self._deleted_listeners:
                 listener(topic.id)
+        gone(ticket.refusal)
 
     def on_deleted(self, listener: Callable[[UUID], object]) -> None:
         """Calls `listener` with the id of each topic whose deletion is durable, so that other data of it can be deleted

@@ -46,6 +46,7 @@ from trimq.protocols.rocketmq.schedule.scheduler import DelayScheduler
 from trimq.protocols.rocketmq.state.identity import Identity
 from trimq.protocols.rocketmq.state.incremental_search import IncrementalSearches
 from trimq.protocols.rocketmq.state.offset_resets import OffsetResets
+from trimq.protocols.rocketmq.state.put_times import PutTimes
 from trimq.protocols.rocketmq.state.sent_ids import SentIds
 from trimq.protocols.rocketmq.state.statistics import Traffic
 from trimq.protocols.rocketmq.state.system_topics import system_topics
@@ -189,12 +190,15 @@ class RocketMQFrontEnds:
             commit_log, clock.message, identity, delays, clients, rng, check_back_settings(given)
         )
         registry = BrokerRegistry(clock.liveness, given.registered_brokers, given.registered_topics)
-        traffic, resets = Traffic(), OffsetResets()
+        traffic, resets, put_times = Traffic(), OffsetResets(), PutTimes()
         sending = SendServices(
             scheduler=delays,
             transactions=transactions,
             sent_ids=SentIds(given.remembered_ids),
-            flush_timeouts=FlushTimeouts(clock.liveness, given.flush_timeout_ms, commit_log.messages.on_durable),
+            flush_timeouts=FlushTimeouts(
+                clock.liveness, given.flush_timeout_ms, commit_log.messages.on_durable, put_times
+            ),
+            put_times=put_times,
             property_templates=PropertyTemplates(added, SPECIAL_PROPERTIES),
             delayed_templates=DelayedPropertyTemplates(delays, added, SPECIAL_PROPERTIES),
             is_synced=settings.flush == "sync",

@@ -14,12 +14,21 @@ from trimq.protocols.rocketmq.wire.lenient_json import read_json
 def test_a_group_is_kept_as_it_was_set() -> None:
     desk = Desk()
     given = {"groupName": "g", "consumeEnable": False, "retryMaxTimes": 3, "retryQueueNums": 2}
+    given |= {"consumeFromMinEnable": False, "attributes": {}}
     assert desk.broker.ask(200, body=given).code == 0
     desk = desk.restart()
     shown = json.loads(desk.broker.ask(352, {"group": "g"}).body)
     assert given.items() <= shown.items()
     assert json.loads(desk.broker.ask(201).body)["subscriptionGroupTable"] == {"g": shown}
-    assert json.loads(desk.broker.ask(352, {"group": "none"}).body)["retryMaxTimes"] == 16
+    shown = json.loads(desk.broker.ask(352, {"group": "none"}).body)
+    assert (shown["retryMaxTimes"], shown["consumeFromMinEnable"]) == (16, True)
+
+
+def test_a_group_is_created_by_asking_for_its_settings_as_by_a_genuine_broker() -> None:
+    desk = Desk()
+    for name in ("g", "", "bad name$", "g" * 121):
+        assert desk.broker.ask(352, {"group": name}).code == 0
+    assert set(json.loads(desk.broker.ask(201).body)["subscriptionGroupTable"]) == {"g"}
 
 
 def test_several_groups_are_set_at_once() -> None:
@@ -39,6 +48,10 @@ def test_several_groups_are_set_at_once() -> None:
         {"retryMaxTimes": "x"},
         {"brokerId": 1},
         {"consumeMessageOrderly": "yes"},
+        {"consumeFromMinEnable": "yes"},
+        {"attributes": {"+priority.factor": "100"}},
+        {"attributes": {"nosuch": "1"}},
+        {"attributes": [1]},
     ],
 )
 def test_an_unsupported_setting_is_refused(changes: dict[str, Any]) -> None:

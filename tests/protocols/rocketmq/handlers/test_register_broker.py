@@ -154,6 +154,35 @@ def test_a_slave_that_acts_as_master_may_be_read_only() -> None:
     assert route(desk, "only") == ({"other": (3, 4)}, {"other": {"2": "1.2.3.4:1"}})
 
 
+def test_topics_of_a_slave_are_read_only_when_its_master_is_gone() -> None:
+    desk = Desk()
+    master, slave = desk.connect(desk.doors.name_server()), desk.connect(desk.doors.name_server())
+    register(master, enableActingMaster=True)
+    register(slave, brokerId=1, brokerAddr="1.2.3.5:1", enableActingMaster=True)
+    assert route(desk, "only") == ({"other": (3, 6)}, {"other": {"0": "1.2.3.4:1", "1": "1.2.3.5:1"}})
+    master.conversation.closed()
+    assert route(desk, "only") == ({"other": (3, 4)}, {"other": {"1": "1.2.3.5:1"}})
+    register(desk.connect(desk.doors.name_server()), enableActingMaster=True)
+    assert route(desk, "only") == ({"other": (3, 6)}, {"other": {"0": "1.2.3.4:1", "1": "1.2.3.5:1"}})
+
+
+def test_topics_of_a_slave_that_does_not_act_as_master_keep_their_permissions() -> None:
+    desk = Desk()
+    master, slave = desk.connect(desk.doors.name_server()), desk.connect(desk.doors.name_server())
+    register(master)
+    register(slave, brokerId=1, brokerAddr="1.2.3.5:1", enableActingMaster=False)
+    master.conversation.closed()
+    assert route(desk, "only") == ({"other": (3, 6)}, {"other": {"1": "1.2.3.5:1"}})
+
+
+def test_the_first_slave_registers_its_topics_unless_it_is_of_an_old_version() -> None:
+    desk = Desk()
+    register(desk.names, brokerId=1)
+    assert route(desk, "only") == 17
+    register(desk.names, brokerId=1, enableActingMaster=False, body=body_of(TOPICS, counter=2))
+    assert route(desk, "only") == ({"other": (3, 6)}, {"other": {"1": "1.2.3.4:1"}})
+
+
 def test_a_slave_that_becomes_the_master_has_one_number() -> None:
     desk = Desk()
     register(desk.names, brokerId=1)

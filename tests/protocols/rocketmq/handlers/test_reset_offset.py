@@ -54,11 +54,18 @@ def reset(desk: Desk, **fields: Any) -> Any:
         ({"topic": "none"}, 17),
         ({"timestamp": -1, "isForce": False}, {0: 3, 1: 0}),
         ({"timestamp": 0, "isForce": False}, {0: 0, 1: 0}),
-        ({"group": "unknown"}, {0: 0, 1: 0}),
+        ({"group": "unknown"}, 26),
     ],
 )
 def test_where_a_group_goes_on(fields: dict[str, Any], wanted: object) -> None:
     assert reset(desk_with(), **fields) == wanted
+
+
+def test_a_reset_of_an_unknown_group_writes_nothing() -> None:
+    desk = desk_with()
+    answer = desk.broker.ask(222, {"topic": "t", "group": "unknown", "timestamp": -1, "isForce": True})
+    assert (answer.code, answer.remark) == (26, "Group unknown does not exist")
+    assert offset(desk, "unknown") is None
 
 
 def test_members_get_the_reset_offset_with_their_next_pull() -> None:

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from doubles import AsyncPassRunner
 from protocols.rocketmq.rocketmq_desk import NOW_MS, Desk, bodies_of
 
 TOPIC = {"topic": "t", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6}
@@ -101,3 +102,33 @@ def test_messages_are_found_by_key() -> None:
     assert bodies_of(desk.broker.ask(12, {**asked, "key": "U1"})) == [b"1"]
     for changes in ({"key": "none"}, {"topic": "u"}, {"endTimestamp": NOW_MS - 1}, {"beginTimestamp": NOW_MS + 1}):
         assert desk.broker.ask(12, {**asked, **changes}).code == 22
+
+
+class AsyncDesk(Desk):
+    """Desk with `flush = async`."""
+
+    make_runner = AsyncPassRunner
+
+
+def test_with_async_flush_a_topic_can_be_created_right_after_its_deletion_is_answered() -> None:
+    desk = AsyncDesk()
+    assert isinstance(desk.runner, AsyncPassRunner)
+    desk.broker.send("t", b"old")
+    reply = desk.broker.begin(215, {"topic": "t"})
+    assert reply is not None
+    assert not desk.is_ready(reply)  # written, but not synced: the name is not free yet
+    while desk.runner.time.step(200):
+        desk.runner.settle()
+    assert desk.take(reply).code == 0
+    assert desk.broker.ask(17, {"topic": "t", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}).code == 0
+    desk.broker.send("t", b"new")
+    assert bodies_of(desk.broker.pull("t")) == [b"new"]
+
+
+def test_a_refused_deletion_is_answered_with_its_reason() -> None:
+    desk = Desk()
+    desk.broker.send("t", b"old")
+    desk.fail_writes()
+    assert desk.broker.ask(215, {"topic": "t"}).code == 1
+    desk.files.before = lambda operation, name: None
+    assert bodies_of(desk.broker.pull("t")) == [b"old"]

@@ -1,13 +1,14 @@
 """GET_BROKER_RUNTIME_INFO (28), CLEAN_EXPIRED_CONSUMEQUEUE (306), CLEAN_UNUSED_TOPIC (316),
-DELETE_EXPIRED_COMMITLOG (329).
+DELETE_EXPIRED_COMMITLOG (329), GET_BROKER_HA_STATUS (907).
 
 Reports rates, sizes and delays of the broker; deletes expired files and the remains of deleted topics at once.
-Not served: runtime keys about thread pools, except the sizes of their queues, which are always 0."""
+Not served: runtime keys about delay levels (`scheduleMessageOffset_…`) and about folders (`commitLogDiskRatio_…`)."""
 
 from __future__ import annotations
 
 from trimq.protocols.contract import Reply
 from trimq.protocols.rocketmq.handlers.context import Context
+from trimq.protocols.rocketmq.state.statistics import TrafficCounter
 from trimq.protocols.rocketmq.wire.remoting import VERSION, Command
 from trimq.protocols.rocketmq.wire.replies import done_when_durable, reply, reply_json
 
@@ -21,9 +22,7 @@ def runtime_info(context: Context, command: Command) -> Reply:
     start, durable_end, end = context.commit_log.lookup.log_ends()
     space = context.commit_log.admin.space()
     ratio = (space.total_bytes - space.free_bytes) / max(space.total_bytes, 1)
-    put_rates = " ".join(f"{sent.since(now_ms, 0, steps).messages / (steps * 10):.3f}" for steps in (1, 6, 60))
-    get_rates = " ".join(f"{read.since(now_ms, 0, steps).messages / (steps * 10):.3f}" for steps in (1, 6, 60))
-    total = sent.total()
+    found, missed, total = services.traffic.found, services.traffic.missed, sent.total()
     table = {
         "bootTimestamp": services.started_ms,
         "brokerActive": "true",
@@ -37,7 +36,13 @@ def runtime_info(context: Context, command: Command) -> Reply:
         "earliestMessageTimeStamp": context.commit_log.lookup.unit_at(context.caller, start).store_ms
         if end > start
         else -1,
-        "getTransferredTps": get_rates,
+        "commitLogDirCapacity": f"Total : {_size(space.total_bytes)}, Free : {_size(space.free_bytes)}.",
+        "dispatchMaxBuffer": 0,  # as above
+        "getFoundTps": _rates(now_ms, found),
+        "getMessageEntireTimeMax": services.traffic.longest_read_ms,
+        "getMissTps": _rates(now_ms, missed),
+        "getTotalTps": _rates(now_ms, found, missed),
+        "getTransferredTps": _rates(now_ms, read),
         "msgGetTotalTodayMorning": read.before_today(now_ms, 0),
         "msgGetTotalTodayNow": read.total().messages,
         "msgGetTotalYesterdayMorning": read.before_today(now_ms, 1),
@@ -46,36 +51,93 @@ def runtime_info(context: Context, command: Command) -> Reply:
         "msgPutTotalYesterdayMorning": sent.before_today(now_ms, 1),
         "pageCacheLockTimeMills": 0,
         "putMessageAverageSize": round(total.bytes / max(total.messages, 1), 3),
+        "putMessageFailedTimes": services.counts.refused_writes() + services.sending.put_times.failed,
         "putMessageSizeTotal": total.bytes,
         "putMessageTimesTotal": total.messages,
-        "putTps": put_rates,
-        "remainHowManyDataToFlush": f"{end - durable_end} B",
+        "putTps": _rates(now_ms, sent),
+        "remainHowManyDataToFlush": _size(end - durable_end),
+        "remainTransientStoreBufferNumbs": _NO_LIMIT,  # there is no pool of buffers that could run out
         "runtime": _lasted(now_ms - services.started_ms),
         "startAcceptSendRequestTimeStamp": 0,
         **_QUEUES,
-        **_timers(context),
+        **_timers(context, now_ms),
+        **_put_times(context),
     }
     return reply_json(command, {"table": {name: str(value) for name, value in sorted(table.items())}})
 
 
-# One thread handles all requests in the order of arrival, so no request waits in the queue of a thread pool.
+# One thread handles all requests in the order of arrival: there are no thread pools, and no queues before them.
 _QUEUES = {
     f"{kind}ThreadPoolQueue{what}": 0
     for kind in ("send", "pull", "query", "ack", "litePull")
-    for what in ("Size", "HeadWaitTimeMills")
-}
+    for what in ("Size", "Capacity", "HeadWaitTimeMills")
+} | {"EndTransactionQueueSize": 0, "EndTransactionThreadPoolQueueCapacity": 0}
+
+_NO_LIMIT = (1 << 31) - 1
 
 
-def _timers(context: Context) -> dict[str, object]:
+def _rates(now_ms: int, *counters: TrafficCounter) -> str:
+    """Rates per second of the last 10, 60 and 600 seconds."""
+    return " ".join(f"{sum(each.rate(now_ms, steps) for each in counters):.3f}" for steps in (1, 6, 60))
+
+
+def _size(count: int) -> str:
+    """Bytes as Apache RocketMQ shows them."""
+    size, unit = float(count), ""
+    for unit in ("", "Ki", "Mi", "Gi", "Ti", "Pi"):
+        if size < 1024 or unit == "Pi":
+            break
+        size /= 1024
+    return f"{size:.1f} {unit}B" if unit else f"{count} B"
+
+
+def _put_times(context: Context) -> dict[str, object]:
+    times, now_ms = context.services.sending.put_times, context.services.clock.liveness.now_ms()
+    return {
+        "putLatency99": f"{times.percentile(now_ms, 0.99):.2f}",
+        "putLatency999": f"{times.percentile(now_ms, 0.999):.2f}",
+        "putMessageDistributeTime": times.distribution(now_ms),
+        "putMessageEntireTimeMax": times.longest_ms,
+    }
+
+
+def _timers(context: Context, now_ms: int) -> dict[str, object]:
     """Counts delayed messages. Each is delivered at its millisecond, so the timers are never behind."""
-    waiting = context.services.sending.scheduler.count_waiting()
-    return {"timerCongestNum": waiting, "timerOffsetBehind": 0, "timerReadBehind": 0}
+    scheduler = context.services.sending.scheduler
+    return {
+        "timerCongestNum": scheduler.count_waiting(),
+        "timerDequeueTps": round(scheduler.dequeued.rate(now_ms, 1), 3),
+        "timerEnqueueTps": round(scheduler.enqueued.rate(now_ms, 1), 3),
+        "timerOffsetBehind": 0,
+        "timerReadBehind": 0,
+    }
 
 
 def _lasted(milliseconds: int) -> str:
     seconds = milliseconds // 1000
     days, hours, minutes = seconds // 86_400, seconds // 3600 % 24, seconds // 60 % 60
     return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds % 60} seconds ]"
+
+
+def ha_status(context: Context, command: Command) -> Reply:
+    """Reports a master without slaves."""
+    _, _, end = context.commit_log.lookup.log_ends()
+    as_slave = {
+        "isActivated": False,
+        "lastReadTimestamp": 0,
+        "lastWriteTimestamp": 0,
+        "masterFlushOffset": 0,
+        "maxOffset": 0,
+        "transferredByteInSecond": 0,
+    }
+    shown = {
+        "haClientRuntimeInfo": as_slave,
+        "haConnectionInfo": [],
+        "inSyncSlaveNums": 0,
+        "master": True,
+        "masterCommitLogMaxOffset": end,
+    }
+    return reply_json(command, shown)
 
 
 # -- deletion

@@ -24,6 +24,7 @@ from trimq.protocols.rocketmq.schedule.scheduler import DelayScheduler
 from trimq.protocols.rocketmq.state.identity import Identity
 from trimq.protocols.rocketmq.state.incremental_search import IncrementalSearches
 from trimq.protocols.rocketmq.state.offset_resets import OffsetResets
+from trimq.protocols.rocketmq.state.put_times import PutTimes
 from trimq.protocols.rocketmq.state.sent_ids import SentIds
 from trimq.protocols.rocketmq.state.statistics import Traffic
 from trimq.protocols.rocketmq.transactions.transactions import Transactions
@@ -41,6 +42,7 @@ class SendServices:
     transactions: Transactions
     sent_ids: SentIds
     flush_timeouts: FlushTimeouts
+    put_times: PutTimes
     property_templates: PropertyTemplates
     delayed_templates: DelayedPropertyTemplates
     is_synced: bool

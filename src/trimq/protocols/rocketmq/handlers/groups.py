@@ -32,6 +32,7 @@ LEGAL_IN_GROUPS = frozenset("%|-_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTU
 LONGEST_GROUP = 120
 
 _POLICY = "groupRetryPolicy"
+_FROM_MIN = "consumeFromMinEnable"  # kept for tools that show it; no broker uses it
 
 # Settings with one permitted value: a single-node broker supports no other.
 FIXED: dict[str, object] = {
@@ -52,11 +53,12 @@ FIELDS = {
 }
 
 
-class _Numbers(msgspec.Struct):
-    """Integer settings of a group, limited to Java's range."""
+class _Checked(msgspec.Struct):
+    """Settings of a group whose types are checked here; integers are limited to Java's range."""
 
     retryQueueNums: Int32 = 1
     retryMaxTimes: Int32 = 16
+    consumeFromMinEnable: bool = True
 
 
 def update_group(context: Context, command: Command) -> Reply:
@@ -80,6 +82,7 @@ def _define(context: Context, data: dict[str, Any]) -> Any:
             raise RemotingRefusal(
                 ResponseCode.INVALID_PARAMETER, f"{field} cannot be {data[field]!r:.40}: only {kept!r} is served"
             )
+    _refuse_attributes(data.get("attributes"))
     try:
         group = read_group(name, data)
     except msgspec.ValidationError as error:
@@ -90,18 +93,33 @@ def _define(context: Context, data: dict[str, Any]) -> Any:
     return context.commit_log.groups.define(context.caller, group)
 
 
+def _refuse_attributes(given: object) -> None:
+    """Refuses attributes: they concern priorities and lite topics. A name with a minus before it removes nothing."""
+    if given is None:
+        return
+    added = [name for name in given if not name.startswith("-")] if isinstance(given, dict) else [given]
+    if added:
+        raise RemotingRefusal(
+            ResponseCode.INVALID_PARAMETER, f"the attribute {str(added[0])[:200]} of a group is not supported"
+        )
+
+
 def read_group(name: str, data: dict[str, Any]) -> CommitLogGroup:
     """Raises msgspec.ValidationError if a value is invalid."""
-    msgspec.convert(data, _Numbers)
+    checked = msgspec.convert(data, _Checked)
     given = {known: data[field] for field, known in FIELDS.items() if field in data}
     settings = {retry_policies.SETTING: retry_policies.read_policy(data[_POLICY])} if data.get(_POLICY) else {}
+    if not checked.consumeFromMinEnable:
+        settings[_FROM_MIN] = "false"
     return msgspec.convert({"name": name, **given, "settings": settings}, CommitLogGroup)
 
 
 def group_config(context: Context, command: Command) -> Reply:
-    """Returns the defaults for an unknown group."""
+    """Creates an unknown group with the defaults, as a genuine broker does, unless its name is invalid."""
     name = command.fields.get("group", "")
-    return reply_json(command, described(context.commit_log.groups.find(context.caller, name) or CommitLogGroup(name)))
+    if not name or not LEGAL_IN_GROUPS.issuperset(name) or len(name) > LONGEST_GROUP:
+        return reply_json(command, described(CommitLogGroup(name)))
+    return reply_json(command, described(context.get_or_create_group(name)))
 
 
 def all_group_configs(context: Context, command: Command) -> Reply:
@@ -124,7 +142,7 @@ def described(group: CommitLogGroup) -> dict[str, Any]:
     return {
         "attributes": {},
         **FIXED,
-        "consumeFromMinEnable": True,
+        _FROM_MIN: group.settings.get(_FROM_MIN) != "false",
         "consumeBroadcastEnable": group.may_broadcast,
         "consumeEnable": group.may_consume,
         "consumeMessageOrderly": group.is_orderly,

@@ -57,7 +57,11 @@ def _pull(
         retry = retry or ColdReadRetry(context.commit_log.messages.warm)
         again = partial(_pull, context, command, header, False, retry)
         return reply_after_cold_read(retry, cold, again, partial(refused_parts, command))
+    clock = context.services.clock
+    begun_ms = clock.liveness.now_ms()
     code, remark, found = _read_messages(stream, header, message_filter)
+    took_ms = clock.liveness.now_ms() - begun_ms
+    context.services.traffic.count_request(clock.message.now_ms(), bool(found.messages), took_ms)
     waits = is_new and header.sysFlag & SUSPENDS and header.suspendTimeoutMillis > 0
     if code == ResponseCode.PULL_NOT_FOUND and waits:
         request = _WaitingPull(context, command, header, stream, message_filter)

@@ -3,7 +3,7 @@ GET_BROKER_MEMBER_GROUP (901).
 
 Registers other brokers, with their topics, at this name server; 322 and 904 keep a registration alive. The name of the
 broker in this process is refused.
-Not served: changes of broker roles and controllers (902, 903, 905 to 908, 1001 to 1013)."""
+Not served: changes of broker roles and controllers (902, 903, 905, 906, 908, 1001 to 1013)."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def register(context: Context, command: Command) -> Reply:
         header.haServerAddr,
         registration,
         header.heartbeatTimeoutMillis or HEARTBEAT_TIMEOUT_MS,
-        bool(header.enableActingMaster),
+        header.enableActingMaster,
     )
     master = registry.master(header.brokerName) if header.brokerId != MASTER else None
     fields = NO_FIELDS if master is None else {"masterAddr": master[0], "haServerAddr": master[1]}

@@ -38,6 +38,9 @@ class _Reset(msgspec.Struct):
 def reset(context: Context, command: Command) -> Reply:
     header = command.read(_Reset)
     topic = known_topic(context, header.topic)
+    if context.commit_log.groups.find(context.caller, header.group) is None:
+        reason = f"Group {header.group[:200]} does not exist"
+        raise RemotingRefusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, reason)
     count = topic.definition.read_streams
     if header.queueId >= count or header.queueId < _ALL:
         raise RemotingRefusal(

@@ -99,6 +99,7 @@ BROKER: dict[int, Handler] = {
     RequestCode.GET_BROKER_RUNTIME_INFO: broker_admin.runtime_info,
     RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: broker_admin.clean_expired,
     RequestCode.DELETE_EXPIRED_COMMITLOG: broker_admin.clean_expired,
+    RequestCode.GET_BROKER_HA_STATUS: broker_admin.ha_status,
     RequestCode.CLEAN_UNUSED_TOPIC: broker_admin.clean_unused_topics,
     RequestCode.QUERY_CONSUME_QUEUE: query.query_queue,
     RequestCode.DELETE_TOPIC_IN_BROKER: topics.delete_topic,

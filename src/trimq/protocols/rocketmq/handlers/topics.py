@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from trimq.core.commit_log.topics import CommitLogTopic, CommitLogTopicDefinition
-from trimq.errors import UnknownTopic
+from trimq.errors import Refusal, UnknownTopic
 from trimq.formats.rocketmq_unit.ttl import parse_milliseconds
-from trimq.protocols.contract import Reply
+from trimq.protocols.contract import DeferredReply, Reply
 from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.handlers.json_bodies import read_list, read_object
 from trimq.protocols.rocketmq.handlers.message_ttl import ATTRIBUTE as TTL_ATTRIBUTE
@@ -22,7 +22,14 @@ from trimq.protocols.rocketmq.state.system_topics import protected_topics
 from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
 from trimq.protocols.rocketmq.wire.headers import Int32
 from trimq.protocols.rocketmq.wire.remoting import Command
-from trimq.protocols.rocketmq.wire.replies import PendingWrite, done_when_durable, reply, reply_json
+from trimq.protocols.rocketmq.wire.replies import (
+    UNORDERED,
+    PendingWrite,
+    done_when_durable,
+    reply,
+    reply_json,
+    reply_refused,
+)
 
 
 class _Topic(msgspec.Struct):
@@ -127,7 +134,14 @@ def delete_topic(context: Context, command: Command) -> Reply:
     known = context.commit_log.topics.find(context.caller, name)
     if known is None:
         return reply(command)
-    return done_when_durable(command, context.commit_log.topics.delete(context.caller, known))
+    # Not when it is durable: with flush = async, the name is free a little later.
+    waiting = DeferredReply(UNORDERED, resolves_soon=True)
+
+    def gone(refusal: Refusal | None) -> None:
+        waiting.resolve_as(reply(command) if refusal is None else reply_refused(command, refusal))
+
+    context.commit_log.topics.delete(context.caller, known, gone)
+    return waiting
 
 
 def system_topic_list(context: Context, command: Command) -> Reply:

@@ -92,9 +92,10 @@ class BrokerRegistry:
         ha_address: str,
         registration: Registration,
         timeout_ms: int = HEARTBEAT_TIMEOUT_MS,
-        acts_as_master: bool = False,
+        acts_as_master: bool | None = None,
     ) -> None:
-        """Handles the first or a repeated registration of a broker."""
+        """Handles the first or a repeated registration of a broker. `acts_as_master`: whether the slave with the lowest
+        id takes the place of a lost master, read-only. None: an old version, whose slaves register no topics."""
         known = self._brokers.get(registrant.name)
         live = self._live.get((registrant.cluster, registrant.address))
         self._require_room(live is None, registration)
@@ -104,13 +105,14 @@ class BrokerRegistry:
             )
         if known is None:
             known = self._brokers[registrant.name] = BrokerData(registrant.cluster, registrant.name)
-        known.acts_as_master = acts_as_master
+        known.acts_as_master = bool(acts_as_master)
         for number in [number for number, address in known.addresses.items() if address == registrant.address]:
             del known.addresses[number]  # its id changes when it becomes the master
         known.addresses[registrant.id] = registrant.address
         is_news = live is None or live.version != registration.version or live.registrant.id != registrant.id
-        if is_news and (registrant.id == MASTER or (acts_as_master and registrant.id == min(known.addresses))):
-            self._update_topics(registrant, registration)
+        is_first_slave = acts_as_master is not None and registrant.id == min(known.addresses)
+        if is_news and (registrant.id == MASTER or is_first_slave):
+            self._update_topics(registrant, registration, registrant.id == MASTER or not acts_as_master)
         now_ms = self._liveness.now_ms()
         entry = _LiveBroker(registrant, outlet, ha_address, timeout_ms, registration.version, now_ms)
         self._live[registrant.cluster, registrant.address] = entry
@@ -129,10 +131,10 @@ class BrokerRegistry:
                 f"more than {self._max_topics} registered topics, see rocketmq.registered_topics",
             )
 
-    def _update_topics(self, registrant: RegisteredBroker, registration: Registration) -> None:
+    def _update_topics(self, registrant: RegisteredBroker, registration: Registration, is_writable: bool) -> None:
         """Adds or changes topics. Topics missing from the registration are kept: consumers may still read them."""
         for name, queues in registration.topics.items():
-            if registrant.id != MASTER:
+            if not is_writable:
                 queues = queues._replace(permissions=queues.permissions & ~WRITABLE)
             self._topics.setdefault(name, {})[registrant.name] = queues
 
@@ -182,6 +184,8 @@ class BrokerRegistry:
             return
         del known.addresses[registrant.id]
         if known.addresses:
+            if known.acts_as_master and MASTER not in known.addresses:
+                self.set_writable(registrant.name, False)  # the slave that takes its place can only be read
             return
         del self._brokers[registrant.name]
         for topic in [topic for topic, brokers in self._topics.items() if registrant.name in brokers]:

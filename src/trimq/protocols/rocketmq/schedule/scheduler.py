@@ -26,6 +26,7 @@ from trimq.protocols.rocketmq.schedule.progress import FiredBatch, ScheduleProgr
 from trimq.protocols.rocketmq.schedule.recall import RecallIndex, read_handle, write_handle, write_recall_marker
 from trimq.protocols.rocketmq.schedule.restart_scan import RestartScan
 from trimq.protocols.rocketmq.state.identity import Identity
+from trimq.protocols.rocketmq.state.statistics import TrafficCounter
 from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
 
 log = logging.getLogger(__name__)
@@ -78,6 +79,8 @@ class DelayScheduler:
         self._index_retries: dict[StreamId, Timer] = {}
         """Queues that could not be indexed after an append; by queue, the timer of the retry."""
         self._is_stopped = False
+        self.enqueued, self.dequeued = TrafficCounter(), TrafficCounter()
+        """Messages with a delivery time, as they are stored and as they are delivered."""
 
     def start(self) -> None:
         """Loads pending messages and watches the schedule queues for new ones."""
@@ -131,10 +134,13 @@ class DelayScheduler:
     def _index(self, progress: ScheduleProgress) -> None:
         """Sets timers for durable messages only: a refused message must not fire."""
         at = self._restart_scan.last_due_ms, self._restart_scan.stored_ms
+        begin = max(progress.indexed_to, progress.restored_end)
         for offset, due_ms in progress.stream.codes(progress.indexed_to):
             if offset >= progress.restored_end or progress.find(offset, due_ms, *at):
                 self._timers.schedule(due_ms, TimerEntry(progress.stream.id, offset))
             progress.indexed_to = offset + 1
+        if progress.is_timed and progress.indexed_to > begin:
+            self.enqueued.add(self._timeline.now_ms(), progress.indexed_to - begin, 0)
         self._checkpoint_if_due(progress)
 
     def _checkpoint_if_due(self, progress: ScheduleProgress) -> None:
@@ -339,7 +345,10 @@ class DelayScheduler:
             if refusal is not None:
                 progress.fail(batch)
                 self._retry([TimerEntry(progress.stream.id, offset) for offset in batch.offsets])
-            elif progress.finish(batch):
+                continue
+            if progress.is_timed:
+                self.dequeued.add(self._timeline.now_ms(), len(batch.offsets), 0)
+            if progress.finish(batch):
                 self._save_checkpoint(progress)
 
     def _finish(self, progress: ScheduleProgress, offset: int) -> None:

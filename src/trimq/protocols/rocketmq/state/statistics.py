@@ -66,6 +66,10 @@ class TrafficCounter:
         found = [each for at, each in self._kept[step].items() if at > first]
         return TrafficSum(sum(each.messages for each in found), sum(each.bytes for each in found))
 
+    def rate(self, now_ms: int, steps: int) -> float:
+        """Messages per second in the last `steps` times 10 seconds."""
+        return self.since(now_ms, 0, steps).messages / (steps * _STEP_MS / 1000)
+
     def windows(self, now_ms: int) -> TrafficWindows:
         return TrafficWindows(self.since(now_ms, 0, 6), self.since(now_ms, 1, 6), self.since(now_ms, 2, 24))
 
@@ -96,6 +100,9 @@ class Traffic:
         self._read: dict[tuple[str, str], TrafficCounter] = {}
         self._returned: dict[tuple[str, str], TrafficCounter] = {}
         self._sent_before, self._read_before = TrafficCounter(), TrafficCounter()
+        self.found, self.missed = TrafficCounter(), TrafficCounter()
+        """Requests for messages that found some, and that found none. `longest_read_ms`: time of the slowest."""
+        self.longest_read_ms = 0
 
     def count_sent(self, topic: str, now_ms: int, size: int, messages: int = 1) -> None:
         flow = self._sent.get(topic)
@@ -108,6 +115,12 @@ class Traffic:
         if flow is None:
             flow = self._read[topic, group] = TrafficCounter()
         flow.add(now_ms, messages, size)
+
+    def count_request(self, now_ms: int, has_found: bool, took_ms: int) -> None:
+        """Counts a request for messages. A long poll counts each time that it looks for messages."""
+        (self.found if has_found else self.missed).add(now_ms, 1, 0)
+        if took_ms > self.longest_read_ms:
+            self.longest_read_ms = took_ms
 
     def count_returned(self, topic: str, group: str, now_ms: int) -> None:
         self._returned.setdefault((topic, group), TrafficCounter()).add(now_ms, 1, 0)

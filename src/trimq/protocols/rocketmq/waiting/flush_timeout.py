@@ -8,6 +8,7 @@ from typing import Any
 
 from trimq.clock import Timeline, Timer
 from trimq.protocols.contract import Build, Reply
+from trimq.protocols.rocketmq.state.put_times import PutTimes
 from trimq.protocols.rocketmq.wire.replies import PendingWrite
 
 OnDurable = Callable[[Any, Callable[[Any], object]], None]
@@ -16,9 +17,10 @@ OnDurable = Callable[[Any, Callable[[Any], object]], None]
 class _PendingPass:
     """Replies that wait for one pass."""
 
-    __slots__ = ("due_ms", "pending", "waiting")
+    __slots__ = ("begun_ms", "due_ms", "pending", "waiting")
 
-    def __init__(self, due_ms: int, pending: PendingWrite) -> None:
+    def __init__(self, begun_ms: int, due_ms: int, pending: PendingWrite) -> None:
+        self.begun_ms = begun_ms
         self.due_ms = due_ms
         self.pending = pending
         self.waiting: list[tuple[Reply, Build]] = []
@@ -26,12 +28,14 @@ class _PendingPass:
 
 class FlushTimeouts:
     """Timeouts of passes. `on_durable` calls back when the pass of a ticket has ended, before its replies are sent. One
-    timer serves all passes: a timer per send would cost more than the rest of the send."""
+    timer serves all passes: a timer per send would cost more than the rest of the send. `put_times` gets the time that
+    each pass took."""
 
-    def __init__(self, liveness: Timeline, timeout_ms: int, on_durable: OnDurable) -> None:
+    def __init__(self, liveness: Timeline, timeout_ms: int, on_durable: OnDurable, put_times: PutTimes) -> None:
         self._liveness = liveness
         self._timeout_ms = timeout_ms
         self._on_durable = on_durable
+        self._put_times = put_times
         self._passes: dict[int, _PendingPass] = {}
         self._timer: Timer | None = None
 
@@ -53,15 +57,24 @@ class FlushTimeouts:
         found = self._passes.get(pending.number)
         if found is not None:
             return found
-        due_ms = self._liveness.now_ms() + self._timeout_ms
-        made = self._passes[pending.number] = _PendingPass(due_ms, pending)
+        now_ms = self._liveness.now_ms()
+        due_ms = now_ms + self._timeout_ms
+        made = self._passes[pending.number] = _PendingPass(now_ms, due_ms, pending)
         self._on_durable(pending, self._pass_durable)
         if self._timer is None:
             self._timer = self._liveness.call_at(due_ms, self._check_timeouts)
         return made
 
     def _pass_durable(self, pending: PendingWrite) -> None:
-        self._passes.pop(pending.number, None)
+        if (found := self._passes.pop(pending.number, None)) is not None:
+            self._measure(found, self._liveness.now_ms())
+
+    def _measure(self, found: _PendingPass, now_ms: int) -> None:
+        messages = sum([reply.count for reply, _ in found.waiting])
+        if found.pending.refusal is None:
+            self._put_times.observe(now_ms, now_ms - found.begun_ms, messages)
+        if found.pending.refusal is not None or found.due_ms <= now_ms:
+            self._put_times.failed += messages
 
     def _check_timeouts(self) -> None:
         self._timer = None
@@ -71,6 +84,7 @@ class FlushTimeouts:
                 self._timer = self._liveness.call_at(found.due_ms, self._check_timeouts)
                 break
             del self._passes[number]
+            self._measure(found, now_ms)
             if found.pending.refusal is not None:
                 continue  # the write failed: the reply reports it when the pass ends
             for reply, late in found.waiting:

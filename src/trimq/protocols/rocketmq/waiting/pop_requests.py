@@ -103,11 +103,14 @@ class PopOperation(WaitingRequest):
     def _pop(self) -> Reply | None:
         for number in self._pop_request.numbers:
             self._services.resets.take(self._group, self._topic.id, number)  # POP already continues at the reset offset
-        received = self._services.pop_service.receive(self._caller, self._group, self._topic, self._pop_request)
+        services, liveness = self._services, self._services.clock.liveness
+        begun_ms = liveness.now_ms()
+        received = services.pop_service.receive(self._caller, self._group, self._topic, self._pop_request)
+        now_ms, count = services.clock.message.now_ms(), len(received.messages)
+        services.traffic.count_request(now_ms, count > 0, liveness.now_ms() - begun_ms)
         if not received.messages:
             return None
-        services, size = self._services, sum(len(each.data) for each in received.messages)
-        now_ms, count = services.clock.message.now_ms(), len(received.messages)
+        size = sum(len(each.data) for each in received.messages)
         services.traffic.count_read(self._topic.name.name, self._group, now_ms, count, size)
         ticket = received.ticket
         if ticket is None:

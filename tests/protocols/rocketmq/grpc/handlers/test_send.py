@@ -209,7 +209,7 @@ REFUSED: list[tuple[dict[str, Any], Code]] = [
     ({"tag": "a|b"}, Code.ILLEGAL_MESSAGE_TAG),
     ({"tag": " "}, Code.ILLEGAL_MESSAGE_TAG),
     ({"keys": ["a\x02"]}, Code.ILLEGAL_MESSAGE_KEY),
-    ({"keys": [""]}, Code.ILLEGAL_MESSAGE_KEY),
+    ({"keys": [" "]}, Code.ILLEGAL_MESSAGE_KEY),
     ({"properties": {"TAGS": "x"}}, Code.ILLEGAL_MESSAGE_PROPERTY_KEY),
     ({"properties": {"a": "\x01"}}, Code.ILLEGAL_MESSAGE_PROPERTY_KEY),
     ({"properties": {"": "x"}}, Code.ILLEGAL_MESSAGE_PROPERTY_KEY),
@@ -266,3 +266,13 @@ def test_a_topic_without_the_right_to_write_refuses() -> None:
     desk = desk_with()
     desk.desk.broker.ask(17, {"topic": "t", "readQueueNums": 1, "writeQueueNums": 1, "perm": 4})
     assert desk.client().send(message("t")).status.code == Code.FORBIDDEN
+
+
+@pytest.mark.parametrize(("keys", "stored"), [([""], None), (["", "k"], "k"), (["k", ""], "k")])
+def test_an_empty_key_is_accepted_and_left_out(keys: list[str], stored: str | None) -> None:
+    desk = GrpcDesk()
+    desk.make_topic("t")
+    answer = desk.client().send(message("t", b"hello", keys=keys))
+    assert answer.status.code == Code.OK
+    (unit,) = units_of(desk.desk.broker.pull("t"))
+    assert read_properties(unit.properties).get("KEYS") == stored

@@ -302,9 +302,10 @@ def add_labels(properties: dict[str, str], system: Any) -> None:
         properties[TAGS] = tag
     if keys := system.keys:
         for key in keys:
-            if not key.strip() or _has_control(key):
+            if key and (not key.strip() or _has_control(key)):
                 raise GrpcRefusal(Code.ILLEGAL_MESSAGE_KEY, f"the key {key[:80]!r} is blank or has a control character")
-        properties[KEYS] = " ".join(keys)
+        if joined := " ".join(filter(None, keys)):  # clients pass on an empty key
+            properties[KEYS] = joined
     if system.HasField("message_group"):
         _check_message_group(system.message_group)
         properties[MESSAGE_GROUP] = system.message_group
