@@ -132,7 +132,7 @@ class CursorChange(NamedTuple):
 @dataclass(slots=True, frozen=True)
 class MemberDescription:
     """Members of classic groups have `metadata` and `assignment`, which the broker cannot read; the fields from `rack`
-    on are for broker-assigned groups."""
+    on are for broker-assigned groups. `is_classic`: a member that speaks the classic protocol in such a group."""
 
     id: str
     instance: str | None
@@ -146,6 +146,7 @@ class MemberDescription:
     pattern: str = ""
     streams: frozenset[StreamId] = frozenset()
     target: frozenset[StreamId] = frozenset()
+    is_classic: bool = False
 
 
 @dataclass(slots=True, frozen=True)
