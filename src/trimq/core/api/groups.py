@@ -54,6 +54,11 @@ class GroupApi:
             if self._access.allowed(caller, Action.DESCRIBE, group_resource(caller, name))
         ]
 
+    @property
+    def is_used(self) -> bool:
+        """True if there is any group."""
+        return self._groups.is_used
+
     def has(self, group: str) -> bool:
         return group in self._groups.names()
 

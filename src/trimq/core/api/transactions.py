@@ -32,6 +32,11 @@ class TransactionApi:
             if self._access.allowed(caller, Action.DESCRIBE, _resource(caller, name))
         ]
 
+    @property
+    def is_used(self) -> bool:
+        """True if there is any transactional id."""
+        return bool(self._registry.all())
+
     def describe(self, caller: Caller, name: str) -> Transaction:
         self._access.require(caller, Action.DESCRIBE, _resource(caller, name))
         return self._registry.get(name)

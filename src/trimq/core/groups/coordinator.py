@@ -109,6 +109,10 @@ class GroupCoordinator:
         """Groups that have or had members, or have cursors, if only in an open transaction."""
         return list(dict.fromkeys([*self._groups, *self._cursors.groups(), *sorted(self._cursors.unstable_groups())]))
 
+    @property
+    def is_used(self) -> bool:
+        return bool(self._groups) or bool(self._cursors.groups())
+
     def describe(self, name: str) -> GroupDescription:
         return self._find(name).describe()
 
