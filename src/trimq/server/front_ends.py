@@ -17,7 +17,6 @@ from trimq.metrics import Metrics
 from trimq.protocols.client_counters import CountsOfAll
 from trimq.protocols.contract import FrontEnd
 from trimq.protocols.kafka.front_end import KafkaFrontEnd
-from trimq.protocols.kafka.wire.subscription_metadata import subscribed_topics
 from trimq.server.connection.connections import Connections
 from trimq.server.http.commit_log_topics import CommitLogTopicsApi
 from trimq.server.http.connections import ConnectionsApi
@@ -171,7 +170,7 @@ def record_reader_of(core: Core) -> RecordsApi:
 
 
 def group_lag_of(core: Core) -> GroupLagApi:
-    return GroupLagApi(core.broker.groups, record_reader_of(core), subscribed_topics)
+    return GroupLagApi(core.broker.groups, record_reader_of(core))
 
 
 def commit_log_groups_of(core: Core) -> CommitLogGroupAdmin | None:

@@ -3,7 +3,7 @@ read from their beginning. Each operation checks the caller's rights."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 from uuid import UUID
 
@@ -11,9 +11,8 @@ from trimq.core.api.groups import GroupApi
 from trimq.core.api.records import ReadableTopic, RecordsApi
 from trimq.core.groups.group import GroupDescription
 from trimq.errors import UnknownStream
+from trimq.formats.kafka_subscription import CONSUMER, read_topics
 from trimq.model import Caller, StreamId
-
-ReadSubscription = Callable[[str, bytes], Collection[str]]
 
 
 class StreamLag(NamedTuple):
@@ -29,13 +28,9 @@ class StreamLag(NamedTuple):
 
 
 class GroupLagApi:
-    """`read_subscription(protocol_type, metadata)` returns the topics in the metadata of a member of a classic
-    group."""
-
-    def __init__(self, group_api: GroupApi, records_api: RecordsApi, read_subscription: ReadSubscription) -> None:
+    def __init__(self, group_api: GroupApi, records_api: RecordsApi) -> None:
         self._group_api = group_api
         self._records_api = records_api
-        self._read_subscription = read_subscription
 
     def streams(self, caller: Caller, group: GroupDescription) -> Iterator[StreamLag]:
         """Yields all streams of the topics that the group subscribes to, is assigned, or has committed an offset of.
@@ -72,6 +67,7 @@ class GroupLagApi:
     def _subscribed(self, group: GroupDescription) -> set[str]:
         """Names of the subscribed topics. Only groups of Kafka have members, and only topics on partition logs."""
         names = set(group.subscribed)
-        for metadata in {metadata for member in group.members for metadata in member.offered}:
-            names.update(self._read_subscription(group.protocol_type, metadata))
+        if group.protocol_type == CONSUMER:
+            for metadata in {metadata for member in group.members for metadata in member.offered}:
+                names.update(read_topics(metadata) or ())
         return names

@@ -65,6 +65,11 @@ class GroupApi:
             except UnknownGroup:  # deleted meanwhile
                 yield None
 
+    @property
+    def is_used(self) -> bool:
+        """True if there is any group."""
+        return self._groups.is_used
+
     def has(self, group: str) -> bool:
         return group in self._groups.names()
 

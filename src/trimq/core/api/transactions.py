@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from trimq.core.partitions.stream import Stream
-from trimq.core.security.access import Access, Action, Resource, ResourceKind
+from trimq.core.security.access import BROKER, Access, Action, Resource, ResourceKind
 from trimq.core.transactions.coordinator import EndCallback, TransactionCoordinator
 from trimq.core.transactions.producer_ids import AllocatedProducerId
 from trimq.core.transactions.transaction import PendingCursor, ProducerIdentity, Transaction
@@ -31,6 +31,11 @@ class TransactionApi:
             for name, known in self._registry.all()
             if self._access.allowed(caller, Action.DESCRIBE, _resource(caller, name))
         ]
+
+    @property
+    def is_used(self) -> bool:
+        """True if there is any transactional id."""
+        return bool(self._registry.all())
 
     def describe(self, caller: Caller, name: str) -> Transaction:
         self._access.require(caller, Action.DESCRIBE, _resource(caller, name))
@@ -102,6 +107,13 @@ class TransactionApi:
         not called."""
         self._require(caller, name)
         self._registry.end(name, producer, is_commit, bumps_epoch, answer)
+
+    def write_marker(self, caller: Caller, stream: Stream, producer: ProducerIdentity, is_commit: bool) -> Ticket:
+        """Ends open records of a producer on a stream by hand, for an administrator."""
+        self._access.require(caller, Action.ADMINISTER, BROKER)
+        if not self._is_running():
+            raise NotRunning
+        return self._registry.write_marker(stream, producer, is_commit)
 
     def _require(self, caller: Caller, name: str) -> None:
         self._access.require(caller, Action.WRITE, _resource(caller, name))

@@ -15,6 +15,8 @@ from trimq.core.groups.assigned_member import (
     LEFT_EPOCH,
     STATIC_LEAVE_EPOCH,
     AssignedMember,
+    ClassicSide,
+    ReconciliationState,
     StoredAssignedGroup,
     StoredAssignedMember,
     Streams,
@@ -22,16 +24,39 @@ from trimq.core.groups.assigned_member import (
     digest_of_topics,
 )
 from trimq.core.groups.assignors import ASSIGNORS, DEFAULT_ASSIGNOR, AssignorMember
-from trimq.core.groups.group import Claim, GroupDescription, GroupKind, GroupState
+from trimq.core.groups.group import (
+    Claim,
+    GroupDescription,
+    GroupKind,
+    GroupState,
+    JoinRequest,
+    JoinResult,
+    LeaveRequest,
+    SyncRequest,
+    SyncResult,
+)
 from trimq.core.groups.topic_patterns import PatternCache
+from trimq.errors import Refusal
 from trimq.errors.groups import (
     InstanceFenced,
     InstanceInUse,
     MemberEpochFenced,
+    MemberNameNeeded,
+    NothingInCommon,
     OldWayOfSpeaking,
+    Rebalancing,
+    StaleGeneration,
     StaleMemberEpoch,
     UnknownAssignor,
     UnknownMember,
+)
+from trimq.formats.kafka_subscription import (
+    CONSUMER,
+    BadMetadata,
+    PartitionsByTopic,
+    Subscription,
+    read_subscription,
+    write_assignment,
 )
 from trimq.model import StreamId
 
@@ -47,6 +72,16 @@ class KnownTopics(NamedTuple):
     revision: int
     shapes: Mapping[str, AssignableTopic]
     total: int = 0
+
+    def streams(self, partitions: PartitionsByTopic) -> Streams:
+        """Returns the streams of these partitions, without those that do not exist."""
+        return frozenset(
+            StreamId(self.shapes[name].id, number)
+            for name, numbers in partitions.items()
+            if name in self.shapes
+            for number in numbers
+            if 0 <= number < self.shapes[name].streams
+        )
 
 
 @dataclass(slots=True, frozen=True)
@@ -173,8 +208,10 @@ class AssignedGroup:
         dues: list[int] = []
         for member in self._members.values():
             dues.append(member.deadline_ms)
-            if member.revocation_deadline_ms is not None:
-                dues.append(member.revocation_deadline_ms)
+            later = [member.revocation_deadline_ms]
+            if member.classic is not None:
+                later += [member.classic.rejoin_deadline_ms, member.classic.sync_deadline_ms]
+            dues += [due for due in later if due is not None]
         return min(dues, default=None)
 
     # -- events
@@ -187,7 +224,8 @@ class AssignedGroup:
             self._patterns.add(request.pattern, (member.pattern for member in self._members.values()))
         member, is_new = self._find_or_add(request)
         wants_otherwise = _update(member, request)
-        if wants_otherwise:
+        was_classic, member.classic = member.classic is not None, None  # a static member changes its protocol
+        if wants_otherwise or was_classic:
             self.changed[member.id] = member
         self._refresh_subscription(known, is_new or wants_otherwise)
         if self.generation > self._assignment_epoch:
@@ -219,7 +257,8 @@ class AssignedGroup:
         """Removes members that sent no heartbeat, or did not revoke streams, in time."""
         for member in list(self._members.values()):
             is_slow = member.revocation_deadline_ms is not None and member.revocation_deadline_ms <= now_ms
-            if is_slow or member.deadline_ms <= now_ms:
+            is_late = member.classic is not None and member.classic.is_due(now_ms)
+            if is_slow or is_late or member.deadline_ms <= now_ms:
                 self._remove(member)
 
     def check_claim(self, claim: Claim, stream: StreamId | None, is_transactional: bool) -> None:
@@ -231,13 +270,14 @@ class AssignedGroup:
         member = self._members.get(claim.member)
         if member is None:
             raise UnknownMember(claim.member)
-        if not is_transactional and not claim.uses_member_epoch:
+        if not is_transactional and not claim.uses_member_epoch and member.classic is None:
             raise OldWayOfSpeaking(self.name)
         if claim.generation != member.epoch:
             # An older epoch is valid for a stream that the member has held since then.
             since = LEFT_EPOCH if stream is None else member.held.get(stream, member.epoch)
             if claim.generation > member.epoch or since > claim.generation:
-                raise StaleMemberEpoch(claim.generation, member.epoch)
+                refusal = StaleMemberEpoch if member.classic is None else StaleGeneration
+                raise refusal(claim.generation, member.epoch)
 
     def check_reader(self, claim: Claim) -> None:
         """Raises a refusal if the caller claims to be a member but is none, or has a stale epoch."""
@@ -248,6 +288,143 @@ class AssignedGroup:
             raise UnknownMember(claim.member)
         if claim.generation != member.epoch:
             raise StaleMemberEpoch(claim.generation, member.epoch)
+
+    # -- members that speak the classic protocol (KIP-848, online migration): they join, sync and send heartbeats as in
+    # a classic group, and the broker assigns their streams. They are asked to rejoin when their assignment changes.
+
+    @classmethod
+    def upgrade(
+        cls, name: str, generation: int, members: Iterable[AssignedMember], known: KnownTopics, now_ms: int
+    ) -> AssignedGroup:
+        """Returns the broker-assigned group that a classic group becomes, with the assignments that it had."""
+        group = cls(name, generation)
+        group.protocol_type = CONSUMER
+        group._assignment_epoch = generation
+        for member in members:
+            assert member.classic is not None
+            member.deadline_ms = now_ms + member.classic.session_ms
+            group._add(member)
+        group._topics_seen = group._digest_subscription(known)
+        group.mark_all_changed(())
+        return group
+
+    @property
+    def is_all_classic(self) -> bool:
+        """True if no member is left that speaks the newer protocol."""
+        return bool(self._members) and all(member.classic is not None for member in self._members.values())
+
+    @property
+    def members(self) -> list[AssignedMember]:
+        return list(self._members.values())
+
+    def join_classic(self, request: JoinRequest, new_name: str, known: KnownTopics, now_ms: int) -> JoinResult:
+        """Adds or updates a member and reconciles it with the assignment; answered at once, without a leader."""
+        subscription = self._check_offers(request)
+        if not request.member and request.instance is None and request.requires_member_id:
+            raise MemberNameNeeded(new_name)
+        member, is_new = self._find_or_add_classic(request, new_name)
+        before = member.topics, member.pattern, member.assignor
+        member.client_id, member.host = request.client_id, request.host
+        member.rack, member.rebalance_ms = subscription.rack, request.rebalance_ms
+        member.topics, member.pattern, member.assignor = tuple(sorted(set(subscription.topics))), "", None
+        member.classic = ClassicSide(request.session_ms, request.offers, None, now_ms + request.rebalance_ms)
+        self.changed[member.id] = member
+        wants_otherwise = before != (member.topics, member.pattern, member.assignor)
+        self._refresh_subscription(known, is_new or wants_otherwise)
+        if self.generation > self._assignment_epoch:
+            self._assign(known)
+        owned = known.streams(subscription.owned)
+        if member.reconcile(self._assignment_epoch, owned, lambda stream: self._is_free(stream, member), now_ms):
+            self._update_owners(member)
+        member.deadline_ms = now_ms + request.session_ms
+        return JoinResult(member.id, member.epoch, CONSUMER, member.classic.strategy, leader="")
+
+    def sync_classic(self, request: SyncRequest, known: KnownTopics, now_ms: int) -> SyncResult:
+        member, classic = self._classic_member(request.member, request.instance, request.generation)
+        if request.protocol_type not in (None, CONSUMER) or request.strategy not in (None, classic.strategy):
+            raise NothingInCommon(f"the member uses the protocol {classic.strategy!r}")
+        if self.generation > member.epoch and member.progress is not ReconciliationState.REVOKING:
+            self._ask_to_rejoin(member, classic, now_ms)
+            raise Rebalancing
+        classic.sync_deadline_ms = None
+        member.deadline_ms = now_ms + classic.session_ms
+        return SyncResult(CONSUMER, classic.strategy, encode_assignment(member, member.held.keys(), known))
+
+    def heartbeat_classic(self, name: str, instance: str | None, generation: int, now_ms: int) -> None:
+        """Extends the member's session. Raises a refusal if the member has to rejoin."""
+        member, classic = self._classic_member(name, instance, generation)
+        member.deadline_ms = now_ms + classic.session_ms
+        missing = member.target - member.held.keys()
+        if (
+            member.epoch < self.generation
+            or member.progress is ReconciliationState.REVOKING
+            or (
+                member.progress is ReconciliationState.AWAITING
+                and all(self._is_free(stream, member) for stream in missing)
+            )
+        ):
+            self._ask_to_rejoin(member, classic, now_ms)
+            raise Rebalancing
+
+    def leave_classic(self, leavers: Iterable[LeaveRequest]) -> list[Refusal | None]:
+        """Removes members of either protocol. Returns for each None or a refusal."""
+        refusals: list[Refusal | None] = []
+        for leaver in leavers:
+            name = leaver.member
+            if not name and leaver.instance is not None:
+                name = self._static_members.get(leaver.instance, "")
+            try:
+                member = self._named(name, leaver.instance)
+            except Refusal as refusal:
+                refusals.append(refusal)
+                continue
+            self._remove(member)
+            refusals.append(None)
+        return refusals
+
+    def _check_offers(self, request: JoinRequest) -> Subscription:
+        """Raises a refusal if the member is no consumer, or has no protocol in common with the classic members."""
+        if request.protocol_type != CONSUMER or not request.offers:
+            raise NothingInCommon("the group is broker-assigned (consumer protocol)")
+        others = [each.classic for each in self._members.values() if each.classic and each.id != request.member]
+        common = {offer.name for offer in request.offers}
+        for other in others:
+            common &= {offer.name for offer in other.offers}
+        if not common:
+            raise NothingInCommon("the member offers no protocol that all classic members of the group support")
+        try:
+            return read_subscription(request.offers[0].metadata)
+        except BadMetadata as error:
+            raise NothingInCommon(f"the subscription cannot be read ({error})") from None
+
+    def _find_or_add_classic(self, request: JoinRequest, new_name: str) -> tuple[AssignedMember, bool]:
+        """Returns the member, and whether it is new. A static member may be replaced, whatever protocol it spoke."""
+        name = request.member or new_name
+        holder = None if request.instance is None else self._static_members.get(request.instance)
+        if request.instance is not None and request.member:
+            return self._named(request.member, request.instance), False
+        if holder is not None:
+            return self._rename(self._members[holder], name), False
+        known = self._members.get(name)
+        if known is not None:
+            return known, False
+        member = AssignedMember(name, request.instance)
+        self.protocol_type = CONSUMER
+        self._add(member)
+        return member, True
+
+    def _classic_member(self, name: str, instance: str | None, generation: int) -> tuple[AssignedMember, ClassicSide]:
+        member = self._named(name, instance)
+        if member.classic is None:
+            raise UnknownMember(name)
+        if generation != member.epoch:
+            raise StaleGeneration(generation, member.epoch)
+        return member, member.classic
+
+    @staticmethod
+    def _ask_to_rejoin(member: AssignedMember, classic: ClassicSide, now_ms: int) -> None:
+        if classic.rejoin_deadline_ms is None:
+            classic.rejoin_deadline_ms = now_ms + member.rebalance_ms
 
     # -- members
 
@@ -272,21 +449,27 @@ class AssignedGroup:
         return known, False
 
     def _member(self, request: MemberHeartbeat) -> AssignedMember:
-        if request.instance is not None:
-            holder = self._static_members.get(request.instance)
+        return self._named(request.member, request.instance)
+
+    def _named(self, name: str, instance: str | None) -> AssignedMember:
+        if instance is not None:
+            holder = self._static_members.get(instance)
             if holder is None:
-                raise UnknownMember(request.member)
-            if holder != request.member:
-                raise InstanceFenced(request.instance)
-        member = self._members.get(request.member)
+                raise UnknownMember(name)
+            if holder != name:
+                raise InstanceFenced(instance)
+        member = self._members.get(name)
         if member is None:
-            raise UnknownMember(request.member)
+            raise UnknownMember(name)
         return member
 
     def _take_over(self, old: AssignedMember, name: str) -> AssignedMember:
         """Gives the assignment of a static member to its new process."""
-        if not old.is_away:
+        if not old.is_away and old.classic is None:
             raise InstanceInUse(old.instance or "")
+        return self._rename(old, name)
+
+    def _rename(self, old: AssignedMember, name: str) -> AssignedMember:
         self._forget(old)
         old.id = name
         old.epoch = JOINING_EPOCH
@@ -331,13 +514,16 @@ class AssignedGroup:
         """Begins a new epoch when the members' subscriptions or the subscribed topics have changed."""
         if not wishes_changed and known.revision == self._revision:
             return
-        self._revision = known.revision
-        self._subscribed = frozenset().union(*(self._subscribed_topics(each, known) for each in self._members.values()))
-        seen = digest_of_topics({name: known.shapes[name] for name in self._subscribed if name in known.shapes})
+        seen = self._digest_subscription(known)
         if wishes_changed or seen != self._topics_seen:
             self._topics_seen = seen
             self.generation += 1
             self.needs_save = True
+
+    def _digest_subscription(self, known: KnownTopics) -> str:
+        self._revision = known.revision
+        self._subscribed = frozenset().union(*(self._subscribed_topics(each, known) for each in self._members.values()))
+        return digest_of_topics({name: known.shapes[name] for name in self._subscribed if name in known.shapes})
 
     def _subscribed_topics(self, member: AssignedMember, known: KnownTopics) -> set[str]:
         names = set(member.topics)
@@ -366,6 +552,17 @@ class AssignedGroup:
         """Returns the assignor that most members prefer."""
         votes = Counter(member.assignor for member in self._members.values() if member.assignor is not None)
         return votes.most_common(1)[0][0] if votes else DEFAULT_ASSIGNOR
+
+
+def encode_assignment(member: AssignedMember, streams: Iterable[StreamId], known: KnownTopics) -> bytes:
+    """Returns streams of a classic member in the form that its protocol has for assignments."""
+    assert member.classic is not None
+    names = {known.shapes[name].id: name for name in member.topics if name in known.shapes}
+    partitions: dict[str, list[int]] = {}
+    for stream in sorted(streams):
+        if stream.topic in names:
+            partitions.setdefault(names[stream.topic], []).append(stream.number)
+    return write_assignment(read_subscription(member.classic.offers[0].metadata).version, partitions)
 
 
 def _check_epoch(member: AssignedMember, request: MemberHeartbeat) -> None:

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import msgspec
 
-from trimq.core.groups.group import MemberDescription
+from trimq.core.groups.group import MemberDescription, OfferedProtocol
 from trimq.model import StreamId
 
 JOINING_EPOCH = 0
@@ -25,6 +25,25 @@ class ReconciliationState(Enum):
     STABLE = "settled"
     REVOKING = "giving-up"  # holds streams that it was asked to revoke
     AWAITING = "awaiting"  # other members hold streams of its target
+
+
+@dataclass(slots=True)
+class ClassicSide:
+    """State of a member that speaks the classic protocol in a broker-assigned group. A member that was asked to rejoin,
+    or that has joined and has yet to sync, is removed if it does not do so in time."""
+
+    session_ms: int
+    offers: tuple[OfferedProtocol, ...]
+    rejoin_deadline_ms: int | None = None
+    sync_deadline_ms: int | None = None
+
+    @property
+    def strategy(self) -> str:
+        """Name of the protocol that its assignments are said to be made with."""
+        return self.offers[0].name
+
+    def is_due(self, now_ms: int) -> bool:
+        return any(due is not None and due <= now_ms for due in (self.rejoin_deadline_ms, self.sync_deadline_ms))
 
 
 @dataclass(slots=True)
@@ -49,6 +68,7 @@ class AssignedMember:
     target: Streams = frozenset()
     deadline_ms: int = 0
     revocation_deadline_ms: int | None = None
+    classic: ClassicSide | None = None
 
     @property
     def is_away(self) -> bool:
@@ -103,6 +123,7 @@ class AssignedMember:
             pattern=self.pattern,
             streams=frozenset(self.held),
             target=self.target,
+            is_classic=self.classic is not None,
         )
 
 
@@ -116,6 +137,11 @@ class StoredAssignedGroup(msgspec.Struct, frozen=True, tag="broker-assigned"):
     protocol_type: str = ""
     emptied_ms: int | None = None
     members_seen: str = ""
+
+
+class StoredClassicSide(msgspec.Struct, frozen=True):
+    session_ms: int
+    offers: list[tuple[str, bytes]]
 
 
 class StoredAssignedMember(msgspec.Struct, frozen=True):
@@ -134,9 +160,14 @@ class StoredAssignedMember(msgspec.Struct, frozen=True):
     held: dict[str, dict[int, int]]  # by topic and stream: epoch of the assignment
     giving_up: dict[str, list[int]]
     target: dict[str, list[int]]
+    classic: StoredClassicSide | None = None
 
     @classmethod
     def of(cls, member: AssignedMember) -> StoredAssignedMember:
+        classic = None
+        if member.classic is not None:
+            offers = [(offer.name, offer.metadata) for offer in member.classic.offers]
+            classic = StoredClassicSide(member.classic.session_ms, offers)
         held: dict[str, dict[int, int]] = {}
         for stream, epoch in member.held.items():
             held.setdefault(stream.topic.hex, {})[stream.number] = epoch
@@ -156,10 +187,16 @@ class StoredAssignedMember(msgspec.Struct, frozen=True):
             held,
             by_topic(member.giving_up),
             by_topic(member.target),
+            classic,
         )
 
     def restore(self, session_ms: int, now_ms: int) -> AssignedMember:
         """Restarts all timeouts of the member, since the time that had passed is unknown."""
+        classic = None
+        if self.classic is not None:
+            offers = tuple(OfferedProtocol(*offer) for offer in self.classic.offers)
+            session_ms = self.classic.session_ms
+            classic = ClassicSide(session_ms, offers)
         held = {
             StreamId(UUID(topic), number): epoch
             for topic, numbers in self.held.items()
@@ -183,6 +220,7 @@ class StoredAssignedMember(msgspec.Struct, frozen=True):
             _streams(self.target),
             now_ms + session_ms,
             now_ms + self.rebalance_ms if self.giving_up else None,
+            classic,
         )
 
 

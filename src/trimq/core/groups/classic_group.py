@@ -20,7 +20,7 @@ from trimq.core.groups.group import (
     SyncResult,
     WaiterResult,
 )
-from trimq.errors import Refusal
+from trimq.errors import Refusal, UnknownGroup
 from trimq.errors.groups import (
     InstanceFenced,
     MemberNameNeeded,
@@ -29,6 +29,7 @@ from trimq.errors.groups import (
     StaleGeneration,
     UnknownMember,
 )
+from trimq.formats.kafka_subscription import CONSUMER
 
 # A new member does not know its id before its first response, so it cannot send heartbeats. If its client gave up, it
 # must not stay in the group forever.
@@ -75,6 +76,38 @@ class ClassicGroup:
         if not kept.is_divided:
             group._prepare_rebalance(now_ms)
         return group
+
+    @classmethod
+    def downgrade(
+        cls, name: str, initial_delay_ms: int, generation: int, members: Sequence[ClassicMember], now_ms: int
+    ) -> ClassicGroup:
+        """Returns the classic group that a broker-assigned group becomes when only classic members are left. They have
+        to rejoin."""
+        group = cls(name, initial_delay_ms, generation)
+        group._roster.protocol_type = CONSUMER
+        for member in members:
+            member.deadline_ms = now_ms + member.session_ms
+            group._roster.add(member)
+        group.strategy = group._roster.select_strategy()
+        group.state = GroupState.STABLE
+        group._prepare_rebalance(now_ms)
+        group.needs_save = True
+        return group
+
+    def upgrade(self) -> tuple[Sequence[ClassicMember], str]:
+        """Returns the members and their protocol, for the broker-assigned group that this one becomes. Raises a
+        refusal if its members are no consumers."""
+        if self._roster.protocol_type != CONSUMER:
+            raise UnknownGroup(self.name)
+        return tuple(self._roster), self.strategy or self._roster.select_strategy()
+
+    def give_way(self) -> list[WaiterResult]:
+        """Asks all members with a waiting request to rejoin, after the group became broker-assigned."""
+        for member in self._roster:
+            for waiting in (member.joining, member.syncing):
+                if waiting is not None:
+                    self._decide(waiting, Rebalancing())
+        return self._take_results()
 
     def kept(self, emptied_ms: int | None) -> StoredClassicGroup:
         roster, members = self._roster, [StoredClassicMember.of(member) for member in self._roster]

@@ -26,10 +26,11 @@ from trimq.core.groups.group import (
     SyncResult,
     WaiterResult,
 )
+from trimq.core.groups.migration import downgrade_group, upgrade_group
 from trimq.core.groups.store import GroupSettings, GroupStore, StoredGroup
 from trimq.core.metadata.cursors import Cursors
 from trimq.errors import GroupNotEmpty, Refusal, UnknownGroup
-from trimq.errors.groups import NothingInCommon, UnknownMember
+from trimq.errors.groups import UnknownMember
 from trimq.model import StreamId
 from trimq.storage.group_commit.passes import Passes, Ticket
 
@@ -108,6 +109,10 @@ class GroupCoordinator:
         """Groups that have or had members, or have cursors, if only in an open transaction."""
         return list(dict.fromkeys([*self._groups, *self._cursors.groups(), *sorted(self._cursors.unstable_groups())]))
 
+    @property
+    def is_used(self) -> bool:
+        return bool(self._groups) or bool(self._cursors.groups())
+
     def describe(self, name: str) -> GroupDescription:
         return self._find(name).describe()
 
@@ -143,9 +148,16 @@ class GroupCoordinator:
 
     def join(self, name: str, request: JoinRequest, answer: GroupCallback) -> None:
         """Calls `answer` once, perhaps before this returns. If this raises a refusal, `answer` is not called."""
-        group = self._classic_to_join(name, request)
         origin = request.client_id if request.instance is None else request.instance
         new_name = f"{origin}-{self._new_id()}"
+        mixed = self._mixed(name)
+        if mixed is not None:
+            joined = mixed.join_classic(request, new_name, self._topics.known(), self._clock.liveness.now_ms())
+            answer(joined, self._keep_changes(mixed))
+            self._arm(mixed)
+            self._downgrade_if_due(mixed)
+            return
+        group = self._classic_to_join(name, request)
         try:
             decisions = group.join(request, new_name, answer, self._clock.liveness.now_ms())
             self._carry_out(group, decisions)
@@ -156,8 +168,6 @@ class GroupCoordinator:
     def _classic_to_join(self, name: str, request: JoinRequest) -> ClassicGroup:
         group = self._groups.get(name)
         if isinstance(group, AssignedGroup):
-            if group.has_members:
-                raise NothingInCommon("the group is broker-assigned (consumer protocol)")
             self._disarm(name)
             group = self._groups[name] = ClassicGroup(name, self._initial_delay_ms, group.generation)
         if group is None:
@@ -166,18 +176,43 @@ class GroupCoordinator:
             group = self._groups[name] = ClassicGroup(name, self._initial_delay_ms)
         return group
 
+    def _mixed(self, name: str) -> AssignedGroup | None:
+        """Returns the group if it is broker-assigned and has members, which classic members may join."""
+        group = self._groups.get(name)
+        return group if isinstance(group, AssignedGroup) and group.has_members else None
+
     def sync(self, name: str, request: SyncRequest, answer: GroupCallback) -> None:
         """Same as `join`."""
+        mixed = self._mixed(name)
+        if mixed is not None:
+            try:
+                synced = mixed.sync_classic(request, self._topics.known(), self._clock.liveness.now_ms())
+            finally:
+                self._arm(mixed)
+            answer(synced, self._unsettled.get(name))
+            return
         group = self._classic(name, request.member)
         self._carry_out(group, group.sync(request, answer, self._clock.liveness.now_ms()))
         self._arm(group)
 
     def heartbeat(self, name: str, member: str, instance: str | None, generation: int) -> None:
-        self._classic(name, member).heartbeat(member, instance, generation, self._clock.liveness.now_ms())
+        now_ms = self._clock.liveness.now_ms()
+        mixed = self._mixed(name)
+        if mixed is None:
+            self._classic(name, member).heartbeat(member, instance, generation, now_ms)
+            return
+        try:
+            mixed.heartbeat_classic(member, instance, generation, now_ms)
+        finally:
+            self._arm(mixed)
 
     def leave(self, name: str, leavers: Sequence[LeaveRequest]) -> list[Refusal | None]:
         """Returns for each leaving member None or a refusal."""
         group = self._groups.get(name)
+        if isinstance(group, AssignedGroup):
+            left = group.leave_classic(leavers)
+            self._downgrade_or_keep(group)
+            return left
         if not isinstance(group, ClassicGroup):
             return [UnknownMember(leaver.member) for leaver in leavers]
         refusals, decisions = group.leave(leavers, self._clock.liveness.now_ms())
@@ -195,10 +230,14 @@ class GroupCoordinator:
         group = self._assigned(name, request)
         session_ms = self._store.settings(name).session_ms or SESSION_MS
         heartbeat = group.heartbeat(request, self._topics.known(), session_ms, self._clock.liveness.now_ms())
-        if self._groups.get(name) is not group:
+        before = self._groups.get(name)
+        if before is not group:
             self._disarm(name)
             self._groups[name] = group
-        return heartbeat, self._keep_changes(group)
+        ticket = self._keep_changes(group)
+        if isinstance(before, ClassicGroup):
+            self._answer(before.give_way(), None)
+        return heartbeat, ticket
 
     def leave_assigned(self, name: str, request: MemberHeartbeat) -> tuple[HeartbeatResult, Ticket | None]:
         """Same as `heartbeat_assigned`."""
@@ -206,16 +245,39 @@ class GroupCoordinator:
         if not isinstance(group, AssignedGroup):
             raise UnknownGroup(name)
         heartbeat = group.leave(request)
-        return heartbeat, self._keep_changes(group)
+        return heartbeat, self._downgrade_or_keep(group)
+
+    def _downgrade_or_keep(self, group: AssignedGroup) -> Ticket | None:
+        """Stores the changes, or makes the group a classic one if only classic members are left."""
+        if not self._downgrade_if_due(group):
+            return self._keep_changes(group)
+        return self._unsettled.get(group.name)
+
+    def _downgrade_if_due(self, group: AssignedGroup) -> bool:
+        if not group.is_all_classic:
+            return False
+        now_ms = self._clock.liveness.now_ms()
+        classic = downgrade_group(group, self._topics.known(), self._initial_delay_ms, now_ms)
+        self._disarm(group.name)
+        self._groups[group.name] = classic
+        for name in self._store.members(group.name):
+            self._store.keep_member(group.name, name, None)
+        self._carry_out(classic, ())
+        self._arm(classic)
+        return True
 
     def _assigned(self, name: str, request: MemberHeartbeat) -> AssignedGroup:
         """Returns the group. For a joining member it may be a new one, which is registered once it has a member."""
         group = self._groups.get(name)
         if isinstance(group, AssignedGroup):
             return group
-        if request.epoch != JOINING_EPOCH or (group is not None and group.has_members):
+        if request.epoch != JOINING_EPOCH:
             raise UnknownGroup(name)
-        return AssignedGroup(name) if group is None else AssignedGroup(name, group.generation + 1)
+        if group is None:
+            return AssignedGroup(name)
+        if group.has_members:
+            return upgrade_group(group, self._topics.known(), self._clock.liveness.now_ms())
+        return AssignedGroup(name, group.generation + 1)
 
     def settings(self, name: str) -> GroupSettings:
         return self._store.settings(name)
@@ -273,7 +335,10 @@ class GroupCoordinator:
     def _carry_out(self, group: ClassicGroup, decisions: Iterable[WaiterResult]) -> None:
         if group.needs_save:
             self._save(group)
-        ticket = self._unsettled.get(group.name)
+        self._answer(decisions, self._unsettled.get(group.name))
+
+    @staticmethod
+    def _answer(decisions: Iterable[WaiterResult], ticket: Ticket | None) -> None:
         for waiter, outcome in decisions:
             cast(GroupCallback, waiter)(outcome, None if isinstance(outcome, Refusal) else ticket)
 
@@ -340,7 +405,8 @@ class GroupCoordinator:
         now_ms = self._clock.liveness.now_ms()
         if isinstance(group, AssignedGroup):
             group.expire(now_ms)
-            self._keep_changes(group)
+            self._downgrade_or_keep(group)
+            group = self._groups[name]
         else:
             self._carry_out(group, group.expire(now_ms))
         self._arm(group)

@@ -133,7 +133,7 @@ class CursorChange(NamedTuple):
 class MemberDescription:
     """Members of classic groups have `metadata` and `assignment`, which the broker cannot read, and `offered`, the
     metadata of each protocol that the member supports; the fields from `rack` to `target` are for broker-assigned
-    groups."""
+    groups. `is_classic`: a member that speaks the classic protocol in such a group."""
 
     id: str
     instance: str | None
@@ -148,6 +148,7 @@ class MemberDescription:
     streams: frozenset[StreamId] = frozenset()
     target: frozenset[StreamId] = frozenset()
     offered: tuple[bytes, ...] = ()
+    is_classic: bool = False
 
 
 @dataclass(slots=True, frozen=True)

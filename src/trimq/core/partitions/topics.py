@@ -271,7 +271,7 @@ class Topics:
 
     def check_settings(self, settings: TopicSettings) -> None:
         """Raises the refusal that `change_settings` would raise."""
-        check_topic_settings(settings, self._settings)
+        check_topic_settings(self._with_defaults(settings), self._settings)
 
     def change_settings(self, topic: Topic, settings: TopicSettings) -> Ticket:
         self._require_known(topic)

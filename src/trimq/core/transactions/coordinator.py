@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from trimq.clock import Clock, Timer
 from trimq.core.metadata.cursors import Cursors
 from trimq.core.metadata.durable_map import DurableMap
+from trimq.core.partitions.stream import Stream
 from trimq.core.transactions import transaction
 from trimq.core.transactions.marker_writer import MarkerWriter
 from trimq.core.transactions.producer_ids import AllocatedProducerId, ProducerIds
@@ -157,6 +158,10 @@ class TransactionCoordinator:
         if ticket.refusal is not None:
             for _, producer_id, stream in done:
                 self._abort_stray(producer_id, stream)
+
+    def write_marker(self, stream: Stream, producer: ProducerIdentity, is_commit: bool) -> Ticket:
+        """Ends open records of a producer on one stream, whatever its transaction does."""
+        return self._marker_writer.write_by_hand(stream, producer, is_commit)
 
     def _abort_stray(self, producer_id: int, stream: StreamId) -> None:
         """Aborts records that may be in the log, but that no transaction will end."""

@@ -9,8 +9,8 @@ from functools import partial
 
 from trimq.core.metadata.cursors import Cursors
 from trimq.core.partitions.stream import Stream
-from trimq.core.transactions.transaction import MAX_PRODUCER_EPOCH, PendingCursor, Transaction
-from trimq.errors import Refusal
+from trimq.core.transactions.transaction import MAX_PRODUCER_EPOCH, PendingCursor, ProducerIdentity, Transaction
+from trimq.errors import Refusal, StaleProducer
 from trimq.formats.kafka_batch.header import read_header
 from trimq.formats.kafka_batch.markers import control_batch
 from trimq.model import StreamId
@@ -66,6 +66,14 @@ class MarkerWriter:
         # With the next epoch: in the same epoch, a batch that the producer sends again after this abort would be taken
         # for a duplicate, and would be missing from its transaction.
         return self._append(stream, producer_id, min(state.epoch + 1, MAX_PRODUCER_EPOCH), is_commit=False)
+
+    def write_by_hand(self, stream: Stream, producer: ProducerIdentity, is_commit: bool) -> Ticket:
+        """Ends the open records of a producer on one stream, whatever its transaction does. Raises StaleProducer if the
+        producer has a newer epoch there."""
+        state = stream.log.producers.get(producer.id)
+        if state is not None and producer.epoch < state.epoch:
+            raise StaleProducer(producer.id, state.epoch)
+        return self._append(stream, producer.id, producer.epoch, is_commit)
 
     def find_strays(self, known: Collection[tuple[int, StreamId]]) -> list[tuple[int, StreamId]]:
         """Returns producers and streams with open records that belong to no known transaction: it was lost in a crash

@@ -15,7 +15,6 @@ from trimq.core.api.records import RecordsApi
 from trimq.core.groups.group import NO_MEMBER, CursorChange, GroupDescription
 from trimq.errors import Refusal, UnknownGroup
 from trimq.model import Caller, StreamId
-from trimq.protocols.kafka.wire.subscription_metadata import subscribed_topics
 from trimq.server.http.commit_log_topics import CommitLogTopicsApi
 from trimq.server.http.responses import JSON, DeferredResponse, HttpResponse, error_response, not_allowed
 from trimq.server.http.slices import SliceRunner, list_response
@@ -61,7 +60,7 @@ class GroupsApi:
         self._group_api = group_api
         self._records_api = records_api
         self._group_admin = group_admin
-        self._lag_api = GroupLagApi(group_api, records_api, subscribed_topics)
+        self._lag_api = GroupLagApi(group_api, records_api)
 
     def answer(
         self, caller: Caller, method: str, words: Sequence[str], query: Mapping[str, str], body: bytes

@@ -149,10 +149,39 @@ def test_a_quota_that_is_not_enforced_is_refused(
     assert described(desk) == {}
 
 
-def test_a_repeated_entity_is_refused_twice(desk: Desk) -> None:
+def test_good_entries_beside_a_bad_one_are_kept(desk: Desk) -> None:
+    entries = [
+        entry([("user", "a")], {"producer_byte_rate": 100.0}),
+        entry([("user", "b")], {"nonsense": 1.0}),
+        entry([("user", "a"), ("client-id", "c")], {"consumer_byte_rate": 5.0}),
+        entry([("client-id", None)], {"request_percentage": 50.0}),
+    ]
+    results = desk.ask(AlterClientQuotasRequest(entries=entries)).entries
+    assert [result.error_code for result in results] == [0, Code.INVALID_REQUEST, 0, Code.INVALID_REQUEST]
+    assert "request_percentage is not supported" in results[3].error_message
+    assert len(desk.core.broker.quotas.all(desk.caller)) == 2
+
+
+def test_removing_a_quota_that_is_not_set_succeeds(desk: Desk) -> None:
+    operations = [OpData(key="nonsense", remove=True), OpData(key="producer_byte_rate", remove=True)]
+    changed = AlterClientQuotasRequestEntryData(
+        entity=[EntityData(entity_type="user", entity_name="u")], ops=operations
+    )
+    assert desk.ask(AlterClientQuotasRequest(entries=[changed])).entries[0].error_code == Code.NONE
+
+
+def test_a_repeated_quota_is_refused(desk: Desk) -> None:
+    operations = [OpData(key="producer_byte_rate", value=value) for value in (1.0, 2.0)]
+    changed = AlterClientQuotasRequestEntryData(
+        entity=[EntityData(entity_type="user", entity_name="u")], ops=operations
+    )
+    assert desk.ask(AlterClientQuotasRequest(entries=[changed])).entries[0].error_code == Code.INVALID_REQUEST
+
+
+def test_a_repeated_entity_is_refused_once(desk: Desk) -> None:
     entries = [entry([("user", "u")], {"producer_byte_rate": 1.0})] * 2
     results = desk.ask(AlterClientQuotasRequest(entries=entries)).entries
-    assert [result.error_code for result in results] == [Code.INVALID_REQUEST] * 2
+    assert [result.error_code for result in results] == [Code.INVALID_REQUEST]
 
 
 def test_a_validated_quota_is_not_set(desk: Desk) -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from trimq.errors import AccessDenied, DiskFull, NotRunning, Refusal, UnknownTopic, WriteFailed
 from trimq.errors import groups as group_refusals
+from trimq.formats.kafka_subscription import read_topics
 from trimq.protocols.kafka.names.codes import GROUP_CODES, Code, group_code
-from trimq.protocols.kafka.wire.subscription_metadata import read_topics
 
 REFUSALS = [
     found

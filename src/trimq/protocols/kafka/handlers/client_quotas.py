@@ -108,7 +108,8 @@ def handle_alter(context: Context, request: Request) -> Reply:
     tickets = ChangeTickets()
     counts = Counter(_key(entry) for entry in message.entries)
     results = []
-    for number, entry in enumerate(message.entries):
+    # Each entity once: one that is listed twice is refused, and answered, once.
+    for number, entry in enumerate({_key(entry): entry for entry in message.entries}.values()):
         result = AlterClientQuotasResponseEntryData(error_message=None, entity=entry.entity)
         try:
             if counts[_key(entry)] > 1:
@@ -138,12 +139,13 @@ def _alter(
     holder = _read_holder(entry.entity)
     before = context.broker.quotas.all(context.caller).get(holder, Quota())
     rates = {Direction(word): rate for word, rate in before.rates.items()}
+    if len({operation.key for operation in entry.ops}) < len(entry.ops):
+        raise KafkaRefusal(Code.INVALID_REQUEST, "a quota is listed more than once for the entity")
     for operation in entry.ops:
-        direction = _read_key(operation.key)
-        if operation.remove:
-            rates.pop(direction, None)
-        else:
-            rates[direction] = _read_rate(operation)
+        if not operation.remove:
+            rates[_read_key(operation.key)] = _read_rate(operation)
+        elif operation.key in _RATES:  # nothing is set under other keys
+            rates.pop(_RATES[operation.key], None)
     if validate_only:
         context.broker.quotas.check(context.caller, holder, rates)
         return

@@ -22,7 +22,7 @@ from trimq.protocols.kafka.names.operations import group_operations
 from trimq.protocols.kafka.names.states import state_name
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
-_OF_THE_NEWER_PROTOCOL = 1
+_CLASSIC, _OF_THE_NEWER_PROTOCOL = 0, 1
 
 
 def handle(context: Context, request: Request) -> Reply:
@@ -71,7 +71,7 @@ def _member(context: Context, member: MemberDescription) -> Member:
         subscribed_topic_regex=member.pattern,
         assignment=_assignment(context, member.streams),
         target_assignment=_assignment(context, member.target),
-        member_type=_OF_THE_NEWER_PROTOCOL,
+        member_type=_CLASSIC if member.is_classic else _OF_THE_NEWER_PROTOCOL,
     )
 
 

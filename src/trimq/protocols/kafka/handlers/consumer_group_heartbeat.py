@@ -3,7 +3,7 @@
 A member sends only changed fields. It gets its assignment when that changes, when it joins, and when it sends all
 fields. A response waits until the state that it reports is durable. Version 1 adds regular expressions and member ids
 chosen by the client.
-Not served: joining a classic group that has members (refused as unknown).
+A member that joins a classic group of consumers converts it; the last one that leaves converts it back.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from trimq.core.groups.assigned_group import HeartbeatResult, MemberHeartbeat
 from trimq.core.groups.assigned_member import JOINING_EPOCH, STATIC_LEAVE_EPOCH
 from trimq.core.groups.coordinator import HEARTBEAT_MS
 from trimq.errors import Refusal
+from trimq.formats.kafka_subscription import CONSUMER
 from trimq.model import Caller, StreamId
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.handlers.context import Context
@@ -25,7 +26,6 @@ from trimq.protocols.kafka.messages.consumer_groups import (
 )
 from trimq.protocols.kafka.names.codes import Code, KafkaRefusal, group_code, reply_after
 from trimq.protocols.kafka.wire.connection import Request, encode_response
-from trimq.protocols.kafka.wire.subscription_metadata import CONSUMER
 
 
 def handle(context: Context, request: Request) -> Reply:

@@ -8,6 +8,7 @@ from uuid import UUID
 from trimq.clock import Clock
 from trimq.core.api.broker import Broker
 from trimq.core.partitions.topics import Topic
+from trimq.core.security.access import Action, Resource, ResourceKind
 from trimq.core.security.authentication import Authenticator
 from trimq.core.security.quotas import Direction
 from trimq.errors import UnknownTopic
@@ -16,6 +17,7 @@ from trimq.protocols.client_counters import Counts
 from trimq.protocols.contract import SessionControl
 from trimq.protocols.kafka.handlers.fetch_sessions import FetchSessions
 from trimq.protocols.kafka.names.codes import Code, KafkaRefusal
+from trimq.protocols.kafka.names.internal_topics import INTERNAL, NAMES, OFFSETS, TRANSACTIONS
 from trimq.protocols.kafka.names.topic_configs import BrokerLevels
 
 
@@ -45,14 +47,35 @@ class Context:
         """Values that topics without a value of their own have."""
         return BrokerLevels.of(self.broker.settings, self.broker.dynamic_settings)
 
+    def internal_topics(self) -> list[str]:
+        """Returns Kafka's internal topics that are in use and that the caller may see."""
+        used = [OFFSETS] if self.broker.groups.is_used else []
+        used += [TRANSACTIONS] if self.broker.transactions.is_used else []
+        return [name for name in used if self._may_describe(name)]
+
+    def _may_describe(self, name: str) -> bool:
+        resource = Resource(ResourceKind.TOPIC, self.caller.namespace, name)
+        return Action.DESCRIBE in self.broker.actions(self.caller, resource)
+
     def topic(self, name: str, id: bytes) -> Topic:
         """Returns the topic with this name or, in newer request versions, this id. Raises a Refusal if unknown."""
         if name or not id:
-            return self.broker.topics.get(self.caller, name, Layout.PARTITION_LOG)
+            try:
+                return self.broker.topics.get(self.caller, name, Layout.PARTITION_LOG)
+            except UnknownTopic:
+                _refuse_internal(name)
+                raise
         try:
             topic = self.broker.topics.by_id(self.caller, UUID(bytes=id))
         except UnknownTopic as refusal:
+            _refuse_internal(NAMES.get(id, ""))
             raise KafkaRefusal(Code.UNKNOWN_TOPIC_ID, str(refusal)) from None
         if topic.home is not Layout.PARTITION_LOG:
             raise KafkaRefusal(Code.UNKNOWN_TOPIC_ID, f"topic {topic.name} is not a Kafka topic")
         return topic
+
+
+def _refuse_internal(name: str) -> None:
+    if name in INTERNAL:
+        reason = f"{name} has no records here: the state is in tables; read committed offsets with OffsetFetch"
+        raise KafkaRefusal(Code.TOPIC_AUTHORIZATION_FAILED, reason)

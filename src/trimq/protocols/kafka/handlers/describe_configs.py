@@ -23,6 +23,7 @@ from trimq.protocols.kafka.names.broker_configs import describe_broker, describe
 from trimq.protocols.kafka.names.codes import Code, KafkaRefusal, code_of
 from trimq.protocols.kafka.names.config_resources import ResourceType
 from trimq.protocols.kafka.names.group_configs import describe_group
+from trimq.protocols.kafka.names.internal_topics import INTERNAL, SETTINGS
 from trimq.protocols.kafka.names.topic_configs import DescribedConfig, describe
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
@@ -52,6 +53,8 @@ def handle(context: Context, request: Request) -> Reply:
 
 def _describe(context: Context, asked: DescribeConfigsResource) -> Iterable[DescribedConfig]:
     if asked.resource_type == ResourceType.TOPIC:
+        if asked.resource_name in INTERNAL:
+            return describe(SETTINGS, context.broker_levels)
         context.broker.topics.check_name(asked.resource_name)
         topic = context.topic(asked.resource_name, b"")
         return describe(topic.settings, context.broker_levels)

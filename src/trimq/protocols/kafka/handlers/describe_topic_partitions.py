@@ -20,6 +20,7 @@ from trimq.protocols.kafka.messages.metadata import (
     DescribeTopicPartitionsResponseTopic,
 )
 from trimq.protocols.kafka.names.codes import Code, code_of
+from trimq.protocols.kafka.names.internal_topics import IDS, INTERNAL, PARTITIONS
 from trimq.protocols.kafka.names.operations import topic_operations
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
@@ -55,6 +56,7 @@ def _names(context: Context, message: DescribeTopicPartitionsRequest) -> Iterato
     names = {topic.name for topic in message.topics}
     if not names:
         names = {topic.name.name for topic in context.broker.topics.all(context.caller, Layout.PARTITION_LOG)}
+        names |= set(context.internal_topics())
     cursor = message.cursor
     for name in sorted(names):
         if cursor is None or name > cursor.topic_name:
@@ -64,6 +66,8 @@ def _names(context: Context, message: DescribeTopicPartitionsRequest) -> Iterato
 
 
 def _count(context: Context, name: str) -> int:
+    if name in INTERNAL:
+        return PARTITIONS
     try:
         return len(context.topic(name, b"").streams)
     except Refusal:
@@ -71,6 +75,13 @@ def _count(context: Context, name: str) -> int:
 
 
 def _describe(context: Context, name: str, first: int, most: int) -> DescribeTopicPartitionsResponseTopic:
+    if name in INTERNAL:
+        me = context.broker.cluster.my_id
+        numbers = range(PARTITIONS)[first : first + most]
+        partitions = [_partition(index, me, 0) for index in numbers]
+        return DescribeTopicPartitionsResponseTopic(
+            name=name, topic_id=IDS[name], is_internal=True, partitions=partitions
+        )
     try:
         context.broker.topics.check_name(name)
         topic = context.topic(name, b"")
@@ -88,22 +99,23 @@ def _partitions(
     context: Context, topic: Topic, first: int, most: int
 ) -> list[DescribeTopicPartitionsResponsePartition]:
     cluster = context.broker.cluster
-    partitions = []
-    for stream in topic.streams[first : first + most]:
-        owner = cluster.owner(stream.id).id
-        partitions.append(
-            DescribeTopicPartitionsResponsePartition(
-                partition_index=stream.id.number,
-                leader_id=owner,
-                leader_epoch=cluster.leader_epoch(stream.id),
-                replica_nodes=[owner],
-                isr_nodes=[owner],
-                # Empty lists: the Java client fails on null.
-                eligible_leader_replicas=[],
-                last_known_elr=[],
-            )
-        )
-    return partitions
+    return [
+        _partition(stream.id.number, cluster.owner(stream.id).id, cluster.leader_epoch(stream.id))
+        for stream in topic.streams[first : first + most]
+    ]
+
+
+def _partition(index: int, leader: int, epoch: int) -> DescribeTopicPartitionsResponsePartition:
+    return DescribeTopicPartitionsResponsePartition(
+        partition_index=index,
+        leader_id=leader,
+        leader_epoch=epoch,
+        replica_nodes=[leader],
+        isr_nodes=[leader],
+        # Empty lists: the Java client fails on null.
+        eligible_leader_replicas=[],
+        last_known_elr=[],
+    )
 
 
 HANDLERS = {"DescribeTopicPartitions": handle}

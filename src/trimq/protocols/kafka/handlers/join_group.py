@@ -3,7 +3,8 @@
 Answered when all other members have joined, or their time is over. The metadata of members is opaque and passed to the
 leader only. From version 4 on, a new member gets an id and must join again with it; version 5 adds static members;
 version 9 lets a returning leader skip the assignment.
-Not served: joining a group that has members of the newer protocol (refused with INCONSISTENT_GROUP_PROTOCOL).
+In a group with members of the newer protocol (KIP-848) a consumer is answered at once: the broker assigns its
+partitions, and there is no leader.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from trimq.protocols.kafka.messages.metadata import (
 )
 from trimq.protocols.kafka.messages.schema import NO_ID
 from trimq.protocols.kafka.names.codes import Code, code_of
-from trimq.protocols.kafka.names.internal_topics import INTERNAL, PARTITIONS
+from trimq.protocols.kafka.names.internal_topics import IDS, INTERNAL, NAMES, PARTITIONS
 from trimq.protocols.kafka.names.operations import cluster_operations, topic_operations
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
@@ -60,7 +60,8 @@ def _topics(context: Context, version: int, message: MetadataRequest) -> list[Me
     asked = message.topics
     if asked is None or (version == 0 and not asked):
         found = context.broker.topics.all(context.caller, Layout.PARTITION_LOG)
-        return [_describe(context, topic, with_operations) for topic in found]
+        own = [_describe(context, topic, with_operations) for topic in found]
+        return own + [_internal(context, name) for name in context.internal_topics()]
     if version < _BY_ID and any(topic.name is None or topic.topic_id != NO_ID for topic in asked):
         return [
             MetadataResponseTopic(name="", topic_id=topic.topic_id, error_code=Code.INVALID_REQUEST) for topic in asked
@@ -77,6 +78,8 @@ def _ids(asked: Iterable[MetadataRequestTopic]) -> Iterable[bytes]:
 
 
 def _find_id(context: Context, id: bytes, with_operations: bool) -> MetadataResponseTopic:
+    if id in NAMES:
+        return _internal(context, NAMES[id])
     try:
         return _describe(context, context.topic("", id), with_operations)
     except Refusal as refusal:
@@ -142,7 +145,7 @@ def _partition(index: int, leader: int, epoch: int) -> MetadataResponsePartition
 
 def _internal(context: Context, name: str) -> MetadataResponseTopic:
     partitions = [_partition(index, context.broker.cluster.my_id, 0) for index in range(PARTITIONS)]
-    return MetadataResponseTopic(name=name, is_internal=True, partitions=partitions)
+    return MetadataResponseTopic(name=name, topic_id=IDS[name], is_internal=True, partitions=partitions)
 
 
 HANDLERS = {"Metadata": handle}

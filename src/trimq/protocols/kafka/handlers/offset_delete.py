@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from trimq.core.groups.group import GroupDescription, GroupKind, GroupState
 from trimq.errors import GroupNotEmpty, Refusal
+from trimq.formats.kafka_subscription import CONSUMER, read_topics
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.handlers.tickets import ChangeTickets
@@ -20,7 +21,6 @@ from trimq.protocols.kafka.messages.group_offsets import (
 )
 from trimq.protocols.kafka.names.codes import Code, group_code
 from trimq.protocols.kafka.wire.connection import Request, encode_response
-from trimq.protocols.kafka.wire.subscription_metadata import CONSUMER, read_topics
 
 
 def handle(context: Context, request: Request) -> Reply:

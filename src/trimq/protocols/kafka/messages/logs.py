@@ -1,5 +1,6 @@
 """Messages about the offsets and files of partitions: ListOffsets, OffsetForLeaderEpoch, DeleteRecords,
-DescribeLogDirs. Schemas only, derived from the message definitions of Apache Kafka 4.3.1 (see NOTICE)."""
+AlterReplicaLogDirs, DescribeLogDirs. Schemas only, derived from the message definitions of Apache Kafka 4.3.1 (see
+NOTICE)."""
 
 from __future__ import annotations
 
@@ -152,3 +153,32 @@ class DescribeLogDirsResponse(ResponseMessage, api_key=35):
     throttle_time_ms: int = int32()
     error_code: int = int16("3+")
     results: list[DescribeLogDirsResult] = array(DescribeLogDirsResult)
+
+
+class AlterReplicaLogDirTopic(Struct):
+    name: str = string()
+    partitions: list[int] = array(int32)
+
+
+class AlterReplicaLogDir(Struct):
+    path: str = string()
+    topics: list[AlterReplicaLogDirTopic] = array(AlterReplicaLogDirTopic)
+
+
+class AlterReplicaLogDirsRequest(RequestMessage, api_key=34):
+    dirs: list[AlterReplicaLogDir] = array(AlterReplicaLogDir)
+
+
+class AlterReplicaLogDirPartitionResult(Struct):
+    partition_index: int = int32()
+    error_code: int = int16()
+
+
+class AlterReplicaLogDirTopicResult(Struct):
+    topic_name: str = string()
+    partitions: list[AlterReplicaLogDirPartitionResult] = array(AlterReplicaLogDirPartitionResult)
+
+
+class AlterReplicaLogDirsResponse(ResponseMessage, api_key=34):
+    throttle_time_ms: int = int32()
+    results: list[AlterReplicaLogDirTopicResult] = array(AlterReplicaLogDirTopicResult)

@@ -1,6 +1,6 @@
 """Messages of idempotent and transactional producers: InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn,
-TxnOffsetCommit, DescribeProducers, DescribeTransactions, ListTransactions. Schemas only, derived from the message
-definitions of Apache Kafka 4.3.1 (see NOTICE)."""
+WriteTxnMarkers, TxnOffsetCommit, DescribeProducers, DescribeTransactions, ListTransactions. Schemas only, derived from
+the message definitions of Apache Kafka 4.3.1 (see NOTICE)."""
 
 from __future__ import annotations
 
@@ -221,3 +221,39 @@ class ListTransactionsResponse(ResponseMessage, api_key=66):
     error_code: int = int16()
     unknown_state_filters: list[str] = array(string)
     transaction_states: list[ListTransactionsTransactionState] = array(ListTransactionsTransactionState)
+
+
+class WritableTxnMarkerTopic(Struct):
+    name: str = string()
+    partition_indexes: list[int] = array(int32)
+
+
+class WritableTxnMarker(Struct):
+    producer_id: int = int64()
+    producer_epoch: int = int16()
+    transaction_result: bool = boolean()
+    topics: list[WritableTxnMarkerTopic] = array(WritableTxnMarkerTopic)
+    coordinator_epoch: int = int32()
+
+
+class WriteTxnMarkersRequest(RequestMessage, api_key=27):
+    markers: list[WritableTxnMarker] = array(WritableTxnMarker)
+
+
+class WritableTxnMarkerPartitionResult(Struct):
+    partition_index: int = int32()
+    error_code: int = int16()
+
+
+class WritableTxnMarkerTopicResult(Struct):
+    name: str = string()
+    partitions: list[WritableTxnMarkerPartitionResult] = array(WritableTxnMarkerPartitionResult)
+
+
+class WritableTxnMarkerResult(Struct):
+    producer_id: int = int64()
+    topics: list[WritableTxnMarkerTopicResult] = array(WritableTxnMarkerTopicResult)
+
+
+class WriteTxnMarkersResponse(ResponseMessage, api_key=27):
+    markers: list[WritableTxnMarkerResult] = array(WritableTxnMarkerResult)
