@@ -83,6 +83,13 @@ class Family(Generic[T]):
             member = self.members[values] = self._make()
         return member
 
+    def present(self) -> Iterator[tuple[LabelValues, T]]:
+        """Yields the numbers that exist now, less those that are forgotten meanwhile."""
+        for values in list(self.members):  # not `items`: thirty thousand new pairs take 8 ms
+            member = self.members.get(values)
+            if member is not None:
+                yield values, member
+
     def forget(self, *values: str) -> None:
         """Removes the number for these label values, for example after the topic was deleted."""
         self.members.pop(values, None)
@@ -116,7 +123,7 @@ class Metrics:
 
     def gauges(self, name: str, help: str, label_names: Sequence[str]) -> Family[Gauge]:
         family = Family(name, help, label_names, Gauge)
-        self.gauges_from(name, help, label_names, lambda: ((k, g.value) for k, g in list(family.members.items())))
+        self.gauges_from(name, help, label_names, lambda: ((values, gauge.value) for values, gauge in family.present()))
         return family
 
     def gauge_from(self, name: str, help: str, read: ReadGauge) -> None:
@@ -177,7 +184,7 @@ def _counter_lines(family: Family[Counter]) -> Lines:
     name = f"{PREFIX}{family.name}_total"
     yield _head(name, "counter", family.help)
     write = _LabelWriter(family.label_names).write
-    for values, counter in list(family.members.items()):
+    for values, counter in family.present():
         yield f"{name}{write(values)} {_number(counter.value)}\n"
 
 
@@ -198,7 +205,7 @@ def _histogram_lines(family: Family[Histogram]) -> Lines:
     yield _head(name, "histogram", family.help)
     write = _LabelWriter(family.label_names).write
     write_bucket = _LabelWriter((*family.label_names, "le")).write
-    for values, histogram in list(family.members.items()):
+    for values, histogram in family.present():
         lines: list[str] = []
         seen = 0
         for bound, count in zip((*map(str, histogram.bounds), "+Inf"), histogram.counts, strict=True):

@@ -41,5 +41,6 @@ def test_this_node_is_the_leader_and_the_only_voter(version: int) -> None:
 def test_other_partitions_have_no_quorum(request_: DescribeQuorumRequest) -> None:
     answer = Desk().ask(request_, 2)
     assert answer.error_code == Code.NONE
-    codes = {partition.error_code for topic in answer.topics for partition in topic.partitions}
-    assert codes == {Code.UNKNOWN_TOPIC_OR_PARTITION}
+    found = {(each.error_code, each.error_message) for topic in answer.topics for each in topic.partitions}
+    assert found == {(Code.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")}
+    assert answer.nodes == []

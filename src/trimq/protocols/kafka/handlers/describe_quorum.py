@@ -57,7 +57,11 @@ def _describe(context: Context, index: int) -> QuorumPartition:
 
 
 def _unknown(index: int) -> QuorumPartition:
-    return QuorumPartition(partition_index=index, error_code=Code.UNKNOWN_TOPIC_OR_PARTITION)
+    return QuorumPartition(
+        partition_index=index,
+        error_code=Code.UNKNOWN_TOPIC_OR_PARTITION,
+        error_message="This server does not host this topic-partition.",  # Kafka's words
+    )
 
 
 def _node(context: Context) -> QuorumNode:
