@@ -90,6 +90,47 @@ class GenuineBroker:
         self._process.wait()
 
 
+class GenuineNameServer:
+    """Process of an Apache RocketMQ name server."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.port = _free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        configuration = self._folder / "namesrv.conf"
+        configuration.write_text(f"listenPort={self.port}\nkvConfigPath={self._folder / 'kv.json'}\n")
+        libraries = classpath((f"org.apache.rocketmq:rocketmq-namesrv:{VERSION}",))
+        command = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Duser.home={self._folder}"]
+        command += ["-cp", libraries, "org.apache.rocketmq.namesrv.NamesrvStartup", "-c", str(configuration)]
+        log = self._folder / "namesrv.out"
+        with log.open("wb") as output:
+            self._process = subprocess.Popen(
+                command,
+                env={**os.environ, "ROCKETMQ_HOME": str(self._folder)},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        deadline = time.monotonic() + START_S
+        while not _answers(self.port):
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self.kill()
+                pytest.fail(f"RocketMQ's name server did not start:\n{log.read_text()[-3000:]}", pytrace=False)
+            time.sleep(0.1)
+
+    def kill(self) -> None:
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+
 def _free_port() -> int:
     """Returns a free port with the second port below it free too: a broker opens both."""
     while True:

@@ -1,16 +1,17 @@
-"""An Apache RocketMQ broker registers with TriMQ's name server, and clients of that name server send to it."""
+"""An Apache RocketMQ broker registers with TriMQ's name server, and clients of that name server send to it; TriMQ's
+brokers register with the name server of Apache RocketMQ."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from compat.rocketmq_peer import GenuineBroker
+from compat.rocketmq_peer import GenuineBroker, GenuineNameServer
 from compat.rocketmq_wire import Wire
 
 from tools.broker import running
@@ -78,3 +79,33 @@ def test_an_apache_rocketmq_broker_uses_our_name_server(tmp_path: Path, monkeypa
             assert b'"DefaultCluster":["broker-trimq","broker-a"]' in clusters
         wait_for(names, "theirs", {})
         wait_for(names, "TBW102", ours)
+
+
+def test_two_brokers_register_with_a_genuine_name_server(tmp_path: Path) -> None:
+    names = GenuineNameServer(tmp_path / "names")
+    names.start()
+    try:
+        with ExitStack() as opened:
+            addresses = {}
+            for name in ("one", "two"):
+                folder = tmp_path / name
+                folder.mkdir()
+                flags = ["--rocketmq-listen", "off", "--rocketmq-broker-listen", "127.0.0.1:0"]
+                flags += ["--rocketmq-broker-name", name, "--rocketmq-name-servers", names.address]
+                addresses[name] = opened.enter_context(running(folder, flags))["rocketmq_broker"]
+            with Wire(names.address) as wire:
+                wait_for(wire, "TBW102", {name: {"0": address} for name, address in addresses.items()})
+                for address in addresses.values():
+                    with Wire(address) as broker:
+                        broker.done(17, {"topic": "both", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6})
+                wait_for(wire, "both", {name: {"0": address} for name, address in addresses.items()})
+            offsets = [send_with_client(names.address, "both", f"{number}") for number in range(8)]
+            found = []
+            for address in addresses.values():
+                with Wire(address) as broker:
+                    found.append(int(broker.done(30, {"topic": "both", "queueId": 0})["offset"]))
+            assert sum(found) == len(offsets)
+        with Wire(names.address) as wire:
+            wait_for(wire, "both", {})
+    finally:
+        names.kill()

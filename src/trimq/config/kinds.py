@@ -38,3 +38,17 @@ Hours = Annotated[
         extra={"form": "hours like 04 or 04;16, or empty", "placeholder": "HOURS"},
     ),
 ]
+
+_PORT = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
+_HOST_PORT = rf"([a-zA-Z0-9._-]{{1,253}}|\[[0-9a-fA-F:.]+\]):{_PORT}"
+
+Addresses = Annotated[
+    str,
+    Meta(
+        pattern=f"^({_HOST_PORT}(;{_HOST_PORT}){{0,31}})?$",
+        extra={
+            "form": "addresses like 10.0.0.1:9876 or names:9876, separated by ;, or empty",
+            "placeholder": "ADDRESSES",
+        },
+    ),
+]

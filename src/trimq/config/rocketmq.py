@@ -8,7 +8,20 @@ import msgspec
 from msgspec import Meta
 
 from trimq.config.address import Address, Advertised
-from trimq.config.kinds import DAY_MS, GIB, HOUR_MS, INT32, INT64, KIB, MIB, DelayLevels, Hours, Listen, Name
+from trimq.config.kinds import (
+    DAY_MS,
+    GIB,
+    HOUR_MS,
+    INT32,
+    INT64,
+    KIB,
+    MIB,
+    Addresses,
+    DelayLevels,
+    Hours,
+    Listen,
+    Name,
+)
 
 
 class RocketMQ(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +49,13 @@ class RocketMQ(msgspec.Struct, frozen=True, kw_only=True):
         Advertised | None,
         Meta(description="Broker address announced to RocketMQ clients, if not the bound one."),
     ] = None
+    name_servers: Annotated[
+        Addresses,
+        Meta(
+            description="Other name servers, of TriMQ or Apache RocketMQ, with which the broker registers: at start, "
+            "every 30 seconds and after changes of topics. Each broker of a name server needs its own broker_name."
+        ),
+    ] = ""
     cluster_name: Annotated[Name, Meta(description="Cluster name that RocketMQ's tools show.")] = "DefaultCluster"
     broker_name: Annotated[
         Name,

@@ -169,6 +169,8 @@ class BrokerRun:
         self.node.abort()
         for listener in self.node.listeners.values():
             await listener.closed()
+        for connector in self.node.connectors:
+            await connector.closed()
 
     def _release(self, end: Callable[[], T]) -> T:
         self._has_ended = True
@@ -184,6 +186,7 @@ class BrokerRun:
             and self._syncs.is_idle
             and self._work.is_idle
             and all(listener.is_quiet for listener in self.node.listeners.values())
+            and all(connector.is_quiet for connector in self.node.connectors)
         )
 
     async def wait_until_quiet(self, timeout_s: float) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from trimq.clock import Clock
-from trimq.config import Address, Advertised, RocketMQ, Settings, advertised_address
+from trimq.config import Address, Advertised, RocketMQ, Settings, advertised_address, parse_address
 from trimq.core.api.commit_log_group_admin import CommitLogGroupAdmin
 from trimq.core.api.group_lag import GroupLagApi
 from trimq.core.api.records import RecordsApi
@@ -51,6 +51,8 @@ class PlannedListener(NamedTuple):
     make: MakeFrontEnd
     below: str = ""
     """Name of another listener with port 0: this one listens two ports below its bound port, if that port is free."""
+    is_outgoing: bool = False
+    """Not a listener: the broker connects to this address itself, and keeps the connection."""
 
 
 ListenerPlan = Callable[[Settings], Mapping[str, PlannedListener]]
@@ -76,6 +78,10 @@ def configured_front_ends(settings: Settings) -> dict[str, PlannedListener]:
     vip = planned.get("rocketmq_vip")
     if vip is not None and vip.address.port == 0:
         planned["rocketmq_vip"] = vip._replace(below="rocketmq_broker")
+    if settings.rocketmq.name_servers and settings.rocketmq.broker_listen is not None:
+        for number, text in enumerate(settings.rocketmq.name_servers.split(";"), 1):
+            address = parse_address(text)
+            planned[f"rocketmq_name_server_{number}"] = PlannedListener(address, rocketmq.registrar, is_outgoing=True)
     return planned
 
 
@@ -118,6 +124,9 @@ class _RocketMQ:
 
     def vip(self, parts: FrontEndParts) -> FrontEnd:
         return self._open(parts).vip()
+
+    def registrar(self, parts: FrontEndParts) -> FrontEnd:
+        return self._open(parts).registrar()
 
     def grpc(self, parts: FrontEndParts) -> FrontEnd:
         require_installed("rocketmq.grpc_listen")

@@ -21,6 +21,7 @@ from trimq.protocols.client_counters import CountsOfAll
 from trimq.server.connection.buffer_release import BufferReleaser
 from trimq.server.connection.certificates import Certificates
 from trimq.server.connection.connections import Connections
+from trimq.server.connection.connector import Connector
 from trimq.server.connection.limits import SessionLimits
 from trimq.server.connection.listener import AnyListener, Listener, is_free
 from trimq.server.connection.pending_replies import PassProgress
@@ -89,6 +90,7 @@ class Node:
         self.passes.start(self._flusher)
         self.core: Core
         self.listeners: dict[str, AnyListener] = {}
+        self.connectors: list[Connector] = []
         self._session_counters = [
             self.metrics.counters("received_bytes", "Bytes received from clients.", ("listener",)),
             self.metrics.counters("sent_bytes", "Bytes sent to clients.", ("listener",)),
@@ -193,6 +195,11 @@ class Node:
 
     async def _listen(self) -> dict[str, str]:
         for name, planned in self._plan(self._settings).items():
+            if planned.is_outgoing:
+                make_session = self._session_maker(name, planned.make)
+                liveness = self._platform.clock.liveness
+                self.connectors.append(Connector(name, planned.address, make_session, liveness))
+                continue
             address = await self._address_below(planned) if planned.below else planned.address
             if address is not None:
                 self.listeners[name] = await self._bind(name, address, planned.make)
@@ -202,6 +209,8 @@ class Node:
         self.core.start()
         for listener in self.listeners.values():
             await listener.serve()
+        for connector in self.connectors:
+            connector.start()
         self.is_ready = True
         return {name: listener.address for name, listener in self.listeners.items()}
 
@@ -210,7 +219,7 @@ class Node:
         address = Address(planned.address.host, self.listeners[planned.below].port - 2)
         return address if await is_free(*address) else None
 
-    async def _bind(self, name: str, address: Address, make_front_end: MakeFrontEnd) -> AnyListener:
+    def _session_maker(self, name: str, make_front_end: MakeFrontEnd) -> Callable[[Callable[[Session], None]], Session]:
         settings = self._settings
         platform = self._platform
         parts = FrontEndParts(
@@ -237,10 +246,14 @@ class Node:
                 front_end, self._progress, limits, metrics, self._platform.clock.liveness, self._buffer_releaser, ended
             )
 
+        return make_session
+
+    async def _bind(self, name: str, address: Address, make_front_end: MakeFrontEnd) -> AnyListener:
+        settings, make_session = self._settings, self._session_maker(name, make_front_end)
         refused = self._refused_connections.labelled(name)
         has_room = partial(self._has_room, _KEPT_FREE if name in LAST_TO_STOP else 0)
         certificate = self._certificates.of_listener(name)
-        now_ms = platform.clock.message.now_ms
+        now_ms = self._platform.clock.message.now_ms
         listener = Listener(name, make_session, settings.limits.connections, refused, certificate, has_room, now_ms)
         await listener.start(address.host, address.port)
         return listener
@@ -260,6 +273,9 @@ class Node:
         timer = liveness.call_at(liveness.now_ms() + _DISK_TIMEOUT_MS, self._disk_timed_out)
         last = [listener for name, listener in self.listeners.items() if name in LAST_TO_STOP]
         first = [listener for listener in self.listeners.values() if listener not in last]
+        for connector in self.connectors:  # first: clients must not be sent here any more
+            connector.stop()
+            connector.close_session()
         for listener in first:
             listener.stop_accepting()
         self.core.stop_writes()
@@ -301,17 +317,23 @@ class Node:
             listener.close_sessions()
         for listener in listeners:
             await listener.closed()
+        for connector in self.connectors:
+            await connector.closed()
         timer.cancel()
 
     def _abort_sessions(self) -> None:
         for listener in self.listeners.values():
             listener.abort_sessions()
+        for connector in self.connectors:
+            connector.abort()
 
     def abort(self) -> None:
         """Ends at once, like a crash: no more responses, writes or syncs."""
         self._is_aborted = True
         self.is_ready = False
         self.core.stop_writes()
+        for connector in self.connectors:
+            connector.stop()
         for listener in self.listeners.values():
             listener.stop_accepting()
         self._abort_sessions()

@@ -79,6 +79,10 @@ class CommitLogTopicApi:
             listener(topic)
         return ticket
 
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Calls `listener` after each change of any topic."""
+        self._topics.on_change(listener)
+
     def on_delete(self, listener: Callable[[CommitLogTopic], None]) -> None:
         """Calls `listener` for each topic that `delete` is called for, without its retry topics."""
         self._delete_listeners.append(listener)

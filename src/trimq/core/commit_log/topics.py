@@ -144,6 +144,7 @@ class CommitLogTopics:
         self._by_id: dict[UUID, CommitLogTopic] = {}
         self._deleting: set[TopicName] = set()
         self._deleted_listeners: list[Callable[[UUID], object]] = []
+        self._change_listeners: list[Callable[[], None]] = []
         self.revision = 0
         """Grows with every change of any topic."""
         names.add(Layout.COMMIT_LOG, self._has)
@@ -280,8 +281,17 @@ class CommitLogTopics:
         too."""
         self._deleted_listeners.append(listener)
 
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Calls `listener` after each change of any topic, also when it is undone."""
+        self._change_listeners.append(listener)
+
     def _changed(self, key: str, found: Stored | None) -> None:
         """Follows the catalogue, also when a refused pass undoes a change."""
+        self._apply(key, found)
+        for listener in self._change_listeners:
+            listener()
+
+    def _apply(self, key: str, found: Stored | None) -> None:
         self.revision += 1
         id = UUID(key)
         known = self._by_id.get(id)

@@ -41,6 +41,7 @@ from trimq.protocols.rocketmq.handlers.send_batch import SEND_CODE, SEND_HEADER_
 from trimq.protocols.rocketmq.handlers.tables import BROKER, NAME_SERVER, VIP, WITH_LARGE_BODIES
 from trimq.protocols.rocketmq.name_server.broker_registry import BrokerRegistry
 from trimq.protocols.rocketmq.name_server.own_routes import OwnRoutes
+from trimq.protocols.rocketmq.name_server.registrar import Registrar
 from trimq.protocols.rocketmq.schedule.fast_path import DelayedPropertyTemplates
 from trimq.protocols.rocketmq.schedule.scheduler import DelayScheduler
 from trimq.protocols.rocketmq.state.identity import Identity
@@ -184,6 +185,7 @@ class RocketMQFrontEnds:
         given = settings.rocketmq
         locks = QueueLocks(clock.liveness, LockLimits(given.group_locks, given.queue_locks))
         added = added_properties(given.cluster_name)
+        self._registrar: Registrar | None = None
         self.held_bytes = ReceiveMemory(given.received_bytes)
         """Receive memory shared by all listeners, including gRPC."""
         transactions = Transactions(
@@ -253,6 +255,15 @@ class RocketMQFrontEnds:
 
     def vip(self) -> RocketMQFrontEnd:
         return RocketMQFrontEnd(self._services, VIP, self.held_bytes)
+
+    def registrar(self) -> Registrar:
+        """Registers this broker with other name servers, over connections that the server opens."""
+        if self._registrar is None:
+            services, limit = self._services, self._services.settings.frame_bytes
+            self._registrar = Registrar(
+                services.commit_log.topics, services.identity, services.clock, limit, self.held_bytes
+            )
+        return self._registrar
 
     def grpc(self, client_limit: int) -> GrpcFrontEnd:
         # Imported only on use, since it imports protobuf.

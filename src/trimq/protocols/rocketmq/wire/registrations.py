@@ -58,6 +58,24 @@ def read_registration(body: bytes, is_packed: bool, max_bytes: int) -> Registrat
         raise BadRegistration(f"invalid broker registration: {error}") from None
 
 
+def write_registration(registration: Registration) -> bytes:
+    """Returns the body in JSON, which every version of a name server reads."""
+    table = {
+        name: {
+            "order": False,
+            "perm": queues.permissions,
+            "readQueueNums": queues.read,
+            "topicFilterType": "SINGLE_TAG",
+            "topicName": name,
+            "topicSysFlag": queues.flags,
+            "writeQueueNums": queues.write,
+        }
+        for name, queues in registration.topics.items()
+    }
+    wrapper = {"dataVersion": registration.version, "topicConfigTable": table}
+    return msgspec.json.encode({"filterServerList": [], "topicConfigSerializeWrapper": wrapper})
+
+
 def read_version(body: bytes) -> DataVersion:
     try:
         return _version(read_json(body))
