@@ -33,6 +33,7 @@ def running(
 ) -> AmqpConnection:
     """Returns an open connection with these channels."""
     connection = AmqpConnection(max_message_bytes, receive_memory)
+    connection.frame_max = 131_072
     connection.phase = Phase.RUNNING
     connection.receive(b"".join(command(channel, methods.ChannelOpen()) for channel in channels))
     assert len(events(connection)) == len(channels)
