@@ -107,7 +107,8 @@ class KafkaClient(Client):
         await self.connection()
         gone = self.promises.gone_topics()
         response = await self.ask(MetadataResponse, MetadataRequest(topics=None))
-        self._topics = [(topic.name or "", topic.topic_id, len(topic.partitions)) for topic in response.topics]
+        own = [topic for topic in response.topics if not topic.is_internal]
+        self._topics = [(topic.name or "", topic.topic_id, len(topic.partitions)) for topic in own]
         self.promises.listed(self._topics, gone)
 
     def forget_topics(self) -> None:

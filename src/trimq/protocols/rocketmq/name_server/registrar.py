@@ -11,7 +11,7 @@ from trimq.clock import Clock, Timer
 from trimq.core.api.commit_log_topics import CommitLogTopicApi
 from trimq.errors import ProtocolError
 from trimq.model import SYSTEM
-from trimq.protocols.contract import Parts, Reply, SessionControl
+from trimq.protocols.contract import ConnectionDetails, Parts, Reply, SessionControl
 from trimq.protocols.receive_buffer import ReceiveMemory
 from trimq.protocols.rocketmq.name_server.broker_registry import MASTER
 from trimq.protocols.rocketmq.state.identity import Identity
@@ -64,6 +64,9 @@ class RegistrationConversation:
 
     def closing_parts(self, error: ProtocolError) -> Parts:
         return self._registrar.farewell()
+
+    def describe(self) -> ConnectionDetails:
+        return ConnectionDetails(SYSTEM.principal)
 
     def closed(self) -> None:
         self._connection.drop()
