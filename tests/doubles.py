@@ -1,4 +1,4 @@
-"""Doubles for the doors of the broker: threads that run when a test says so, and files that fail when told to."""
+"""Doubles for the broker's doors: threads that run when the test says so, and files that fail on demand."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class ManualOffload:
-    """Collects work and does it on demand, in the order in which it was given."""
+    """Collects work and runs it on demand, in the order of submission."""
 
     def __init__(self) -> None:
         self._pending: deque[tuple[Work, Done]] = deque()
@@ -32,7 +32,8 @@ class ManualOffload:
         return len(self._pending)
 
     def run_one(self) -> bool:
-        """Do the oldest piece of work. False: there is none. A `PowerCut` is nobody's to hear of: it passes through."""
+        """Runs the oldest piece of work. Returns False if there is none. A `PowerCut` is not reported to `done`, but
+        raised."""
         if not self._pending:
             return False
         work, done = self._pending.popleft()
@@ -50,16 +51,16 @@ class ManualOffload:
             pass
 
     def fail_one(self, error: BaseException) -> None:
-        """The oldest piece of work ends with `error`, undone."""
+        """Ends the oldest piece of work with `error`, without running it."""
         self._pending.popleft()[1](None, error)
 
     def drop_all(self) -> None:
-        """The process is gone."""
+        """Drops all work, as when the process dies."""
         self._pending.clear()
 
 
 class PassRunner:
-    """Passes with a synchronous flusher; the test ends the passes and does the syncs."""
+    """Passes with a synchronous flusher; the test ends the passes and runs the syncs."""
 
     def __init__(self, files: Files, syncfs_threshold: int = 64) -> None:
         self.offload = ManualOffload()
@@ -73,12 +74,12 @@ class PassRunner:
         return SyncFlusher(files, self.offload, syncfs_threshold, settle, self.failures.append, turns, ManualTime(0))
 
     def end_pass(self) -> None:
-        """Write what was collected; nothing is synced yet."""
+        """Writes the collected appends; nothing is synced yet."""
         for _ in range(len(self._soon)):
             self._soon.popleft()()
 
     def settle(self) -> None:
-        """End passes and do the work off the loop until nothing is left of either."""
+        """Ends passes and runs work off the loop until neither is left."""
         while self._soon or len(self.offload):
             self.end_pass()
             self.offload.run_one()
@@ -94,12 +95,12 @@ class AsyncPassRunner(PassRunner):
 
 
 class PowerCut(BaseException):
-    """The machine stops at this very operation. Not an Exception: no code under test may handle it."""
+    """The machine stops at this operation. Not an Exception, so that no code under test handles it."""
 
 
 class TornTails:
-    """What a power cut leaves of files that only grow, or into whose zeros is written: a share of what was appended and
-    not synced, and all names that were not synced or none."""
+    """Survivors of a power cut for files that only grow or are written into preallocated zeros: a percentage of the
+    unsynced bytes, and all unsynced names or none."""
 
     def __init__(self, kept_percent: int, keeps_names: bool) -> None:
         self._kept_percent = kept_percent
@@ -119,7 +120,7 @@ class TornTails:
 
 
 def _same(one: bytes, other: bytes) -> int:
-    """How many bytes at the beginning are."""
+    """Returns the length of the common prefix."""
     return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
@@ -127,18 +128,18 @@ Before = Callable[[str, str], None]
 
 
 def _nothing(operation: str, name: str) -> None:
-    """Every operation goes well."""
+    """Lets every operation succeed."""
 
 
 class FaultyFiles:
-    """Files over other files. `before(operation, name)` is asked ahead of every change and may raise.
+    """Files over other files. `before(operation, name)` is called ahead of every change and may raise.
 
-    The operations: create, write, resize, reserve, fill, lock, unlock, sync, make_folder, remove, rename,
-    sync_folder, sync_all. `room_bytes`, when set, is what may yet be written: a write beyond it falls short in the
-    middle, as on a full disk.
+    The operations: create, write, resize, reserve, fill, lock, unlock, sync, make_folder, remove, rename, sync_folder,
+    sync_all. `room_bytes`, when set, is the number of bytes that may still be written: a write beyond it is short, as
+    on a full disk.
 
-    While `is_cold`, files are on disk only until somebody warms them; `waits` counts who reads them before. Warming is
-    one more operation to ask for: warm. `read_bytes` counts what was read or looked at.
+    While `is_cold`, files are cold until they are warmed; `waits` counts reads of cold files. Warming is one more
+    operation: warm. `read_bytes` counts the bytes that were read or viewed.
     """
 
     def __init__(self, inner: Files) -> None:
@@ -195,7 +196,7 @@ class FaultyFile:
         self.name = inner.name
 
     def __hash__(self) -> int:
-        # Files are synced in the order of a set; by their addresses in memory no failure could be replayed.
+        # Files are synced in the order of a set; with hashes by memory address, failures could not be replayed.
         return self._serial
 
     def __eq__(self, other: object) -> bool:
@@ -244,20 +245,20 @@ class FaultyFile:
         return sync
 
     def begin_reserve(self, size: int) -> Callable[[], None]:
-        return self._asked("reserve", self._inner.begin_reserve(size))
+        return self._guarded("reserve", self._inner.begin_reserve(size))
 
     def begin_fill(self, position: int, length: int) -> Callable[[], None]:
-        return self._asked("fill", self._inner.begin_fill(position, length))
+        return self._guarded("fill", self._inner.begin_fill(position, length))
 
     def begin_lock(self, length: int) -> Callable[[], Callable[[], None]]:
-        release = self._asked("lock", self._inner.begin_lock(length))
+        release = self._guarded("lock", self._inner.begin_lock(length))
 
         def lock() -> Callable[[], None]:
-            return self._asked("unlock", release())
+            return self._guarded("unlock", release())
 
         return lock
 
-    def _asked(self, operation: str, work: Callable[[], T]) -> Callable[[], T]:
+    def _guarded(self, operation: str, work: Callable[[], T]) -> Callable[[], T]:
         def run() -> T:
             self._faults.before(operation, self.name)
             return work()

@@ -1,5 +1,5 @@
-"""A whole core on files in memory: its passes end, sync and fail, its power is cut and its clock moves when a test says
-so."""
+"""A whole core on files in memory. The test ends and syncs passes, makes writes fail, cuts the power and moves the
+clock."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ EXPANDED = 1 << 20
 
 
 class AnyChanges:
-    """After a power cut, each change of names and each version of a file that was not synced is there or not."""
+    """Survivors of a power cut: each unsynced change of names and each unsynced version of a file is kept or lost at
+    random."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -50,10 +51,10 @@ class CoreBench:
         self.core: Core
         self.open()
 
-    # -- lives
+    # -- starts, stops and crashes
 
     def open(self, before: Before | None = None) -> None:
-        """`before` is asked ahead of every change of a file."""
+        """Starts the core. `before` is called ahead of every change of a file."""
         self._lives += 1
         self.files = FaultyFiles(self.memory)
         self.files.before = before or self.files.before
@@ -72,7 +73,7 @@ class CoreBench:
         assert self.runner.failures == []
 
     def step(self) -> None:
-        """End a pass, and do one piece of work off the loop."""
+        """Ends a pass, and runs one piece of work off the loop."""
         self.runner.end_pass()
         self.runner.offload.run_one()
 
@@ -82,7 +83,7 @@ class CoreBench:
         self.open()
 
     def kill(self) -> None:
-        """The process dies, the page cache lives on."""
+        """The process dies; the page cache survives."""
         self.core.stop_writes()
         self.open()
 
@@ -100,7 +101,7 @@ class CoreBench:
         self.settle()
 
     def fail_writes(self, where: str = "") -> None:
-        """The disk takes nothing more into files of which this is a part of the name."""
+        """Makes writes fail in all files with `where` in their name."""
 
         def refuse(operation: str, name: str) -> None:
             if operation == "write" and where in name:
@@ -138,7 +139,7 @@ class CoreBench:
     # -- records
 
     def append(self, stream: Stream, *bodies: bytes, timestamp_ms: int | None = None, **fields: Any) -> int:
-        """One batch, durable; its first offset."""
+        """Appends one batch, makes it durable, and returns its first offset."""
         now_ms = self.time.now_ms() if timestamp_ms is None else timestamp_ms
         batch = from_records([Record(body, timestamp_ms=now_ms) for body in bodies], **fields)
         appended = self.core.appender.append(stream, batch, check_sent(batch))

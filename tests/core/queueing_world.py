@@ -1,4 +1,4 @@
-"""A whole core on files in memory and a clock that stands still, seen through the verbs about queues."""
+"""A whole core on files in memory with a manual clock, used through the queue API."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OWNER = "connection 1"
 
 
 class Channel:
-    """Takes deliveries and remembers them."""
+    """Records its deliveries."""
 
     def __init__(self) -> None:
         self.can_take = True
@@ -47,7 +47,7 @@ class Channel:
         self.timed_out_tags.append(consumer.tag)
 
     def bodies(self) -> list[bytes]:
-        """What came since the last time this was asked."""
+        """Returns the bodies delivered since the last call."""
         seen, self.seen = self.seen, []
         return [body for _, body, _ in seen]
 
@@ -86,7 +86,7 @@ class World:
         self.settle()
 
     def restart(self) -> None:
-        """In order."""
+        """Stops and starts again cleanly."""
         self.core.stop_writes()
         self.core.close()
         self.settle()
@@ -98,10 +98,10 @@ class World:
         self.time = ManualTime(self.time.now_ms())
         self._start()
 
-    # -- verbs, with what tests seldom care about filled in
+    # -- operations with default arguments
 
     def queue(self, name: str = "q", owner: str = OWNER, **arguments: Value) -> WorkQueue:
-        """Arguments are named without their x-, and with underscores."""
+        """Declares a queue. Arguments are named without `x-` and with underscores."""
         flags = {flag: arguments.pop(flag, flag == "durable") for flag in ("durable", "exclusive", "auto_delete")}
         table: FieldTable = {"x-" + key.replace("_", "-"): value for key, value in arguments.items()}
         declared = self.broker.queues.declare_queue(
@@ -120,7 +120,7 @@ class World:
         self.settle()
 
     def send(self, key: str, *bodies: bytes, exchange: str = "", **properties: Value) -> list[PublishResult]:
-        """Without waiting for the disk."""
+        """Publishes without waiting for the disk."""
         header = write_properties(**{"delivery_mode": 2, **properties})
         return [self.broker.exchanges.publish(CALLER, exchange, key, header, body) for body in bodies]
 
@@ -152,7 +152,7 @@ class World:
         return found
 
     def drain(self, queue: str = "q") -> list[bytes]:
-        """Take and settle everything."""
+        """Gets and acknowledges all messages."""
         found = []
         while (delivery := self.get(queue, no_ack=True)) is not None:
             found.append(delivery.message.body)

@@ -8,7 +8,7 @@ from trimq.offload import Done, Work
 
 
 class LaterOffload:
-    """Work is done when the test says so."""
+    """Runs work when the test calls `run`."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[Work, Done]] = []
@@ -23,7 +23,7 @@ class LaterOffload:
         done(None, self.error)
 
 
-def test_a_reader_waits_for_the_disk_itself_after_the_last_load() -> None:
+def test_after_the_last_load_the_reader_reads_the_disk_itself() -> None:
     offload, warmed, ended = LaterOffload(), [], []
     retry = ColdReadRetry(warm_with(offload))
     for number in range(MAX_LOADS):
@@ -39,7 +39,7 @@ def test_a_reader_waits_for_the_disk_itself_after_the_last_load() -> None:
     assert not retry.may_wait
 
 
-def test_a_disk_that_fails_is_told_as_damage() -> None:
+def test_a_disk_error_is_reported_as_damage() -> None:
     offload, ended = LaterOffload(), []
     offload.error = OSError("broken disk")
     ColdReadRetry(warm_with(offload)).load(ColdRead("file", 7, lambda: None), ended.append)

@@ -1,4 +1,4 @@
-"""A core whose timers, passes and power cuts come when a test says so, with what a transactional producer does."""
+"""A core with the operations of a transactional producer; the test controls its timers, passes and power cuts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class TransactingCore:
         self.core.broker.topics.create(SYSTEM, TOPIC, Layout.PARTITION_LOG, streams, {})
         self.settle()
 
-    # -- life and death
+    # -- starts and crashes
 
     def open(self) -> None:
         self.runner = PassRunner(self.files)
@@ -57,7 +57,7 @@ class TransactingCore:
         self.runner.settle()
 
     def cut_power(self, survivors: Survivors | None = None) -> None:
-        """What was not synced is lost, and timers die with the process; the next start follows."""
+        """Loses unsynced data and all timers, and starts again."""
         self.core.stop_writes()
         self._memory.crash(survivors)
         self.open()
@@ -69,7 +69,7 @@ class TransactingCore:
         while self.time.step(until_ms):
             self.settle()
 
-    # -- what a producer does
+    # -- producer operations
 
     @property
     def registry(self) -> TransactionCoordinator:
@@ -101,7 +101,7 @@ class TransactingCore:
         may_join: bool = False,
         name: str = "t",
     ) -> Ticket:
-        """Append one transactional record; not settled."""
+        """Appends one transactional record; the pass is not ended."""
         stream = self.stream(number)
         batch = from_records(
             [Record(body, timestamp_ms=self.time.now_ms())],
@@ -122,7 +122,7 @@ class TransactingCore:
     def begin_end(
         self, producer: ProducerIdentity, is_commit: bool = True, bumps_epoch: bool = False, name: str = "t"
     ) -> list[Transaction | Refusal]:
-        """Ask for the end; what is answered comes into the list."""
+        """Requests the end of a transaction; the results are appended to the list."""
         answers: list[Transaction | Refusal] = []
         self.registry.end(name, producer, is_commit, bumps_epoch, lambda outcome, _: answers.append(outcome))
         return answers
@@ -136,10 +136,10 @@ class TransactingCore:
         assert isinstance(answer, Transaction), answer
         return answer
 
-    # -- what readers see
+    # -- reads
 
     def committed(self, number: int = 0) -> list[bytes]:
-        """The bodies that a reader of committed records keeps, as a client would filter them."""
+        """Returns the bodies that a read-committed consumer returns after its client-side filter."""
         stream = self.stream(number)
         end = stream.stable_end
         found = stream.read(stream.start, 1 << 20, end)

@@ -1,4 +1,4 @@
-"""A broker for RocketMQ clients in a process of its own, to be killed."""
+"""A broker process for RocketMQ clients that tests kill."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PATIENCE_S = 30
 
 
 class Broker:
-    """A process that is started again and again on the same folder."""
+    """A process that is started repeatedly on the same folder."""
 
     def __init__(self, folder: Path, *flags: str) -> None:
         self._folder = folder
@@ -40,7 +40,7 @@ class Broker:
         flags += ["--rocketmq-index-keys", "1000", "--storage-checkpoint-bytes", "20000"]
         flags += ["--rocketmq-delay-levels", "1s 2s", "--rocketmq-transaction-timeout-ms", "300"]
         flags += ["--rocketmq-transaction-check-interval-ms", "1500", "--data-dir", str(self._folder / "data")]
-        flags += self._flags  # of one that is given twice the last counts
+        flags += self._flags  # of a repeated flag the last one applies
         with log.open("ab") as output:
             command = [*COMMAND, "serve", *flags, "--ready-file", str(ready)]
             self._process = subprocess.Popen(command, stdout=output, stderr=output)
@@ -55,7 +55,7 @@ class Broker:
         return self._process.wait(PATIENCE_S)
 
     def restart(self) -> None:
-        """Killed, and started again."""
+        """Kills the process and starts it again."""
         self.kill()
         self.wait()
         self.start()
@@ -72,8 +72,8 @@ class Broker:
 
 
 def eventually(look: Callable[[], bool]) -> None:
-    """Until it is so. The broker's own time passes: it is a process of its own."""
+    """Waits until `look()` is true. The broker is a separate process with its own clock."""
     deadline = time.monotonic() + PATIENCE_S
     while not look():
-        assert time.monotonic() < deadline, "it does not come"
+        assert time.monotonic() < deadline, "the condition was not met in time"
         time.sleep(0.02)

@@ -1,5 +1,5 @@
-"""A real broker process under AMQP load, killed with -9 at random moments: what was confirmed and not acknowledged is
-there, in its queue or among the dead letters; after a clean stop nothing that was acknowledged comes back."""
+"""A real broker process under AMQP load, killed with -9 at random moments: messages that were confirmed and not
+acknowledged are in their queue or dead-lettered; after a clean stop no acknowledged message is delivered again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DEAD = "dead"
 
 
 class Broker:
-    """A process that is started again and again on the same folder."""
+    """A process that is started repeatedly on the same folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -53,8 +53,8 @@ class Broker:
         return self._process.wait(PATIENCE_S)
 
 
-class Book:
-    """What a client knows for sure."""
+class ClientRecord:
+    """Facts that a client knows from the broker's replies."""
 
     def __init__(self) -> None:
         self.sent = 0
@@ -64,13 +64,13 @@ class Book:
 
 
 class Client:
-    """Publishes bursts on channel 1 and waits for their confirms; consumes on channel 2, acknowledges most, rejects
-    some and keeps the rest."""
+    """Publishes bursts on channel 1 and waits for their confirms; consumes on channel 2, acknowledges most messages,
+    rejects some and leaves the rest unacked."""
 
     most_confirmed = 1500  # before the broker is killed
 
-    def __init__(self, address: tuple[str, int], book: Book) -> None:
-        self._book = book
+    def __init__(self, address: tuple[str, int], record: ClientRecord) -> None:
+        self._record = record
         self._connection = Conn(*address, timeout=PATIENCE_S)
         self._unconfirmed: dict[int, bytes] = {}
         self._tag = 0
@@ -90,40 +90,40 @@ class Client:
     def publish_burst(self) -> None:
         for _ in range(BURST):
             self._tag += 1
-            body = b"%08d" % self._book.sent + bytes(random.randrange(500))
-            self._book.sent += 1
+            body = b"%08d" % self._record.sent + bytes(random.randrange(500))
+            self._record.sent += 1
             self._unconfirmed[self._tag] = body
             self._connection.publish(1, "", QUEUES[self._tag % 2], body, delivery_mode=2)
         while self._unconfirmed:
-            self._hear()
+            self._receive()
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         queued, self._connection.q = self._connection.q, []
-        for came in queued or [self._connection.recv()]:
-            assert came is not None, "the broker hangs"
-            if came.name == "basic.ack":
+        for method in queued or [self._connection.recv()]:
+            assert method is not None, "the broker did not reply in time"
+            if method.name == "basic.ack":
                 confirmed = [
-                    tag for tag in self._unconfirmed if tag == came.dtag or (came.multiple and tag < came.dtag)
+                    tag for tag in self._unconfirmed if tag == method.dtag or (method.multiple and tag < method.dtag)
                 ]
-                self._book.confirmed |= {self._unconfirmed.pop(tag) for tag in confirmed}
-            elif came.name == "basic.deliver":
-                self._settle(came.dtag, came.body)
+                self._record.confirmed |= {self._unconfirmed.pop(tag) for tag in confirmed}
+            elif method.name == "basic.deliver":
+                self._settle(method.dtag, method.body)
 
     def _settle(self, tag: int, body: bytes) -> None:
         rng = random.random()
         if rng < 0.8:
             self._connection.send(2, "basic.ack", dtag=tag)
-            self._book.acknowledged.add(body)
+            self._record.acknowledged.add(body)
         elif rng < 0.9:
             self._connection.send(2, "basic.reject", dtag=tag, requeue=False)
-            self._book.rejected.add(body)
+            self._record.rejected.add(body)
 
     def end(self) -> None:
         self._connection.kill()
 
 
 def drain(address: tuple[str, int]) -> dict[str, list[bytes]]:
-    """All that is left, in the order of each queue."""
+    """Returns all remaining messages, in the order of each queue."""
     return {queue: drain_queue(address, queue) for queue in (*QUEUES, DEAD)}
 
 
@@ -154,17 +154,17 @@ class FanOutClient(Client):
     def _settle(self, tag: int, body: bytes) -> None:
         if random.random() < 0.9:
             self._connection.send(2, "basic.ack", dtag=tag)
-            self._book.acknowledged.add(body)
+            self._record.acknowledged.add(body)
 
     def publish_burst(self) -> None:
         for _ in range(BURST // 5):
             self._tag += 1
-            body = b"%08d" % self._book.sent + bytes(random.randrange(3000, 6000))
-            self._book.sent += 1
+            body = b"%08d" % self._record.sent + bytes(random.randrange(3000, 6000))
+            self._record.sent += 1
             self._unconfirmed[self._tag] = body
             self._connection.publish(1, "amq.fanout", "", body, delivery_mode=2)
         while self._unconfirmed:
-            self._hear()
+            self._receive()
 
 
 def drain_and_stop(broker: Broker) -> dict[str, list[bytes]]:
@@ -176,16 +176,16 @@ def drain_and_stop(broker: Broker) -> dict[str, list[bytes]]:
         assert broker.wait() == 0
 
 
-def run_until_killed(broker: Broker, book: Book, rounds: int, kind: type[Client] = Client) -> None:
+def run_until_killed(broker: Broker, record: ClientRecord, rounds: int, kind: type[Client] = Client) -> None:
     for _ in range(rounds):
         broker.start()
-        client = kind(broker.address, book)
-        # The moment of the kill is what varies: amid a burst, after some hundred confirms or none.
-        wanted = len(book.confirmed) + random.randrange(kind.most_confirmed)
+        client = kind(broker.address, record)
+        # The kill comes at a random moment: during a burst, or after any number of confirms.
+        wanted = len(record.confirmed) + random.randrange(kind.most_confirmed)
         timer = threading.Timer(random.uniform(0, 0.02), broker.kill)
         with suppress(Closed, OSError):
             client.consume()
-            while len(book.confirmed) < wanted:
+            while len(record.confirmed) < wanted:
                 client.publish_burst()
             timer.start()
             while True:
@@ -197,29 +197,29 @@ def run_until_killed(broker: Broker, book: Book, rounds: int, kind: type[Client]
 
 
 @pytest.mark.timeout(300)
-def test_what_was_confirmed_survives_every_kill(tmp_path: Path) -> None:
-    broker, book = Broker(tmp_path), Book()
-    run_until_killed(broker, book, ROUNDS)
+def test_confirmed_messages_survive_every_kill(tmp_path: Path) -> None:
+    broker, record = Broker(tmp_path), ClientRecord()
+    run_until_killed(broker, record, ROUNDS)
     left = drain_and_stop(broker)
     dead, alive = left[DEAD], [body for queue in QUEUES for body in left[queue]]
-    assert len(book.confirmed) > ROUNDS, "hardly anything was confirmed: the test shows nothing"
-    assert book.acknowledged
-    assert book.confirmed - book.acknowledged - set(alive) - set(dead) == set()
-    assert len(alive) == len(set(alive)), "a message is there twice"
-    assert set(dead) <= book.rejected
-    assert all(int(body[:8]) < book.sent for body in alive)
+    assert len(record.confirmed) > ROUNDS, "too few messages were confirmed for this test"
+    assert record.acknowledged
+    assert record.confirmed - record.acknowledged - set(alive) - set(dead) == set()
+    assert len(alive) == len(set(alive)), "a message was stored twice"
+    assert set(dead) <= record.rejected
+    assert all(int(body[:8]) < record.sent for body in alive)
     for queue in QUEUES:
         assert left[queue] == sorted(left[queue]), "messages are out of order"
 
 
 @pytest.mark.timeout(120)
-def test_what_was_acknowledged_does_not_come_back_after_a_clean_stop(tmp_path: Path) -> None:
-    broker, book = Broker(tmp_path), Book()
+def test_acknowledged_messages_are_not_delivered_again_after_a_clean_stop(tmp_path: Path) -> None:
+    broker, record = Broker(tmp_path), ClientRecord()
     broker.start()
-    client = Client(broker.address, book)
+    client = Client(broker.address, record)
     client.consume()
     deadline = time.monotonic() + PATIENCE_S
-    while len(book.acknowledged) < 100 or not book.rejected:
+    while len(record.acknowledged) < 100 or not record.rejected:
         assert time.monotonic() < deadline
         client.publish_burst()
     client._connection.close()
@@ -227,14 +227,14 @@ def test_what_was_acknowledged_does_not_come_back_after_a_clean_stop(tmp_path: P
     assert broker.wait() == 0
     left = drain_and_stop(broker)
     alive = [body for queue in QUEUES for body in left[queue]]
-    assert sorted(alive) == sorted(book.confirmed - book.acknowledged - book.rejected)
-    assert sorted(left[DEAD]) == sorted(book.rejected)
+    assert sorted(alive) == sorted(record.confirmed - record.acknowledged - record.rejected)
+    assert sorted(left[DEAD]) == sorted(record.rejected)
 
 
 @pytest.mark.timeout(300)
-def test_bodies_that_queues_share_survive_every_kill_and_go_with_the_last(tmp_path: Path) -> None:
-    broker, book = Broker(tmp_path), Book()
-    run_until_killed(broker, book, ROUNDS // 2, FanOutClient)
+def test_shared_bodies_survive_every_kill_and_are_removed_with_their_last_reference(tmp_path: Path) -> None:
+    broker, record = Broker(tmp_path), ClientRecord()
+    run_until_killed(broker, record, ROUNDS // 2, FanOutClient)
     shared = tmp_path / "data" / "queues" / "shared"
     before = sum(file.stat().st_size for file in shared.glob("*.contents"))
     broker.start()
@@ -243,10 +243,10 @@ def test_bodies_that_queues_share_survive_every_kill_and_go_with_the_last(tmp_pa
     finally:
         broker.stop()
         assert broker.wait() == 0
-    assert len(book.confirmed) > ROUNDS, "hardly anything was confirmed: the test shows nothing"
-    assert book.acknowledged
-    assert book.confirmed - set(other) == set()
-    assert book.confirmed - book.acknowledged - set(consumed) == set()
+    assert len(record.confirmed) > ROUNDS, "too few messages were confirmed for this test"
+    assert record.acknowledged
+    assert record.confirmed - set(other) == set()
+    assert record.confirmed - record.acknowledged - set(consumed) == set()
     after = sum(file.stat().st_size for file in shared.glob("*.contents"))
     assert before > 100_000
-    assert after < before / 5, "nobody has the bodies any more"
+    assert after < before / 5, "unreferenced bodies are still stored"

@@ -24,7 +24,7 @@ PATIENCE_S = 30
 
 
 class Broker:
-    """A process that is started again and again on the same folder and port."""
+    """A process that is started repeatedly on the same folder and port."""
 
     def __init__(self, folder: Path, flush: str) -> None:
         self._folder = folder
@@ -55,7 +55,7 @@ class Broker:
 
 
 class Load:
-    """Producers that send numbered messages, and remember which were acknowledged and where."""
+    """Producers that send numbered messages, and record the acknowledged ones with their offsets."""
 
     def __init__(self, address: str, topic: str) -> None:
         self._topic = topic
@@ -92,7 +92,7 @@ class Load:
             self.acknowledged[message.partition(), message.offset()] = message.value()
 
     def wait_for_more(self, count: int) -> None:
-        """Until so many more are acknowledged, however long that takes on this machine."""
+        """Waits until `count` more messages are acknowledged, however long that takes on this machine."""
         wanted, deadline = len(self.acknowledged) + count, time.monotonic() + PATIENCE_S
         while len(self.acknowledged) < wanted:
             assert time.monotonic() < deadline, f"{len(self.acknowledged)} of {wanted} acknowledged"
@@ -105,7 +105,7 @@ class Load:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
-        assert self._producer.flush(PATIENCE_S) == 0, "somebody hangs: messages were never answered"
+        assert self._producer.flush(PATIENCE_S) == 0, "some messages were never answered"
 
 
 def read_all(address: str, topic: str, ends: dict[int, int]) -> dict[tuple[int, int], bytes]:
@@ -116,7 +116,7 @@ def read_all(address: str, topic: str, ends: dict[int, int]) -> dict[tuple[int, 
     try:
         while any(reached[partition] < end - 1 for partition, end in ends.items()):
             messages = consumer.consume(5000, PATIENCE_S)
-            assert messages, f"the consumer hangs at {dict(reached)} before {ends}"
+            assert messages, f"the consumer stopped at {dict(reached)} before {ends}"
             for message in messages:
                 assert message.error() is None, message.error()
                 assert message.offset() == reached[message.partition()] + 1, "offsets are not dense"
@@ -130,14 +130,14 @@ def read_all(address: str, topic: str, ends: dict[int, int]) -> dict[tuple[int, 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("flush", ["sync", "async"])
 def test_nothing_acknowledged_is_lost_when_the_broker_is_killed(tmp_path: Path, flush: str) -> None:
-    """With async too: a killed process leaves the page cache behind; only a power cut would take it."""
+    """With async too: a kill keeps the page cache; only a power cut would lose it."""
     rounds = ROUNDS if flush == "sync" else ROUNDS // 4
     broker = Broker(tmp_path, flush)
     broker.start()
     try:
         with Load(broker.address, "orders") as load:
             for _ in range(rounds):
-                load.wait_for_more(random.randrange(5000))  # the moment of the kill is what varies
+                load.wait_for_more(random.randrange(5000))  # a random moment for the kill
                 time.sleep(random.uniform(0, 0.02))
                 broker.kill()
                 broker.start()

@@ -1,5 +1,5 @@
-"""A real broker process under RocketMQ load, killed with -9 at random moments: what was acknowledged is there, in its
-place; and a transaction, a retry and a delayed message outlive a kill in every phase."""
+"""A real broker process under RocketMQ load, killed with -9 at random moments: acknowledged messages are at their
+offsets; and a transaction, a retry and a delayed message survive a kill in every phase."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 
 
 @pytest.mark.timeout(300)
-def test_what_was_acknowledged_survives_every_kill(tmp_path: Path) -> None:
+def test_acknowledged_messages_survive_every_kill(tmp_path: Path) -> None:
     broker = Broker(tmp_path)
     acknowledged: dict[tuple[int, int], bytes] = {}
     sent = 0
     try:
         for _ in range(ROUNDS):
             broker.start()
-            # The moment of the kill is what varies: amid a send, after some hundred or none.
+            # The kill comes at a random moment: during a send, or after any number of sends.
             timer = threading.Timer(random.uniform(0, 0.01), broker.kill)
             last = sent + random.randrange(100)
             with suppress(OSError), Wire(broker.address) as wire:
@@ -87,7 +87,7 @@ def test_a_delayed_message_survives_a_kill_before_and_after_it_is_due(broker: Br
 
 
 @pytest.mark.timeout(120)
-def test_a_retry_survives_a_kill_before_and_after_it_comes_back(broker: Broker) -> None:
+def test_a_retry_survives_a_kill_before_and_after_its_redelivery(broker: Broker) -> None:
     with Wire(broker.address) as wire:
         wire.send("t", b"hard")
         (unit,) = wire.pull("t")
@@ -109,8 +109,8 @@ def test_a_retry_survives_a_kill_before_and_after_it_comes_back(broker: Broker) 
         assert wire.bodies("%RETRY%g") == [b"hard", b"hard"]
 
 
-def await_question(wire: Wire) -> dict[str, str]:
-    """What the broker wants to know of a half: the fields of its newest question."""
+def await_check(wire: Wire) -> dict[str, str]:
+    """Waits for a transaction check-back, and returns the fields of the newest one."""
     wire.heartbeat("g", "t")
     eventually(lambda: bool(wire.bodies("t")) and any(header["code"] == CHECK for header, _ in wire.asked))
     fields: dict[str, str] = [header["extFields"] for header, _ in wire.asked if header["code"] == CHECK][-1]
@@ -131,10 +131,10 @@ def test_a_transaction_survives_a_kill_in_every_phase(broker: Broker) -> None:
     broker.restart()
     with Wire(broker.address) as wire:
         assert wire.bodies("t") == [b"warm", b"committed"]
-        await_question(wire)
+        await_check(wire)
     broker.restart()
     with Wire(broker.address) as wire:
-        fields = await_question(wire)
+        fields = await_check(wire)
         half = {"queueOffset": fields["tranStateTableOffset"], "transactionId": fields["transactionId"]}
         wire.decide({**half, "msgId": f"{int(fields['commitLogOffset']):032X}"}, COMMIT, asked=True)
     broker.restart()

@@ -1,6 +1,6 @@
-"""A real broker process that is killed with -9 while it does something by itself: asks producers, sets transactions
-aside, gives messages up, brings back what was popped, delivers what is due. None is lost, and none comes twice that may
-not."""
+"""A real broker process, killed with -9 during its own work: transaction check-back, discarding of transactions,
+dead-lettering, revival of popped messages, delivery of delayed messages. No message is lost, and none is delivered
+twice that must not be."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.timeout(120)
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Starts a broker that looks for undecided transactions often."""
+    """Starts a broker that checks for undecided transactions often."""
     made: list[Broker] = []
 
     def start(*flags: str) -> Broker:
@@ -47,8 +47,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
             broker.end()
 
 
-def questions(wire: Wire) -> list[dict[str, Any]]:
-    """What was asked up to now, oldest first: the fields, and how often it had been asked for."""
+def checks_received(wire: Wire) -> list[dict[str, Any]]:
+    """Returns the check-backs received so far, oldest first: the fields, and the number of the check."""
     wire.heartbeat("g", "t")
     found = [(header["extFields"], body) for header, body in wire.asked if header["code"] == CHECK]
     return [{**fields, "times": int(properties_of(body)["TRANSACTION_CHECK_TIMES"])} for fields, body in found]
@@ -59,15 +59,15 @@ def properties_of(body: bytes) -> dict[str, str]:
     return read_properties(unit.properties)
 
 
-def commit(wire: Wire, question: dict[str, Any]) -> int:
-    """The code of the answer to the word that a half counts."""
-    place = {name: question[name] for name in ("tranStateTableOffset", "commitLogOffset", "transactionId")}
+def commit(wire: Wire, check: dict[str, Any]) -> int:
+    """Commits a half message; returns the code of the response."""
+    place = {name: check[name] for name in ("tranStateTableOffset", "commitLogOffset", "transactionId")}
     fields = {"producerGroup": "pg", **place, "commitOrRollback": COMMIT, "fromTransactionCheck": True}
     code: int = wire.ask(END, fields)[0]["code"]
     return code
 
 
-def test_a_half_that_was_asked_for_several_times_survives_each_kill_and_counts_once(start: Start) -> None:
+def test_a_half_message_with_several_check_backs_survives_each_kill_and_is_committed_once(start: Start) -> None:
     broker = start()
     with Wire(broker.address) as wire:
         wire.send("t", b"warm")
@@ -75,32 +75,32 @@ def test_a_half_that_was_asked_for_several_times_survives_each_kill_and_counts_o
     times = 0
     for _ in range(3):
         with Wire(broker.address) as wire:
-            eventually(lambda wire=wire: len(questions(wire)) >= 2)  # type: ignore[misc]
-            counted = [question["times"] for question in questions(wire)]
+            eventually(lambda wire=wire: len(checks_received(wire)) >= 2)  # type: ignore[misc]
+            counted = [check["times"] for check in checks_received(wire)]
             assert counted == list(range(counted[0], counted[0] + len(counted)))
             assert counted[0] > times
             times = counted[-1]
         broker.restart()
     with Wire(broker.address) as wire:
-        eventually(lambda: any(commit(wire, question) == 0 for question in questions(wire)[-1:]))
+        eventually(lambda: any(commit(wire, check) == 0 for check in checks_received(wire)[-1:]))
     broker.restart()
     with Wire(broker.address) as wire:
         wire.prepare("t", b"another", UNIQ_KEY="V")
-        eventually(lambda: len(questions(wire)) >= 2)
-        assert {question["transactionId"] for question in questions(wire)} == {"V"}
+        eventually(lambda: len(checks_received(wire)) >= 2)
+        assert {check["transactionId"] for check in checks_received(wire)} == {"V"}
         assert wire.bodies("t") == [b"warm", b"half"]
 
 
-def test_a_half_that_was_set_aside_survives_a_kill_and_is_put_back_once(start: Start) -> None:
+def test_a_discarded_half_message_survives_a_kill_and_is_restored_once(start: Start) -> None:
     broker = start("--rocketmq-transaction-check-max", "1")
     with Wire(broker.address) as wire:
         wire.send("t", b"warm")
         wire.prepare("t", b"first", UNIQ_KEY="U")
-        eventually(lambda: bool(questions(wire)) and wire.bodies(LETTERS) == [b"first"])
+        eventually(lambda: bool(checks_received(wire)) and wire.bodies(LETTERS) == [b"first"])
     broker.restart()
     with Wire(broker.address) as wire:
         wire.prepare("t", b"second", UNIQ_KEY="V")
-        eventually(lambda: bool(questions(wire)) and wire.bodies(LETTERS) == [b"first", b"second"])
+        eventually(lambda: bool(checks_received(wire)) and wire.bodies(LETTERS) == [b"first", b"second"])
         letter = wire.pull(LETTERS)[0]
         id = (letter.store_host + letter.position.to_bytes(8, "big")).hex().upper()
     broker.restart()
@@ -109,14 +109,14 @@ def test_a_half_that_was_set_aside_survives_a_kill_and_is_put_back_once(start: S
     broker.restart()
     with Wire(broker.address) as wire:
         assert wire.ask(RESUME, {"topic": "t", "msgId": id})[0]["code"] == 1
-        eventually(lambda: any(commit(wire, question) == 0 for question in questions(wire)[-1:]))
+        eventually(lambda: any(commit(wire, check) == 0 for check in checks_received(wire)[-1:]))
     broker.restart()
     with Wire(broker.address) as wire:
         assert wire.bodies("t") == [b"warm", b"first"]
         assert wire.bodies(LETTERS) == [b"first", b"second"]
 
 
-def test_a_dead_letter_by_the_limit_of_tries_survives_a_kill(start: Start) -> None:
+def test_a_dead_letter_beyond_the_retry_limit_survives_a_kill(start: Start) -> None:
     broker = start()
 
     def send_back(wire: Wire, unit: Unit) -> None:
@@ -137,13 +137,13 @@ def test_a_dead_letter_by_the_limit_of_tries_survives_a_kill(start: Start) -> No
 
 
 def pop(wire: Wire) -> tuple[dict[str, Any], list[Unit]]:
-    """What one pop of the group `g` gives, and what it is told of that."""
+    """Pops for the group `g`; returns the header of the response and the messages."""
     fields = {"consumerGroup": "g", "topic": "t", "queueId": -1, "maxMsgNums": 32, "invisibleTime": 1000}
     header, body = wire.ask(POP, {**fields, "pollTime": 0, "bornTime": int(time.time() * 1000), "initMode": 0})
     return header.get("extFields") or {}, list(iterate_units(body)) if header["code"] == 0 else []
 
 
-def test_popped_messages_come_back_after_a_kill_until_they_are_acknowledged(start: Start) -> None:
+def test_popped_messages_are_revived_after_a_kill_until_they_are_acknowledged(start: Start) -> None:
     broker = start()
     with Wire(broker.address) as wire:
         wire.create_topic("t", 1)
@@ -156,8 +156,8 @@ def test_popped_messages_come_back_after_a_kill_until_they_are_acknowledged(star
     back: dict[bytes, tuple[Unit, dict[str, Any]]] = {}
 
     def pop_all(wire: Wire) -> bool:
-        told, units = pop(wire)
-        back.update({bytes(unit.body): (unit, told) for unit in units})
+        header, units = pop(wire)
+        back.update({bytes(unit.body): (unit, header) for unit in units})
         return len(back) == 2
 
     with Wire(broker.address) as wire:
@@ -190,7 +190,7 @@ def test_a_recalled_message_stays_recalled_after_a_kill(start: Start) -> None:
 
 
 def begin_all(wire: Wire, count: int, properties: Callable[[int], str], sys_flag: int = 0) -> list[dict[str, Any]]:
-    """So many messages are sent, with no wait for an answer before the next; the fields of the answers."""
+    """Sends `count` messages without waiting for the responses in between; returns the fields of the responses."""
     given = {"a": "pg", "b": "t", "c": "TBW102", "d": 4, "e": 0, "f": sys_flag, "h": 0, "j": 0, "k": False}
     for number in range(count):
         wire.begin(310, {**given, "g": int(time.time() * 1000), "i": properties(number)}, b"%d" % number)
@@ -199,14 +199,14 @@ def begin_all(wire: Wire, count: int, properties: Callable[[int], str], sys_flag
     return [answer["extFields"] for answer in answers]
 
 
-def test_each_delayed_message_comes_once_though_kills_come_amid_their_deliveries(start: Start) -> None:
+def test_each_delayed_message_is_delivered_once_although_kills_interrupt_deliveries(start: Start) -> None:
     count, broker = 1500, start()
     with Wire(broker.address) as wire:
         wire.send("t", b"warm")
         due_ms = int(time.time() * 1000) + 2000
         begin_all(wire, count, lambda number: f"UNIQ_KEY\x01U{number}\x02TIMER_DELIVER_MS\x01{due_ms}\x02")
     for _ in range(3):
-        # A moment after they are due, or after the start if they were due before: some hundred come in each.
+        # A moment after they are due, or after the start if they were due before: some hundred are delivered in each.
         wait_s = max(due_ms / 1000 - time.time(), 0) + random.uniform(0, 0.06)
         timer = threading.Timer(wait_s, broker.kill)
         timer.start()
@@ -219,7 +219,7 @@ def test_each_delayed_message_comes_once_though_kills_come_amid_their_deliveries
     assert found == Counter([b"warm", *(b"%d" % number for number in range(count))])
 
 
-def test_each_transaction_counts_once_though_kills_come_amid_their_decisions(start: Start) -> None:
+def test_each_transaction_is_committed_once_although_kills_interrupt_decisions(start: Start) -> None:
     count, broker = 600, start()
     with Wire(broker.address) as wire:
         wire.send("t", b"warm")
@@ -245,8 +245,8 @@ def test_each_transaction_counts_once_though_kills_come_amid_their_decisions(sta
 
 
 def commit_all(wire: Wire) -> bool:
-    """What was asked for up to now."""
-    for question in questions(wire):
-        commit(wire, question)
+    """Commits all half messages that were checked so far."""
+    for check in checks_received(wire):
+        commit(wire, check)
     wire.asked.clear()
     return True

@@ -19,7 +19,7 @@ KNOWN = [
 
 
 def load_again(monkeypatch: pytest.MonkeyPatch, *, with_views: bool) -> ModuleType:
-    """The module as it is when the optional package is there, or is not."""
+    """Loads the module with or without the optional package."""
     if not with_views:
         monkeypatch.setitem(sys.modules, "crc32c", None)
     spec = importlib.util.spec_from_file_location("checksum_loaded_again", checksum.__file__)
@@ -39,7 +39,7 @@ def crc32c(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> C
 
 @pytest.mark.parametrize(("data", "expected"), KNOWN)
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_known_values_come_out_for_every_kind_of_buffer(
+def test_known_values_are_computed_for_every_kind_of_buffer(
     crc32c: Callable[..., int], kind: Callable[[bytes], object], data: bytes, expected: int
 ) -> None:
     assert crc32c(kind(data)) == expected
@@ -52,5 +52,5 @@ def test_a_checksum_continues_from_the_bytes_before(
     assert crc32c(kind(b"56789"), crc32c(kind(b"1234"))) == 0xE3069283
 
 
-def test_a_slice_of_a_view_is_taken_as_it_is(crc32c: Callable[..., int]) -> None:
+def test_a_slice_of_a_view_is_accepted(crc32c: Callable[..., int]) -> None:
     assert crc32c(memoryview(b"..123456789..")[2:11]) == 0xE3069283

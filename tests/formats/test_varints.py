@@ -50,17 +50,17 @@ def test_more_than_64_bits_are_refused(encoded: str) -> None:
 
 
 @pytest.mark.parametrize("encoded", ["", "80", "8080", "80808080"])
-def test_a_number_that_is_cut_is_an_index_error(encoded: str) -> None:
+def test_a_truncated_number_is_an_index_error(encoded: str) -> None:
     for read in (read_varint, read_varlong):
         with pytest.raises(IndexError):
             read(bytes.fromhex(encoded), 0)
 
 
 @pytest.mark.parametrize("number", [2**63, -(2**63) - 1])
-def test_a_number_beyond_64_bits_is_not_written(number: int) -> None:
+def test_a_number_beyond_64_bits_is_refused(number: int) -> None:
     with pytest.raises(BadVarint):
         encode_varint(number)
 
 
-def test_needless_continuation_is_read_like_kafka_reads_it() -> None:
+def test_redundant_continuation_bytes_are_read_as_kafka_reads_them() -> None:
     assert read_varint(b"\x82\x80\x00", 0) == (1, 3)

@@ -1,5 +1,5 @@
-"""Channels against a model of one queue: every message is ready, out to one channel, or settled. Nothing is lost or
-doubled, and what was never out comes in its order."""
+"""AMQP channels against a model of one queue: every message is ready, unacked by one channel, or acked. No message is
+lost or duplicated, and first deliveries are in order."""
 
 from __future__ import annotations
 
@@ -21,52 +21,54 @@ class Channels(RuleBasedStateMachine):
         self.publisher.declare(1, "q")
         self.count = 0
         self.ready: list[int] = []
-        self.been_out: set[int] = set()
+        self.delivered_before: set[int] = set()
         self.clients: list[Client] = []
-        # By client, channel and delivery tag.
-        self.out: dict[tuple[int, int, int], int] = {}
+        # Unacked messages by client, channel and delivery tag.
+        self.unacked: dict[tuple[int, int, int], int] = {}
         self.consumers: set[tuple[int, int]] = set()
         self.connect()
 
     def connect(self) -> None:
         self.clients.append(self.desk.client(*CHANNELS))
 
-    def hear(self) -> None:
-        """All that was delivered is taken into the book. What was never out before came in its order: nothing that
-        stays behind is older, and each channel got the older first."""
+    def receive_deliveries(self) -> None:
+        """Records all deliveries. First deliveries are in order: no older message stays in the queue, and each channel
+        gets the older ones first."""
         self.desk.settle()
-        known = set(self.been_out)
+        known = set(self.delivered_before)
         fresh: dict[tuple[int, int], list[int]] = {}
         for index, client in enumerate(self.clients):
-            for channel, came in client.heard_by_channel():
-                if isinstance(came, Content) and isinstance(came.method, methods.BasicDeliver | methods.BasicGetOk):
-                    number = self.take(index, channel, came)
+            for channel, content in client.heard_by_channel():
+                if isinstance(content, Content) and isinstance(
+                    content.method, methods.BasicDeliver | methods.BasicGetOk
+                ):
+                    number = self.take(index, channel, content)
                     if number not in known:
                         fresh.setdefault((index, channel), []).append(number)
         newest = max((number for numbers in fresh.values() for number in numbers), default=-1)
         assert all(number > newest for number in self.ready if number not in known)
         assert all(numbers == sorted(numbers) for numbers in fresh.values())
 
-    def take(self, index: int, channel: int, came: Content) -> int:
-        number = int(came.body)
-        method = came.method
+    def take(self, index: int, channel: int, content: Content) -> int:
+        number = int(content.body)
+        method = content.method
         assert isinstance(method, methods.BasicDeliver | methods.BasicGetOk)
         assert number in self.ready
-        assert method.is_redelivered is (number in self.been_out)
+        assert method.is_redelivered is (number in self.delivered_before)
         self.ready.remove(number)
-        self.been_out.add(number)
-        self.out[index, channel, method.delivery_tag] = number
+        self.delivered_before.add(number)
+        self.unacked[index, channel, method.delivery_tag] = number
         return number
 
-    def give_back(self, index: int, channel: int | None = None) -> None:
-        for held in [held for held in self.out if held[0] == index and channel in (None, held[1])]:
-            self.ready.append(self.out.pop(held))
+    def return_unacked(self, index: int, channel: int | None = None) -> None:
+        for held in [held for held in self.unacked if held[0] == index and channel in (None, held[1])]:
+            self.ready.append(self.unacked.pop(held))
         self.ready.sort()
         self.consumers = {
             (client, number) for client, number in self.consumers if client != index or channel not in (None, number)
         }
 
-    # -- what happens
+    # -- rules
 
     @rule(count=st.integers(1, 4))
     def publish(self, count: int) -> None:
@@ -74,7 +76,7 @@ class Channels(RuleBasedStateMachine):
         self.count += count
         self.ready += numbers
         self.publisher.publish(1, "q", *(b"%d" % number for number in numbers), header=PERSISTENT)
-        self.hear()
+        self.receive_deliveries()
 
     @rule(index=st.integers(0, 3), channel=st.sampled_from(CHANNELS), prefetch=st.integers(0, 3))
     def consume(self, index: int, channel: int, prefetch: int) -> None:
@@ -86,17 +88,17 @@ class Channels(RuleBasedStateMachine):
             channel, methods.BasicQos(prefetch_count=prefetch), methods.BasicConsume(queue="q", consumer_tag="t")
         )
         self.consumers.add((index, channel))
-        self.hear()
+        self.receive_deliveries()
 
     @rule(index=st.integers(0, 3), channel=st.sampled_from(CHANNELS))
     def get(self, index: int, channel: int) -> None:
         self.clients[index % len(self.clients)].tell(channel, methods.BasicGet(queue="q"))
-        self.hear()
+        self.receive_deliveries()
 
-    @precondition(lambda self: self.out)
+    @precondition(lambda self: self.unacked)
     @rule(data=st.data(), how=st.sampled_from(["ack", "nack", "requeue", "reject", "put back"]), multiple=st.booleans())
     def settle(self, data: st.DataObject, how: str, multiple: bool) -> None:
-        index, channel, tag = data.draw(st.sampled_from(sorted(self.out)))
+        index, channel, tag = data.draw(st.sampled_from(sorted(self.unacked)))
         multiple = multiple and how not in ("reject", "put back")
         method = {
             "ack": methods.BasicAck(tag, multiple),
@@ -105,14 +107,14 @@ class Channels(RuleBasedStateMachine):
             "reject": methods.BasicReject(tag, False),
             "put back": methods.BasicReject(tag, True),
         }[how]
-        for held in sorted(self.out):
+        for held in sorted(self.unacked):
             if held[:2] == (index, channel) and (held[2] == tag or (multiple and held[2] < tag)):
-                number = self.out.pop(held)
+                number = self.unacked.pop(held)
                 if how in ("requeue", "put back"):
                     self.ready.append(number)
         self.ready.sort()
         self.clients[index].tell(channel, method)
-        self.hear()
+        self.receive_deliveries()
 
     @precondition(lambda self: self.consumers)
     @rule(data=st.data())
@@ -120,42 +122,42 @@ class Channels(RuleBasedStateMachine):
         index, channel = data.draw(st.sampled_from(sorted(self.consumers)))
         self.consumers.remove((index, channel))
         self.clients[index].tell(channel, methods.BasicCancel("t"))
-        self.hear()
+        self.receive_deliveries()
 
     @rule(index=st.integers(0, 3), channel=st.sampled_from(CHANNELS))
     def close_channel(self, index: int, channel: int) -> None:
         index %= len(self.clients)
-        self.give_back(index, channel)
+        self.return_unacked(index, channel)
         self.clients[index].tell(channel, methods.ChannelClose(200, "bye"), methods.ChannelOpen())
-        self.hear()
+        self.receive_deliveries()
 
     @rule(index=st.integers(0, 3))
     def cut(self, index: int) -> None:
-        """A connection is gone, and another takes its place."""
+        """Closes a connection and opens another in its place."""
         index %= len(self.clients)
-        self.give_back(index)
+        self.return_unacked(index)
         self.clients[index].lose()
         self.clients[index] = self.desk.client(*CHANNELS)
-        self.hear()
+        self.receive_deliveries()
 
     @rule()
     def add_client(self) -> None:
         if len(self.clients) < 3:
             self.connect()
 
-    # -- what always holds
+    # -- invariants
 
     @invariant()
-    def the_queue_counts_what_is_ready(self) -> None:
+    def the_queue_counts_its_ready_messages(self) -> None:
         declared = self.publisher.ask(1, methods.QueueDeclare(queue="q", is_passive=True))
         assert (declared.message_count, declared.consumer_count) == (len(self.ready), len(self.consumers))
 
     def teardown(self) -> None:
-        """When all are gone, what was not settled is there, in order."""
+        """When all connections are closed, the unacked messages are ready again, in order."""
         if not hasattr(self, "clients"):
             return
         for index, client in enumerate(self.clients):
-            self.give_back(index)
+            self.return_unacked(index)
             client.lose()
         self.desk.settle()
         left = []

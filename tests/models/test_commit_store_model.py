@@ -1,5 +1,5 @@
-"""A commit store against lists: whatever is appended, refused, lost, checkpointed, expired and opened again, both hold
-the same, and readers see what is durable and nothing else."""
+"""The commit-log store against lists, through appends, refusals, losses, checkpoints, expiry and restarts: both hold
+the same, and readers see durable messages only."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Message(NamedTuple):
 
 
 class CommitStoreMachine(RuleBasedStateMachine):
-    """`messages` is all that was appended and not refused; those up to `durable` are acknowledged."""
+    """`messages` has all that was appended and not refused; those up to `durable` are acknowledged."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -94,16 +94,16 @@ class CommitStoreMachine(RuleBasedStateMachine):
 
     @rule(seed=st.integers(0, 1000), keeps_names=st.booleans())
     def crash(self, seed: int, keeps_names: bool) -> None:
-        """A power cut: what was acknowledged is there, and of the rest some of what was written, in its order."""
+        """Power cut: the acknowledged messages are kept, and a prefix of the written ones after them."""
         least = self.durable()
         self.bench.crash(TornPages(seed, keeps_names))
-        self._take_what_is_left(least, self.written)
+        self._adopt_recovered(least, self.written)
 
     @rule()
     def kill(self) -> None:
-        """The process ends: what was written is there."""
+        """The process dies: all written messages are kept."""
         self.bench.kill()
-        self._take_what_is_left(self.written, self.written)
+        self._adopt_recovered(self.written, self.written)
 
     @rule()
     def stop(self) -> None:
@@ -111,9 +111,9 @@ class CommitStoreMachine(RuleBasedStateMachine):
         self.bench.stop()
         assert "abort" not in self.bench.names("")
         self.bench.open()
-        self._take_what_is_left(self.written, self.written)
+        self._adopt_recovered(self.written, self.written)
 
-    def _take_what_is_left(self, least: int, most: int) -> None:
+    def _adopt_recovered(self, least: int, most: int) -> None:
         end = self.bench.store.log.end
         count = sum(message.placed.position < end for message in self.messages[:most])
         assert least <= count <= most
@@ -124,7 +124,7 @@ class CommitStoreMachine(RuleBasedStateMachine):
         self.written = count
 
     @invariant()
-    def readers_see_what_is_durable(self) -> None:
+    def readers_see_durable_messages(self) -> None:
         store = self.bench.store
         durable = self.messages[: self.durable()]
         for queue in QUEUES:

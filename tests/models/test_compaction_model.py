@@ -120,7 +120,7 @@ class CompactionModel(RuleBasedStateMachine):
         self.files.crash()
         self.keyed.open()
 
-    # -- what must hold
+    # -- invariants
 
     def _last(self) -> dict[bytes, Kept]:
         found: dict[bytes, Kept] = {}
@@ -138,7 +138,7 @@ class CompactionModel(RuleBasedStateMachine):
             if record.value is not None:
                 assert last.get(key) == record
             elif key in last:
-                assert last[key] == record, "an old value came back"
+                assert last[key] == record, "an old value is visible again"
             else:
                 cleaned = self.tombstones.get(key)
                 assert cleaned is None or self.compacted_ms >= cleaned.first_cleaned_ms + DAY_MS

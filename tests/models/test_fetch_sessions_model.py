@@ -1,4 +1,4 @@
-"""A client that goes on with a fetch session, against a broker whose partitions change."""
+"""A client that continues a fetch session, against a broker with changing partitions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trimq.protocols.kafka.messages.fetch import FetchRequest, FetchResponse
 
 
 class Client(RuleBasedStateMachine):
-    """A client that keeps what it was told knows what the broker knows, whatever is left out of the answers."""
+    """A client that applies all responses has the broker's state, although responses omit unchanged partitions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class Client(RuleBasedStateMachine):
 
     @precondition(lambda self: self.epoch)
     @rule(added=st.sets(st.integers(0, 3)), forgotten=st.sets(st.integers(0, 3)))
-    def go_on(self, added: set[int], forgotten: set[int]) -> None:
+    def continue_session(self, added: set[int], forgotten: set[int]) -> None:
         self.wanted = (self.wanted | added) - forgotten
         for partition in forgotten:
             self.knows.pop(partition, None)

@@ -1,5 +1,6 @@
-"""Groups against what must always hold: no stream has two owners, none is left over once things settle, generations
-only grow, and nobody waits for ever. Members join, leave, fall silent, lose answers and commit, in any order."""
+"""Consumer groups against their invariants: no stream has two owners, all streams are assigned once the group is
+stable, generations only grow, and no request waits for ever. Members join, leave, stop, lose responses and commit, in
+any order."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ NAMES = st.sampled_from(["a", "b", "c"])
 
 @dataclass
 class Consumer:
-    """A client of a group whose leader divides. `waits` is the kind of answer that it waits for."""
+    """A client of a group with client-side assignment. `waits` is the kind of response that it waits for."""
 
     instance: str | None = None
     member: str = ""
@@ -65,12 +66,12 @@ class ClassicMachine(RuleBasedStateMachine):
         self.kept = self.group.kept(0)
         self.rosters: dict[int, set[str]] = {}
 
-    # -- what clients do
+    # -- client actions
 
     @rule(name=NAMES, is_static=st.booleans(), data=st.integers(0, 2))
     def join(self, name: str, is_static: bool, data: int) -> None:
         consumer = self.consumers.setdefault(name, Consumer(name if is_static else None))
-        consumer.waits, consumer.share = "", b""  # a client that asks anew does not wait for the old answer
+        consumer.waits, consumer.share = "", b""  # a client that repeats a request does not wait for the old response
         asked = JoinRequest(
             member=consumer.member,
             instance=consumer.instance,
@@ -92,11 +93,11 @@ class ClassicMachine(RuleBasedStateMachine):
             self.consumers[name] = Consumer(consumer.instance)
         else:
             consumer.waits = f"join {self.names}"
-            self.hear(decisions)
+            self.handle(decisions)
 
     @rule(name=NAMES)
-    def go_on(self, name: str) -> None:
-        """What a client does of its own accord."""
+    def take_next_step(self, name: str) -> None:
+        """Sends the next request of a well-behaved client."""
         consumer = self.consumers.get(name)
         if consumer is None or consumer.waits:
             return
@@ -108,10 +109,10 @@ class ClassicMachine(RuleBasedStateMachine):
             self.heartbeat(name)
 
     @rule(times=st.integers(1, 4))
-    def all_go_on(self, times: int) -> None:
+    def all_take_steps(self, times: int) -> None:
         for _ in range(times):
             for name in list(self.consumers):
-                self.go_on(name)
+                self.take_next_step(name)
 
     @rule(name=NAMES)
     def sync(self, name: str) -> None:
@@ -131,7 +132,7 @@ class ClassicMachine(RuleBasedStateMachine):
             consumer.share = b""
         else:
             consumer.waits = f"sync {self.names}"
-            self.hear(decisions)
+            self.handle(decisions)
 
     @rule(name=NAMES)
     def heartbeat(self, name: str) -> None:
@@ -140,31 +141,31 @@ class ClassicMachine(RuleBasedStateMachine):
             try:
                 self.group.heartbeat(consumer.member, consumer.instance, consumer.generation, self.now_ms)
             except Rebalancing:
-                pass  # it goes on with what it has until it joins
+                pass  # the client keeps its assignment until it joins again
             except Refusal:
                 consumer.share = b""
 
-    @rule(what=st.sampled_from(["leave", "hang", "restart", "silence"]), name=NAMES)
-    def disturb(self, what: str, name: str) -> None:
-        match what:
+    @rule(disturbance=st.sampled_from(["leave", "hang", "restart", "silence"]), name=NAMES)
+    def disturb(self, disturbance: str, name: str) -> None:
+        match disturbance:
             case "leave":
                 self.leave(name)
             case "hang":
-                self.come_back_as_a_new_process(name)
+                self.rejoin_as_a_new_process(name)
             case "restart":
                 self.restart()
             case "silence":
-                self.all_are_silent()
+                self.all_stop_heartbeats()
 
     def leave(self, name: str) -> None:
         consumer = self.consumers.pop(name, None)
         if consumer is not None:
             _, decisions = self.group.leave([LeaveRequest(consumer.member, consumer.instance)], self.now_ms)
-            self.hear(decisions)
+            self.handle(decisions)
 
     @rule(name=NAMES)
     def commit(self, name: str) -> None:
-        """Taken from those who belong to the group now, and from nobody else."""
+        """Commits are accepted from current members of the group only."""
         consumer = self.consumers.get(name, Consumer())
         claim = Claim(consumer.member, consumer.generation, consumer.instance)
         is_ours = self.may_commit(consumer) and self.group.state is not GroupState.ASSIGNING
@@ -177,8 +178,8 @@ class ClassicMachine(RuleBasedStateMachine):
         else:
             assert is_ours or is_anyones
 
-    def come_back_as_a_new_process(self, name: str) -> None:
-        """The old one hangs, and may still think that it has its share."""
+    def rejoin_as_a_new_process(self, name: str) -> None:
+        """The old process hangs, and may still assume that it owns its assignment."""
         if name in self.consumers:
             self.hanging.append(self.consumers[name])
             self.consumers[name] = Consumer(self.consumers[name].instance)
@@ -188,18 +189,18 @@ class ClassicMachine(RuleBasedStateMachine):
         until_ms = self.now_ms + passed_ms
         while (due_ms := self.group.next_due_ms()) is not None and due_ms <= until_ms:
             self.now_ms = max(self.now_ms, due_ms)
-            self.hear(self.group.expire(self.now_ms))
-            self.look()
+            self.handle(self.group.expire(self.now_ms))
+            self.no_stream_is_owned_twice_and_generations_grow()
         self.now_ms = until_ms
 
-    def all_are_silent(self) -> None:
+    def all_stop_heartbeats(self) -> None:
         self.pass_time(1_000_000)
-        assert not any(each.waits for each in self.consumers.values()), "somebody waits for ever"
+        assert not any(each.waits for each in self.consumers.values()), "a request waits for ever"
         assert self.group.state is GroupState.EMPTY
         assert self.group.is_unused
 
     def restart(self) -> None:
-        """What nobody has heard of may be lost: a generation whose shares were not handed in."""
+        """A generation without an assignment is not stored, and may be lost."""
         self.group = ClassicGroup.restore("g", self.kept, 0, self.now_ms)
         self.generations = [self.kept.generation]
         self.rosters = {
@@ -208,9 +209,9 @@ class ClassicMachine(RuleBasedStateMachine):
         for consumer in self.consumers.values():
             consumer.waits = ""
 
-    # -- what they hear
+    # -- responses
 
-    def hear(self, decisions: list[WaiterResult]) -> None:
+    def handle(self, decisions: list[WaiterResult]) -> None:
         if self.group.needs_save:
             self.group.needs_save = False
             self.kept = self.group.kept(0)
@@ -218,7 +219,7 @@ class ClassicMachine(RuleBasedStateMachine):
             name, number = waiter
             consumer = self.consumers.get(name)
             if consumer is None or not consumer.waits.endswith(f" {number}"):
-                continue  # the client is gone, or has asked again
+                continue  # the client disconnected, or repeated its request
             consumer.waits = ""
             if isinstance(outcome, JoinResult):
                 consumer.member, consumer.generation = outcome.member, outcome.generation
@@ -232,11 +233,11 @@ class ClassicMachine(RuleBasedStateMachine):
             else:
                 consumer.share = b""
 
-    # -- what must hold
+    # -- invariants
 
     @invariant()
-    def look(self) -> None:
-        assert self.group.generation >= self.generations[-1], "generations grow"
+    def no_stream_is_owned_twice_and_generations_grow(self) -> None:
+        assert self.group.generation >= self.generations[-1], "the generation went down"
         self.generations.append(self.group.generation)
         everybody = [*self.consumers.values(), *self.hanging]
         accepted = [each for each in everybody if each.share and self.may_commit(each)]
@@ -248,24 +249,25 @@ class ClassicMachine(RuleBasedStateMachine):
         return is_member and consumer.generation == self.group.generation
 
     def teardown(self) -> None:
-        """Everybody who is left joins, syncs and lives on: all streams have owners. Then all fall silent."""
+        """All remaining members join, sync and send heartbeats: all streams have owners. Then all stop their
+        heartbeats."""
         if not self.consumers:
             self.join("a", False, 0)
         for _ in range(20):
-            self.all_go_on(4)
+            self.all_take_steps(4)
             self.pass_time(SESSION_MS // 2)
-        settled = [each for each in self.consumers.values() if self.is_settled(each)]
+        settled = [each for each in self.consumers.values() if self.is_stable(each)]
         owned = b"".join(each.share for each in settled)
-        assert sorted(owned) == sorted(b"".join(b"%d" % number for number in range(STREAMS))), "one is left over"
-        self.all_are_silent()
+        assert sorted(owned) == sorted(b"".join(b"%d" % number for number in range(STREAMS))), "a stream has no owner"
+        self.all_stop_heartbeats()
 
-    def is_settled(self, consumer: Consumer) -> bool:
+    def is_stable(self, consumer: Consumer) -> bool:
         return self.may_commit(consumer) and not consumer.waits and self.group.state is GroupState.STABLE
 
 
 @dataclass
 class Subscriber:
-    """A client of a group that the broker divides: it gives up what it is told to, after a while."""
+    """A client of a group with broker-side assignment; gives up revoked streams after a while."""
 
     member: str
     instance: str | None
@@ -274,12 +276,12 @@ class Subscriber:
     giving_up: frozenset[StreamId] = frozenset()
     is_away: bool = False
     has_lost_answer: bool = False
-    wishes: tuple[str, ...] = ()
+    subscription: tuple[str, ...] = ()
 
 
 TOPICS = ["x", "y", "z"]
 QUIET = MemberHeartbeat("", 0, None, None, None, None, None, None, None, "consumer", "", "")
-WISHES = st.sampled_from([("x",), ("x", "y"), ("x", "y", "z"), ("z",), ()])
+SUBSCRIPTIONS = st.sampled_from([("x",), ("x", "y"), ("x", "y", "z"), ("z",), ()])
 
 
 class AssignedMachine(RuleBasedStateMachine):
@@ -298,10 +300,10 @@ class AssignedMachine(RuleBasedStateMachine):
         shapes = {name: AssignableTopic(UUID(int=TOPICS.index(name) + 1), size) for name, size in self.sizes.items()}
         return KnownTopics(self.revision, shapes)
 
-    # -- what clients do
+    # -- client actions
 
-    @rule(name=NAMES, is_static=st.booleans(), wishes=WISHES, assignor=st.sampled_from([None, *ASSIGNORS]))
-    def join(self, name: str, is_static: bool, wishes: tuple[str, ...], assignor: str | None) -> None:
+    @rule(name=NAMES, is_static=st.booleans(), subscription=SUBSCRIPTIONS, assignor=st.sampled_from([None, *ASSIGNORS]))
+    def join(self, name: str, is_static: bool, subscription: tuple[str, ...], assignor: str | None) -> None:
         known = self.clients.get(name)
         if known is None or (known.is_away and is_static):
             self.names += 1
@@ -311,7 +313,7 @@ class AssignedMachine(RuleBasedStateMachine):
             member=known.member,
             instance=known.instance,
             rebalance_ms=REBALANCE_MS,
-            topics=wishes,
+            topics=subscription,
             assignor=assignor,
             owned=frozenset(),
         )
@@ -319,11 +321,11 @@ class AssignedMachine(RuleBasedStateMachine):
             heartbeat = self.group.heartbeat(asked, self.known(), SESSION_MS, self.now_ms)
         except Refusal:
             return
-        known.owned = known.giving_up = frozenset()  # who joins has empty hands
+        known.owned = known.giving_up = frozenset()  # a joining member owns nothing
         known.is_away = False
-        known.wishes = wishes
+        known.subscription = subscription
         self.clients[name] = known
-        self.hear(known, heartbeat)
+        self.handle(known, heartbeat)
 
     @rule(name=NAMES, says_owned=st.booleans(), loses_answer=st.booleans())
     def heartbeat(self, name: str, says_owned: bool, loses_answer: bool = False) -> None:
@@ -332,30 +334,30 @@ class AssignedMachine(RuleBasedStateMachine):
             return
         owned = client.owned | client.giving_up if says_owned or client.has_lost_answer else None
         asked = replace(QUIET, member=client.member, instance=client.instance, epoch=client.epoch, owned=owned)
-        if client.has_lost_answer:  # then a client says everything, and is told everything
-            asked = replace(asked, rebalance_ms=REBALANCE_MS, topics=client.wishes)
+        if client.has_lost_answer:  # a client that lost a response sends everything, and gets everything
+            asked = replace(asked, rebalance_ms=REBALANCE_MS, topics=client.subscription)
         try:
             heartbeat = self.group.heartbeat(asked, self.known(), SESSION_MS, self.now_ms)
         except Refusal:
-            del self.clients[name]  # a client that is fenced drops everything
+            del self.clients[name]  # a fenced client drops its assignment
             self.keep()
             return
         client.has_lost_answer = loses_answer
         if loses_answer:
             self.keep()
         else:
-            self.hear(client, heartbeat)
+            self.handle(client, heartbeat)
 
-    @rule(lets_go=st.booleans(), times=st.integers(1, 3))
-    def all_go_on(self, lets_go: bool, times: int) -> None:
+    @rule(revokes=st.booleans(), times=st.integers(1, 3))
+    def all_take_steps(self, revokes: bool, times: int) -> None:
         for _ in range(times):
             for name in list(self.clients):
                 self.heartbeat(name, says_owned=True)
-                if lets_go:
-                    self.let_go(name)
+                if revokes:
+                    self.revoke(name)
 
     @rule(name=NAMES)
-    def let_go(self, name: str) -> None:
+    def revoke(self, name: str) -> None:
         if name in self.clients:
             self.clients[name].giving_up = frozenset()
 
@@ -394,9 +396,9 @@ class AssignedMachine(RuleBasedStateMachine):
         members = list(self.kept.values())
         self.group = AssignedGroup.restore("g", self.group.kept(0), members, SESSION_MS, self.now_ms)
 
-    # -- what they hear, and what is kept
+    # -- responses, and stored state
 
-    def hear(self, client: Subscriber, heartbeat: HeartbeatResult) -> None:
+    def handle(self, client: Subscriber, heartbeat: HeartbeatResult) -> None:
         assert heartbeat.member == client.member
         client.epoch = heartbeat.epoch
         if heartbeat.streams is not None:
@@ -412,7 +414,7 @@ class AssignedMachine(RuleBasedStateMachine):
                 self.kept[name] = StoredAssignedMember.of(member)
         self.group.changed.clear()
 
-    # -- what must hold
+    # -- invariants
 
     @invariant()
     def no_stream_has_two_owners(self) -> None:
@@ -431,13 +433,13 @@ class AssignedMachine(RuleBasedStateMachine):
         self.epoch = self.group.generation
 
     def teardown(self) -> None:
-        """Who is left lives on and does as it is told: soon all streams that somebody wants have owners."""
-        self.now_ms += SESSION_MS  # those who went for a while do not come back
+        """The remaining members send heartbeats and follow the assignments: soon all subscribed streams have owners."""
+        self.now_ms += SESSION_MS  # static members that left temporarily do not rejoin
         for name in [name for name, client in self.clients.items() if client.is_away]:
             del self.clients[name]
         for _ in range(8):
             for name in list(self.clients):
-                self.let_go(name)
+                self.revoke(name)
                 self.heartbeat(name, says_owned=True)
             self.pass_time(1)
         described = self.group.describe()
@@ -445,7 +447,7 @@ class AssignedMachine(RuleBasedStateMachine):
         owned = sorted(stream for client in self.clients.values() for stream in client.owned)
         shapes = self.known().shapes
         expected = [StreamId(shapes[name].id, index) for name in wanted for index in range(shapes[name].streams)]
-        assert owned == sorted(expected), "a stream is left over"
+        assert owned == sorted(expected), "a subscribed stream has no owner"
         assert described.state is (GroupState.STABLE if self.clients else GroupState.EMPTY)
 
 

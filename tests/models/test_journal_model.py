@@ -1,4 +1,4 @@
-"""A journal against plain bytes: whatever is appended, rolled, removed, refused or lost, both hold the same."""
+"""A journal against plain bytes, through appends, rolls, removals, refusals and losses: both hold the same."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Contents = dict[int, bytes]
 
 
 DATA = st.binary(max_size=40).map(lambda data: data.replace(b"\0", b"\1"))
-"""Without zeros: here nothing else tells the data from the room behind it."""
+"""Without zeros, since only zeros mark the preallocation after the data here."""
 
 
 class Owner:
@@ -29,7 +29,7 @@ class Owner:
         self.settled = 0
 
     def pass_written(self, number: int, dirty: Dirty) -> None:
-        """The model asks the files."""
+        """Does nothing; the model reads the files."""
 
     def pass_undone(self) -> None:
         self.undone += 1
@@ -40,8 +40,8 @@ class Owner:
 
 
 class JournalMachine(RuleBasedStateMachine):
-    """`now` is what was appended; `written` is what the files hold; `ended` is what each pass left behind, by its
-    number, from the last on that was found at the start."""
+    """`now` has everything appended; `written` the contents of the files; `ended` the state after each pass, by its
+    number, from the last one found at the start."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class JournalMachine(RuleBasedStateMachine):
         self.end_pass()
         self.runner.settle()
 
-    # -- what a pass does
+    # -- operations of a pass
 
     @rule(data=DATA, as_view=st.booleans())
     def append(self, data: bytes, as_view: bool) -> None:
@@ -96,13 +96,13 @@ class JournalMachine(RuleBasedStateMachine):
 
     @rule(data=DATA, is_older_kept=st.booleans())
     def expire(self, data: bytes, is_older_kept: bool) -> None:
-        """What is active goes, too, after a new segment is begun."""
+        """Removes the active segment too, after a roll."""
         self.roll()
         for segment in self.journal.segments[-2 if is_older_kept else 0 : -1]:
             self._remove(segment)
         self.append(data, as_view=False)
 
-    # -- how a pass ends
+    # -- ends of a pass
 
     @rule()
     def end_pass(self) -> None:
@@ -122,7 +122,7 @@ class JournalMachine(RuleBasedStateMachine):
         assert isinstance(ticket.refusal, WriteFailed)
         assert self.owner.undone == undone + 1
         self.has_joined = False
-        # There is always a segment: when all that were there before are removed, the oldest new one stays.
+        # A journal always has a segment: when all earlier ones are removed, the oldest new one is kept.
         self.written = self.written or {min(self.now): b""}
         self.now = dict(self.written)
 
@@ -133,7 +133,7 @@ class JournalMachine(RuleBasedStateMachine):
     def sync(self) -> None:
         self.runner.offload.run_one()
 
-    # -- how the process ends
+    # -- crashes
 
     @rule()
     def be_killed(self) -> None:
@@ -147,22 +147,24 @@ class JournalMachine(RuleBasedStateMachine):
         self._recover([held for number, held in self.ended.items() if number >= acknowledged] + [self.written])
 
     def _recover(self, versions: list[Contents]) -> None:
-        """What is found lies between the first of the versions, which was acknowledged, and the last."""
+        """Checks that the recovered contents lie between the first version, which was acknowledged, and the last."""
         self._start()
         self.journal.load()
-        self._cut_room()
+        self._cut_preallocation()
         found = {segment.base: segment.read(0, EVERYTHING) for segment in self.journal.segments}
         for base, held in found.items():
-            assert any(version.get(base, b"").startswith(held) for version in versions), "nobody wrote this"
+            assert any(version.get(base, b"").startswith(held) for version in versions), (
+                "found bytes that were never written"
+            )
         for base, held in versions[0].items():
             if all(base in version for version in versions):
-                assert found[base].startswith(held), "what was acknowledged is lost"
+                assert found[base].startswith(held), "acknowledged bytes are lost"
         self.now, self.written = dict(found), dict(found)
         self.journal.resync(self.journal.segments[0])
         self._settle_all()
 
-    def _cut_room(self) -> None:
-        """As every layout does: what follows zeros was not acknowledged."""
+    def _cut_preallocation(self) -> None:
+        """Truncates as every layout does: bytes after zeros were not acknowledged."""
         for segment in self.journal.segments:
             data = segment.read(0, EVERYTHING).rstrip(b"\0")
             if len(data) < segment.size:
@@ -178,14 +180,14 @@ class JournalMachine(RuleBasedStateMachine):
     def truncate(self, data: st.DataObject) -> None:
         segment = data.draw(st.sampled_from(self.journal.segments), "segment")
         size = data.draw(st.integers(0, segment.size), "size")
-        self.journal.join_pass()  # a cut that cuts nothing takes part in no pass
+        self.journal.join_pass()  # a truncation without effect joins no pass
         self.journal.truncate(segment, size, ())
         self.now = {base: held for base, held in self.now.items() if base <= segment.base}
         self.now[segment.base] = self.now[segment.base][:size]
         self.written = dict(self.now)
         self._settle_all()
 
-    # -- what always holds
+    # -- invariants
 
     @invariant()
     def both_hold_the_same(self) -> None:
@@ -196,7 +198,9 @@ class JournalMachine(RuleBasedStateMachine):
             written = self.written.get(segment.base, b"")
             found = segment.file.read(0, EVERYTHING)
             assert found.rstrip(b"\0") == written
-            assert len(found) == len(written) or segment.base == max(self.written), "a sealed file has room"
+            assert len(found) == len(written) or segment.base == max(self.written), (
+                "a sealed file has preallocated zeros"
+            )
             assert bytes(segment.file.view(0, len(written))) == written
         assert self.owner.settled <= self.runner.passes.durable
 

@@ -38,7 +38,7 @@ class LeasesMachine(RuleBasedStateMachine):
 
     def expire(self, lease: Lease) -> None:
         earliest = min(self.model.values(), key=lambda each: (each.deadline_ms, each.id))
-        assert lease == earliest, "expired out of order, twice, or after it was settled"
+        assert lease == earliest, "expired out of order, twice, or after it was acked"
         assert lease.deadline_ms <= self.time.now_ms()
         del self.model[lease.id]
 
@@ -92,7 +92,7 @@ class LeasesMachine(RuleBasedStateMachine):
         until_ms = self.time.now_ms() + passed_ms
         while self.time.step(until_ms):
             pass
-        assert all(each.deadline_ms > until_ms for each in self.model.values()), "all that is due has expired"
+        assert all(each.deadline_ms > until_ms for each in self.model.values()), "a due lease has not expired"
 
     @invariant()
     def counts_agree(self) -> None:

@@ -1,5 +1,5 @@
-"""A partition log against a list of batches: whatever is appended, refused, lost, rolled, cut and opened again, both
-hold the same, and readers see what is durable and nothing else."""
+"""A partition log against a list of batches, through appends, refusals, losses, rolls, head deletions and restarts:
+both hold the same, and readers see durable batches only."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Batch(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """What a producer sends; `ends`: the marker of its transaction, if one is open."""
+    """A batch sent by a producer; `ends`: the marker of its transaction, if one is open."""
 
     producer_id: int
     is_transactional: bool
@@ -70,8 +70,8 @@ class Cut(NamedTuple):
 
 
 class PartitionLogMachine(RuleBasedStateMachine):
-    """`batches` is all that was appended and not refused, the removed ones too; `written` counts those that are in the
-    files, `durable` those that are acknowledged."""
+    """`batches` has all that was appended and not refused, removed ones included; `written` counts those in the files,
+    `durable` the acknowledged ones."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class PartitionLogMachine(RuleBasedStateMachine):
     def begin(self, **changes: int) -> None:
         self.bench = LogBench(**changes)
 
-    # -- what the model knows
+    # -- state of the model
 
     @property
     def end(self) -> int:
@@ -145,7 +145,7 @@ class PartitionLogMachine(RuleBasedStateMachine):
 
     @rule(milliseconds=st.sampled_from([0, 700, 5000]))
     def roll(self, milliseconds: int) -> None:
-        """At once, or when the next batch comes and the segment is old enough."""
+        """Rolls at once, or with the next batch if the segment is old enough."""
         self.bench.now_ms += milliseconds
         if not milliseconds and self.bench.log.active.segment.size:
             self.bench.log.roll()
@@ -169,7 +169,7 @@ class PartitionLogMachine(RuleBasedStateMachine):
 
     @rule(room_bytes=st.integers(0, 400), spares_tables=st.booleans())
     def end_pass_on_a_full_disk(self, room_bytes: int, spares_tables: bool) -> None:
-        """A write falls short in its middle."""
+        """A write is short because the disk is full."""
         files = self.bench.files
 
         def refuse(operation: str, name: str) -> None:
@@ -207,7 +207,7 @@ class PartitionLogMachine(RuleBasedStateMachine):
                 if cut.ticket.refusal is None:
                     self.start = max(self.start, cut.offset)
 
-    # -- the head
+    # -- deletion of the head
 
     @rule(data=st.data())
     def cut_head(self, data: st.DataObject) -> None:
@@ -217,7 +217,7 @@ class PartitionLogMachine(RuleBasedStateMachine):
 
     @rule(limit=st.sampled_from([("retention_bytes", 0), ("retention_bytes", 900), ("retention_ms", 500), ("", 600)]))
     def expire(self, limit: tuple[str, int]) -> None:
-        """By size, by age, or because the disk is full."""
+        """Expires segments by size, by age, or by disk pressure."""
         log, before = self.bench.log, self.bench.settings
         if limit[0]:
             log.change_settings(replace(before, **{limit[0]: limit[1]}))  # type: ignore[arg-type]
@@ -232,7 +232,7 @@ class PartitionLogMachine(RuleBasedStateMachine):
         assert log.start <= log.durable_end
         self.cuts.append(Cut(log.start, self.bench.checkpoints.forget_marks(FOLDER, [10**9])))
 
-    # -- lives
+    # -- restarts and crashes
 
     @rule()
     def checkpoint(self) -> None:
@@ -242,30 +242,30 @@ class PartitionLogMachine(RuleBasedStateMachine):
     def restart(self) -> None:
         self.settle()
         self.bench.close()
-        self.index_files_are_as_kafka_wants_them()
+        self.index_files_are_valid_for_kafka()
         self.bench.open()
-        self._look_again(len(self.batches), len(self.batches))
+        self._check_recovered(len(self.batches), len(self.batches))
 
     @rule(kept_percent=st.sampled_from([0, 20, 50, 90, 100]), keeps_names=st.booleans())
     def lose_power(self, kept_percent: int, keeps_names: bool) -> None:
         durable, written = self.durable(), self.written
         self.bench.crash(TornTails(kept_percent, keeps_names))
-        self._look_again(durable, written)
+        self._check_recovered(durable, written)
 
     @rule()
     def kill(self) -> None:
         durable, written = self.durable(), self.written
         self.bench.kill()
-        self._look_again(durable, written)
+        self._check_recovered(durable, written)
 
-    def _look_again(self, durable: int, written: int) -> None:
-        """After an opening: all that was acknowledged is there, and of the rest a beginning."""
+    def _check_recovered(self, durable: int, written: int) -> None:
+        """Checks a reopened log: all acknowledged batches are kept, and a prefix of the others."""
         log = self.bench.log
         assert log.start in {self.start, *(cut.offset for cut in self.cuts)}
         self.start = log.start
         self.cuts = []
         ends = [0, *(batch.end for batch in self.batches)]
-        assert log.end in ends[durable : written + 1], "acknowledged records are lost, or refused ones came back"
+        assert log.end in ends[durable : written + 1], "acknowledged records are lost, or refused ones are visible"
         self.batches = [batch._replace(ticket=Ticket(0)) for batch in self.batches if batch.end <= log.end]
         self.written = len(self.batches)
         self.epoch = min(self.epoch + 1, EPOCHS)
@@ -323,7 +323,7 @@ class PartitionLogMachine(RuleBasedStateMachine):
         assert len(read) <= max(max_bytes, len(wanted[0].data))
         ends_with_segment = any(segment.end_offset == found.next_offset for segment in log.segments)
         if count < len(wanted) and not ends_with_segment:
-            assert len(read) + len(wanted[count].data) > max_bytes, "another one would have fitted"
+            assert len(read) + len(wanted[count].data) > max_bytes, "another batch would have fitted into the limit"
 
     @rule(time=st.integers(-1, 60))
     def find(self, time: int) -> None:
@@ -359,7 +359,7 @@ class PartitionLogMachine(RuleBasedStateMachine):
         durable = sum(batch.end <= log.durable_end for batch in self.batches)
         assert log.first_unstable_offset == self.states(durable).first_open_offset()
 
-    def index_files_are_as_kafka_wants_them(self) -> None:
+    def index_files_are_valid_for_kafka(self) -> None:
         for segment in self.bench.log.segments:
             index = SegmentIndex(segment.segment.base, self.bench.settings.index_interval_bytes)
             position = 0

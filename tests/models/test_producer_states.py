@@ -1,4 +1,4 @@
-"""The producers of a log against the plain list of what was appended to it."""
+"""Producer states of a log against the plain list of its batches."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ProducerStatesMachine(RuleBasedStateMachine):
         self.log: list[Appended] = []
         self.pass_began_at = 0
         self.expired: dict[int, int] = {}
-        """By producer, how much of the log no longer counts for it."""
+        """By producer, the length of the log prefix that no longer counts for it."""
 
     @property
     def end(self) -> int:
@@ -45,7 +45,7 @@ class ProducerStatesMachine(RuleBasedStateMachine):
         counted = self.log[self.expired.get(producer_id, 0) :]
         return [entry for entry in counted if entry.header.producer_id == producer_id]
 
-    # -- what happens
+    # -- rules
 
     @rule(producer_id=producers, count=st.integers(1, 3), bump=st.booleans(), transactional=st.booleans())
     def append(self, producer_id: int, count: int, bump: bool, transactional: bool) -> None:
@@ -101,7 +101,7 @@ class ProducerStatesMachine(RuleBasedStateMachine):
             assert found.get(producer_id) == state._replace(batches=kept)
         assert len(found) == len(self.states)
 
-    # -- what must be so
+    # -- invariants
 
     def open_from(self, producer_id: int) -> int:
         state = self.expected(producer_id)

@@ -1,4 +1,4 @@
-"""The queue log against a dict of what is live."""
+"""The queue log against a dict of its live messages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class QueueLogModel(RuleBasedStateMachine):
         self.settled: dict[int, bytes] = {}
         self.sent = 0
         self.held: dict[int, int] = {}  # blobs by the offsets of their messages
-        self.others: dict[int, bytes] = {}  # what the second queue has of them: bodies by offset
+        self.others: dict[int, bytes] = {}  # bodies of the second queue by offset
         self.machine.make("other")
 
     @property
@@ -68,7 +68,7 @@ class QueueLogModel(RuleBasedStateMachine):
 
     @rule(sizes=st.lists(st.integers(0, 300), min_size=1, max_size=4))
     def share(self, sizes: list[int]) -> None:
-        """Bodies that two queues have, as far as that is on disk from which number on they count."""
+        """Appends bodies that two queues share, once the first body number of this run is durable."""
         for size in sizes:
             body = b"%d " % self.sent + b"," * size
             self.sent += 1
@@ -100,11 +100,11 @@ class QueueLogModel(RuleBasedStateMachine):
 
     @precondition(lambda self: self.live)
     @rule(data=st.data(), most=st.integers(1, 12), most_bytes=st.integers(1, 400))
-    def take_run_and_settle(self, data: st.DataObject, most: int, most_bytes: int) -> None:
-        """What comes is what is live from there on, without a gap, and may be less than that."""
+    def take_batch_and_ack(self, data: st.DataObject, most: int, most_bytes: int) -> None:
+        """Takes a batch: live messages from there on, without a gap, possibly fewer than asked for."""
         first = data.draw(st.sampled_from(sorted(self.live)))
         if data.draw(st.booleans()):
-            self.log.peek(first)  # what lies beside it is at hand then
+            self.log.peek(first)  # loads the neighbours into the read window
         taken = {stored.offset: stored.content.body for stored in self.log.take_batch(first, most, most_bytes, 1000)}
         assert taken.items() <= self.live.items()
         assert list(taken) == list(range(first, first + len(taken)))
@@ -162,7 +162,7 @@ class QueueLogModel(RuleBasedStateMachine):
         self.others = others
 
     @invariant()
-    def what_is_live_is_found(self) -> None:
+    def all_live_messages_are_found(self) -> None:
         assert self.found() == self.live
         assert self.log.live == len(self.live)
         assert self.log.segments.live_bytes() == sum(map(len, self.live.values()))
@@ -170,7 +170,7 @@ class QueueLogModel(RuleBasedStateMachine):
         assert self.machine.runner.failures == []
 
     @invariant()
-    def only_what_is_referred_to_is_kept(self) -> None:
+    def only_referenced_bodies_are_stored(self) -> None:
         logs = (self.log, self.other)
         held = {blob for log in logs for segment in log.segments for _, blob in segment.live_blobs()}
         assert {blob for offset, blob in self.held.items() if offset in self.live} <= held

@@ -1,5 +1,5 @@
-"""Delayed messages against a dict of when each is due: whatever ends the broker, and wherever in a delivery, each comes
-once, not too soon, in the order of its queue, and not at all if it was taken back."""
+"""Delayed messages against a dict of their due times, through stops, kills and power cuts at any moment of a delivery:
+each message is delivered once, not too early, in the order of its queue, and never if it was recalled."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ SECOND = 1000
 QUEUES = (0, 1)
 LEVELS_MS = {1: SECOND, 2: 5 * SECOND, 3: 10 * SECOND}
 ENDS = st.sampled_from(["restart", "kill", "cut_power"])
-# The second goes a way of its own, between others.
+# The second kind is delivered on the slow path, between the others.
 KINDS = st.sampled_from(["", "TIMER_ENQUEUE_MS\x011\x02"])
 
 
 @dataclass
 class Sent:
-    """`where`: in which queue it waits, and comes to. Those that wait in one come in the order of their times."""
+    """`where`: the queue of the message. Messages of one queue are delivered in the order of their due times."""
 
     where: tuple[int, int]
     due_ms: int
@@ -46,7 +46,7 @@ class DelaysMachine(RuleBasedStateMachine):
     def now_ms(self) -> int:
         return self.desk.message_time.now_ms()
 
-    # -- coming to wait
+    # -- sending
 
     def send(self, properties: str, queue: int, level: int, due_ms: int) -> None:
         number = next(self.numbers)
@@ -63,7 +63,7 @@ class DelaysMachine(RuleBasedStateMachine):
 
     @rule(many=st.integers(1, 12), queue=st.sampled_from(QUEUES))
     def wait_until_the_minute(self, many: int, queue: int) -> None:
-        """Many are due together, wherever they stand."""
+        """Many messages are due together, at any position."""
         due_ms = (self.now_ms // (60 * SECOND) + 1) * 60 * SECOND
         for number in range(many):
             kind = "TIMER_ENQUEUE_MS\x011\x02" if number % 5 == 3 else ""
@@ -84,7 +84,7 @@ class DelaysMachine(RuleBasedStateMachine):
             assert self.desk.broker.ask(370, fields).code == 0
             chosen.is_recalled = True
 
-    # -- time, and ends
+    # -- time, stops and crashes
 
     @rule(seconds=st.integers(1, 30))
     def advance(self, seconds: int) -> None:
@@ -105,7 +105,7 @@ class DelaysMachine(RuleBasedStateMachine):
 
     @rule(ends=ENDS, whole=st.integers(0, 4), turns=st.integers(1, 3), writes=st.booleans(), syncs=st.integers(0, 2))
     def end_amid_a_delivery(self, ends: str, whole: int, turns: int, writes: bool, syncs: int) -> None:
-        """After a few turns that were done with, and others of which something was written."""
+        """Ends the broker after `whole` complete turns and some partly written ones."""
         desk = self.desk
         due_ms = min((each.due_ms for each in self.model.values() if each.due_ms > self.now_ms), default=self.now_ms)
         desk.advance(due_ms - 1 - self.now_ms)
@@ -120,21 +120,21 @@ class DelaysMachine(RuleBasedStateMachine):
             desk.runner.offload.run_one()
         self.end(ends)
 
-    # -- what must hold
+    # -- invariants
 
-    def came(self, queue: int) -> list[bytes]:
+    def delivered(self, queue: int) -> list[bytes]:
         bodies: list[bytes] = []
         while (answer := self.desk.broker.pull("t", len(bodies), queue)).code == 0:
             bodies += bodies_of(answer)
         return bodies
 
     @invariant()
-    def each_comes_once_in_its_time_and_order(self) -> None:
+    def each_is_delivered_once_in_time_and_in_order(self) -> None:
         for queue in QUEUES:
-            came = self.came(queue) if self.model else []
-            assert len(came) == len({*came}), "one came twice"
+            delivered = self.delivered(queue) if self.model else []
+            assert len(delivered) == len({*delivered}), "a message was delivered twice"
             last: dict[tuple[int, int], tuple[int, int]] = {}
-            for body in came:
+            for body in delivered:
                 sent = self.model[body]
                 assert not sent.is_recalled
                 assert sent.due_ms <= self.now_ms
@@ -144,12 +144,12 @@ class DelaysMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.desk.advance(3600 * SECOND)
-        came = {body for queue in QUEUES for body in (self.came(queue) if self.model else [])}
-        assert came == {body for body, sent in self.model.items() if not sent.is_recalled}
+        delivered = {body for queue in QUEUES for body in (self.delivered(queue) if self.model else [])}
+        assert delivered == {body for body, sent in self.model.items() if not sent.is_recalled}
 
 
-def few(patch: pytest.MonkeyPatch) -> None:
-    """So that rows, notes and looks end everywhere."""
+def low_limits(patch: pytest.MonkeyPatch) -> None:
+    """Lowers all limits, so that batches, checkpoints and scans end at any message."""
     patch.setattr(timers, "FIRES_PER_TURN", 3)
     patch.setattr(restart_scan, "_MAX_SINGLE_LOOKUPS", 0)
     patch.setattr(restart_scan, "_AT_ONCE", 2)
@@ -157,14 +157,18 @@ def few(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(progress, "_CHECKPOINT_MESSAGES", 2)
 
 
-def none_looked_at(patch: pytest.MonkeyPatch) -> None:
-    """The log is always too long to be looked at: what may have come is asked for one by one."""
-    few(patch)
+def low_limits_without_scan(patch: pytest.MonkeyPatch) -> None:
+    """Makes the log too long for a scan after a restart: deliveries are looked up one by one."""
+    low_limits(patch)
     patch.setattr(restart_scan, "_MOST_BYTES", -1)
 
 
-@pytest.mark.parametrize("change", [few, none_looked_at, lambda patch: None], ids=["few", "none looked at", "usual"])
-def test_delayed_messages_come_once_whatever_ends_the_broker(change: object, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "change", [low_limits, low_limits_without_scan, lambda patch: None], ids=["low limits", "without scan", "usual"]
+)
+def test_delayed_messages_are_delivered_once_after_any_stop_or_crash(
+    change: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert callable(change)
     change(monkeypatch)
     run_state_machine_as_test(DelaysMachine, settings=settings(max_examples=40, stateful_step_count=25, deadline=None))

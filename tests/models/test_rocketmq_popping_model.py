@@ -1,6 +1,6 @@
-"""Messages that a group pops and receives, over both of RocketMQ's surfaces, against a dict of what each message is:
-waiting, out, settled or dead. Whatever ends the broker in between, none is lost, given to two or given after it was
-settled."""
+"""Messages that a group pops and receives over both RocketMQ front-ends, against a dict of their states: ready, in
+flight, acked or dead-lettered. Across stops and crashes, none is lost, delivered to two consumers or delivered after
+its ack."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from trimq.protocols.rocketmq.grpc.wire.enums import Code
 
 POP = 200050
 SECOND = 1000
-LIMIT = 2  # times that a message may come back
+LIMIT = 2  # how often a message may be revived
 COUNTS = st.sampled_from([1, 2, 5, 32])
 TIMES_S = st.integers(10, 90)
 
-# By this a receipt is known: whether its message had come back, its queue and offset, and when it was given.
-Known = tuple[str, str, str, str]
+# Identity of a receipt: whether its message was revived, its queue and offset, and its pop time.
+Identity = tuple[str, str, str, str]
 
 
-def known(handle: str) -> Known:
+def identity_of(handle: str) -> Identity:
     _, given, _, _, mark, _, queue, offset, *_ = handle.split(" ")
     return mark, queue, offset, given
 
 
 @dataclass
 class Sent:
-    """`receipt` is None while it waits."""
+    """`receipt` is None while the message is ready."""
 
     given: int = 0
-    receipt: Known | None = None
+    receipt: Identity | None = None
     deadline_ms: int = 0
     is_settled: bool = False
     is_dead: bool = False
@@ -67,7 +67,7 @@ class PoppingMachine(RuleBasedStateMachine):
     def now_ms(self) -> int:
         return self.desk.desk.message_time.now_ms()
 
-    # -- giving
+    # -- delivery
 
     @rule(many=st.integers(1, 4))
     def send(self, many: int) -> None:
@@ -80,7 +80,7 @@ class PoppingMachine(RuleBasedStateMachine):
     def receive(self, many: int, seconds: int) -> None:
         found = self.phone.receive("t", count=many, invisible_ms=seconds * SECOND)
         given = [(each.body, handle_of(each), each.system_properties.delivery_attempt - 1) for each in found]
-        self.given(given, many, seconds * SECOND)
+        self.check_delivered(given, many, seconds * SECOND)
 
     @rule(many=COUNTS, seconds=TIMES_S)
     def pop(self, many: int, seconds: int) -> None:
@@ -88,33 +88,35 @@ class PoppingMachine(RuleBasedStateMachine):
         popped = self.desk.desk.broker.ask(POP, {**fields, "invisibleTime": seconds * SECOND, "initMode": 0})
         if popped.code != 0:
             assert popped.code == 210
-            self.given([], many, 0)
+            self.check_delivered([], many, 0)
             return
         units = rocketmq_desk.units_of(popped)
         texts = [receipt["extraInfo"] for receipt in receipts(popped)]
         pairs = zip(units, texts, strict=True)
-        self.given([(bytes(unit.body), text, unit.reconsume_times) for unit, text in pairs], many, seconds * SECOND)
+        self.check_delivered(
+            [(bytes(unit.body), text, unit.reconsume_times) for unit, text in pairs], many, seconds * SECOND
+        )
 
-    def given(self, found: list[tuple[bytes, str, int]], most: int, invisible_ms: int) -> None:
+    def check_delivered(self, found: list[tuple[bytes, str, int]], most: int, invisible_ms: int) -> None:
         waiting = {body for body, sent in self.model.items() if sent.waits}
         bodies = [body for body, _, _ in found]
-        assert len(set(bodies)) == len(bodies), "given twice in one answer"
-        assert set(bodies) <= waiting, "given while it was out, settled or dead"
-        assert len(bodies) == min(most, len(waiting)), "something that waits was not given"
+        assert len(set(bodies)) == len(bodies), "delivered twice in one response"
+        assert set(bodies) <= waiting, "delivered while in flight, acked or dead-lettered"
+        assert len(bodies) == min(most, len(waiting)), "a ready message was not delivered"
         for body, handle, before in found:
             sent = self.model[body]
-            assert sent.given == before, "tries were not counted"
+            assert sent.given == before, "the delivery count is wrong"
             sent.given += 1
-            sent.receipt, sent.deadline_ms = known(handle), self.now_ms + invisible_ms
+            sent.receipt, sent.deadline_ms = identity_of(handle), self.now_ms + invisible_ms
             self.handles.append((body, handle))
 
-    # -- settling
+    # -- acknowledgement
 
     def choose(self, data: Any) -> tuple[bytes, str, Sent, bool]:
-        """A receipt of now or of before, and whether it counts."""
+        """Chooses a current or an old receipt, and returns whether it is valid."""
         body, handle = data.draw(st.sampled_from(self.handles))
         sent = self.model[body]
-        return body, handle, sent, sent.receipt is not None and sent.receipt == known(handle)
+        return body, handle, sent, sent.receipt is not None and sent.receipt == identity_of(handle)
 
     def place(self, handle: str) -> dict[str, Any]:
         _, _, _, _, mark, _, queue, offset, *_ = handle.split(" ")
@@ -126,8 +128,8 @@ class PoppingMachine(RuleBasedStateMachine):
     def ack(self, data: Any, by_grpc: bool) -> None:
         _, handle, sent, counts = self.choose(data)
         if by_grpc:
-            told = acked(self.phone, handle).status.code
-            assert told == Code.OK if counts else told in (Code.OK, Code.INVALID_RECEIPT_HANDLE)
+            response = acked(self.phone, handle).status.code
+            assert response == Code.OK if counts else response in (Code.OK, Code.INVALID_RECEIPT_HANDLE)
         else:
             assert self.desk.desk.broker.ask(ACK, self.place(handle)).code == 0
         if counts:
@@ -142,23 +144,23 @@ class PoppingMachine(RuleBasedStateMachine):
             assert (answer.status.code == Code.OK) == counts
             changed = answer.receipt_handle
         else:
-            told = self.desk.desk.broker.ask(CHANGE, {**self.place(handle), "invisibleTime": seconds * SECOND})
-            assert (told.code == 0) == counts
+            response = self.desk.desk.broker.ask(CHANGE, {**self.place(handle), "invisibleTime": seconds * SECOND})
+            assert (response.code == 0) == counts
             start, _, _, queue, mark, broker, number, offset, *_ = handle.split(" ")
-            changed = " ".join([start, told.fields["popTime"], "0", queue, mark, broker, number, offset])
+            changed = " ".join([start, response.fields["popTime"], "0", queue, mark, broker, number, offset])
         if counts:
-            sent.receipt, sent.deadline_ms = known(changed), self.now_ms + seconds * SECOND
+            sent.receipt, sent.deadline_ms = identity_of(changed), self.now_ms + seconds * SECOND
             self.handles.append((body, changed))
 
     @precondition(lambda self: self.handles)
     @rule(data=st.data())
-    def give_up(self, data: Any) -> None:
+    def forward_to_dlq(self, data: Any) -> None:
         _, handle, sent, counts = self.choose(data)
         assert (forwarded(self.phone, handle) == Code.OK) == counts
         if counts:
             sent.receipt, sent.is_dead = None, True
 
-    # -- time, and ends
+    # -- time, stops and crashes
 
     @rule(seconds=st.integers(1, 100))
     def advance(self, seconds: int) -> None:
@@ -180,7 +182,7 @@ class PoppingMachine(RuleBasedStateMachine):
         self.begin(GrpcDesk(self.desk.desk.cut_power()))
 
     @invariant()
-    def the_dead_are_where_they_belong(self) -> None:
+    def dead_letters_are_in_the_dead_letter_topic(self) -> None:
         dead = [body for body, sent in self.model.items() if sent.is_dead]
         found = rocketmq_desk.bodies_of(self.desk.desk.broker.pull("%DLQ%g")) if dead else []
         assert sorted(found) == sorted(dead)

@@ -87,7 +87,7 @@ class SegmentIndexMachine(RuleBasedStateMachine):
         assert self.begins_a_batch(found.offset, found.position)
         assert all(batch.last_offset < offset for batch in self.batches if batch.position < found.position)
         wanted = [batch.position for batch in self.batches if batch.last_offset <= offset]
-        # The interval, and the one batch that it may end in.
+        # The interval, and the one batch that crosses its end.
         assert max(wanted, default=0) - found.position <= self.interval_bytes + 300
 
     def check_position(self, index: SegmentIndex | StoredIndex, position: int) -> None:

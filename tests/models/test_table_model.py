@@ -1,4 +1,4 @@
-"""A table against a dict: whatever is put, deleted, refused or lost, both hold the same."""
+"""A table against a dict, through puts, deletes, refusals and losses: both hold the same."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ State = dict[str, str]
 
 
 class TableMachine(RuleBasedStateMachine):
-    """`states` has what each change left behind, with the number of its pass: a power cut leaves one of them, not
-    older than the last that was acknowledged."""
+    """`states` has the state after each change, with the number of its pass: after a power cut the table has one of
+    them, not older than the last that was acknowledged."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class TableMachine(RuleBasedStateMachine):
         self.has_bytes = self.has_bytes or key in self.now
         self.states.append((self.ticket.number, {held: value for held, value in self.now.items() if held != key}))
 
-    # -- how a pass ends
+    # -- ends of a pass
 
     @rule()
     def end_pass(self) -> None:
@@ -69,7 +69,7 @@ class TableMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.has_bytes)
     @rule(room_bytes=st.integers(0, 11))
     def fail_to_write(self, room_bytes: int) -> None:
-        """A record is longer than eleven bytes."""
+        """The disk is full: a record is longer than eleven bytes."""
         ticket, before = self.ticket, self.now
         assert ticket is not None
         self.states = [(number, state) for number, state in self.states if number < ticket.number]
@@ -89,7 +89,7 @@ class TableMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.runner.offload) > 0)
     @rule()
     def fail_to_make_a_snapshot(self) -> None:
-        """Every write and rename of it fails for once; the passes' own syncs go well."""
+        """Every write and rename of a snapshot fails once; the syncs of the passes succeed."""
 
         def before(operation: str, name: str) -> None:
             if name.endswith(".tmp"):
@@ -99,7 +99,7 @@ class TableMachine(RuleBasedStateMachine):
         self.runner.offload.run_one()
         self.files.before = lambda operation, name: None
 
-    # -- how the process ends
+    # -- crashes
 
     @rule()
     def be_killed(self) -> None:
@@ -119,7 +119,7 @@ class TableMachine(RuleBasedStateMachine):
         assert found in possible
         self.states = [(0, found)]
 
-    # -- what always holds
+    # -- invariants
 
     @invariant()
     def both_hold_the_same(self) -> None:

@@ -26,7 +26,7 @@ class TimersMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        # Small enough for sweeps and split turns to happen in a short run.
+        # Low limits, so that sweeps and split turns happen in a short run.
         self.patches = [
             mock.patch.object(timer_heap, "_STALE_KEYS_ALLOWED", 2),
             mock.patch.object(module, "FIRES_PER_TURN", 3),
@@ -80,14 +80,14 @@ class TimersMachine(RuleBasedStateMachine):
         until_ms = self.time.now_ms() + passed_ms
         while self.time.step(until_ms):
             pass
-        assert all(due_ms > until_ms for due_ms, _ in self.model.values()), "all that is due has fired"
+        assert all(due_ms > until_ms for due_ms, _ in self.model.values()), "a due timer has not fired"
 
     @rule()
     def refuse_next(self) -> None:
         self.refusals += 1
 
     @invariant()
-    def what_is_pending_is_known(self) -> None:
+    def pending_timers_are_listed(self) -> None:
         expected = self.in_order()
         assert len(self.timers) == len(expected)
         assert self.timers.upcoming(1_000) == expected
@@ -98,8 +98,8 @@ class TimersMachine(RuleBasedStateMachine):
             assert self.timers.upcoming_of(stream, 9) == [each for each in expected if each.entry.stream == stream][:9]
 
 
-class RowsMachine(TimersMachine):
-    """The same, where some are fired together."""
+class BatchedTimersMachine(TimersMachine):
+    """The same machine with timers that are fired in batches."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -121,5 +121,5 @@ class RowsMachine(TimersMachine):
 
 TimersMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
 test_timers_behave_as_a_dict_of_due_times = TimersMachine.TestCase
-RowsMachine.TestCase.settings = TimersMachine.TestCase.settings
-test_timers_that_fire_rows_behave_so_too = RowsMachine.TestCase
+BatchedTimersMachine.TestCase.settings = TimersMachine.TestCase.settings
+test_timers_that_fire_rows_behave_so_too = BatchedTimersMachine.TestCase

@@ -1,5 +1,5 @@
-"""Transactions against a list of what was promised, through power cuts at every step: all of a transaction is read or
-nothing of it, an acknowledged commit stays, what was aborted is never read, and no reader waits for ever."""
+"""Transactions against a list of promised results, through power cuts at every step: a transaction is read as a whole
+or not at all, an acknowledged commit survives, aborted records are never read, and no reader waits for ever."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trimq.errors.transactions import ProducerFenced, TransactionUnderWay, Wrong
 
 
 class UnevenTails(TornTails):
-    """Of the tables another share survives than of the logs."""
+    """Survivors with different shares of the tables and of the logs."""
 
     def __init__(self, logs_percent: int, tables_percent: int) -> None:
         super().__init__(logs_percent, keeps_names=True)
@@ -39,7 +39,7 @@ KEPT = st.builds(UnevenTails, SHARES, SHARES)
 
 @dataclass
 class Attempt:
-    """One transaction as its producer sees it. `outcome` None: it never heard of one."""
+    """One transaction as its producer sees it. `outcome` is None if the producer got no response."""
 
     written: list[tuple[int, bytes]] = field(default_factory=list)
     outcome: bool | None = None
@@ -55,18 +55,18 @@ class TransactionsMachine(RuleBasedStateMachine):
         self.sequences: dict[tuple[ProducerIdentity, int], int] = defaultdict(int)
         self.count = 0
 
-    # -- what producers do
+    # -- producer actions
 
     @rule(name=NAMES)
     def init_producer(self, name: str) -> None:
-        self._give_up(name)
+        self._abandon(name)
         for _ in range(3):
             try:
                 self.producers[name] = self.core.init_producer(name, timeout_ms=TIMEOUT_MS)
                 return
             except TransactionUnderWay:
                 self.core.settle()
-        raise AssertionError("the transaction that stood in the way was never ended")
+        raise AssertionError("the open transaction was never aborted")
 
     @precondition(lambda self: self.producers)
     @rule(name=NAMES, number=NUMBERS, is_lost=st.booleans(), kept=KEPT)
@@ -86,7 +86,7 @@ class TransactionsMachine(RuleBasedStateMachine):
             self._fenced(name)
             return
         if is_lost:
-            # It was never acknowledged, so its producer cannot commit: another one takes over.
+            # The write was never acknowledged, so its producer cannot commit: another one takes over.
             self.core.runner.end_pass()
             self.core.cut_power(kept)
             attempt.outcome = False
@@ -109,7 +109,7 @@ class TransactionsMachine(RuleBasedStateMachine):
             self._fenced(name)
             return
         except WrongTransactionState:
-            if attempt.written:  # its time was over: one that raises its epoch hears that it is aborted, as from Kafka
+            if attempt.written:  # timed out: a producer that raises its epoch gets an abort, as from Kafka
                 assert (is_commit, name) == (True, "raising")
                 self._fenced(name)
             return
@@ -117,7 +117,7 @@ class TransactionsMachine(RuleBasedStateMachine):
             for _ in range(steps):
                 self.core.runner.end_pass()
                 self.core.runner.offload.run_one()
-            answered = bool(answers) and name == "plain"  # the other one waits for a later pass
+            answered = bool(answers) and name == "plain"  # the other producer waits for a later pass
             self.core.cut_power(kept)
             del self.open[name]
             if answered:
@@ -146,19 +146,19 @@ class TransactionsMachine(RuleBasedStateMachine):
             self.attempts.append(self.open[name])
         return self.open[name]
 
-    def _give_up(self, name: str) -> None:
+    def _abandon(self, name: str) -> None:
         attempt = self.open.pop(name, None)
         if attempt is not None:
-            attempt.outcome = False  # whatever is open when the name is taken over is aborted
+            attempt.outcome = False  # an open transaction is aborted when its id is taken over
 
     def _fenced(self, name: str) -> None:
-        """Only time can have done that: nobody else uses the name."""
+        """Fencing can only follow a time-out: no other producer uses the transactional id."""
         self.core.settle()
         assert self.core.registry.get(name).is_complete
-        self._give_up(name)
+        self._abandon(name)
         self.init_producer(name)
 
-    # -- what readers see
+    # -- reads
 
     @rule()
     def compare(self) -> None:
@@ -169,18 +169,18 @@ class TransactionsMachine(RuleBasedStateMachine):
         for attempt in self.attempts:
             seen = visible.intersection(attempt.written)
             if attempt.outcome is False:
-                assert not seen, "what was aborted is read"
-            elif len(seen) < len(attempt.written) and not self._is_held_up(attempt):
-                assert not attempt.outcome, "an acknowledged commit is gone"
-                assert not seen, "a part of a transaction is read"
+                assert not seen, "an aborted record is read"
+            elif len(seen) < len(attempt.written) and not self._is_blocked(attempt):
+                assert not attempt.outcome, "an acknowledged commit is lost"
+                assert not seen, "a transaction is read in part"
 
-    def _is_held_up(self, attempt: Attempt) -> bool:
-        """An older transaction that is open keeps readers from what comes after it."""
+    def _is_blocked(self, attempt: Attempt) -> bool:
+        """Returns whether an older open transaction keeps readers from this one."""
         return any(self.core.stream(number).stable_end < self.core.stream(number).end for number, _ in attempt.written)
 
     def teardown(self) -> None:
         for name in list(self.open):
-            self._give_up(name)
+            self._abandon(name)
         self.core.advance(2 * TIMEOUT_MS)
         for number in range(STREAMS):
             assert self.core.stream(number).stable_end == self.core.stream(number).end, "a reader waits for ever"

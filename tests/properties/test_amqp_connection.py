@@ -1,4 +1,4 @@
-"""However AMQP's bytes are split, the same events come out; damaged ones give events or a protocol error."""
+"""AMQP's bytes give the same events however they are split; damaged bytes give events or a protocol error."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CHANNELS = (1, 2, 300)
 COMMANDS = (methods.QueueDeclare, methods.BasicGet, methods.BasicNack, methods.ExchangeBind, methods.TxSelect)
 
 channels = st.sampled_from(CHANNELS)
-# Few of each, so that the same comes twice in a row and takes the short way.
+# Few different values, so that repeated messages take the fast path.
 publishes = st.builds(
     lambda channel, exchange, key, mandatory, header, body, piece: (
         publish(channel, methods.BasicPublish(0, exchange, key, mandatory), body, header, piece),
@@ -53,7 +53,7 @@ streams = st.lists(st.one_of(publishes, acks, commands, heartbeats), max_size=15
 
 
 def flat(found: list[Event]) -> list[object]:
-    """Acknowledgements one by one: how many of them make an event depends on what arrives together."""
+    """Splits batches of acknowledgements: the size of a batch depends on the bytes that arrive together."""
     result: list[object] = []
     for event in found:
         if isinstance(event, Acks):
@@ -85,9 +85,7 @@ def test_any_split_of_the_bytes_gives_the_same_events(
 
 @examples(100)
 @given(streams, st.lists(st.integers(0, 4000), max_size=12), st.integers(1, 4))
-def test_messages_that_are_taken_in_rows_are_the_same(
-    sent: list[tuple[bytes, object]], cuts: list[int], most: int
-) -> None:
+def test_messages_read_in_batches_are_the_same(sent: list[tuple[bytes, object]], cuts: list[int], most: int) -> None:
     connection = running(*CHANNELS)
     found: list[Event] = []
     for piece in pieces_of(b"".join(raw for raw, _ in sent), cuts):
@@ -138,13 +136,13 @@ def test_garbage_gives_events_or_a_protocol_error(garbage: bytes, is_running: bo
 
 @examples(200)
 @given(any_method())
-def test_a_method_with_any_fields_comes_back(method: methods.Method) -> None:
+def test_a_method_with_any_fields_survives_encoding_and_decoding(method: methods.Method) -> None:
     assert read_method(write_method(method)) == method
 
 
 @examples(100)
 @given(values)
-def test_a_value_of_any_type_comes_back_with_the_same_bytes(value: object) -> None:
+def test_a_value_of_any_type_is_encoded_again_with_the_same_bytes(value: object) -> None:
     raw = write_value(value)
     read, end = read_value(raw, 0, len(raw))
     assert (read, type(read), end) == (value, type(value), len(raw))

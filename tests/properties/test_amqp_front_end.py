@@ -1,5 +1,5 @@
-"""Any methods, in any order, on any channels: answers or a protocol error, never another exception, and a broker that
-serves the next client as if nothing had been."""
+"""Any methods, in any order, on any channels: replies or a protocol error, never another exception, and the broker
+serves the next client as usual."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from protocols.amqp.wires import command, publish
 from trimq.formats.amqp_content.property_list import write_properties
 from trimq.protocols.amqp import methods
 
-# Few names, so that much of what is asked for is there.
+# Few names, so that many requests refer to existing queues and exchanges.
 NAMES = st.sampled_from(["", "q", "r", "e", "amq.topic", "amq.rabbitmq.reply-to", "#.a"])
 ARGUMENTS = st.dictionaries(
     st.sampled_from(
@@ -70,16 +70,16 @@ steps = st.one_of(commands, commands, commands, publishes, publishes, openings, 
 
 @examples(150)
 @given(st.lists(steps, max_size=25), st.booleans())
-def test_any_conversation_is_survived(said: list[bytes | None], ends_politely: bool) -> None:
+def test_the_broker_survives_any_conversation(steps_taken: list[bytes | None], closes_cleanly: bool) -> None:
     desk = Desk()
     client = desk.client(1, 2)
-    for words in said:
+    for words in steps_taken:
         if words is None:
             desk.settle()
         elif not client.is_closed:
             client.feed(words)
     desk.settle()
-    if ends_politely and not client.is_closed and not client.is_held:
+    if closes_cleanly and not client.is_closed and not client.is_held:
         client.tell(0, methods.ConnectionClose(200, "bye"))
     client.lose()
     desk.settle()

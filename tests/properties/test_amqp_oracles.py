@@ -1,4 +1,4 @@
-"""Our AMQP codec against two others: pika's specification and pamqp."""
+"""TriMQ's AMQP codec against two others: pika's specification and pamqp."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from trimq.protocols.amqp.wire.events import Publish
 from trimq.protocols.amqp.wire.method_codec import read_method, write_method
 
 
-def alike(value: object) -> object:
-    """Libraries differ in whether a long string is text and an absent table None."""
+def normalised(value: object) -> object:
+    """Removes differences between libraries: a long string may be text, and an absent table None."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     return value or None if isinstance(value, dict) else value
 
 
 def fields_of(method: methods.Method) -> list[object]:
-    return [alike(getattr(method, name)) for name in method.__struct_fields__]
+    return [normalised(getattr(method, name)) for name in method.__struct_fields__]
 
 
 @examples(200)
 @given(any_method(is_plain=True))
-def test_pika_reads_what_we_write_and_we_read_what_it_writes(method: methods.Method) -> None:
+def test_pika_decodes_our_methods_and_we_its(method: methods.Method) -> None:
     kind = pika.spec.methods[method.ID]
     theirs = kind.__new__(kind).decode(write_method(method), 4)
-    assert [alike(value) for value in vars(theirs).values()] == fields_of(method)
+    assert [normalised(value) for value in vars(theirs).values()] == fields_of(method)
     written = kind(*(getattr(method, name) for name in method.__struct_fields__)).encode()
     assert read_method(method.ID.to_bytes(4, "big") + b"".join(written)) == method
 
@@ -49,11 +49,11 @@ OF_PAMQP = [kind for kind in methods.METHODS.values() if not kind.NAME.startswit
 @pytest.mark.filterwarnings("ignore:This command is deprecated")
 @examples(150)
 @given(st.sampled_from(OF_PAMQP).flatmap(lambda kind: methods_of(kind, is_plain=True)))
-def test_pamqp_reads_what_we_write(method: methods.Method) -> None:
+def test_pamqp_decodes_our_methods(method: methods.Method) -> None:
     raw = command(1, method)
     size, channel, theirs = pamqp.frame.unmarshal(raw)
     assert (size, channel) == (len(raw), 1)
-    assert [alike(getattr(theirs, name)) for name in theirs.attributes()] == fields_of(method)
+    assert [normalised(getattr(theirs, name)) for name in theirs.attributes()] == fields_of(method)
 
 
 def test_pika_and_pamqp_know_the_methods_that_we_know() -> None:

@@ -1,4 +1,5 @@
-"""Damaged, cut, doubled and invented bytes: an error or a clean result, never a hang, a wrong record or much memory."""
+"""Damaged, truncated, duplicated and random bytes: an error or a clean result, never a hang, a wrong record or much
+memory."""
 
 from __future__ import annotations
 
@@ -70,7 +71,7 @@ READERS: list[Callable[[bytes], Any]] = [
 
 
 def read_in_every_way(data: bytes) -> None:
-    """Nothing but a BadBatch may come out, and no memory beyond the limit be taken."""
+    """Reads in every way; only a BadBatch may be raised, within the memory limit."""
     tracemalloc.start()
     try:
         for read in READERS:
@@ -84,7 +85,7 @@ def read_in_every_way(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("original", SOUND)
-def test_every_flipped_bit_is_caught_or_is_in_the_offset_or_the_epoch(original: bytes) -> None:
+def test_every_flipped_bit_outside_of_the_offset_and_the_epoch_is_detected(original: bytes) -> None:
     for at in range(len(original)):
         for bit in range(8):
             damaged = bytearray(original)
@@ -99,7 +100,7 @@ def test_every_flipped_bit_is_caught_or_is_in_the_offset_or_the_epoch(original: 
 
 
 @given(sound, st.data())
-def test_many_changed_bytes_are_caught(original: bytes, data: st.DataObject) -> None:
+def test_many_changed_bytes_are_detected(original: bytes, data: st.DataObject) -> None:
     damaged = bytearray(original)
     places = data.draw(st.lists(st.integers(16, len(original) - 1), min_size=1, max_size=8, unique=True))
     for at in places:
@@ -110,7 +111,7 @@ def test_many_changed_bytes_are_caught(original: bytes, data: st.DataObject) -> 
 
 
 @pytest.mark.parametrize("original", SOUND)
-def test_every_cut_is_seen(original: bytes) -> None:
+def test_every_truncation_is_detected(original: bytes) -> None:
     for size in range(len(original)):
         for look in (check, check_stored, check_sent):
             with pytest.raises(TruncatedBatch):
@@ -120,7 +121,7 @@ def test_every_cut_is_seen(original: bytes) -> None:
 
 
 @given(sound, sound, st.integers(0, 200))
-def test_doubled_and_following_bytes_never_reach_the_records(first: bytes, second: bytes, cut: int) -> None:
+def test_duplicated_and_following_bytes_never_reach_the_records(first: bytes, second: bytes, cut: int) -> None:
     expected = list(iterate_records(first))
     together = first + second
     assert list(iterate_records(together)) == expected
@@ -133,7 +134,7 @@ def test_doubled_and_following_bytes_never_reach_the_records(first: bytes, secon
 
 
 @given(sound, st.data())
-def test_a_part_that_is_left_out_or_doubled_inside_is_caught(original: bytes, data: st.DataObject) -> None:
+def test_a_part_that_is_missing_or_duplicated_is_detected(original: bytes, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(original) - 1))
     end = data.draw(st.integers(start + 1, len(original)))
     for damaged in (original[:start] + original[end:], original[:end] + original[start:]):
@@ -178,7 +179,7 @@ payloads = st.lists(pieces, max_size=12).map(b"".join)
 
 
 @given(fields, payloads, st.sampled_from([*Codec, None]))
-def test_what_carries_a_right_checksum_around_nonsense_is_an_error_or_clean(
+def test_random_bytes_with_a_valid_checksum_are_an_error_or_clean(
     header: BatchHeader, payload: bytes, codec: Codec | None
 ) -> None:
     if codec is not None:
@@ -190,7 +191,7 @@ def test_what_carries_a_right_checksum_around_nonsense_is_an_error_or_clean(
 
 
 @given(payloads, st.integers(0, 12), st.integers(-(2**62), 2**62))
-def test_both_readers_agree_on_what_is_malformed(payload: bytes, count: int, base_ms: int) -> None:
+def test_both_readers_agree_on_malformed_records(payload: bytes, count: int, base_ms: int) -> None:
     header = BatchHeader(0, 0, -1, 2, 0, 0, count - 1, base_ms, 0, -1, -1, -1, count)
     made = build_batch(header, payload)
     try:
@@ -208,7 +209,7 @@ def test_both_readers_agree_on_what_is_malformed(payload: bytes, count: int, bas
 
 
 @given(st.lists(st.binary(min_size=3, max_size=3), min_size=1, max_size=100), st.data())
-def test_one_changed_byte_in_a_run_is_judged_alike_by_both_readers(values: list[bytes], data: st.DataObject) -> None:
+def test_both_readers_agree_on_one_changed_byte_in_equal_records(values: list[bytes], data: st.DataObject) -> None:
     payload = bytearray(b"".join(encode_record(0, n, b"k", value) for n, value in enumerate(values)))
     payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
     made = build_batch(BatchHeader(0, 0, -1, 2, 0, 0, len(values) - 1, NOW, 0, -1, -1, -1, len(values)), payload)
@@ -243,5 +244,5 @@ def test_damaged_compression_never_passes_its_limit(codec: Codec, content: bytes
     assert peak < 4 * LIMIT
 
 
-def test_the_header_has_the_size_that_the_readers_think() -> None:
+def test_the_header_has_the_size_that_the_readers_assume() -> None:
     assert len(build_batch(read_header(SOUND[0]), b"")) == HEADER_BYTES

@@ -1,4 +1,4 @@
-"""What we write, we and other implementations read, and the other way round."""
+"""Round trips of batches between TriMQ and other implementations, in both directions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ headers = st.lists(st.tuples(st.text(max_size=10), contents), max_size=4).map(tu
 records = st.lists(
     st.builds(Record, body=contents, key=contents, headers=headers, timestamp_ms=times), min_size=1, max_size=20
 )
-# Many records of one size and nearly one time: what producers send, and what takes the way through columns.
+# Many records of one size and nearly one timestamp: typical of producers, and read on the fast path by columns.
 alike = st.builds(
     lambda sizes, start_ms: [
         Record(body=bytes(size), key=b"key", timestamp_ms=start_ms + n // 7) for n, size in enumerate(sizes)
@@ -72,7 +72,7 @@ def test_compressed_bytes(codec: Codec, content: bytes, repeated: int) -> None:
 
 
 @given(batches_of_records, codecs, offsets)
-def test_our_batches_are_sound_and_read_back(made: list[Record], codec: Codec, base_offset: int) -> None:
+def test_our_batches_are_valid_and_read_back(made: list[Record], codec: Codec, base_offset: int) -> None:
     batch = from_records(made, codec=codec)
     check_sent(batch)
     stamp_batch(batch, base_offset, 5)
@@ -82,7 +82,7 @@ def test_our_batches_are_sound_and_read_back(made: list[Record], codec: Codec, b
 
 
 @given(batches_of_records, codecs)
-def test_validation_says_what_the_records_say(made: list[Record], codec: Codec) -> None:
+def test_validation_agrees_with_the_records(made: list[Record], codec: Codec) -> None:
     batch = from_records(made, codec=codec)
     summary = validate_records(batch)
     latest = max(made, key=lambda record: record.timestamp_ms)
@@ -102,7 +102,7 @@ def test_another_codec_keeps_the_records(made: list[Record], codec: Codec, other
 
 
 @given(batches_of_records, codecs, offsets, st.none() | times, st.data())
-def test_compaction_keeps_exactly_what_is_wanted(
+def test_compaction_keeps_exactly_the_selected_records(
     made: list[Record], codec: Codec, base_offset: int, horizon_ms: int | None, data: st.DataObject
 ) -> None:
     before = from_records(made, codec=codec, base_offset=base_offset, producer_id=1, producer_epoch=1, base_sequence=0)
@@ -124,7 +124,7 @@ def test_compaction_keeps_exactly_what_is_wanted(
 @given(made=records, codec=codecs)
 def test_batches_of_other_encoders_are_read(oracle: Any, made: list[Record], codec: Codec) -> None:
     if oracle is KafkaPythonBuilder and codec > Codec.GZIP:
-        codec = Codec.GZIP  # the only one it has without further packages
+        codec = Codec.GZIP  # the only codec it has without further packages
     builder = oracle(
         magic=2,
         compression_type=codec,

@@ -1,5 +1,4 @@
-"""The companion files of a partition log: what is written comes back, and garbage gives an answer or
-`CorruptCompanion`."""
+"""Companion files of a partition log: round trips, and garbage gives a result or `CorruptCompanion`."""
 
 from __future__ import annotations
 
@@ -55,7 +54,7 @@ def snapshots(draw: st.DrawFn) -> dict[int, ProducerState]:
 
 
 @given(snapshots())
-def test_producer_states_come_back_from_their_snapshot(states: dict[int, ProducerState]) -> None:
+def test_producer_states_survive_a_snapshot(states: dict[int, ProducerState]) -> None:
     found = ProducerStates.decode(ProducerStates(dict(states)).encode())
     assert dict(found.items()) == states
     opened = [state.open_from for state in states.values() if state.open_from >= 0]
@@ -63,9 +62,7 @@ def test_producer_states_come_back_from_their_snapshot(states: dict[int, Produce
 
 
 @given(snapshots(), st.data())
-def test_a_damaged_snapshot_is_never_taken_for_a_sound_one(
-    states: dict[int, ProducerState], choice: st.DataObject
-) -> None:
+def test_a_damaged_snapshot_is_never_accepted(states: dict[int, ProducerState], choice: st.DataObject) -> None:
     sound = ProducerStates(states).encode()
     spoiled = bytearray(sound)
     place = choice.draw(st.integers(0, len(sound) - 1))
@@ -85,7 +82,7 @@ def test_garbage_is_no_companion_file(data: bytes) -> None:
 
 
 @given(st.text(st.sampled_from("0123456789 \n\r\t-+:versiontopic_d=AZaz"), max_size=60))
-def test_any_text_is_a_checkpoint_or_unusable(text: str) -> None:
+def test_any_text_is_a_checkpoint_or_corrupt(text: str) -> None:
     with suppress(CorruptCompanion):
         starts = parse_epochs(text.encode())
         assert parse_epochs(format_epochs(starts)) == starts
@@ -94,12 +91,12 @@ def test_any_text_is_a_checkpoint_or_unusable(text: str) -> None:
 
 
 @given(st.uuids())
-def test_a_topic_s_id_comes_back(topic: UUID) -> None:
+def test_the_id_of_a_topic_survives_encoding_and_decoding(topic: UUID) -> None:
     assert parse_partition_metadata(format_partition_metadata(topic)) == topic
 
 
 @given(st.lists(st.tuples(epochs, offsets), max_size=8))
-def test_epochs_come_back(starts: list[tuple[int, int]]) -> None:
+def test_epochs_survive_encoding_and_decoding(starts: list[tuple[int, int]]) -> None:
     rising = zip(sorted({epoch for epoch, _ in starts}), sorted({offset for _, offset in starts}), strict=False)
     expected = [EpochStart(*start) for start in rising]
     assert parse_epochs(format_epochs(expected)) == expected
@@ -107,7 +104,7 @@ def test_epochs_come_back(starts: list[tuple[int, int]]) -> None:
 
 @st.composite
 def aborted_transactions(draw: st.DrawFn) -> list[AbortedTransaction]:
-    """As a log makes them: markers in order, each transaction of a producer after the one before."""
+    """Transactions as a log produces them: markers in order, each transaction of a producer after its previous one."""
     transactions = []
     marker = 0
     for _ in range(draw(st.integers(0, 8))):
@@ -124,7 +121,7 @@ def aborted_transactions(draw: st.DrawFn) -> list[AbortedTransaction]:
 
 
 @given(aborted_transactions(), st.integers(0, 40), st.integers(1, 40), st.integers(0, 8))
-def test_all_aborted_transactions_of_a_range_are_found_over_two_segments(
+def test_all_aborted_transactions_of_a_range_are_found_across_two_segments(
     transactions: list[AbortedTransaction], first: int, length: int, split: int
 ) -> None:
     files = [b"".join(map(aborted_index.encode, part)) for part in (transactions[:split], transactions[split:])]
@@ -142,7 +139,7 @@ def test_all_aborted_transactions_of_a_range_are_found_over_two_segments(
 
 
 @given(st.binary(max_size=200), st.binary(max_size=200), st.integers(0, 1 << 32), st.integers(0, 1 << 34), offsets)
-def test_a_garbage_index_answers_inside_of_its_segment_or_is_unusable(
+def test_a_garbage_index_answers_within_its_segment_or_is_unusable(
     index: bytes, time_index: bytes, log_bytes: int, offsets_in_log: int, base: int
 ) -> None:
     with suppress(CorruptCompanion):
@@ -160,7 +157,7 @@ def test_a_garbage_index_answers_inside_of_its_segment_or_is_unusable(
 
 
 @given(st.binary(max_size=200), st.binary(max_size=200), st.integers(0, 1 << 32))
-def test_an_index_resumes_from_garbage_at_a_place_inside_of_the_trusted_log(
+def test_an_index_resumes_from_garbage_within_the_trusted_log(
     index: bytes, time_index: bytes, trusted_bytes: int
 ) -> None:
     resumed, position = SegmentIndex.resume(0, 100, index, time_index, trusted_bytes)

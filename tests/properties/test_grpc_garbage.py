@@ -1,5 +1,5 @@
-"""HTTP/2 with anything in it: whatever comes is answered, passed over or ends its stream or its connection; nothing is
-held for it, and it does not matter in which pieces it comes."""
+"""HTTP/2 with random frames: each is answered, ignored, or ends its stream or its connection; the connection keeps
+bounded memory, and the split into pieces does not matter."""
 
 from __future__ import annotations
 
@@ -58,16 +58,16 @@ FRAMES = st.one_of(
 )
 
 
-def spoken(said: bytes, pieces: list[int]) -> tuple[Http2Peer, str]:
-    """What became of it, with the last words of whoever broke the rules."""
+def exchange(sent: bytes, pieces: list[int]) -> tuple[Http2Peer, str]:
+    """Feeds the bytes in pieces, and returns the peer and the protocol error, if any."""
     peer = Http2Peer(SMALL._replace(idle_frames=100))
     at, fault = 0, ""
     try:
-        for size in [*pieces, len(said)]:
-            peer.feed(said[at : at + min(size, 20_000)])
+        for size in [*pieces, len(sent)]:
+            peer.feed(sent[at : at + min(size, 20_000)])
             at += min(size, 20_000)
-        while at < len(said):
-            peer.feed(said[at : at + 20_000])
+        while at < len(sent):
+            peer.feed(sent[at : at + 20_000])
             at += 20_000
     except Http2ConnectionError as broken:
         fault = str(broken)
@@ -75,7 +75,7 @@ def spoken(said: bytes, pieces: list[int]) -> tuple[Http2Peer, str]:
     return peer, fault
 
 
-def holds_little(peer: Http2Peer) -> None:
+def check_memory(peer: Http2Peer) -> None:
     http2 = peer.conversation._http2
     assert len(http2.streams) <= SMALL.streams
     held = sum(len(stream.partial) for stream in http2.streams.values() if stream.partial)
@@ -85,7 +85,7 @@ def holds_little(peer: Http2Peer) -> None:
     assert len(http2._received.data) <= BUFFER_BYTES
 
 
-def leaves_nothing(peer: Http2Peer) -> None:
+def check_released(peer: Http2Peer) -> None:
     peer._pending_replies.abandon_all()
     peer.conversation.closed()
     assert all(stream.is_closed for stream in peer.echo.opened)
@@ -94,41 +94,39 @@ def leaves_nothing(peer: Http2Peer) -> None:
 
 @given(st.lists(FRAMES, max_size=25), st.lists(st.integers(1, 100), max_size=30))
 @example([call(1, b"wait"), word(FrameType.RST_STREAM, 1, ErrorCode.CANCEL), goaway(0, ErrorCode.NO_ERROR, "")], [])
-def test_whatever_a_peer_says_its_connection_holds_little_and_leaves_nothing(
-    said: list[bytes], pieces: list[int]
-) -> None:
-    peer, _ = spoken(PREFACE + b"".join(said), pieces)
-    holds_little(peer)
+def test_random_frames_use_bounded_memory_and_leave_nothing(sent: list[bytes], pieces: list[int]) -> None:
+    peer, _ = exchange(PREFACE + b"".join(sent), pieces)
+    check_memory(peer)
     peer.read()
-    leaves_nothing(peer)
+    check_released(peer)
 
 
 @given(st.lists(FRAMES, max_size=12), st.lists(st.integers(1, 60), max_size=60))
 @example([call(1, b"x", "Nothing"), headers(0)], [1, 57, 60])
 @example([headers(1), frame(FrameType.DATA, PADDED, 1, b"\x04" + bytes(9)), PING, call(3, b"x")], [1, 57, 160])
-def test_it_does_not_matter_in_which_pieces_it_comes(said: list[bytes], pieces: list[int]) -> None:
-    whole = PREFACE + b"".join(said)
-    (once, fault), (apart, same_fault) = spoken(whole, []), spoken(whole, pieces)
+def test_the_split_into_pieces_does_not_matter(sent: list[bytes], pieces: list[int]) -> None:
+    whole = PREFACE + b"".join(sent)
+    (once, fault), (apart, same_fault) = exchange(whole, []), exchange(whole, pieces)
     assert (fault, [type(event) for event in once.events]) == (same_fault, [type(event) for event in apart.events])
     assert once._unread == apart._unread
     for peer in (once, apart):
-        leaves_nothing(peer)
+        check_released(peer)
 
 
 @given(st.binary(max_size=200))
-def test_who_does_not_begin_as_http2_does_is_turned_away(said: bytes) -> None:
-    peer, fault = spoken(said, [])
-    if PREFACE.startswith(said[: len(PREFACE)]):
-        assert fault == "" or said.startswith(PREFACE)
+def test_a_peer_without_the_http2_preface_is_refused(sent: bytes) -> None:
+    peer, fault = exchange(sent, [])
+    if PREFACE.startswith(sent[: len(PREFACE)]):
+        assert fault == "" or sent.startswith(PREFACE)
     else:
         assert fault == "the peer does not speak HTTP/2"
-    leaves_nothing(peer)
+    check_released(peer)
 
 
 @given(st.lists(st.integers(0, (1 << 32) - 1), max_size=6))
-def test_whatever_is_set_is_acknowledged_or_a_fault(values: list[int]) -> None:
+def test_any_settings_are_acknowledged_or_a_protocol_error(values: list[int]) -> None:
     raw = b"".join(struct.pack(">HI", at + 1, value) for at, value in enumerate(values))
-    peer, fault = spoken(PREFACE + frame(FrameType.SETTINGS, 0, 0, raw) + call(1, b"x"), [])
+    peer, fault = exchange(PREFACE + frame(FrameType.SETTINGS, 0, 0, raw) + call(1, b"x"), [])
     peer.read()
     if not fault:
         window = values[3] if len(values) > 3 else 65_535

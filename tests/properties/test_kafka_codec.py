@@ -1,4 +1,4 @@
-"""The codec reads back what it writes, and agrees with two other implementations, in every API and version."""
+"""Round trips of the Kafka codec, compared with two other implementations, in every API and version."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from trimq.protocols.kafka.wire.apis import APIS, request_class, response_class
 from trimq.protocols.kafka.wire.codec import decode, encode
 
 
-# One test per API, not one per oracle: drawing a message costs more than all that is done with it.
+# One test per API, not one per oracle: generating a message costs more than all checks of it.
 @pytest.mark.parametrize("api_key", APIS, ids=lambda key: APIS[key].name)
 @examples(4)
 @given(data=st.data())
-def test_every_version_is_written_and_read_as_others_do(api_key: int, data: st.DataObject) -> None:
+def test_every_version_is_encoded_and_decoded_as_by_others(api_key: int, data: st.DataObject) -> None:
     for kind in (request_class(api_key), response_class(api_key)):
         value = data.draw(structs(kind))
         for version in versions_of(kind):
@@ -46,7 +46,7 @@ def agrees_with_kafka_python(message: Message, version: int) -> None:
     assert kafka_python_oracle.plain(read, kind, version) == expected, version
 
 
-def test_the_oracles_cover_what_is_believed() -> None:
+def test_the_oracles_cover_the_expected_apis() -> None:
     kinds = [kind for key in APIS for kind in (request_class(key), response_class(key))]
     assert [kind.__name__ for kind in kinds if list(versions_of(kind)) != kio_oracle.versions_of(kind)] == []
     unknown = {kind.__name__ for kind in kinds if not kafka_python_oracle.versions_of(kind)}

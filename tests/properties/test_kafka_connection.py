@@ -1,4 +1,4 @@
-"""However the bytes are split, the same requests come out; and what was handed out does not change afterwards."""
+"""The same requests however the bytes are split; requests that were returned do not change afterwards."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_any_split_of_the_bytes_gives_the_same_requests(
         if not patient:
             found += events(connection)
     found += events(connection)
-    # compared at the end, so that a view that was overwritten meanwhile shows
+    # compared at the end, so that an overwritten view is noticed
     assert [request.correlation_id for request, _ in found] == list(range(len(sent)))
     assert [comparable(message) for _, message in found] == [comparable(message) for message in expected]
 

@@ -22,10 +22,10 @@ EXTREMES = [
     for text in ("7fffffff", "ffffffff", "fffffffe", "80000000", "10000000", "7fff", "8000", "ffffffff07", "ffffffff0f",
                  "feffffff0f", "8080808008", "808080808001", "00", "01", "7f", "ff", "")
 ]  # fmt: skip
-# positions as parts of the length, so that one damage fits every message
+# positions as fractions of the length, so that one damage fits every message
 damages = st.tuples(st.floats(0, 1), st.sampled_from(EXTREMES) | st.binary(max_size=8), st.booleans())
 
-SMALL_MULTIPLE = 64  # an empty struct in a list takes this many bytes for each of its own
+SMALL_MULTIPLE = 64  # memory for one byte of input, in the worst case of a list of empty structs
 
 
 def read(kind: type[Message], version: int, body: bytes) -> None:

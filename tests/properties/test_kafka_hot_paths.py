@@ -1,4 +1,4 @@
-"""What is written by hand for speed says the same as the compiled codec."""
+"""Hand-written fast paths give the same results as the compiled codec."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_produce_request_is_read_as_the_compiled_reader_reads_it(
 ) -> None:
     message = restricted(message, version)
     connection = KafkaConnection()
-    for _ in range(2):  # the second time by comparing it with the first
+    for _ in range(2):  # the second time by the comparison with the first
         connection.receive(request_frame(message, version, client_id=client_id))
         request = connection.next_event()
         assert request is not None
@@ -82,14 +82,14 @@ def test_a_damaged_produce_request_is_read_or_refused_as_the_compiled_reader_doe
     body = bytearray(encode(message, version))
     reader = ProduceRequestReader()
     no_client = b"\xff\xff\0" if version >= 9 else b"\xff\xff"
-    if data.draw(st.booleans(), label="a good one first"):
+    if data.draw(st.booleans(), label="a valid request first"):
         whole = bytearray(no_client + body)
         reader.read(whole, 0, len(whole), version)
     at = data.draw(st.integers(0, len(body) - 1))
     body[at : at + 4] = data.draw(
         st.sampled_from([b"", b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"\x80", b"\0\0\0\x01"])
     )
-    # another frame's bytes follow in the buffer, and must not be taken for this one's
+    # the bytes of another frame follow in the buffer, and must not be read
     buffer = bytearray(no_client + body + b"\0" * 64)
     end = len(no_client) + len(body)
     try:

@@ -1,5 +1,5 @@
-"""What connections hold of requests that have come in part is counted to the byte, whatever comes in whatever pieces,
-stays below its limit, and is nothing when all are gone."""
+"""Memory of partly received requests is counted to the byte for any input and any split, stays below its limit, and is
+zero when all connections are closed."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ MANY = 1 << 40
 
 
 class Held(Protocol):
-    """One connection: what it is sent, what it holds, and its end."""
+    """One connection: its input, the memory it holds, and its end."""
 
-    def say(self, sent: bytes) -> None: ...
+    def feed(self, sent: bytes) -> None: ...
 
     @property
     def held(self) -> int: ...
@@ -40,7 +40,7 @@ class Remoting:
     def __init__(self, receive_memory: ReceiveMemory) -> None:
         self._connection = RemotingConnection(receive_memory=receive_memory)
 
-    def say(self, sent: bytes) -> None:
+    def feed(self, sent: bytes) -> None:
         for at in range(0, len(sent), 50_000):
             self._connection.receive(sent[at : at + 50_000])
             while self._connection.next_event() is not None:
@@ -59,7 +59,7 @@ class Amqp:
         self._connection = running(1, 2, 3, max_message_bytes=400_000, receive_memory=receive_memory)
         self._connection.frame_max = 1 << 20
 
-    def say(self, sent: bytes) -> None:
+    def feed(self, sent: bytes) -> None:
         for at in range(0, len(sent), 50_000):
             self._connection.receive(sent[at : at + 50_000])
             while self._connection.next_event() is not None:
@@ -76,15 +76,15 @@ class Amqp:
 
 
 class Grpc:
-    """Its answers are not read beyond 20,000 bytes."""
+    """Stops reading responses beyond 20,000 bytes."""
 
     def __init__(self, receive_memory: ReceiveMemory) -> None:
         limits = SMALL._replace(message_bytes=400_000, header_bytes=20_000, unsent_bytes=10_000)
         self._peer = Http2Peer(limits, window=20_000, receive_memory=receive_memory)
         self._peer.greet()
 
-    def say(self, sent: bytes) -> None:
-        self._peer.say(sent)
+    def feed(self, sent: bytes) -> None:
+        self._peer.feed(sent)
 
     @property
     def held(self) -> int:
@@ -143,13 +143,13 @@ def run(make: Callable[[ReceiveMemory], Held], limit: int, steps: list[tuple[int
                 connections[index].close()
                 connections[index] = make(receive_memory)
             else:
-                connections[index].say(sent)
+                connections[index].feed(sent)
         except ProtocolError:
             assert receive_memory.count == sum(each.held for each in connections)
             connections[index].close()
             connections[index] = make(receive_memory)
         assert receive_memory.count == sum(each.held for each in connections)
-        # Each may have begun when there was room, and then filled what is spared, or grown once more.
+        # Each may have begun when there was room, and then filled the reserve, or grown once more.
         assert receive_memory.count <= limit + len(connections) * ALWAYS_ALLOWED_BYTES + 1_000_000
     for each in connections:
         each.close()
@@ -164,15 +164,15 @@ limits = st.sampled_from([1, 100_000, 300_000, MANY])
 
 
 @given(limits, steps_of(remoting_commands))
-def test_what_remoting_holds_is_counted(limit: int, steps: list[tuple[int, bytes | None]]) -> None:
+def test_the_memory_of_remoting_connections_is_counted(limit: int, steps: list[tuple[int, bytes | None]]) -> None:
     run(Remoting, limit, steps)
 
 
 @given(limits, steps_of(amqp_pieces))
-def test_what_amqp_holds_is_counted(limit: int, steps: list[tuple[int, bytes | None]]) -> None:
+def test_the_memory_of_amqp_connections_is_counted(limit: int, steps: list[tuple[int, bytes | None]]) -> None:
     run(Amqp, limit, steps)
 
 
 @given(limits, steps_of(grpc_pieces))
-def test_what_grpc_holds_is_counted(limit: int, steps: list[tuple[int, bytes | None]]) -> None:
+def test_the_memory_of_grpc_connections_is_counted(limit: int, steps: list[tuple[int, bytes | None]]) -> None:
     run(Grpc, limit, steps)

@@ -1,5 +1,5 @@
-"""Whatever happens to the bytes of any one file of a stopped or crashed folder: the log opens or says what is damaged,
-and each read gives the right records or says so too."""
+"""Damage to any one file of a stopped or crashed folder: the log opens or reports the damage, and each read returns the
+right records or reports it too."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ Contents = dict[str, bytes]
 
 
 class World(NamedTuple):
-    """A folder, and what must be found in it."""
+    """A folder and its expected contents."""
 
     contents: Contents
     settings: dict[str, Any]
     start: int
     durable_end: int
-    """Before it all is below a checkpoint; what follows may be cut as a torn tail."""
+    """Everything before it is below a checkpoint; the rest may be cut as a torn tail."""
     records: dict[int, BatchRecord]
     aborted: list[AbortedTransaction]
     producers: dict[int, Any]
@@ -59,7 +59,7 @@ def files_of(contents: Contents) -> MemoryFiles:
 
 
 def fill(bench: LogBench, count: int) -> None:
-    """Batches of all codecs and kinds."""
+    """Appends batches of all codecs and kinds."""
     for number in range(count):
         serial = bench.log.end
         fields: dict[str, Any] = {"codec": list(Codec)[number % 5]}
@@ -80,7 +80,7 @@ EVEN_BYTES = 55
 
 
 def even(bench: LogBench, count: int) -> None:
-    """Batches of 128 bytes each: one flipped bit of a length skips a whole batch."""
+    """Appends batches of 128 bytes each: one flipped bit of a length skips a whole batch."""
     for number in range(count):
         bench.append(b"%04d" % number + bytes(EVEN_BYTES), timestamp_ms=START_MS + number)
     assert all(len(stored.data) == 128 for stored in bench.batches())
@@ -146,7 +146,7 @@ WORLDS = [
 ]
 
 
-class Spoilt(NamedTuple):
+class DamagedFile(NamedTuple):
     file: str
     data: bytes | None
     how: str
@@ -156,7 +156,7 @@ class Spoilt(NamedTuple):
 
 
 @st.composite
-def damages(draw: st.DrawFn, contents: Contents) -> Spoilt:
+def damages(draw: st.DrawFn, contents: Contents) -> DamagedFile:
     name = draw(st.sampled_from(sorted(name for name in contents if contents[name])), "file")
     data = contents[name]
     first = draw(st.integers(0, len(data) - 1), "first")
@@ -165,9 +165,9 @@ def damages(draw: st.DrawFn, contents: Contents) -> Spoilt:
     if how == "flip":
         changed = bytearray(data)
         changed[first] ^= 1 << draw(st.integers(0, 7), "bit")
-        return Spoilt(name, bytes(changed), f"flip byte {first}")
+        return DamagedFile(name, bytes(changed), f"flip byte {first}")
     if how == "remove":
-        return Spoilt(name, None, how)
+        return DamagedFile(name, None, how)
     middle = {
         "cut": lambda: b"",
         "zero": lambda: bytes(last + 1 - first),
@@ -175,27 +175,29 @@ def damages(draw: st.DrawFn, contents: Contents) -> Spoilt:
         "drop": lambda: b"",
         "replace": lambda: draw(st.binary(max_size=40), "bytes"),
     }[how]()
-    return Spoilt(name, data[:first] + middle + (b"" if how == "cut" else data[last + 1 :]), f"{how} {first}-{last}")
+    return DamagedFile(
+        name, data[:first] + middle + (b"" if how == "cut" else data[last + 1 :]), f"{how} {first}-{last}"
+    )
 
 
-def opened(found: World, spoilt: Spoilt) -> LogBench | None:
-    """The log, or None when it says what is damaged."""
+def opened(found: World, damaged: DamagedFile) -> LogBench | None:
+    """Opens the damaged folder; returns None if the damage was reported."""
     contents = dict(found.contents)
-    if spoilt.data is None:
-        del contents[spoilt.file]
+    if damaged.data is None:
+        del contents[damaged.file]
     else:
-        contents[spoilt.file] = spoilt.data
+        contents[damaged.file] = damaged.data
     try:
         return LogBench(files_of(contents), **found.settings)
     except (Damage, StartupError) as mistake:
         text = str(mistake)
-        assert "tables/" in text or FOLDER in text, "it does not say where"
-        assert any(word in text for word in ("restore", "remove", "start")), "nor what to do"
+        assert "tables/" in text or FOLDER in text, "the error does not name the file"
+        assert any(word in text for word in ("restore", "remove", "start")), "the error has no remedy"
         return None
 
 
 def read_at(log: PartitionLog, offset: int, max_bytes: int) -> dict[int, BatchRecord] | None:
-    """The records that a reader gets at an offset; None: damage was reported."""
+    """Returns the records read at an offset, or None if damage was reported."""
     try:
         found = read_batches(log, offset, max_bytes, log.durable_end)
     except DamagedSegment:
@@ -218,10 +220,10 @@ def require_right_records(found: World, log: PartitionLog, max_bytes: int) -> No
             continue
         records = read_at(log, offset, max_bytes)
         if records is not None:
-            assert offset in records, "it was passed over"
+            assert offset in records, "a record was skipped"
             for number, record in records.items():
-                assert number not in found.records or record == found.records[number], "it is another one"
-                assert number in found.records or number < found.start, "nobody wrote it"
+                assert number not in found.records or record == found.records[number], "a record was changed"
+                assert number in found.records or number < found.start, "found a record that was never written"
 
 
 def require_right_times(found: World, log: PartitionLog) -> None:
@@ -241,7 +243,7 @@ def require_right_transactions(found: World, log: PartitionLog) -> None:
         aborted = [each for segment in log.segments for each in find_aborted(log, segment)]
     except DamagedSegment:
         return
-    # Of a transaction whose beginning went with the head of the log, only the rest is found again.
+    # Of a transaction that began before the head of the log, only the rest is found.
     assert [each.last_offset for each in aborted] == [each.last_offset for each in found.aborted]
     assert [each.producer_id for each in aborted] == [each.producer_id for each in found.aborted]
     for mine, theirs in zip(aborted, found.aborted, strict=True):
@@ -255,31 +257,31 @@ def last_sent(producers: dict[int, Any]) -> dict[int, tuple[int, int]]:
 @pytest.mark.parametrize("name", WORLDS)
 @settings(max_examples=250)
 @given(data=st.data())
-def test_any_damage_is_reported_or_does_no_harm(name: str, data: st.DataObject) -> None:
+def test_any_damage_is_reported_or_harmless(name: str, data: st.DataObject) -> None:
     found = world(name)
-    spoilt = data.draw(damages(found.contents))
-    bench = opened(found, spoilt)
+    damaged = data.draw(damages(found.contents))
+    bench = opened(found, damaged)
     if bench is None:
         return
     log = bench.log
-    is_tail = spoilt.file.endswith(".log") and spoilt.file.startswith(FOLDER)
+    is_tail = damaged.file.endswith(".log") and damaged.file.startswith(FOLDER)
     end = max(found.records) + 1
     assert log.end == log.durable_end
     assert found.durable_end <= log.end <= end if is_tail else log.end == end
-    if not spoilt.file.startswith("tables/"):
+    if not damaged.file.startswith("tables/"):
         assert log.start == found.start
     require_right_records(found, log, data.draw(st.sampled_from([0, 200, 1 << 20]), "max_bytes"))
     require_right_times(found, log)
     if log.end == end:
         require_right_transactions(found, log)
-        if spoilt.file.endswith(".snapshot"):
+        if damaged.file.endswith(".snapshot"):
             states = {id: state._replace(batches=state.batches[-1:]) for id, state in log.producers.items()}
             assert last_sent(states) == last_sent(found.producers)
     bench.append(b"and it goes on")
     assert bench.records(log.end - 1)[-1].value == b"and it goes on"
 
 
-def mistake_of(call: Callable[[], object]) -> Damage | StartupError | None:
+def error_of(call: Callable[[], object]) -> Damage | StartupError | None:
     try:
         call()
     except (Damage, StartupError) as mistake:
@@ -290,26 +292,26 @@ def mistake_of(call: Callable[[], object]) -> Damage | StartupError | None:
 @pytest.mark.parametrize("name", ["stopped, many segments", "crashed, one segment"])
 @settings(max_examples=40)
 @given(data=st.data())
-def test_what_opens_once_opens_again(name: str, data: st.DataObject) -> None:
+def test_a_damaged_log_that_opens_once_opens_again(name: str, data: st.DataObject) -> None:
     found = world(name)
     bench = opened(found, data.draw(damages(found.contents)))
     if bench is None:
         return
     end = bench.log.end
     for again in (bench.kill, bench.restart, bench.crash):
-        mistake = mistake_of(again)
+        mistake = error_of(again)
         if mistake is not None:
-            assert FOLDER in str(mistake)  # what was only read now
+            assert FOLDER in str(mistake)  # damage that is read only now
             return
         assert bench.log.end == end
         require_right_records(found, bench.log, 300)
 
 
-def test_a_batch_that_seems_to_end_sooner_at_the_end_of_a_sealed_file_is_not_passed_over() -> None:
+def test_a_last_batch_with_a_damaged_length_in_a_sealed_file_is_not_skipped() -> None:
     found = world("stopped, many segments")
     name = f"{FOLDER}/00000000000000000050.log"
     data = bytearray(found.contents[name])
     data[1303:1313] = bytes(10)
-    bench = opened(found, Spoilt(name, bytes(data), "zero"))
+    bench = opened(found, DamagedFile(name, bytes(data), "zero"))
     assert bench is not None
     require_right_records(found, bench.log, 0)

@@ -1,5 +1,5 @@
-"""gRPC calls with anything in them: each is answered with a status, or ended with one of gRPC's own; the broker goes on
-as before."""
+"""gRPC calls with random contents: each is answered with a status, or ended with one of gRPC's own; the broker
+continues to work."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TEXTS = NAMES | st.sampled_from(["0 1700000000000 10000 0 0 broker-a 0 0 0", "9 
 
 
 @cache
-def answers_to() -> dict[str, st.SearchStrategy[Any]]:
+def requests_by_method() -> dict[str, st.SearchStrategy[Any]]:
     return {name: messages(method.request, 3) for name, method in METHODS.items()}
 
 
@@ -82,7 +82,7 @@ def opened() -> tuple[GrpcDesk, Phone]:
     return desk, phone
 
 
-def is_answered(desk: GrpcDesk, phone: Phone, method: str, raw: bytes) -> None:
+def check_answered(desk: GrpcDesk, phone: Phone, method: str, raw: bytes) -> None:
     try:
         reply = desk.front_end.call(method, phone.call_info(), raw)
     except GrpcStatusError:
@@ -94,34 +94,34 @@ def is_answered(desk: GrpcDesk, phone: Phone, method: str, raw: bytes) -> None:
     assert first.status.code in set(Code)
 
 
-def is_well(phone: Phone) -> None:
-    phone.consume("g", "t")  # it may have said farewell
+def check_works(phone: Phone) -> None:
+    phone.consume("g", "t")  # the client may have terminated
     assert phone.send(message("t", b"still here")).status.code == Code.OK
     assert b"still here" in bodies_of(phone.receive("t", "another"))
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(st.data())
-def test_whatever_a_call_says_it_is_answered(data: st.DataObject) -> None:
+def test_a_call_with_any_contents_is_answered(data: st.DataObject) -> None:
     desk, phone = opened()
     for _ in range(5):
         method = data.draw(st.sampled_from(sorted(METHODS)))
-        is_answered(desk, phone, method, data.draw(answers_to()[method]).SerializeToString())
-    is_well(phone)
+        check_answered(desk, phone, method, data.draw(requests_by_method()[method]).SerializeToString())
+    check_works(phone)
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(sorted(METHODS)), st.binary(max_size=60)), max_size=8))
-def test_bytes_that_are_no_request_are_rejected_or_mean_little(calls: list[tuple[str, bytes]]) -> None:
+def test_bytes_that_are_no_request_are_rejected_or_answered(calls: list[tuple[str, bytes]]) -> None:
     desk, phone = opened()
     for method, raw in calls:
-        is_answered(desk, phone, method, raw)
-    is_well(phone)
+        check_answered(desk, phone, method, raw)
+    check_works(phone)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.binary(max_size=60) | messages(wire.TelemetryCommand, 3).map(lambda made: made.SerializeToString()))
-def test_whatever_a_stream_says_it_is_answered_or_ended(raw: bytes) -> None:
+def test_a_stream_with_any_contents_is_answered_or_ended(raw: bytes) -> None:
     desk, phone = opened()
     stream = desk.front_end.open("Telemetry", phone.call_info(), lambda parts: None)
     try:
@@ -130,4 +130,4 @@ def test_whatever_a_stream_says_it_is_answered_or_ended(raw: bytes) -> None:
         parts = []
     assert all(wire.TelemetryCommand.FromString(bytes(part)).status.code == Code.OK for part in parts)
     stream.closed()
-    is_well(phone)
+    check_works(phone)

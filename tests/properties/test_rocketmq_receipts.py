@@ -1,4 +1,4 @@
-"""Receipts of popped messages: what is written is read back, and anything else is a receipt or a BadReceipt."""
+"""Receipts of popped messages: round trips; other text is a receipt or a BadReceipt."""
 
 from __future__ import annotations
 

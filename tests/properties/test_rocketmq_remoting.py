@@ -74,7 +74,7 @@ def test_any_split_gives_the_same_events(frames: list[bytes], data: st.DataObjec
 
 
 @given(CODES, INT32, FIELDS, st.binary(max_size=20))
-def test_both_headers_say_the_same(code: int, opaque: int, fields: dict[str, str], body: bytes) -> None:
+def test_both_header_formats_are_read_alike(code: int, opaque: int, fields: dict[str, str], body: bytes) -> None:
     both = RemotingConnection()
     both.receive(json_frame(code, opaque, fields, body) + binary_frame(code, opaque, fields, body))
     first, second = drain(both)
@@ -82,7 +82,7 @@ def test_both_headers_say_the_same(code: int, opaque: int, fields: dict[str, str
 
 
 @given(INT32, INT32, FIELDS, TEXT | st.none(), st.binary(max_size=20))
-def test_what_is_sent_comes_back(
+def test_a_command_survives_encoding_and_decoding(
     code: int, opaque: int, fields: dict[str, str], remark: str | None, body: bytes
 ) -> None:
     connection = RemotingConnection()
@@ -136,7 +136,7 @@ def test_any_text_is_json_or_refused(text: str) -> None:
 
 
 def as_java_writes(value: Any) -> str:
-    """Keys without quotes where that can be read, and objects as keys as they are."""
+    """Writes keys without quotes where that can be read, and objects as keys unchanged."""
     if isinstance(value, dict):
         return "{" + ",".join(f"{java_key(key)}:{as_java_writes(each)}" for key, each in value.items()) + "}"
     if isinstance(value, list):
@@ -162,5 +162,5 @@ JAVA_VALUES = st.recursive(
 
 
 @given(JAVA_VALUES)
-def test_what_java_writes_is_read_as_if_it_were_strict(value: Any) -> None:
+def test_json_as_java_writes_it_is_read_as_strict_json(value: Any) -> None:
     assert read_json(as_java_writes(value).encode()) == value

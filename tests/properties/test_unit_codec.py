@@ -50,7 +50,7 @@ DRAFTS = st.builds(
 
 
 @given(DRAFTS, INT64, INT64, INT64, HOSTS)
-def test_a_unit_says_what_it_was_made_of(
+def test_a_unit_is_decoded_as_it_was_encoded(
     draft: UnitDraft, queue_offset: int, position: int, store_ms: int, store_host: bytes
 ) -> None:
     data = encode_unit(draft, queue_offset, position, store_ms, store_host)
@@ -67,7 +67,7 @@ def test_a_unit_says_what_it_was_made_of(
 
 
 @given(DRAFTS, st.data())
-def test_a_cut_unit_is_never_taken_for_a_whole_one(draft: UnitDraft, data: st.DataObject) -> None:
+def test_a_truncated_unit_is_never_accepted(draft: UnitDraft, data: st.DataObject) -> None:
     unit = encode_unit(draft, 0, 0, 0, pack_host("127.0.0.1", 1))
     cut = unit[: data.draw(st.integers(0, len(unit) - 1))]
     try:
@@ -94,12 +94,12 @@ def test_garbage_is_no_unit_and_no_batch(garbage: bytes) -> None:
 
 
 @given(st.lists(st.builds(BatchEntry, INT32, st.binary(max_size=50), st.binary(max_size=50)), max_size=5))
-def test_a_batch_comes_back(messages: list[BatchEntry]) -> None:
+def test_a_batch_survives_encoding_and_decoding(messages: list[BatchEntry]) -> None:
     assert list(read_batch(write_batch(messages))) == messages
 
 
 @given(PROPERTIES)
-def test_properties_come_back(properties: dict[str, str]) -> None:
+def test_properties_survive_encoding_and_decoding(properties: dict[str, str]) -> None:
     raw = write_properties(properties)
     assert read_properties(raw) == properties
     for name, value in properties.items():
@@ -107,7 +107,7 @@ def test_properties_come_back(properties: dict[str, str]) -> None:
 
 
 @given(st.text(st.sampled_from("\x00\x01\x02aé"), max_size=30))
-def test_plain_properties_are_written_as_they_came(text: str) -> None:
+def test_plain_properties_are_written_unchanged(text: str) -> None:
     properties = read_properties(text)
     if is_plain(text, properties):
         assert write_properties(properties) == text.removesuffix("\x02").encode() + b"\x02"
@@ -142,7 +142,7 @@ def test_hashes_are_those_of_java(text: str) -> None:
 
 
 @given(HOSTS, st.integers(0, 2**63 - 1))
-def test_ids_come_back(host: bytes, position: int) -> None:
+def test_ids_survive_encoding_and_decoding(host: bytes, position: int) -> None:
     assert read_message_id(offset_message_id(host, position)) == (*unpack_host(host), position)
 
 

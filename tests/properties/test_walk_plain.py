@@ -1,4 +1,4 @@
-"""The quick walk over a log takes exactly what the careful checks would let through, and stops where they object."""
+"""The fast walk over a log accepts exactly the batches that the full checks accept, and stops where they object."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FIRST = 40
 
 
 def log_of(bodies: list[list[bytes]]) -> bytearray:
-    """A batch for each list of bodies, numbered from FIRST on."""
+    """Returns a batch for each list of bodies, numbered from FIRST on."""
     log, offset = bytearray(), FIRST
     for place, batch in enumerate(bodies):
         records = [Record(body, timestamp_ms=1000 + place) for body in batch]
@@ -25,7 +25,7 @@ def log_of(bodies: list[list[bytes]]) -> bytearray:
     return log
 
 
-def careful(log: bytearray, end_offset: int, epoch: int) -> list[tuple[int, int, int, int]]:
+def fully_checked(log: bytearray, end_offset: int, epoch: int) -> list[tuple[int, int, int, int]]:
     found, position, next_offset = [], 0, FIRST
     while position < len(log):
         try:
@@ -44,20 +44,20 @@ logs = st.lists(st.lists(st.binary(max_size=20), min_size=1, max_size=3), max_si
 
 
 @given(logs, st.integers(FIRST, FIRST + 16), st.integers(EPOCH - 1, EPOCH + 1))
-def test_it_stops_at_the_end_and_at_a_later_epoch(log: bytearray, end_offset: int, epoch: int) -> None:
-    assert list(walk_plain(memoryview(log), 0, FIRST, end_offset, epoch)) == careful(log, end_offset, epoch)
+def test_the_fast_walk_stops_at_the_end_and_at_a_later_epoch(log: bytearray, end_offset: int, epoch: int) -> None:
+    assert list(walk_plain(memoryview(log), 0, FIRST, end_offset, epoch)) == fully_checked(log, end_offset, epoch)
 
 
 @given(logs, st.data())
-def test_damage_ends_it_where_the_careful_check_objects(log: bytearray, data: st.DataObject) -> None:
+def test_the_fast_walk_stops_at_damage_as_the_full_checks_do(log: bytearray, data: st.DataObject) -> None:
     if log:
         for _ in range(data.draw(st.integers(1, 3))):
             log[data.draw(st.integers(0, len(log) - 1))] ^= 1 << data.draw(st.integers(0, 7))
         del log[data.draw(st.integers(0, len(log))) :]
-    assert list(walk_plain(memoryview(log), 0, FIRST, 1 << 40, EPOCH)) == careful(log, 1 << 40, EPOCH)
+    assert list(walk_plain(memoryview(log), 0, FIRST, 1 << 40, EPOCH)) == fully_checked(log, 1 << 40, EPOCH)
 
 
-def test_a_batch_of_a_producer_is_left_to_others() -> None:
+def test_a_batch_with_a_producer_id_ends_the_fast_walk() -> None:
     log = log_of([[b"a"]])
     sealed = from_records([Record(b"b")], producer_id=7, producer_epoch=0, base_sequence=0)
     stamp_batch(sealed, FIRST + 1, EPOCH)

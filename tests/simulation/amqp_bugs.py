@@ -1,4 +1,4 @@
-"""Bugs that the simulation of AMQP's sessions must find when they are put into the real code."""
+"""Planted bugs that the simulation of AMQP sessions must find."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 def confirmed_when_written(patch: pytest.MonkeyPatch) -> None:
-    """A publisher hears of its message before that is synced."""
+    """A message is confirmed to its publisher before it is synced."""
 
     class Hasty(Reply):
         def __init__(self, lane: object, parts: Parts | None, build: Build, number: int, needs_sync: bool) -> None:
@@ -31,13 +31,13 @@ def confirmed_when_written(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(confirms, "Reply", Hasty)
 
 
-def acks_forgotten(patch: pytest.MonkeyPatch) -> None:
-    """What was settled is not written."""
+def acks_not_written(patch: pytest.MonkeyPatch) -> None:
+    """Acknowledgements are not written."""
     patch.setattr(AckWriter, "_write_segment", lambda self, folder, segment: segment.unwritten.clear())
 
 
-def gone_before_it_is_buried(patch: pytest.MonkeyPatch) -> None:
-    """A message leaves its queue when its dead letter is on the way."""
+def removed_before_dead_lettered(patch: pytest.MonkeyPatch) -> None:
+    """A message is removed from its queue before its dead letter is durable."""
 
     def give_up(self: Any, backlog: Any, stored: Any, reason: Any, delivery_counts: Any, back: Any = None) -> None:
         self._queue.give_up((stored,), reason, delivery_counts.taken)
@@ -51,37 +51,37 @@ def gone_before_it_is_buried(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(DeadLetterHandoff, "give_up_batch", give_up_batch)
 
 
-def marks_forgotten(patch: pytest.MonkeyPatch) -> None:
-    """What comes again looks as if it came for the first time."""
+def redeliveries_not_marked(patch: pytest.MonkeyPatch) -> None:
+    """A redelivered message is not marked as redelivered."""
     requeue = Backlog.requeue
     patch.setattr(Backlog, "requeue", lambda self, stored, delivery_counts: requeue(self, stored, DeliveryCounts()))
 
 
-def prefetch_forgotten(patch: pytest.MonkeyPatch) -> None:
-    """A consumer is given one more than it wants."""
+def prefetch_exceeded(patch: pytest.MonkeyPatch) -> None:
+    """A consumer gets one message more than its prefetch."""
     room = Consumer.room.fget
     assert room is not None
     patch.setattr(Consumer, "room", property(lambda self: room(self) + 1))
 
 
-def lost_clients_kept(patch: pytest.MonkeyPatch) -> None:
-    """What a client had whose connection is lost stays with it."""
+def unacked_not_requeued(patch: pytest.MonkeyPatch) -> None:
+    """Unacked messages of a lost connection are not requeued."""
     patch.setattr(Context, "release_all", lambda self: None)
 
 
 def transient_kept(patch: pytest.MonkeyPatch) -> None:
-    """Every message of a durable queue is kept over a restart."""
+    """Every message of a durable queue survives a restart."""
     terms = QueueContents._place_message
     patch.setattr(QueueContents, "_place_message", lambda self, is_transient, *others: terms(self, False, *others))
 
 
 def pending_taken_for_durable(patch: pytest.MonkeyPatch) -> None:
-    """A queue that somebody else has just declared is there, whatever becomes of that."""
+    """A queue that another client has just declared is confirmed before its declaration is durable."""
     patch.setattr(Catalogue, "pending", lambda self, kind, key: None)
 
 
-def skipped_on_return(patch: pytest.MonkeyPatch) -> None:
-    """Behind the cursor, messages are skipped when one comes back."""
+def skipped_on_requeue(patch: pytest.MonkeyPatch) -> None:
+    """A message after the cursor is skipped when another is requeued."""
     requeue = Backlog.requeue
 
     def skip(self: Any, stored: Any, delivery_counts: Any) -> None:
@@ -93,7 +93,7 @@ def skipped_on_return(patch: pytest.MonkeyPatch) -> None:
 
 
 def shared_bodies_dropped(patch: pytest.MonkeyPatch) -> None:
-    """The first queue that is done with a body takes it from all the others."""
+    """The first queue that releases a shared body removes it for all others."""
 
     def release(self: Any, blob: int) -> None:
         shelf, number = self._shelf(blob), blob & ~VOLATILE
@@ -106,13 +106,13 @@ def shared_bodies_dropped(patch: pytest.MonkeyPatch) -> None:
 
 AMQP_BUGS: dict[str, Plant] = {
     "messages are confirmed when written": confirmed_when_written,
-    "acks are not written": acks_forgotten,
-    "a message is gone before it is buried": gone_before_it_is_buried,
-    "redelivered messages are not marked": marks_forgotten,
-    "prefetch is one too many": prefetch_forgotten,
-    "lost clients keep their messages": lost_clients_kept,
-    "transient messages outlive a restart": transient_kept,
+    "acks are not written": acks_not_written,
+    "a message is removed before it is dead-lettered": removed_before_dead_lettered,
+    "redelivered messages are not marked": redeliveries_not_marked,
+    "the prefetch limit is exceeded by one": prefetch_exceeded,
+    "unacked messages of lost clients are not requeued": unacked_not_requeued,
+    "transient messages survive a restart": transient_kept,
     "pending definitions are taken for durable": pending_taken_for_durable,
-    "messages are skipped when one comes back": skipped_on_return,
-    "shared bodies go with the first queue": shared_bodies_dropped,
+    "messages are skipped when one is requeued": skipped_on_requeue,
+    "shared bodies are removed with the first queue": shared_bodies_dropped,
 }

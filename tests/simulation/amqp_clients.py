@@ -1,4 +1,4 @@
-"""Clients of the simulated broker that speak AMQP: publishers, consumers, and one who in the end asks for the rest."""
+"""AMQP clients of the simulated broker: publishers, consumers, and an auditor that drains the queues at the end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from amqp_link import AmqpLink
-from amqp_promises import DEAD, AmqpPromises, Arrivals, Kind, Message
+from amqp_promises import DEAD, AmqpPromises, FirstDeliveries, Kind, Message
 from client_connection import Lost
 from clients import Client
 from simulated_trace import SimulationFailure
@@ -54,7 +54,7 @@ class AmqpClient(Client):
         self._links = 0
 
     async def connection(self) -> AmqpLink:
-        """One that is open, with a channel on which all queues are declared."""
+        """Returns an open connection with a channel on which all queues are declared."""
         while self._link is None or self._link.is_over:
             await self.surroundings.wait_until_up(self.random)
             loop = self.surroundings.loop
@@ -72,7 +72,7 @@ class AmqpClient(Client):
     async def _open(self, link: AmqpLink) -> None:
         await self.answer(link.greet(), "hello")
         await self.answer(link.ask(_LOGIN, channel=0), "login")
-        link.tell(methods.ConnectionTuneOk(2047, link.frame_max, 0), channel=0)
+        link.send_methods(methods.ConnectionTuneOk(2047, link.frame_max, 0), channel=0)
         await self.answer(link.ask(methods.ConnectionOpen("/"), channel=0), "open")
         await self.ask(link, methods.ChannelOpen())
         for kind in self.kinds:
@@ -80,7 +80,7 @@ class AmqpClient(Client):
         await self.begin(link)
 
     async def begin(self, link: AmqpLink) -> None:
-        """What is to be done on every new link."""
+        """Runs the set-up of every new link."""
 
     async def ask(self, link: AmqpLink, method: methods.Method) -> methods.Method:
         return read_method(await self.answer(link.ask(method), method.NAME))
@@ -93,19 +93,19 @@ class Publisher(AmqpClient):
     body_bytes = 300
 
     @property
-    def _fan(self) -> list[Kind]:
-        """The queues that an exchange leads to: all but that of dead letters."""
+    def _fan_out_targets(self) -> list[Kind]:
+        """Returns the queues bound to the exchange: all but the dead-letter queue."""
         return [kind for kind in self.kinds if kind.name != DEAD]
 
     async def begin(self, link: AmqpLink) -> None:
         await self.ask(link, methods.ConfirmSelect())
         await self.ask(link, methods.ExchangeDeclare(exchange=FAN, type="fanout", is_durable=True))
-        for kind in self._fan:
+        for kind in self._fan_out_targets:
             await self.ask(link, methods.QueueBind(queue=kind.name, exchange=FAN))
         self._tag = 0
         self._unconfirmed: dict[int, list[Message]] = {}
         self._returned: list[bytes] = []
-        link.unasked = self._hear
+        link.unasked = self._handle_unasked
 
     async def act(self) -> bool:
         link = await self.connection()
@@ -115,7 +115,7 @@ class Publisher(AmqpClient):
             last = link.expect_confirm(self._tag)
         assert last is not None
         await self.answer(last, "a confirm")
-        while link._confirms:  # those before it may be told of after it
+        while link._confirms:  # earlier messages may be confirmed after this one
             await self.answer(next(iter(link._confirms.values())), "a confirm")
         return True
 
@@ -130,7 +130,7 @@ class Publisher(AmqpClient):
             self._unconfirmed[self._tag] = []
             link.publish("", NOWHERE, _PERSISTENT, body)
             return
-        kinds = self._fan if is_fan else [random.choice(self.kinds)]
+        kinds = self._fan_out_targets if is_fan else [random.choice(self.kinds)]
         is_persistent = random.random() < 0.85
         source = self.name, self._links
         copies = [Message(body, kind, source, self._number, link.life, is_persistent) for kind in kinds]
@@ -139,14 +139,14 @@ class Publisher(AmqpClient):
         names = (FAN, "") if is_fan else ("", kinds[0].name)
         link.publish(*names, _PERSISTENT if is_persistent else _TRANSIENT, body)
 
-    def _hear(self, method: methods.Method, body: bytes) -> None:
+    def _handle_unasked(self, method: methods.Method, body: bytes) -> None:
         if isinstance(method, methods.BasicReturn):
             if method.routing_key != NOWHERE:
-                raise SimulationFailure(f"{self.name}: {body[:24]!r} came back from {method.routing_key}")
+                raise SimulationFailure(f"{self.name}: {body[:24]!r} was returned from {method.routing_key}")
             self._returned.append(body)
             return
         if not isinstance(method, methods.BasicAck | methods.BasicNack):
-            raise SimulationFailure(f"{self.name} was given {method.NAME}")
+            raise SimulationFailure(f"{self.name} got {method.NAME}")
         tags = (
             [tag for tag in self._unconfirmed if tag <= method.delivery_tag]
             if method.is_multiple
@@ -157,11 +157,11 @@ class Publisher(AmqpClient):
 
     def _settle(self, tag: int, is_confirmed: bool) -> None:
         if tag not in self._unconfirmed:
-            raise SimulationFailure(f"{self.name} was told of message {tag}, which it does not wait for")
+            raise SimulationFailure(f"{self.name} got a confirm of message {tag}, which is not outstanding")
         copies = self._unconfirmed.pop(tag)
         if not copies:
             if is_confirmed and not self._returned:
-                raise SimulationFailure(f"{self.name}: a message without a route was confirmed before it came back")
+                raise SimulationFailure(f"{self.name}: an unroutable message was confirmed before it was returned")
             del self._returned[:1]
         elif is_confirmed:
             self.messages.confirmed(copies)
@@ -171,13 +171,13 @@ class Publisher(AmqpClient):
 
 
 class Taker(AmqpClient):
-    """Holds what it was given, in the order of its tags."""
+    """Holds its unacked deliveries, in the order of their tags."""
 
     async def begin(self, link: AmqpLink) -> None:
         self._tag = 0
         self._held: dict[int, list[Message]] = {}
         self._unheard: list[tuple[str, Message]] = []
-        self._arrivals = Arrivals()
+        self._first_deliveries = FirstDeliveries()
         link.unasked = lambda method, body: self._take(link, method, body)
 
     def _queue_of(self, method: methods.Method) -> str:
@@ -187,13 +187,13 @@ class Taker(AmqpClient):
         assert isinstance(method, methods.BasicDeliver | methods.BasicGetOk)
         self._tag += 1
         if method.delivery_tag != self._tag:
-            raise SimulationFailure(f"{self.name} was given tag {method.delivery_tag} after {self._tag - 1}")
+            raise SimulationFailure(f"{self.name} got tag {method.delivery_tag} after {self._tag - 1}")
         if not link.is_sound:
             return
         queue = self._queue_of(method)
         copies = self.messages.delivered(queue, body, method.is_redelivered, link.life)
         if not method.is_redelivered and queue != DEAD:
-            self._arrivals.came(copies[0])
+            self._first_deliveries.add(copies[0])
         self._held[self._tag] = copies
 
     def _acknowledge(self, link: AmqpLink, queue: str, tag: int, is_multiple: bool) -> None:
@@ -202,15 +202,15 @@ class Taker(AmqpClient):
             for message in self._held.pop(each):
                 message.acknowledged.add(queue)
                 self._unheard.append((queue, message))
-        link.tell(methods.BasicAck(tag, is_multiple))
+        link.send_methods(methods.BasicAck(tag, is_multiple))
 
     async def _make_sure(self, link: AmqpLink, queue: str) -> None:
-        """Whoever answers has heard everything before."""
+        """Waits for a reply: then the broker has processed all earlier methods."""
         unheard, self._unheard = self._unheard, []
         await self.ask(link, methods.QueueDeclare(queue=queue, is_passive=True))
         if link.is_sound:
             for name, message in unheard:
-                if name in message.acknowledged:  # no recovery came between
+                if name in message.acknowledged:  # no recovery in between
                     message.settled.add(name)
 
 
@@ -229,7 +229,9 @@ class Consumer(Taker):
     def _take(self, link: AmqpLink, method: methods.Method, body: bytes) -> None:
         super()._take(link, method, body)
         if self._prefetch and len(self._held) > self._prefetch:
-            raise SimulationFailure(f"{self.name} holds {len(self._held)} messages of {self._prefetch} that it wants")
+            raise SimulationFailure(
+                f"{self.name} holds {len(self._held)} unacked messages, {self._prefetch} is its prefetch"
+            )
 
     async def act(self) -> bool:
         link = await self.connection()
@@ -251,15 +253,15 @@ class Consumer(Taker):
             self._acknowledge(link, self._kind.name, tag, is_multiple=self.random.random() < 0.2)
         elif rng < 0.85:
             del self._held[tag]
-            link.tell(methods.BasicNack(tag, requeue=True))
+            link.send_methods(methods.BasicNack(tag, requeue=True))
         elif self._kind.buries:
             (message,) = self._held.pop(tag)
             message.is_rejected = True
-            link.tell(methods.BasicReject(tag, requeue=False))
+            link.send_methods(methods.BasicReject(tag, requeue=False))
 
 
 class Auditor(Taker):
-    """When everybody else has come to an end, takes what is left: nothing may be missing."""
+    """Drains all queues after the other clients have ended: no message may be missing."""
 
     def _queue_of(self, method: methods.Method) -> str:
         return self._asked
@@ -281,7 +283,7 @@ class Auditor(Taker):
         raise SimulationFailure(f"{len(owed)} messages were never delivered, among them {owed[0]}")
 
     def is_busy(self) -> bool:
-        """Somebody else has not come to an end."""
+        """Returns whether another client has not ended."""
         return False
 
     async def _empty(self, link: AmqpLink, queue: str) -> None:

@@ -1,5 +1,5 @@
-"""A client's end of an AMQP connection with one channel in the simulation: methods out, answers in their order, and
-what comes unasked handed on. Knows frames; not what messages are for."""
+"""The client's side of an AMQP connection with one channel in the simulation: sends methods, returns replies in order,
+and passes unrequested methods on. Knows frames, not the meaning of messages."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from trimq.protocols.amqp.wire.method_codec import read_method, write_method
 PROTOCOL_HEADER = b"AMQP\0\0\x09\x01"
 CHANNEL = 1
 
-# What a broker that stops, or whose disk is full or fails, may answer to anything.
+# Replies to any method by a broker that is stopping, or with a full or failing disk.
 _EXPECTED = (Code.CONNECTION_FORCED, Code.PRECONDITION_FAILED, Code.INTERNAL_ERROR, Code.RESOURCE_ERROR)
 
 _WITH_CONTENT = (methods.BasicDeliver, methods.BasicGetOk, methods.BasicReturn)
-_TOLD = (methods.ConnectionBlocked, methods.ConnectionUnblocked)
+_NOTIFICATIONS = (methods.ConnectionBlocked, methods.ConnectionUnblocked)
 
 Content = tuple[methods.Method, bytes]
-"""A method, and the body that came with it."""
+"""A method with its body."""
 
 
 class AmqpLink(ClientConnection):
-    """`unasked` is given contents and confirms as they come, while the link is as good as it seems to the client."""
+    """`unasked` gets contents and confirms on arrival, while the link is intact as far as the client knows."""
 
     def __init__(self, loop: SimulatedLoop, peer: Peer, frame_max: int) -> None:
         self._wire = peer.wire
@@ -52,7 +52,7 @@ class AmqpLink(ClientConnection):
 
     @property
     def is_sound(self) -> bool:
-        """What comes was said by a broker that is there, and that takes this client for connected."""
+        """Whether the broker is alive and the connection is intact on both sides."""
         return self.life.is_alive and not self._wire.is_cut and not self.is_over
 
     def send(self, id: int, frame: bytes) -> asyncio.Future[bytes]:
@@ -63,11 +63,11 @@ class AmqpLink(ClientConnection):
         _lose(answer)
         return answer
 
-    def tell(self, *told: methods.Method, channel: int = CHANNEL) -> None:
-        self.send_only(b"".join(frame(METHOD, channel, write_method(method)) for method in told))
+    def send_methods(self, *sent: methods.Method, channel: int = CHANNEL) -> None:
+        self.send_only(b"".join(frame(METHOD, channel, write_method(method)) for method in sent))
 
     def ask(self, *asked: methods.Method, channel: int = CHANNEL) -> asyncio.Future[bytes]:
-        """The answer to the last of them; the others have none."""
+        """Sends methods; returns the reply to the last one. The others have none."""
         data = b"".join(frame(METHOD, channel, write_method(method)) for method in asked)
         return self.send(self.next_id(), data)
 
@@ -75,14 +75,14 @@ class AmqpLink(ClientConnection):
         return self.send(self.next_id(), PROTOCOL_HEADER)
 
     def expect_confirm(self, tag: int) -> asyncio.Future[bytes]:
-        """Done when this message is confirmed or refused."""
+        """Returns a future that ends when this message is confirmed or refused."""
         if self.is_over:
             return self._lost()
         answer = self._confirms[tag] = self._loop.create_future()
         return answer
 
     def publish(self, exchange: str, key: str, header: bytes, body: bytes) -> None:
-        """To come back if nobody wants it."""
+        """Publishes as mandatory."""
         piece = self.frame_max - OVERHEAD
         publish = write_method(methods.BasicPublish(exchange=exchange, routing_key=key, is_mandatory=True))
         parts = [frame(METHOD, CHANNEL, publish)]
@@ -90,7 +90,7 @@ class AmqpLink(ClientConnection):
         parts += [frame(BODY, CHANNEL, body[at : at + piece]) for at in range(0, len(body), piece)]
         self.send_only(b"".join(parts))
 
-    # -- what comes
+    # -- incoming frames
 
     def _hand_out(self) -> None:
         data = self._received
@@ -107,7 +107,7 @@ class AmqpLink(ClientConnection):
     def _take(self, kind: int, payload: bytes) -> None:
         if kind == METHOD:
             if self._partial is not None:
-                raise SimulationFailure("a method came where the rest of a content was due")
+                raise SimulationFailure("got a method in place of the rest of a content")
             self._take_method(payload)
         elif kind == HEADER and self._partial is not None:
             self._partial = self._partial[0], int.from_bytes(payload[4:12]), bytearray()
@@ -116,13 +116,13 @@ class AmqpLink(ClientConnection):
             self._partial[2].extend(payload)
             self._complete()
         elif kind != HEARTBEAT:
-            raise SimulationFailure(f"a frame of kind {kind} came out of turn")
+            raise SimulationFailure(f"a frame of kind {kind}is out of order")
 
     def _complete(self) -> None:
         assert self._partial is not None
         method, size, body = self._partial
         if len(body) > size:
-            raise SimulationFailure(f"a body of {len(body)} bytes came, of {size} that were told")
+            raise SimulationFailure(f"a body of {len(body)} bytes, where {size} were announced")
         if len(body) == size:
             self._partial = None
             self.unasked(method, bytes(body))
@@ -138,7 +138,7 @@ class AmqpLink(ClientConnection):
             self._confirm(method.delivery_tag, method.is_multiple)
         elif isinstance(method, methods.ConnectionClose | methods.ChannelClose):
             self._refused(method)
-        elif not isinstance(method, _TOLD):
+        elif not isinstance(method, _NOTIFICATIONS):
             self._answer(payload)
 
     def _confirm(self, tag: int, is_multiple: bool) -> None:
@@ -151,12 +151,12 @@ class AmqpLink(ClientConnection):
     def _refused(self, method: methods.ConnectionClose | methods.ChannelClose) -> None:
         if method.reply_code not in _EXPECTED:
             raise SimulationFailure(f"{method.NAME}: {method.reply_text}")
-        self._loop.trace.note(f"a client is told {method.reply_text}")
+        self._loop.trace.note(f"a client gets {method.reply_text}")
         self.close()
 
     def _answer(self, payload: bytes) -> None:
         if not self._waiting:
-            raise SimulationFailure(f"{read_method(payload).NAME} came, and nobody waits for an answer")
+            raise SimulationFailure(f"{read_method(payload).NAME} is a reply without a request")
         answer = self._waiting.pop(next(iter(self._waiting)))
         if not answer.done():
             answer.set_result(payload)
@@ -171,4 +171,4 @@ class AmqpLink(ClientConnection):
 
 def _lose(answer: asyncio.Future[bytes]) -> None:
     answer.set_exception(Lost())
-    answer.exception()  # it counts as looked at, whether somebody waits or not
+    answer.exception()  # marks the exception as retrieved

@@ -1,4 +1,5 @@
-"""What queues have promised through AMQP clients: which messages must be there, which must not, and in which order."""
+"""Expected state of queues, from the replies to AMQP clients: messages that must exist, messages that must not, and
+their order."""
 
 from __future__ import annotations
 
@@ -18,13 +19,13 @@ class Kind(NamedTuple):
     is_durable: bool = True
     is_quorum: bool = False
     buries: bool = False
-    """What is rejected goes to the queue of dead letters."""
+    """Rejected messages are dead-lettered."""
     may_expire: bool = False
-    """Messages go there by themselves, too."""
+    """Messages are also dead-lettered by TTL or length limit."""
 
 
 class Message:
-    """What is known of one that somebody has published, in one of the queues that it went to."""
+    """State of a published message in one of its queues."""
 
     __slots__ = (
         "acknowledged",
@@ -49,32 +50,32 @@ class Message:
         self.body = body
         self.queue = queue
         self.source = source
-        """Who published it, on which of its connections."""
+        """The publisher and its connection."""
         self.number = number
         self.life = life
         self.is_persistent = is_persistent
         self.is_confirmed = self.is_refused = self.is_rejected = self.is_seen = False
         self.is_gone = False
-        """A recovery has not found it."""
+        """A recovery did not find it."""
         self.acknowledged: set[str] = set()
-        """To these queues; they may have heard of it."""
+        """Queues to which an ack was sent."""
         self.settled: set[str] = set()
         """These have."""
         self.given: dict[str, Host] = {}
-        """In which life each queue has last given it to a client who has read it."""
+        """The broker run in which each queue last delivered it to a client that received it."""
 
     def may_be_in(self, queue: str) -> bool:
         is_buried = self.queue.buries and (self.is_rejected or self.queue.may_expire)
         return queue == self.queue.name or (queue == DEAD and is_buried)
 
     def is_kept_in(self, queue: str) -> bool:
-        """There it outlives the broker. A quorum queue keeps everything."""
+        """Returns whether the message survives a restart in this queue. A quorum queue keeps every message."""
         kind = Kind(DEAD) if queue == DEAD else self.queue
         return kind.is_durable and (self.is_persistent or kind.is_quorum)
 
     @property
     def is_kept(self) -> bool:
-        """Wherever it is."""
+        """Returns whether the message survives a restart in every queue."""
         return self.is_kept_in(self.queue.name) and (not self.may_be_in(DEAD) or self.is_kept_in(DEAD))
 
     def __repr__(self) -> str:
@@ -89,7 +90,7 @@ class AmqpPromises:
         return (message for copies in self._messages.values() for message in copies)
 
     def asked(self, copies: list[Message]) -> None:
-        """One message, for each queue that it goes to."""
+        """Records a published message, for each of its queues."""
         self._messages[_name(copies[0].body)] = copies
 
     def confirmed(self, copies: list[Message]) -> None:
@@ -99,16 +100,16 @@ class AmqpPromises:
             message.is_confirmed = True
 
     def refused(self, copies: list[Message]) -> None:
-        """Of several queues some may have it all the same."""
+        """Records a refusal; of several queues some may have stored the message."""
         if len(copies) > 1:
             return
         (message,) = copies
         if message.is_confirmed or message.is_seen:
-            _fail(f"{message} was refused after it was confirmed or seen")
+            _fail(f"{message} was refused after it was confirmed or delivered")
         message.is_refused = True
 
     def delivered(self, queue: str, body: bytes, is_redelivered: bool, life: Host) -> list[Message]:
-        """All that it may have been: of dead letters nobody knows from which queue they came."""
+        """Returns all messages that the delivery may be: the origin queue of a dead letter is unknown."""
         copies = self._known(queue, body, "delivered")
         if len(copies) == 1:
             self._delivered(queue, copies[0], is_redelivered, life)
@@ -116,24 +117,24 @@ class AmqpPromises:
 
     def _delivered(self, queue: str, message: Message, is_redelivered: bool, life: Host) -> None:
         if message.is_gone:
-            _fail(f"{message} was delivered, and a recovery had not found it")
+            _fail(f"{message} was delivered, but a recovery had not found it")
         if queue in message.settled and queue != DEAD:
-            _fail(f"{message} was delivered again, and had been settled")
+            _fail(f"{message} was delivered again after it was acknowledged")
         if not message.is_kept_in(message.queue.name) and message.life is not life:
-            _fail(f"{message} was delivered after a restart, and was transient")
+            _fail(f"{message} was delivered after a restart, but is transient")
         if message.given.get(queue) is life and not is_redelivered and queue != DEAD:
-            _fail(f"{message} was delivered again as if for the first time")
+            _fail(f"{message} was delivered again without the redelivered flag")
         message.given[queue] = life
         message.is_seen = True
 
     def _known(self, queue: str, body: bytes, how: str) -> list[Message]:
         copies = self._messages.get(_name(body))
         if copies is None:
-            _fail(f"{body[:24]!r} was {how}, and nobody has sent it")
+            _fail(f"{body[:24]!r} was {how}, but was never sent")
         if copies[0].body != body:
             _fail(f"{copies[0]} was {how} with other bytes")
         if copies[0].is_refused:
-            _fail(f"{copies[0]} was {how}, and had been refused")
+            _fail(f"{copies[0]} was {how}, but had been refused")
         found = [message for message in copies if message.may_be_in(queue)]
         if not found:
             _fail(f"{copies[0]} was {how} from {queue}")
@@ -142,7 +143,7 @@ class AmqpPromises:
     # -- after a restart
 
     def recovered(self, found: Mapping[str, Sequence[bytes]], is_orderly: bool) -> None:
-        """`is_orderly`: there was no crash, so nothing that was settled may be back."""
+        """`is_orderly`: there was no crash, so no acknowledged message may exist again."""
         there = {
             queue: [message for body in bodies for message in self._known(queue, body, "recovered")]
             for queue, bodies in found.items()
@@ -159,50 +160,50 @@ class AmqpPromises:
 
     def _check_recovered(self, queue: str, message: Message, is_orderly: bool) -> None:
         if not message.is_kept_in(queue):
-            _fail(f"{message} is there after a restart, and was transient")
+            _fail(f"{message} exists after a restart, but is transient")
         if message.is_gone:
-            _fail(f"{message} is there, and an earlier recovery had not found it")
+            _fail(f"{message} exists, but an earlier recovery had not found it")
         if queue in message.settled and is_orderly:
-            _fail(f"{message} is back without a crash, and had been settled")
-        # It was not heard, or is forgotten: the message is here and is to be delivered.
+            _fail(f"{message} exists again without a crash, but was acknowledged")
+        # The ack was not processed, or is lost: the message exists and must be delivered.
         message.acknowledged.discard(queue)
         message.settled.discard(queue)
 
     def _check_lost(self, message: Message) -> None:
         if message.is_kept and (message.is_confirmed or message.is_seen) and not message.acknowledged:
             _fail(f"{message} is lost")
-        # One that was acknowledged, or moved, may come back with a later crash.
+        # An acknowledged or moved message may exist again after a later crash.
         message.is_gone = not message.acknowledged and not message.may_be_in(DEAD)
 
-    # -- in the end
+    # -- at the end
 
     def owed(self, life: Host) -> Iterator[Message]:
-        """What must be delivered to somebody who asks for everything."""
+        """Yields the messages that must be delivered to a client that drains everything."""
         for message in self._all():
             is_there = message.is_kept or message.life is life
             if is_there and (message.is_confirmed or message.is_seen) and not message.acknowledged:
                 yield message
 
 
-class Arrivals:
-    """What one consumer got for the first time of a queue: the messages of each connection of a publisher in the order
-    of their publishing."""
+class FirstDeliveries:
+    """First deliveries of a queue to one consumer: the messages of each publisher connection in the order of
+    publishing."""
 
     def __init__(self) -> None:
         self._last: dict[tuple[str, str, int], Message] = {}
 
-    def came(self, message: Message) -> None:
+    def add(self, message: Message) -> None:
         line = message.queue.name, *message.source
         before = self._last.get(line)
         if before is not None and before.number > message.number:
-            _fail(f"{message} came after {before}")
+            _fail(f"{message} was delivered after {before}")
         self._last[line] = message
 
 
 def _check_order(messages: Sequence[Message]) -> None:
-    arrivals = Arrivals()
+    first_deliveries = FirstDeliveries()
     for message in messages:
-        arrivals.came(message)
+        first_deliveries.add(message)
 
 
 def _name(body: bytes) -> bytes:

@@ -1,5 +1,5 @@
-"""Sessions of AMQP clients with the real broker in the simulation: queues of every kind, confirms, acknowledgements and
-dead letters, under the same faults as everything else."""
+"""AMQP sessions with the real broker in the simulation: queues of every kind, confirms, acknowledgements and dead
+letters, under all faults of the simulation."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KINDS = (
 
 
 def choose_settings(random: Random) -> Settings:
-    """Small sizes, and everything is synced."""
+    """Returns settings with small sizes and synchronous flush."""
     choose = random.choice
     return Settings(
         kafka=Kafka(listen=None),
@@ -74,12 +74,12 @@ class AmqpWorkload(BrokerLives):
 
     async def stop_broker(self, broker: Node) -> None:
         await super().stop_broker(broker)
-        # What a failing disk did not take is a redelivery after a stop, too.
+        # Acks whose write failed cause redeliveries after a clean stop, too.
         logs = broker.core.queues.parts.queues.logs()
         self._stopped_whole = not any(part.unwritten for log in logs for part in log.segments)
 
     def died(self, way: Death) -> None:
-        # A stop of one that did not come up leaves what the crash before it did.
+        # After a stop of a broker that did not start, the state is still that of the crash before.
         if self._node is not None or way is not Death.STOP:
             self._last_death = way
         super().died(way)

@@ -1,5 +1,5 @@
-"""Members of groups that the broker divides (KIP-848), in the simulation: they let go before they say so, and only then
-somebody else may be given what they had."""
+"""Members of groups with broker-side assignment (KIP-848) in the simulation: they confirm a revocation after they have
+released the partitions, and only then another member may own them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trimq.protocols.kafka.messages.consumer_groups import (
 )
 from trimq.protocols.kafka.names.codes import Code
 
-# Longer than a session: a member is not taken for slow before it is taken for dead.
+# Longer than a session: the session expires before the rebalance time-out.
 _REBALANCE_MS = 600_000
 
 
@@ -30,19 +30,19 @@ class AssignedMember(Member):
         super().__init__(name, random, surroundings, group)
         self._names = 0
         self._epoch = 0
-        self._must_say_all = True
+        self._must_send_all = True
         self._leaving: Share = NOTHING
         self.vanish()
 
     def vanish(self) -> None:
         self._names += 1
         self.member = f"{self.name}-{self._names}"
-        self._begin_anew()
+        self._start_over()
 
-    def _begin_anew(self) -> None:
+    def _start_over(self) -> None:
         self._epoch = 0
         self._leaving = NOTHING
-        self._must_say_all = True
+        self._must_send_all = True
 
     def _holder(self) -> Holder:
         return self.group.holder(self.member)
@@ -66,7 +66,7 @@ class AssignedMember(Member):
         super().refused(code)
         if code in (Code.UNKNOWN_MEMBER_ID, Code.FENCED_MEMBER_EPOCH, Code.GROUP_ID_NOT_FOUND):
             self._holder().share = NOTHING
-            self._begin_anew()
+            self._start_over()
 
     async def keep_up(self) -> bool:
         await self.connection()
@@ -74,20 +74,20 @@ class AssignedMember(Member):
         if self._leaving or self._epoch == 0:
             holder.share = holder.share - self._leaving if self._epoch else NOTHING
             self._leaving = NOTHING
-            self._must_say_all = True
-        sent_ms, says_all, member = self._now_ms(), self._must_say_all, self.member
-        self._must_say_all = True  # unless an answer comes
-        request = self._request(holder.share, says_all)
-        told = await self.ask(ConsumerGroupHeartbeatResponse, request)
-        if told.error_code:
-            self.note(f"is answered {told.error_code} to a beat in {self._epoch}")
-            self.refused(told.error_code)
+            self._must_send_all = True
+        sent_ms, sends_all, member = self._now_ms(), self._must_send_all, self.member
+        self._must_send_all = True  # unless a response arrives
+        request = self._request(holder.share, sends_all)
+        response = await self.ask(ConsumerGroupHeartbeatResponse, request)
+        if response.error_code:
+            self.note(f"is answered {response.error_code} to a heartbeat in{self._epoch}")
+            self.refused(response.error_code)
             return False
-        self._epoch = told.member_epoch
-        if told.assignment is None:
-            self._must_say_all = False
+        self._epoch = response.member_epoch
+        if response.assignment is None:
+            self._must_send_all = False
         else:
-            share = self._read(told.assignment)
+            share = self._read(response.assignment)
             if share is None:
                 return False
             self._take(holder, member, share, sent_ms)
@@ -95,16 +95,16 @@ class AssignedMember(Member):
         return True
 
     def _take(self, holder: Holder, member: str, share: Share, sent_ms: int) -> None:
-        self.note(f"is told in {self._epoch} to hold {sorted(share)}")
+        self.note(f"is assigned in {self._epoch}: {sorted(share)}")
         new = share - holder.share
-        if self._now_ms() < sent_ms + SESSION_MS:  # later it may have been taken for dead again
+        if self._now_ms() < sent_ms + SESSION_MS:  # after that its session may have expired again
             self.group.give(member, new, self._now_ms())
         self._leaving = holder.share - share
-        self._must_say_all = bool(new)
+        self._must_send_all = bool(new)
         holder.share |= new
 
-    def _request(self, share: Share, says_all: bool) -> ConsumerGroupHeartbeatRequest:
-        if not says_all:
+    def _request(self, share: Share, sends_all: bool) -> ConsumerGroupHeartbeatRequest:
+        if not sends_all:
             return ConsumerGroupHeartbeatRequest(self.group.name, self.member, self._epoch)
         return ConsumerGroupHeartbeatRequest(
             self.group.name,
@@ -121,7 +121,7 @@ class AssignedMember(Member):
         return [ConsumerGroupHeartbeatTopicPartitions(self._ids[name], held[name]) for name in TOPICS if held[name]]
 
     def _read(self, assignment: ConsumerGroupHeartbeatAssignment) -> Share | None:
-        """None: a topic is another one than the member knows. A power cut took it as long as nothing was in it."""
+        """Returns None if a topic id is unknown to the member: a power cut may have removed a topic without records."""
         assert self._ids is not None
         names = {id: name for name, id in self._ids.items()}
         if any(topic.topic_id not in names for topic in assignment.topic_partitions):
@@ -135,8 +135,8 @@ class AssignedMember(Member):
         self._holder().share = NOTHING
         self._epoch = 0
         request = ConsumerGroupHeartbeatRequest(self.group.name, self.member, -1)
-        told = await self.ask(ConsumerGroupHeartbeatResponse, request)
-        self._begin_anew()
-        if told.error_code:
-            self.refused(told.error_code)
-        return not told.error_code
+        response = await self.ask(ConsumerGroupHeartbeatResponse, request)
+        self._start_over()
+        if response.error_code:
+            self.refused(response.error_code)
+        return not response.error_code

@@ -1,5 +1,5 @@
-"""The lives of the real broker in the simulation: the node is started, stopped and dropped, and clients run beside it.
-What they do and what must hold, a workload says."""
+"""Starts, stops and crashes of the real broker in the simulation, with clients beside it. A workload defines the
+clients and the invariants."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ class BrokerLives:
         self._tasks: dict[str, asyncio.Task[Any]] = {}
         self._failures: list[BaseException] = []
 
-    # -- for the workload to say
+    # -- for the workload to define
 
     def _make_clients(self) -> Sequence[Client]:
         raise NotImplementedError
 
     def _check_recovered(self, node: Node) -> None:
-        """Compare what a recovery found with what was promised."""
+        """Compares the recovered state with the expected one."""
         raise NotImplementedError
 
     def check(self) -> None:
         self._check_clients()
 
-    # -- lives of the broker
+    # -- starts and stops of the broker
 
     async def start_broker(self, environment: Environment) -> Node:
         platform = Platform(
@@ -61,7 +61,7 @@ class BrokerLives:
         environment.host.start(self._end_when_failed(node, environment), "failure")
         await node.start()
         self._files = environment.files
-        # No client has been let in yet: the listeners began to serve just now.
+        # No client is connected yet: the listeners have just begun to serve.
         self._check_recovered(node)
         for table in (node.core.topics._catalogue._table, node.core.cursors._table):
             table._snapshot_above_bytes = self._table_snapshot_bytes  # type: ignore[union-attr]
@@ -69,7 +69,7 @@ class BrokerLives:
         return node
 
     async def _end_when_failed(self, node: Node, environment: Environment) -> None:
-        """As the command line does it."""
+        """Stops a failed node as the command line does."""
         await node.failed.wait()
         assert node.failure is not None
         node.abort()
@@ -113,7 +113,7 @@ class BrokerLives:
             self._failures.append(SimulationFailure(f"{task.get_name()}: {error}"))
             self._failures[-1].__cause__ = error
         elif error is not None:
-            self._failures.append(error)  # not the simulation's: whoever ran it wants it to end
+            self._failures.append(error)  # not part of the simulation: passed on to the caller
 
     def _check_clients(self) -> None:
         if self._failures:

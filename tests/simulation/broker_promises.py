@@ -1,4 +1,5 @@
-"""What a broker has promised to its clients: topics that must be there or must not, and how far each group has read."""
+"""Expected state of the broker, from its replies to clients: topics that must or must not exist, and the cursor of each
+group."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from stream_promises import StreamPromises
 
 
 class Creation(NamedTuple):
-    """What was asked for."""
+    """A requested topic."""
 
     name: str
     streams: int
@@ -19,7 +20,7 @@ class Creation(NamedTuple):
 
 
 class FoundTopic(NamedTuple):
-    """What a recovery shows."""
+    """A topic found by a recovery."""
 
     id: bytes
     creation: Creation
@@ -30,13 +31,13 @@ class TopicPromises:
         self.name = name
         self.streams = [StreamPromises(f"{name}/{number}") for number in range(streams)]
         self.must_stay = False  # acknowledged, or found by a recovery
-        self.deletions = 0  # asked for, and not refused
+        self.deletions = 0  # requested, and not refused
         self.is_gone = False
         self.was_gone = False  # already when the broker started
 
 
 class CursorPromises:
-    """The place of one group in one stream: the last one that was acknowledged, or one whose outcome is unknown."""
+    """The cursor of one group in one stream: the last acknowledged one, or one with an unknown outcome."""
 
     def __init__(self) -> None:
         self._acknowledged: int | None = None
@@ -64,7 +65,7 @@ class CursorPromises:
         return is_legal
 
     def recovered_damaged(self, offset: int | None) -> bool:
-        """Where bits were flipped, it may stand anywhere where it ever was."""
+        """After flipped bits, accepts any offset that was ever committed."""
         self._settle(offset)
         return offset in self._ever
 
@@ -93,7 +94,7 @@ class BrokerPromises:
     def created(self, id: bytes, creation: Creation) -> None:
         topic = self.topic(id, creation.name, creation.streams)
         if topic.is_gone:
-            return  # deleted by another before its creator heard
+            return  # deleted by another client before its creation was confirmed
         topic.must_stay = True
 
     def topic(self, id: bytes, name: str, streams: int) -> TopicPromises:
@@ -106,10 +107,10 @@ class BrokerPromises:
         return {id for id, topic in self.topics.items() if topic.is_gone}
 
     def listed(self, found: Sequence[tuple[str, bytes, int]], gone_before: set[bytes]) -> None:
-        """A client was told of these; it asked after those of `gone_before` were gone."""
+        """A client got this list; it was requested after the topics of `gone_before` were deleted."""
         for name, id, streams in found:
             if name not in self._names:
-                raise SimulationFailure(f"topic {name} is listed, which nobody made")
+                raise SimulationFailure(f"topic {name} is listed, but was never created")
             if id in gone_before:
                 raise SimulationFailure(f"topic {name} is listed after its deletion was acknowledged")
             if len(self.topic(id, name, streams).streams) != streams:
@@ -125,7 +126,7 @@ class BrokerPromises:
         self.topics[id].is_gone = True
 
     def acknowledged(self, id: bytes) -> None:
-        """A record of this topic was acknowledged, so the topic stays with it."""
+        """A record of this topic was acknowledged, so the topic must exist."""
         self.topics[id].must_stay = True
 
     # -- cursors
@@ -136,7 +137,7 @@ class BrokerPromises:
     # -- recovery
 
     def check_topics(self, found: Sequence[FoundTopic], may_lose: bool) -> None:
-        """A recovery shows these topics and no others."""
+        """Checks that a recovery found exactly these topics."""
         there = {topic.id: topic.creation for topic in found}
         for id, topic in self.topics.items():
             if id in there:
@@ -145,7 +146,7 @@ class BrokerPromises:
                 self._check_missing(topic, may_lose)
         for id, creation in there.items():
             if id not in self.topics and self._creations[creation] <= 0:
-                raise SimulationFailure(f"recovery found a topic {creation} that nobody made like that")
+                raise SimulationFailure(f"recovery found topic {creation}, which was never created like that")
             topic = self.topic(id, creation.name, creation.streams)
             if len(topic.streams) != creation.streams:
                 raise SimulationFailure(f"recovery found topic {creation.name} with {creation.streams} streams")
@@ -154,8 +155,7 @@ class BrokerPromises:
         self._creations.clear()
 
     def relearn_topics(self, found: Sequence[FoundTopic]) -> set[bytes]:
-        """A recovery shows these topics, of which damage may have spared any. Those of which nothing is known for sure
-        any more are given back."""
+        """Adopts the topics found by a recovery after damage. Returns those with unknown state."""
         unsure = set()
         there = {topic.id: topic.creation for topic in found}
         for id, topic in self.topics.items():
@@ -172,11 +172,11 @@ class BrokerPromises:
     def check_damaged_cursors(self, found: Mapping[tuple[str, bytes, int], int]) -> None:
         for key, cursor in self._cursors.items():
             if not cursor.recovered_damaged(found.get(key)):
-                raise SimulationFailure(f"recovery found {key[0]} at {found.get(key)}, where it never was")
+                raise SimulationFailure(f"recovery found {key[0]} at {found.get(key)}, which was never committed")
 
     def _check_found(self, topic: TopicPromises, may_lose: bool) -> None:
         if topic.is_gone and not (may_lose and not topic.was_gone):
-            raise SimulationFailure(f"topic {topic.name} came back after its deletion was acknowledged")
+            raise SimulationFailure(f"topic {topic.name} exists after its deletion was acknowledged")
         topic.is_gone = False
 
     def _check_missing(self, topic: TopicPromises, may_lose: bool) -> None:
@@ -187,7 +187,7 @@ class BrokerPromises:
     def check_cursors(self, found: Mapping[tuple[str, bytes, int], int], may_lose: bool) -> None:
         for key in found:
             if key[1] not in self.topics or self.topics[key[1]].is_gone:
-                raise SimulationFailure(f"a cursor of {key[0]} is left of a topic that is gone")
+                raise SimulationFailure(f"a cursor of {key[0]} is left of a deleted topic")
         for key, cursor in self._cursors.items():
             if not self.topics[key[1]].is_gone and not cursor.recovered(found.get(key), may_lose):
                 name = f"{self.topics[key[1]].name}/{key[2]}"

@@ -1,5 +1,5 @@
-"""The real broker in the simulation: node, sessions, handlers, core and storage, with clients that remember what they
-were told, and invariants that hold whatever happens."""
+"""The real broker in the simulation: node, sessions, handlers, core and storage, with clients that record its replies,
+and invariants that hold at any time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kafka_clients import KAFKA_PORT, PARTITIONS, KafkaConsumer, KafkaProducer
 from no_rocketmq import NO_ROCKETMQ
 from simulated_trace import SimulationFailure
 from simulation import Death
-from small_clients import Administrator, Bully, CursorKeeper, Pulse, Reader, Writer
+from small_clients import Administrator, CursorKeeper, HeavyClient, Pulse, Reader, Writer
 from small_front_end import SmallFrontEnd
 from stream_promises import StreamPromises
 from surroundings import Surroundings
@@ -32,7 +32,7 @@ DAY_MS = 86_400_000
 
 
 def choose_settings(random: Random) -> Settings:
-    """Small sizes, so that files roll, checkpoints are made and limits are reached all the time."""
+    """Returns settings with small sizes, so that files roll, checkpoints are written and limits are reached often."""
     choose = random.choice
     return Settings(
         flush=choose(("sync",) * 6 + ("async",)),
@@ -61,7 +61,7 @@ def choose_settings(random: Random) -> Settings:
 
 
 def plan(settings: Settings) -> dict[str, PlannedListener]:
-    """The real front-ends, and the small protocol in both orders."""
+    """The real front-ends, and the small protocol with ordered and with unordered replies."""
 
     def make_small(lane: object, parts: FrontEndParts) -> SmallFrontEnd:
         return SmallFrontEnd(parts.core, parts.clock, lane)
@@ -74,7 +74,7 @@ def plan(settings: Settings) -> dict[str, PlannedListener]:
 
 
 class WatchedStream:
-    """A stream that is looked at after every pass: seldom has anything changed."""
+    """A stream that is checked after every pass, at low cost when it has not changed."""
 
     __slots__ = ("_ends", "_log", "_promises", "_stream")
 
@@ -84,7 +84,7 @@ class WatchedStream:
         self._promises = promises
         self._ends = (-1, -1, -1)
 
-    def look(self, may_go: Callable[[Stream, Sequence[bytes]], bool]) -> None:
+    def check(self, may_go: Callable[[Stream, Sequence[bytes]], bool]) -> None:
         log = self._log
         ends = (log.start, log.durable_end, log.end)
         if ends != self._ends:
@@ -103,7 +103,7 @@ class BrokerWorkload(BrokerLives):
         self._flips_bits = flips_bits
         self._is_restored = False
         self._may_lose = False
-        # A head that is cut is only stored when the records before it are on disk, which nobody waits for with async.
+        # A new log start is stored only when the records before it are on disk, which is not awaited with async.
         self._may_uncut = self._settings.flush == "async"
         self._promises = self._surroundings.promises
         self._surroundings.may_forget = flips_bits or self._settings.flush == "async"
@@ -127,7 +127,7 @@ class BrokerWorkload(BrokerLives):
             clients.append(IdempotentWriter(f"idempotent{number}", source("idempotent"), shared, 100 + number))
         for number in range(randint(1, 2)):
             clients.append(Reader(f"reader{number}", source("reader"), shared))
-        for kind, rng in ((KafkaProducer, 0.6), (KafkaConsumer, 0.6), (CursorKeeper, 0.4), (Bully, 0.2)):
+        for kind, rng in ((KafkaProducer, 0.6), (KafkaConsumer, 0.6), (CursorKeeper, 0.4), (HeavyClient, 0.2)):
             if self._random.random() < rng:
                 clients.append(kind(kind.__name__.lower(), source(kind.__name__), shared))
         for client in clients:
@@ -146,7 +146,7 @@ class BrokerWorkload(BrokerLives):
 
     def died(self, way: Death) -> None:
         self._progress = (0, 0, 0)
-        self.check()  # what it did in its last pass
+        self.check()  # the changes of its last pass
         if self._settings.flush == "async" and way is Death.POWER:
             self._may_lose = True
         self._watched.clear()
@@ -161,14 +161,14 @@ class BrokerWorkload(BrokerLives):
         passes = self._node.passes
         progress = (passes.durable, passes.written, passes.current)
         if progress == self._progress:
-            return  # nothing has been written or settled since the last look
+            return  # nothing was written or made durable since the last check
         self._progress = progress
         if not passes.durable <= passes.written < passes.current:
             raise SimulationFailure(f"passes out of order: {passes.durable} {passes.written} {passes.current}")
         for topic in self._node.core.topics:
             watched = self._watched.get(topic) or self._watch(topic)
             for stream in watched:
-                stream.look(self._may_go)
+                stream.check(self._may_go)
 
     def _watch(self, topic: Topic) -> list[WatchedStream]:
         known = self._promises.topic(topic.id.bytes, topic.name.name, len(topic.streams))
@@ -177,7 +177,7 @@ class BrokerWorkload(BrokerLives):
         return watched
 
     def _may_go(self, stream: Stream, records: Sequence[bytes]) -> bool:
-        """Whether these records may be gone although nobody cut them off."""
+        """Returns whether these records may be deleted without a request."""
         storage, settings = self._settings.storage, stream.log.settings
         now_ms = self._surroundings.now_ms()
         is_old = settings.retention_ms >= 0 and all(now_ms - sent_ms(body) > settings.retention_ms for body in records)
@@ -196,7 +196,7 @@ class BrokerWorkload(BrokerLives):
         ]
         if self._flips_bits:
             unsure = self._promises.relearn_topics(found)
-            # An old copy knows nothing of what came after it, and what came may stand where other records stood.
+            # A restored copy lacks all later records, and later records may have replaced others at their offsets.
             self._check_damaged(node, {topic.id for topic in found} if self._is_restored else unsure, may_lose)
             self._is_restored = False
             return
@@ -237,7 +237,7 @@ def _cursors(node: Node) -> dict[tuple[str, bytes, int], int]:
 
 def _readable_records(stream: Stream, may_be_damaged: bool) -> list[tuple[int, bytes]]:
     if stream.readable_end != stream.end:
-        raise SimulationFailure(f"{stream.topic}: {stream.readable_end} of {stream.end} may be read after the start")
+        raise SimulationFailure(f"{stream.topic}: {stream.readable_end} of {stream.end} are readable after the start")
     records = []
     try:
         for record in stream.records(stream.start, 1 << 20):

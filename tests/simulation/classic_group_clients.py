@@ -1,4 +1,4 @@
-"""Members of groups whose leading member divides, in the simulation: join, sync, beat; some are named instances."""
+"""Members of groups with client-side assignment in the simulation: join, sync, heartbeat; some are static members."""
 
 from __future__ import annotations
 
@@ -87,18 +87,18 @@ class ClassicMember(Member):
         self._share = None
 
     async def keep_up(self) -> bool:
-        return await (self._join() if self._share is None else self._beat())
+        return await (self._join() if self._share is None else self._heartbeat())
 
-    async def _beat(self) -> bool:
+    async def _heartbeat(self) -> bool:
         await self.connection()
         may = self.group.newest <= self._generation
         request = HeartbeatRequest(self.group.name, self._generation, self.member, self.instance)
         code = (await self.ask(HeartbeatResponse, request)).error_code
         if code:
-            self.note(f"is answered {code} to a beat in {self._generation}")
+            self.note(f"is answered {code} to a heartbeat in{self._generation}")
             self.refused(code)
         elif not may:
-            raise SimulationFailure(f"{self.name} is told to go on in {self._generation} after {self.group.newest}")
+            raise SimulationFailure(f"{self.name} may continue in {self._generation} after {self.group.newest}")
         return not code
 
     async def _join(self) -> bool:
@@ -145,8 +145,8 @@ class ClassicMember(Member):
         identity = MemberIdentity(self.member, self.instance)
         self._share = None
         request = LeaveGroupRequest(self.group.name, members=[identity])
-        told = await self.ask(LeaveGroupResponse, request)
-        code = told.error_code or told.members[0].error_code
+        response = await self.ask(LeaveGroupResponse, request)
+        code = response.error_code or response.members[0].error_code
         if code:
             self.refused(code)
         self.member = ""

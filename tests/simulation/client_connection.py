@@ -1,5 +1,5 @@
-"""A client's connection in the simulation: requests out, answers in, matched by the id that both protocols put behind
-the length of a frame. Knows no request."""
+"""A client's connection in the simulation: sends requests and returns responses, matched by the id after the length of
+a frame, which both protocols have. Knows no request."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from small_protocol import split_responses
 
 
 class Lost(Exception):
-    """The connection ended, or the client gave up, before the answer: nobody knows what became of the request."""
+    """The connection ended, or the client timed out, before the response: the outcome of the request is unknown."""
 
 
 class ClientConnection:
     def __init__(
         self, loop: SimulatedLoop, peer: Peer, keeps_order: bool, is_outdated: Callable[[], bool] = lambda: False
     ) -> None:
-        """`is_outdated`: what still comes was said by a broker that has forgotten it since."""
+        """`is_outdated`: responses that still arrive were sent by a broker that has restarted since."""
         self._loop = loop
         self._peer = peer
         self._keeps_order = keeps_order
@@ -43,7 +43,7 @@ class ClientConnection:
         return answer
 
     def send_only(self, frame: bytes) -> None:
-        """For a request that gets no answer."""
+        """Sends a request without a response."""
         try:
             self._peer.send(frame)
         except ConnectionResetError:
@@ -69,9 +69,9 @@ class ClientConnection:
     def _hand_out(self) -> None:
         for id, body in split_responses(self._received):
             if id not in self._waiting:
-                raise SimulationFailure(f"an answer to request {id}, which nobody waits for")
+                raise SimulationFailure(f"a response to request {id}, which is not outstanding")
             if self._keeps_order and id != next(iter(self._waiting)):
-                raise SimulationFailure(f"request {id} was answered before {next(iter(self._waiting))}")
+                raise SimulationFailure(f"request {id} got its response before {next(iter(self._waiting))}")
             answer = self._waiting.pop(id)
             if not answer.done():
                 answer.set_result(body)
@@ -86,4 +86,4 @@ class ClientConnection:
         for answer in waiting.values():
             if not answer.done():
                 answer.set_exception(Lost())
-                answer.exception()  # it counts as looked at, whether somebody waits or not
+                answer.exception()  # marks the exception as retrieved

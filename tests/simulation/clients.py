@@ -1,5 +1,5 @@
-"""What every client of the simulated broker does, whatever it is for: connects, asks, gives up or is patient, connects
-again, and comes to an end when all is healed."""
+"""Base of all clients of the simulated broker: connects, sends requests, times out or waits, reconnects, and ends after
+healing."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from surroundings import Surroundings
 ORDERED_PORT = 7001
 UNORDERED_PORT = 7002
 
-# Longer than the worst frozen wire, the worst weather and the slowest disk together: whoever waits so long is hung.
+# Longer than the worst frozen wire, network and disk together: a client that waits so long hangs.
 PATIENCE_S = 400.0
 
-# What may be answered to any request that changes something.
+# Refusals that any request for a change may get.
 USUAL_REFUSALS = ("NotRunning", "DiskFull", "WriteFailed", "Busy", "UnknownTopic")
 
 
 class Client:
-    """`act` does one thing; it may raise `Lost`. A client ends once one of its acts has succeeded after healing."""
+    """`act` does one step; it may raise `Lost`. A client ends once a step has succeeded after healing."""
 
     keeps_order = True
     is_calm = False
@@ -40,7 +40,7 @@ class Client:
         self._is_patient = random.random() < 0.7
 
     async def act(self) -> bool:
-        """Whether what was asked for was done."""
+        """Does one step; returns whether the request was executed."""
         raise NotImplementedError
 
     async def run(self) -> None:
@@ -69,8 +69,8 @@ class Client:
     # -- the connection
 
     async def connection(self) -> ClientConnection:
-        """The present one, or a new one once the broker can be reached. What is sent on it at once is sent to a broker
-        that has recovered: what was promised before counts no more."""
+        """Returns the current connection, or a new one once the broker is reachable. Requests sent on it at once reach
+        a recovered broker: promises of earlier runs no longer count."""
         while self._connection is None or self._connection.is_over:
             await self.surroundings.wait_until_up(self.random)
             loop = self.surroundings.loop
@@ -89,21 +89,21 @@ class Client:
     def note(self, event: str) -> None:
         self.surroundings.loop.trace.note(f"{self.name} {event}")
 
-    async def answer(self, answer: asyncio.Future[bytes], what: object) -> bytes:
-        """Wait for it, or give up: then the connection is closed."""
+    async def answer(self, answer: asyncio.Future[bytes], request: object) -> bytes:
+        """Waits for the response, or times out and closes the connection."""
         is_patient = self._is_patient or self.random.random() < 0.9
         limit_s = PATIENCE_S if is_patient else self.random.choice((0.01, 1, 20)) * self.random.random()
         timer = self.surroundings.loop.call_later(limit_s, _give_up, answer)
         try:
             return await answer
         except Lost:
-            self.note(f"loses its connection, without an answer to {brief(what)}")
+            self.note(f"loses its connection, without an answer to {brief(request)}")
             raise
         except asyncio.CancelledError:
             if is_patient:
-                reason = f"{self.name} waits for ever for an answer to {brief(what)}"
+                reason = f"{self.name} waits for ever for a response to {brief(request)}"
                 raise SimulationFailure(reason) from None
-            self.note(f"gives up waiting for an answer to {brief(what)}")
+            self.note(f"gives up waiting for an answer to {brief(request)}")
             assert self._connection is not None
             self._connection.close()
             raise Lost from None
@@ -116,7 +116,7 @@ def _give_up(answer: asyncio.Future[bytes]) -> None:
 
 
 class SmallClient(Client):
-    """Speaks the small protocol."""
+    """A client of the small protocol."""
 
     def __init__(self, name: str, random: Random, surroundings: Surroundings) -> None:
         super().__init__(name, random, surroundings)
@@ -129,7 +129,7 @@ class SmallClient(Client):
         return connection.send(id, encode_request(id, request))
 
     async def ask(self, request: Request) -> object:
-        """The value; raises Refused or Lost."""
+        """Returns the value; raises Refused or Lost."""
         connection = await self.connection()
         return self.decode(request, await self.answer(self.begin(connection, request), request))
 
@@ -156,7 +156,7 @@ class SmallClient(Client):
         return topics
 
     async def choose_topic(self) -> tuple[bytes, int] | None:
-        """One that was there a moment ago, and one of its streams."""
+        """Returns a topic from the last listing, and one of its streams."""
         if not self._topics or self.random.random() < 0.1:
             self._topics = await self.list_topics()
         if not self._topics:
@@ -169,7 +169,7 @@ class SmallClient(Client):
 
 
 def brief(thing: object) -> str:
-    """For the reader of a trace: a request or an answer, without what is long in it."""
+    """Returns a short text of a request or a response for the trace."""
     if isinstance(thing, bytes):
         return thing[:4].hex() if len(thing) == 16 else f"{bytes(thing[:24])!r}"
     if isinstance(thing, list):
@@ -181,7 +181,7 @@ def brief(thing: object) -> str:
 
 
 def make_bodies(client: Client, number: int, count: int, size: int) -> list[bytes]:
-    """Records that no other is like, and that tell when they were sent."""
+    """Returns unique records that contain their send time."""
     now_ms = client.surroundings.now_ms()
     random = client.random
     return [

@@ -1,5 +1,5 @@
-"""Readers in the simulation that want to see committed records only, and leave out aborted ones as Kafka's clients do;
-and one that looks at everything when all is quiet."""
+"""Readers of committed records in the simulation, which skip aborted ones as Kafka's clients do; and an auditor that
+reads everything at the end."""
 
 from __future__ import annotations
 
@@ -26,16 +26,18 @@ _READ_COMMITTED = 1
 
 
 class CommittedReader(SessionClient):
-    def __init__(self, name: str, random: Random, surroundings: Surroundings, deals: TransactionPromises) -> None:
+    def __init__(
+        self, name: str, random: Random, surroundings: Surroundings, transaction_promises: TransactionPromises
+    ) -> None:
         super().__init__(name, random, surroundings)
-        self.deals = deals
+        self.transaction_promises = transaction_promises
         self._place: tuple[Partition, int] = (ALL_PARTITIONS[0], 0)
 
     async def act(self) -> bool:
         partition, offset = self._place
         if self.random.random() < 0.3:
             partition = self.random.choice(ALL_PARTITIONS)
-            offset = self.random.randint(0, self.deals.stable_end(partition))
+            offset = self.random.randint(0, self.transaction_promises.stable_end(partition))
         found = await self.fetch(partition, offset, self.random.choice((0, 100, 20_000)))
         if found is not None:
             self._place = (partition, found[1])
@@ -44,7 +46,8 @@ class CommittedReader(SessionClient):
     async def fetch(
         self, partition: Partition, offset: int, max_wait_ms: int
     ) -> tuple[list[tuple[int, bytes]], int, PartitionData] | None:
-        """Committed records from `offset` on, what to ask for next, and all that was told. None: not just now."""
+        """Returns committed records from `offset` on, the next offset, and the whole response; None if they cannot be
+        read at the moment."""
         ids = await self.find_topics()
         if ids is None:
             return None
@@ -57,13 +60,13 @@ class CommittedReader(SessionClient):
             isolation_level=_READ_COMMITTED,
             topics=[FetchTopic(topic_id=ids[name], partitions=[asked])],
         )
-        least = self.deals.stable_end(partition)
+        least = self.transaction_promises.stable_end(partition)
         found = (await self.ask(FetchResponse, request)).responses[0].partitions[0]
         if found.error_code:
             self.expect(found.error_code)
             return None
         records, end = _committed(found, offset)
-        self.deals.read(partition, offset, end, records, found.last_stable_offset, least)
+        self.transaction_promises.read(partition, offset, end, records, found.last_stable_offset, least)
         return records, end, found
 
 
@@ -91,20 +94,25 @@ def _is_abort(batch: bytes) -> bool:
 
 
 class CursorReader(SessionClient):
-    """Asks how far the groups of transactions have read, where that is decided."""
+    """Fetches stable cursors of the groups of transactions."""
 
     def __init__(
-        self, name: str, random: Random, surroundings: Surroundings, deals: TransactionPromises, names: list[str]
+        self,
+        name: str,
+        random: Random,
+        surroundings: Surroundings,
+        transaction_promises: TransactionPromises,
+        names: list[str],
     ) -> None:
         super().__init__(name, random, surroundings)
-        self._deals = deals
+        self._transaction_promises = transaction_promises
         self._names = names
 
     async def act(self) -> bool:
         return await self.fetch(self.random.choice(self._names)) is not None
 
     async def fetch(self, name: str) -> int | None:
-        """None: an open transaction may move it, or it could not be asked for."""
+        """Returns None if the cursor is unstable or could not be fetched."""
         if await self.find_topics() is None:
             return None
         topic, number = CURSOR
@@ -112,33 +120,38 @@ class CursorReader(SessionClient):
         request = OffsetFetchRequest(
             groups=[OffsetFetchRequestGroup(group_of(name), topics=wanted)], require_stable=True
         )
-        least = self._deals.least_cursor(name)
-        told = (await self.ask(OffsetFetchResponse, request)).groups[0]
-        code = told.error_code or told.topics[0].partitions[0].error_code
+        least = self._transaction_promises.least_cursor(name)
+        response = (await self.ask(OffsetFetchResponse, request)).groups[0]
+        code = response.error_code or response.topics[0].partitions[0].error_code
         if code:
             self.expect(code, Code.UNSTABLE_OFFSET_COMMIT)
             return None
-        offset = max(told.topics[0].partitions[0].committed_offset, 0)
-        self.note(f"is told that the group of {name} has read to {offset}")
-        self._deals.check_cursor(name, max(offset, 0), least)
+        offset = max(response.topics[0].partitions[0].committed_offset, 0)
+        self.note(f"finds the group of {name} at {offset}")
+        self._transaction_promises.check_cursor(name, max(offset, 0), least)
         return offset
 
 
 class Auditor(CommittedReader):
-    """When all is quiet: no transaction stays open, and each is there as a whole or not at all."""
+    """At the end: no transaction is open, and each is visible as a whole or not at all."""
 
     def __init__(
-        self, name: str, random: Random, surroundings: Surroundings, deals: TransactionPromises, names: list[str]
+        self,
+        name: str,
+        random: Random,
+        surroundings: Surroundings,
+        transaction_promises: TransactionPromises,
+        names: list[str],
     ) -> None:
-        super().__init__(name, random, surroundings, deals)
-        self._cursors = CursorReader(name, random, surroundings, deals, names)
+        super().__init__(name, random, surroundings, transaction_promises)
+        self._cursors = CursorReader(name, random, surroundings, transaction_promises, names)
         self._names = names
 
     async def act(self) -> bool:
         if not self.surroundings.is_finishing:
             await self.surroundings.pause(86_400)
             return False
-        if self.deals.open_producers:
+        if self.transaction_promises.open_producers:
             return False
         shown: set[bytes] = set()
         for partition in ALL_PARTITIONS:
@@ -149,7 +162,7 @@ class Auditor(CommittedReader):
         cursors = {name: await self._cursors.fetch(name) for name in self._names}
         if any(offset is None for offset in cursors.values()):
             return False
-        self.deals.check_all(shown, {name: offset or 0 for name, offset in cursors.items()})
+        self.transaction_promises.check_all(shown, {name: offset or 0 for name, offset in cursors.items()})
         return True
 
     async def _read_all(self, partition: Partition) -> set[bytes] | None:
@@ -159,9 +172,9 @@ class Auditor(CommittedReader):
             found = await self.fetch(partition, offset, 0)
             if found is None:
                 return None
-            records, offset, told = found
+            records, offset, response = found
             shown.update(body for _, body in records)
-            if told.last_stable_offset < told.high_watermark:
-                return None  # a transaction is open, not longer than it may be
-            if offset == told.high_watermark:
+            if response.last_stable_offset < response.high_watermark:
+                return None  # a transaction is open, within its time-out
+            if offset == response.high_watermark:
                 return shown

@@ -1,4 +1,4 @@
-"""Puts the parts of the simulation on the path, deals the seeds out to the tests, and sums up what they covered."""
+"""Puts the modules of the simulation on the path, distributes the seeds over the tests, and sums up their coverage."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ DEFAULT_SEEDS = 300
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test that takes `seeds` runs all of them, some at a time, and one that takes `some_seeds` a third; `--seed`
-    replays one, `--seeds` says how many."""
+    """A test with `seeds` runs all of them, in several parts, and one with `some_seeds` a third; `--seed` replays one,
+    `--seeds` sets the number."""
     for name, divisor in (("seeds", 1), ("some_seeds", 3)):
         if name in metafunc.fixturenames:
             shares = _shares(metafunc.config, divisor)
@@ -31,7 +31,7 @@ def _shares(config: pytest.Config, divisor: int) -> list[range]:
 
 
 class Coverage:
-    """What all simulations of this run covered together."""
+    """Coverage of all simulations of this run."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []

@@ -1,5 +1,5 @@
-"""What members of groups do in the simulation, whichever way the group is divided: commit how far they have read, ask
-for it, leave, vanish and come back, until the group is quiet."""
+"""Actions of group members in the simulation, for both kinds of assignment: commit and fetch cursors, leave, disappear
+and rejoin, until the group is stable."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from trimq.protocols.kafka.names.codes import Code
 
 SEED: Partition = (TOPICS[0], 0)
 
-# What tells a member that it is no member, or was left behind.
+# Error codes by which a member learns that it was removed or is outdated.
 OUTDATED = (
     Code.UNKNOWN_MEMBER_ID,
     Code.ILLEGAL_GENERATION,
@@ -46,55 +46,55 @@ class Member(SessionClient):
         self.instance: str | None = None
         group.enter(name)
 
-    # -- for either kind to say
+    # -- for both kinds to define
 
     def share(self) -> Share | None:
-        """What it may read now; None: it belongs to no generation."""
+        """Returns its assignment; None if it belongs to no generation."""
         raise NotImplementedError
 
     def generation(self) -> int:
         raise NotImplementedError
 
     async def keep_up(self) -> bool:
-        """Join, or show that it is alive."""
+        """Joins, or sends a heartbeat."""
         raise NotImplementedError
 
     async def leave(self) -> bool:
         raise NotImplementedError
 
     def vanish(self) -> None:
-        """Go on as a new process that knows nothing; the broker is not told."""
+        """Continues as a new process without state; the broker is not notified."""
         raise NotImplementedError
 
     def may_commit(self, partition: Partition) -> bool:
-        """Whether a commit that is sent now may be accepted."""
+        """Returns whether a commit that is sent now may be accepted."""
         raise NotImplementedError
 
     def owner(self) -> object:
-        """In whose name it commits: late commits of the same owner may still come."""
+        """Returns the owner of its commits: late commits of the same owner may still be applied."""
         raise NotImplementedError
 
-    # -- what it does
+    # -- actions
 
     async def act(self) -> bool:
         if await self.find_topics() is None or not await self._seed():
             return False
         if self.surroundings.is_finishing:
-            return await self._come_to_rest()
+            return await self._wait_until_stable()
         share, rng = self.share(), self.random.random()
         if share is None or rng < 0.5:
             return await self.keep_up()
         if rng < 0.75 and share:
             return await self._commit(self.random.choice(sorted(share)))
         if rng < 0.9:
-            return await self._look(self.random.choice(sorted(self.group.commits)))
+            return await self._fetch_cursor(self.random.choice(sorted(self.group.commits)))
         if rng < 0.95:
             return await self.leave()
         self.vanish()
         return True
 
-    async def _come_to_rest(self) -> bool:
-        """Stay still until everybody has a share, and all partitions are somebody's."""
+    async def _wait_until_stable(self) -> bool:
+        """Does nothing until every member has an assignment, and all partitions are assigned."""
         if self.group.is_settled:
             return True
         await self.keep_up()
@@ -107,7 +107,7 @@ class Member(SessionClient):
         return self.group.is_settled
 
     async def _seed(self) -> bool:
-        """Before anybody joins, the group has a cursor: it is not forgotten then when its members leave."""
+        """Commits a cursor before any member joins, so that the group is not deleted when its members leave."""
         if self.group.is_seeded:
             return True
         if self.group.seeder not in (None, self.name):
@@ -125,36 +125,38 @@ class Member(SessionClient):
         number = commits.ask(owner)
         name, index = partition
         topic = OffsetCommitRequestTopic(name=name, partitions=[OffsetCommitRequestPartition(index, number, -1, "")])
-        who = (self.generation(), self.member, self.instance) if is_member else (-1, "", None)
-        request = OffsetCommitRequest(self.group.name, *who, topics=[topic])
+        identity = (self.generation(), self.member, self.instance) if is_member else (-1, "", None)
+        request = OffsetCommitRequest(self.group.name, *identity, topics=[topic])
         code = (await self.ask(OffsetCommitResponse, request)).topics[0].partitions[0].error_code
-        self.note(f"is answered {code} to commit {number} of {partition} as {who}")
+        self.note(f"is answered {code} to commit {number} of {partition} as {identity}")
         if code:
             commits.refused(number)
             self.refused(code)
             return False
         if not may:
-            raise SimulationFailure(f"{self.name} may commit {number} of {partition} as {who}, which another holds")
+            raise SimulationFailure(
+                f"{self.name} may commit {number} of {partition} as {identity}, which another member owns"
+            )
         commits.confirmed(number, owner)
         self.group.is_seeded = True
         return True
 
     def refused(self, code: int) -> None:
-        """It has to join again, or to ask again."""
+        """The client must join again, or repeat the request."""
         self.expect(code, *OUTDATED)
 
-    async def _look(self, partition: Partition) -> bool:
+    async def _fetch_cursor(self, partition: Partition) -> bool:
         await self.connection()
         is_expected = self.group.commits[partition].expectation()
         name, index = partition
         wanted = [OffsetFetchRequestTopics(name=name, partition_indexes=[index])]
         request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(self.group.name, topics=wanted)])
-        told = (await self.ask(OffsetFetchResponse, request)).groups[0]
-        code = told.error_code or told.topics[0].partitions[0].error_code
+        response = (await self.ask(OffsetFetchResponse, request)).groups[0]
+        code = response.error_code or response.topics[0].partitions[0].error_code
         if code:
             self.expect(code)
             return False
-        number = max(told.topics[0].partitions[0].committed_offset, 0)
+        number = max(response.topics[0].partitions[0].committed_offset, 0)
         if not is_expected(number):
-            raise SimulationFailure(f"{self.name} is told that {self.group.name} has read {partition} to {number}")
+            raise SimulationFailure(f"{self.name} finds {self.group.name} in {partition} at {number}")
         return True

@@ -1,4 +1,4 @@
-"""What a group of the simulation has promised: nobody holds what another holds, and how far it has read stays known."""
+"""Expected state of a group in the simulation: each partition has one owner, and cursors are kept."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from simulated_trace import SimulationFailure
 
 Share = frozenset[Partition]
 NOTHING: Share = frozenset()
-NOBODY = "nobody"  # in whose name a group without members is committed to
+NOBODY = "nobody"  # owner of commits to a group without members
 
 
 class CommitPromises:
-    """How far a group has read one partition. Every commit has a number that is larger than those of all before it."""
+    """Cursors of a group in one partition. Every commit has a higher number than all before it."""
 
     def __init__(self) -> None:
         self.acknowledged: int | None = None
-        self._unknown: dict[int, object] = {}  # asked for, and by whom
+        self._unknown: dict[int, object] = {}  # requested, by owner
         self._last = 0
 
     def ask(self, owner: object) -> int:
@@ -29,7 +29,7 @@ class CommitPromises:
         self._unknown.pop(number, None)
 
     def confirmed(self, number: int, owner: object) -> None:
-        """What others asked for before that can no longer come: its owner is the one who holds the partition."""
+        """Earlier commits of other owners can no longer be applied: the owner of this one owns the partition."""
         self._unknown.pop(number, None)
         if self.acknowledged is None or number > self.acknowledged:
             self.acknowledged = number
@@ -38,8 +38,8 @@ class CommitPromises:
                 del self._unknown[earlier]
 
     def expectation(self) -> Callable[[int], bool]:
-        """What may be told to somebody who asks now: what counts now, what may come to count, and what is committed
-        until the answer is given."""
+        """Returns a check for a fetch that begins now: valid are the current cursor, pending ones, and those committed
+        until the response."""
         least, possible = self.acknowledged or 0, set(self._unknown)
         return lambda number: least <= number <= self._last or number in possible
 
@@ -60,13 +60,13 @@ class GroupPromises:
         self._shares: dict[str, tuple[int, Share]] = {}
         self._clients: set[str] = set()
 
-    # -- when all is quiet
+    # -- stable group
 
     def enter(self, client: str) -> None:
         self._clients.add(client)
 
     def note_share(self, client: str, settled_by: int, share: Share) -> None:
-        """`settled_by`: what every member of a quiet group has in common, a generation or an epoch."""
+        """`settled_by`: the generation or epoch that all members of a stable group share."""
         self._shares[client] = (settled_by, share)
         shares = [held for _, held in self._shares.values()]
         is_same = len({number for number, _ in self._shares.values()}) == 1
@@ -87,8 +87,8 @@ class GroupPromises:
 
 
 class ClassicPromises(GroupPromises):
-    """Of a group whose leading member divides. A named instance is known by its name: when it comes back as a new
-    member, what it had is its own."""
+    """Expected state of a group with client-side assignment. A static member is identified by its instance id: when it
+    rejoins as a new member, it keeps its partitions."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -97,14 +97,14 @@ class ClassicPromises(GroupPromises):
         self.newest = 0
 
     def divided(self, generation: int, shares: Mapping[str, Share]) -> None:
-        """A leader is about to hand this in."""
+        """Records an assignment that a leader is about to send."""
         self._divided.setdefault(generation, []).append(shares)
 
     def synced(self, generation: int, member: str, share: Share) -> None:
-        """A member was given its share."""
+        """Checks the assignment that a member got."""
         handed_in = self._divided.get(generation, [])
         if not any(shares.get(member, NOTHING) == share for shares in handed_in):
-            raise SimulationFailure(f"{self.name}: {member} was given {sorted(share)}, which no leader said")
+            raise SimulationFailure(f"{self.name}: {member} got {sorted(share)}, which no leader assigned")
         given = self._synced.setdefault(generation, {})
         for other, held in given.items():
             if other != member and held & share:
@@ -115,8 +115,8 @@ class ClassicPromises(GroupPromises):
 
 
 class Holder:
-    """A member of a group that the broker divides, as its client knows: what it holds, and until when the broker must
-    take it to be alive."""
+    """A member of a group with broker-side assignment, as its client knows it: its partitions, and until when its
+    session is valid for sure."""
 
     def __init__(self) -> None:
         self.share: Share = NOTHING
@@ -124,7 +124,7 @@ class Holder:
 
 
 class AssignedPromises(GroupPromises):
-    """Of a group that the broker divides."""
+    """Expected state of a group with broker-side assignment."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -134,14 +134,14 @@ class AssignedPromises(GroupPromises):
         return self._holders.setdefault(member, Holder())
 
     def give(self, member: str, share: Share, now_ms: int) -> None:
-        """The broker says that this is the member's now."""
+        """The broker assigned this to the member."""
         other = self.other_holder(member, share, now_ms)
         if other is not None:
             owned = sorted(self._holders[other].share & share)
             raise SimulationFailure(f"{self.name}: {other} and {member} both hold {owned}")
 
     def other_holder(self, member: str, share: Share, now_ms: int) -> str | None:
-        """Somebody else who is alive and has not let go of all of this."""
+        """Returns another live member that has not released all of this."""
         for other, holder in self._holders.items():
             if other != member and holder.share & share and now_ms < holder.alive_until_ms:
                 return other

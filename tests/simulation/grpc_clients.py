@@ -1,5 +1,5 @@
-"""Clients of the simulated broker that speak gRPC: some send, others receive and settle in a group that has members of
-both surfaces."""
+"""gRPC clients of the simulated broker: senders, and consumers that receive and acknowledge in a group with members of
+both front-ends."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from trimq.protocols.rocketmq.wire import codes as remoting
 from trimq.protocols.rocketmq.wire.codes import RequestCode
 
 GRPC_PORT = 8081
-INVISIBLE_MS = (10_000, 60_000)  # no less is taken by calls
+INVISIBLE_MS = (10_000, 60_000)  # gRPC accepts no shorter time
 
 ASK_AGAIN = (Code.INTERNAL_SERVER_ERROR, Code.TOO_MANY_REQUESTS)
 NOT_YET = (Code.TOPIC_NOT_FOUND, Code.CONSUMER_GROUP_NOT_FOUND)
@@ -47,7 +47,7 @@ class Caller(Client):
         return GrpcConnection(surroundings.loop, peer, surroundings.outdated(), self.name)
 
     async def begin(self, method: str, *requests: Any) -> list[asyncio.Future[bytes]]:
-        """Calls that are made together, on one connection."""
+        """Begins several calls on one connection."""
         connection = await self.connection()
         assert isinstance(connection, GrpcConnection)
         answers = []
@@ -57,7 +57,7 @@ class Caller(Client):
         return answers
 
     async def settle(self, method: str, answer: asyncio.Future[bytes]) -> list[Any]:
-        """The messages of the answer."""
+        """Returns the messages of the response."""
         data = await self.answer(answer, method)
         found = []
         while data:
@@ -67,7 +67,7 @@ class Caller(Client):
         statuses = [each.status for each in found if each.HasField("status")]
         self.note(f"is answered {[status.code for status in statuses]} to {method}")
         if any(status.code == Code.MASTER_PERSISTENCE_TIMEOUT for status in statuses):
-            raise Lost  # it may be there after a crash, or not: as if no answer had come
+            raise Lost  # may be stored after a crash, or not: as without a response
         return found
 
     async def call(self, method: str, request: Any) -> list[Any]:
@@ -84,11 +84,13 @@ class Caller(Client):
 
 
 class GrpcSender(RocketMQClient):
-    """Sends single messages, some at a time, to topics that it makes by remoting: those that come into being because
-    somebody sends to them take none of gRPC's."""
+    """Sends single messages, some at a time, to topics that it creates by remoting: auto-created topics take no
+    messages over gRPC."""
 
-    def __init__(self, name: str, random: Random, surroundings: Surroundings, book: RocketMQPromises) -> None:
-        super().__init__(name, random, surroundings, book)
+    def __init__(
+        self, name: str, random: Random, surroundings: Surroundings, message_promises: RocketMQPromises
+    ) -> None:
+        super().__init__(name, random, surroundings, message_promises)
         self._caller = Caller(name, random, surroundings)
         self._is_prepared = False
 
@@ -115,13 +117,13 @@ class GrpcSender(RocketMQClient):
         bodies = [self.new_body() for _ in range(self.random.choice((1, 1, 4)))]
         await self._caller.connection()
         for body in bodies:
-            self.book.asked(body, Message(topic, PLAIN))
+            self.message_promises.asked(body, Message(topic, PLAIN))
         answers = await self._caller.begin("SendMessage", *(self._request(topic, body) for body in bodies))
         return all([await self._settle(body, answer) for body, answer in zip(bodies, answers, strict=True)])
 
     def _request(self, topic: str, body: bytes) -> Any:
-        given = {"message_id": f"{self.random.getrandbits(60):X}", "message_type": MessageType.NORMAL}
-        system = wire.SystemProperties(**given, body_encoding=1, keys=[f"k{self._number % 3}"])
+        delivered = {"message_id": f"{self.random.getrandbits(60):X}", "message_type": MessageType.NORMAL}
+        system = wire.SystemProperties(**delivered, body_encoding=1, keys=[f"k{self._number % 3}"])
         set_ms(system.born_timestamp, self.surroundings.now_ms())
         message = wire.Message(topic=wire.Resource(name=topic), system_properties=system, body=body)
         return wire.SendMessageRequest(messages=[message])
@@ -133,19 +135,24 @@ class GrpcSender(RocketMQClient):
             return False
         if found.status.code != Code.OK:
             self._caller.expect(found.status, *NOT_YET)
-            self.book.refused(body)
+            self.message_promises.refused(body)
             return False
-        self.book.acknowledged_somewhere(body, found.entries[0].offset)
+        self.message_promises.acknowledged_somewhere(body, found.entries[0].offset)
         return True
 
 
 class GrpcPopper(Popper):
-    """A member of a group that receives and settles by calls, and looks at what its group owns by remoting."""
+    """A group member that receives and acknowledges by gRPC, and reads the group's own topics by remoting."""
 
     def __init__(
-        self, name: str, random: Random, surroundings: Surroundings, book: RocketMQPromises, group: PoppingPromises
+        self,
+        name: str,
+        random: Random,
+        surroundings: Surroundings,
+        message_promises: RocketMQPromises,
+        group: PoppingPromises,
     ) -> None:
-        super().__init__(name, random, surroundings, book, group)
+        super().__init__(name, random, surroundings, message_promises, group)
         self._caller = Caller(name, random, surroundings)
 
     async def run(self) -> None:
@@ -169,10 +176,10 @@ class GrpcPopper(Popper):
             return status.code not in ASK_AGAIN
         messages = [each.message for each in answers if each.HasField("message")]
         if len(messages) > request.batch_size:
-            raise SimulationFailure(f"{self.name} wanted {request.batch_size} messages and got {len(messages)}")
+            raise SimulationFailure(f"{self.name} asked for {request.batch_size} messages and got {len(messages)}")
         receipts = [self._read_message(topic, message, invisible_ms) for message in messages]
         for receipt in receipts:
-            self._group.given([receipt], int(receipt.text.split(" ")[1]))
+            self._group.delivered([receipt], int(receipt.text.split(" ")[1]))
         self._held += receipts
         return True
 
@@ -180,21 +187,21 @@ class GrpcPopper(Popper):
         system = message.system_properties
         text = system.receipt_handle
         _, pop_time_ms, _, _, mark, _, queue, offset, *_ = text.split(" ")
-        name = topic if mark == "0" else self.book.returned_topic(self._group, topic)
+        name = topic if mark == "0" else self.message_promises.retry_topic(self._group, topic)
         place = (name, int(queue), int(offset))
         return Receipt(message.body, place, system.delivery_attempt - 1, text, int(pop_time_ms) + invisible_ms)
 
-    # -- settling
+    # -- acknowledgement
 
     def _topic_of(self, receipt: Receipt) -> Any:
-        """Whose the message is, wherever it stands."""
-        return wire.Resource(name=self.book.message(receipt.body).topic)
+        """Returns the topic that the message was sent to, also for a revived copy."""
+        return wire.Resource(name=self.message_promises.message(receipt.body).topic)
 
     async def _ack(self, receipt: Receipt) -> bool:
         return await self._ack_together([receipt])
 
     async def _ack_together(self, receipts: list[Receipt]) -> bool:
-        """Each of them by a call of its own, all at once."""
+        """Acknowledges each by its own call, all at once."""
         await self._caller.connection()
         requests = []
         for receipt in receipts:
@@ -226,7 +233,7 @@ class GrpcPopper(Popper):
         set_ms(request.invisible_duration, invisible_ms)
         (found,) = await self._caller.call("ChangeInvisibleDuration", request)
         if found.status.code == Code.INVALID_RECEIPT_HANDLE:
-            self._group.change_in_vain(receipt, before_ms, self.surroundings.now_ms())
+            self._group.change_without_lease(receipt, before_ms, self.surroundings.now_ms())
             return True
         if found.status.code != Code.OK:
             self._caller.expect(found.status)

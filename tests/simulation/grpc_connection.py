@@ -1,4 +1,4 @@
-"""A gRPC client's connection in the simulation: calls out on streams of HTTP/2, whole answers in."""
+"""A gRPC client's connection in the simulation: sends calls on HTTP/2 streams, returns whole responses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simulated_wires import Peer
 from trimq.protocols.grpc.frames import ACK, END_STREAM, PREFACE, FrameType, frame
 
 SERVICE = "apache.rocketmq.v2.MessagingService"
-_WINDOW = 4  # among the settings of HTTP/2
+_WINDOW = 4  # identifier of an HTTP/2 setting
 _WIDE = 1 << 30
 
 
@@ -26,7 +26,7 @@ class GrpcConnection(ClientConnection):
         self.send_only(PREFACE + settings((_WINDOW, _WIDE)) + word(FrameType.WINDOW_UPDATE, 0, _WIDE))
 
     def next_id(self) -> int:
-        """Streams that clients open have odd numbers."""
+        """Streams opened by clients have odd numbers."""
         self._next_id += 2
         return self._next_id
 
@@ -42,9 +42,9 @@ class GrpcConnection(ClientConnection):
                 return
             payload = bytes(received[HEAD.size : finish])
             del received[:finish]
-            self._hear(mark & 0xFF, flags, number, payload)
+            self._handle_frame(mark & 0xFF, flags, number, payload)
 
-    def _hear(self, kind: int, flags: int, number: int, payload: bytes) -> None:
+    def _handle_frame(self, kind: int, flags: int, number: int, payload: bytes) -> None:
         if kind in (FrameType.SETTINGS, FrameType.PING) and not flags & ACK:
             self.send_only(frame(kind, ACK, 0, payload if kind == FrameType.PING else b""))
         elif kind == FrameType.DATA:
@@ -58,6 +58,6 @@ class GrpcConnection(ClientConnection):
             return
         if is_whole and data:
             answer.set_result(data)
-        else:  # ended with a status of gRPC's own: the broker stops, or has no room for the call
+        else:  # ended with a status of gRPC's own: the broker stops, or has too many calls
             answer.set_exception(Lost())
             answer.exception()

@@ -1,4 +1,4 @@
-"""A client of the simulated broker that numbers its batches, and sends them again until it has an answer: each must be
+"""A client of the simulated broker that numbers its batches, and repeats them until it has a response: each must be
 appended once."""
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from trimq.model import Record
 
 @dataclass
 class Batch:
-    """One that was numbered, and may have been sent."""
+    """A numbered batch that may have been sent."""
 
     request: AppendBatch
     bodies: list[bytes]
     sequence: int
     life: int
-    """Of the broker, when it was sent first; 0: it was not sent yet."""
+    """The broker run in which it was first sent; 0 if it was not sent yet."""
 
 
 class IdempotentWriter(SmallClient):
@@ -80,7 +80,7 @@ class IdempotentWriter(SmallClient):
         try:
             offset = self.decode(batch.request, await self.answer(answer, batch.request))
         except Lost:
-            return False  # it stays pending, and is sent again
+            return False  # stays pending, and is sent again
         except Refused as refused:
             self._was_refused(batch, refused, is_first)
             return False
@@ -96,12 +96,12 @@ class IdempotentWriter(SmallClient):
     def _was_refused(self, batch: Batch, refused: Refused, is_first: bool) -> None:
         self._stream(batch).refused(batch.bodies)
         if refused.name == "OutOfOrderSequence":
-            # Behind one that was refused, it must be. A restarted broker knows a producer's last batch only. And where
-            # a producer's first batch is refused but not its second, that begins the sequence: Kafka has it so, too.
+            # A batch after a refused one must be refused. A restarted broker knows a producer's last batch only. And
+            # where a producer's first batch is refused but not its second, the second begins the sequence, as in Kafka.
             is_alone = self._width == 1 or (batch.sequence > 0 and batch.life == self.surroundings.life)
             is_expected = not is_first or not is_alone
             if not is_expected and not self.surroundings.may_forget:
-                raise SimulationFailure(f"{self.name} was told that a batch does not follow its last one")
+                raise SimulationFailure(f"{self.name} got an out-of-order sequence error")
             if is_first:
                 self._start_over()
         elif refused.name == "UnknownTopic":

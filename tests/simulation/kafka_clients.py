@@ -1,4 +1,4 @@
-"""Clients of the simulated broker that speak Kafka, as bytes: a producer and a consumer of the real front-end."""
+"""Kafka clients of the simulated broker, on the level of bytes: a producer and a consumer of the real front-end."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class KafkaClient(Client):
         return name, id, self.random.randrange(partitions)
 
     async def _ask_for_topics(self) -> None:
-        """All there are; one that does not exist is made on the way."""
+        """Requests all topics; a missing one is auto-created."""
         await self.connection()
         name = self.random.choice(AUTO_CREATED)
         self.promises.create_asked(Creation(name, PARTITIONS, ()))
@@ -149,19 +149,20 @@ class KafkaProducer(KafkaClient):
         self, topic: bytes, partition: int, bodies: list[bytes], answer: asyncio.Future[bytes], request: ProduceRequest
     ) -> bool:
         response = decode(ProduceResponse, await self.answer(answer, "a produce request"))
-        told = response.responses[0].partition_responses[0]
+        response_data = response.responses[0].partition_responses[0]
         known = self.promises.topics[topic]
         self.note(
-            f"is answered {told.error_code} {told.base_offset} for {bodies[0][:25]!r} to {known.name}/{partition}"
+            f"is answered {response_data.error_code} {response_data.base_offset} for {bodies[0][:25]!r} "
+            f"to {known.name}/{partition}"
         )
-        if told.error_code:
-            self.expect(told.error_code)
+        if response_data.error_code:
+            self.expect(response_data.error_code)
             known.streams[partition].refused(bodies)
             self.forget_topics()
             return False
         if not known.is_gone:
             self.promises.acknowledged(topic)
-            known.streams[partition].acknowledged(told.base_offset, bodies)
+            known.streams[partition].acknowledged(response_data.base_offset, bodies)
         return True
 
 
@@ -190,7 +191,7 @@ class KafkaConsumer(KafkaClient):
             self.expect(found.error_code)
             self.forget_topics()
             return False
-        self._place = name, topic, partition, self._look_at(topic, offset, found)
+        self._place = name, topic, partition, self._check_read(topic, offset, found)
         return True
 
     async def _begin_somewhere(self) -> tuple[str, bytes, int, int] | None:
@@ -207,18 +208,18 @@ class KafkaConsumer(KafkaClient):
             return None
         return name, topic, partition, found.offset
 
-    def _look_at(self, topic: bytes, offset: int, found: PartitionData) -> int:
+    def _check_read(self, topic: bytes, offset: int, found: PartitionData) -> int:
         data = bytes(found.records or b"")
         records = [record for position, _ in walk(data, 0, len(data)) for record in to_records(data, position)]
         known = self.promises.topics[topic]
         if not known.is_gone:
             promises = known.streams[found.partition_index]
-            # A batch may begin before what was asked for, and even before the start: that is not for anybody to see.
+            # A batch may begin before the requested offset, and even before the log start: clients skip those records.
             promises.seen([(record.offset, record.body or b"") for record in records if record.offset >= offset])
-            promises.end_told(found.high_watermark)
+            promises.end_reported(found.high_watermark)
         if not records:
             return offset
         offsets = [record.offset for record in records]
         if not offsets[0] <= offset <= offsets[-1] < found.high_watermark:
-            raise SimulationFailure(f"{self.name} asked for {offset} and was given {offsets} of {found.high_watermark}")
+            raise SimulationFailure(f"{self.name} asked for {offset} and got {offsets} of {found.high_watermark}")
         return offsets[-1] + 1

@@ -1,4 +1,4 @@
-"""The smallest layout on a journal: framed, numbered records, and a companion file that says where they start."""
+"""The smallest layout on a journal: framed, numbered records, and a companion file with the start offset."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def frame(index: int, payload: bytes) -> bytes:
 
 
 def _checksum(index: int, payload: bytes) -> int:
-    return zlib.crc32(payload, ~index & 0xFFFFFFFF)  # a sector of zeros must not pass for a record
+    return zlib.crc32(payload, ~index & 0xFFFFFFFF)  # a sector of zeros must not look like a record
 
 
 def parse(data: bytes, index: int) -> Iterator[tuple[int, bytes]]:
-    """Whole records from `index` on, each with the position behind it. Ends at the first that is not."""
+    """Yields whole records from `index` on, each with the position after it. Ends at the first invalid one."""
     position = 0
     while position + _HEADER.size <= len(data):
         length, checksum, found = _HEADER.unpack_from(data, position)
@@ -39,7 +39,7 @@ def parse(data: bytes, index: int) -> Iterator[tuple[int, bytes]]:
 
 
 class StartFile:
-    """Where a ledger starts: the last whole frame says it. A torn one behind it is overwritten by the next."""
+    """The start of a ledger: the last whole frame applies. A torn one after it is overwritten by the next."""
 
     def __init__(self, files: Files, name: str) -> None:
         self._files = files
@@ -77,7 +77,7 @@ class Ledger:
         self._wanted_start: int | None = None
         self.end = 0
         self.durable_end = 0
-        self._passes: deque[tuple[int, int]] = deque()  # number, and the end before it
+        self._passes: deque[tuple[int, int]] = deque()  # number, and the end before the pass
 
     @property
     def start(self) -> int:
@@ -95,12 +95,12 @@ class Ledger:
         return self.end - 1, ticket
 
     def read(self, index: int, limit: int) -> list[bytes]:
-        """Durable records from `index` on, of the one segment that it is in."""
+        """Returns durable records from `index` on, from one segment."""
         segment = self.journal.segments[self.journal.find(index)]
         records = [payload for _, payload in parse(segment.read(0, segment.size), segment.base)]
         return records[index - segment.base : min(index + limit, self.durable_end) - segment.base]
 
-    # -- trimming: first the new start is made durable, then segments go; they may reach the disk in any order
+    # -- trimming: first the new start is made durable, then segments are removed; they may reach the disk in any order
 
     def move_start(self) -> Ticket:
         self._wanted_start = self.journal.segments[-2].base
@@ -119,7 +119,7 @@ class Ledger:
     # -- passes
 
     def pass_written(self, number: int, dirty: Dirty) -> None:
-        # Also without need, so that writing a companion file fails in passes of every kind.
+        # Also without need, so that writes of a companion file fail in passes of every kind.
         if self._wanted_start is not None or number % 5 == 0:
             start = self.start if self._wanted_start is None else self._wanted_start
             dirty.files.add(self._start_file.write(start))
@@ -157,7 +157,7 @@ class Ledger:
                 return
 
     def recovered(self) -> list[bytes]:
-        """All records from `start` on."""
+        """Returns all records from `start` on."""
         records = [
             payload
             for segment in self.journal.segments

@@ -1,4 +1,4 @@
-"""Bugs that the simulation must find when they are put into the real code."""
+"""Planted bugs that the simulation must find."""
 
 from __future__ import annotations
 
@@ -43,24 +43,24 @@ def flushers_wait_removed(patch: pytest.MonkeyPatch) -> None:
 
 
 def folder_not_synced(patch: pytest.MonkeyPatch) -> None:
-    """The names of new files are left to chance."""
+    """The names of new files are not synced."""
     sync = _SyncRounds._sync
     patch.setattr(_SyncRounds, "_sync", lambda self, syncs, folders: sync(self, syncs, ()))
 
 
 def tail_not_cut(patch: pytest.MonkeyPatch) -> None:
-    """Recovery leaves the torn end of a segment where it is."""
+    """Recovery does not cut a torn tail."""
     patch.setattr(Journal, "truncate", lambda self, segment, size, companions: None)
 
 
 def failed_sync_ignored(patch: pytest.MonkeyPatch) -> None:
-    """A sync that failed counts like one that did not."""
+    """A failed sync counts as a successful one."""
     finish = _SyncRounds._finish
     patch.setattr(_SyncRounds, "_finish", lambda self, number, error: finish(self, number, None))
 
 
 def undone_pass_left_in_file(patch: pytest.MonkeyPatch) -> None:
-    """A write that fell short is not cut off again."""
+    """A short write is not cut off again."""
 
     def forget(self: Any, refusal: Any, *_: Any) -> None:
         ticket, chunks = self._ticket, self._chunks
@@ -73,8 +73,8 @@ def undone_pass_left_in_file(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Journal, "undo_pass", forget)
 
 
-def room_left_in_sealed_file(patch: pytest.MonkeyPatch) -> None:
-    """The zeros behind the data stay where they are when the next segment begins."""
+def preallocation_left_in_sealed_file(patch: pytest.MonkeyPatch) -> None:
+    """Preallocated zeros are not cut when the next segment begins."""
     patch.setattr(Segment, "trim_preallocation", lambda self, full_bytes: None)
 
 
@@ -84,7 +84,7 @@ STORAGE_BUGS: dict[str, Plant] = {
     "the tail is not cut": tail_not_cut,
     "a failed sync is ignored": failed_sync_ignored,
     "an undone pass stays in the file": undone_pass_left_in_file,
-    "a sealed file keeps its room": room_left_in_sealed_file,
+    "a sealed file keeps its preallocation": preallocation_left_in_sealed_file,
 }
 
 
@@ -92,18 +92,18 @@ STORAGE_BUGS: dict[str, Plant] = {
 
 
 def replies_released_at_written(patch: pytest.MonkeyPatch) -> None:
-    """A session sends an answer as soon as its pass is written."""
+    """A session sends a reply as soon as its pass is written."""
     advance = PassProgress.advance
     patch.setattr(PassProgress, "advance", lambda self, written, durable: advance(self, written, written))
 
 
 def topic_folder_not_synced(patch: pytest.MonkeyPatch) -> None:
-    """The names of the folders of new topics are left to chance."""
+    """The names of the folders of new topics are not synced."""
     _drop_folders(patch, lambda folder: folder == ROOT)
 
 
 def segment_folder_not_synced(patch: pytest.MonkeyPatch) -> None:
-    """The names of new segments are left to chance."""
+    """The names of new segments are not synced."""
     _drop_folders(patch, lambda folder: folder.startswith(f"{ROOT}/"))
 
 
@@ -117,7 +117,7 @@ def _drop_folders(patch: pytest.MonkeyPatch, is_dropped: Callable[[str], bool]) 
 
 
 def written_taken_for_durable(patch: pytest.MonkeyPatch) -> None:
-    """Readers see what is appended before it is synced."""
+    """Readers see appended records before they are synced."""
     written = PartitionLog.pass_written
 
     def pass_written(self: Any, number: int, dirty: Dirty) -> None:
@@ -136,18 +136,18 @@ def _settle_once(settle: Callable[[Any, int], None]) -> Callable[[Any, int], Non
     return settle_once
 
 
-def duplicates_not_looked_for(patch: pytest.MonkeyPatch) -> None:
-    """A batch that is sent again is appended again."""
+def duplicates_not_detected(patch: pytest.MonkeyPatch) -> None:
+    """A repeated batch is appended again."""
     patch.setattr(append, "find_duplicate", lambda stream, header: None)
 
 
 def producers_not_undone(patch: pytest.MonkeyPatch) -> None:
-    """The state of producers keeps what a refused pass told it."""
+    """The producer states keep the changes of a refused pass."""
     patch.setattr(ProducerStates, "undo_pass", lambda self: None)
 
 
 def syncs_on_the_loop(patch: pytest.MonkeyPatch) -> None:
-    """Whoever has a connection waits for the disk."""
+    """All connections wait for the disk."""
 
     def work_now(self: Any, work: Work, done: Done) -> None:
         self._loop.spend_us(self._speed.choose_us(self._random))
@@ -160,20 +160,20 @@ def syncs_on_the_loop(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SimulatedOffload, "__call__", work_now)
 
 
-def checksums_not_looked_at(patch: pytest.MonkeyPatch) -> None:
-    """What is read is served, whatever has become of it."""
+def checksums_not_checked(patch: pytest.MonkeyPatch) -> None:
+    """Stored bytes are served without a check."""
     patch.setattr(PartitionSegment, "require_sound", lambda self, *_: None)
 
 
-FLIPPED_BIT_BUGS: dict[str, Plant] = {"checksums are not looked at": checksums_not_looked_at}
+FLIPPED_BIT_BUGS: dict[str, Plant] = {"checksums are not checked": checksums_not_checked}
 
 BROKER_BUGS: dict[str, Plant] = {
     "replies are released when written": replies_released_at_written,
     "the folder of a new topic is not synced": topic_folder_not_synced,
     "the folder of a new segment is not synced": segment_folder_not_synced,
     "the tail is not cut": tail_not_cut,
-    "what is written is shown as durable": written_taken_for_durable,
-    "duplicates are not looked for": duplicates_not_looked_for,
+    "written records are shown as durable": written_taken_for_durable,
+    "duplicates are not detected": duplicates_not_detected,
     "producers are not undone": producers_not_undone,
     "syncs are done on the loop": syncs_on_the_loop,
 }
@@ -182,8 +182,8 @@ BROKER_BUGS: dict[str, Plant] = {
 # -- sessions of Kafka clients
 
 
-def lost_markers_not_missed(patch: pytest.MonkeyPatch) -> None:
-    """A transaction counts as complete when its markers could not be written, too."""
+def lost_markers_not_retried(patch: pytest.MonkeyPatch) -> None:
+    """A transaction counts as complete although its markers could not be written."""
 
     def write_markers(self: Any, transaction: Transaction, done: Callable[[bool], None]) -> None:
         mark_and_report(self, transaction, lambda _: done(True))
@@ -193,12 +193,12 @@ def lost_markers_not_missed(patch: pytest.MonkeyPatch) -> None:
 
 
 def open_transactions_shown(patch: pytest.MonkeyPatch) -> None:
-    """Readers of what is committed are shown what is written."""
+    """Readers of committed records see open transactions."""
     patch.setattr(Stream, "stable_end", property(lambda self: self.readable_end))
 
 
-def old_epochs_heard(patch: pytest.MonkeyPatch) -> None:
-    """A producer that was replaced is heard like the one that replaced it."""
+def old_epochs_accepted(patch: pytest.MonkeyPatch) -> None:
+    """A fenced producer is accepted like its successor."""
 
     def require(known: Transaction | None, producer: ProducerIdentity) -> Transaction:
         if known is None:
@@ -208,18 +208,18 @@ def old_epochs_heard(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(transactions, "require_producer", require)
 
 
-def streams_given_twice(patch: pytest.MonkeyPatch) -> None:
-    """A member gets a stream before the one who had it has let go."""
+def streams_assigned_twice(patch: pytest.MonkeyPatch) -> None:
+    """A member gets a stream before its previous owner has released it."""
     patch.setattr(AssignedGroup, "_is_free", lambda self, stream, member: True)
 
 
-def generations_not_looked_at(patch: pytest.MonkeyPatch) -> None:
-    """Members of an older generation are heard."""
+def generations_not_checked(patch: pytest.MonkeyPatch) -> None:
+    """Requests of members of an older generation are accepted."""
     patch.setattr(ClassicGroup, "_check_generation", lambda self, generation: None)
 
 
-def shares_not_kept(patch: pytest.MonkeyPatch) -> None:
-    """What the leading member hands in is given out before it is durable."""
+def assignments_not_stored(patch: pytest.MonkeyPatch) -> None:
+    """The assignment of the leader is sent to the members before it is durable."""
 
     def carry_out(self: Any, group: Any, decisions: Any) -> None:
         if group.needs_save:
@@ -231,10 +231,10 @@ def shares_not_kept(patch: pytest.MonkeyPatch) -> None:
 
 
 SESSION_BUGS: dict[str, Plant] = {
-    "lost markers are not missed": lost_markers_not_missed,
+    "lost markers are not retried": lost_markers_not_retried,
     "open transactions are shown": open_transactions_shown,
-    "replaced producers are heard": old_epochs_heard,
-    "streams are given twice": streams_given_twice,
-    "generations are not looked at": generations_not_looked_at,
-    "shares are given out before they are durable": shares_not_kept,
+    "replaced producers are accepted": old_epochs_accepted,
+    "streams are assigned twice": streams_assigned_twice,
+    "generations are not checked": generations_not_checked,
+    "assignments are sent before they are durable": assignments_not_stored,
 }

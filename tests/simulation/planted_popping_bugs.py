@@ -1,4 +1,4 @@
-"""Bugs that are planted in what groups rely on that pop, to see that the simulation catches each."""
+"""Planted bugs in POP that the simulation must find."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from trimq.protocols.contract import Build, Reply
 from trimq.protocols.rocketmq.grpc.handlers import send_batch
 
 
-def returned_again(patch: pytest.MonkeyPatch) -> None:
-    """After a crash nobody looks whether a message has come back already."""
+def revived_again(patch: pytest.MonkeyPatch) -> None:
+    """After a crash the broker does not check whether a message was already revived."""
     patch.setattr(RetryTopics, "was_already_stored", lambda self, group, topic, unit, pop_time_ms, is_dead: False)
 
 
-def taken_not_kept(patch: pytest.MonkeyPatch) -> None:
-    """After a crash a message that was out is neither out nor there."""
+def leases_not_stored(patch: pytest.MonkeyPatch) -> None:
+    """After a crash a message in flight is neither in flight nor ready."""
 
     def mark_in_flight(self: Any, queue: InFlightQueue, offsets: Sequence[int], kept: Any) -> None:
         self._lease_all(queue, offsets, kept)
@@ -30,8 +30,8 @@ def taken_not_kept(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(InFlightTable, "mark_in_flight", mark_in_flight)
 
 
-def settled_not_kept(patch: pytest.MonkeyPatch) -> None:
-    """After a crash a message is out that was settled."""
+def acks_not_stored(patch: pytest.MonkeyPatch) -> None:
+    """After a crash an acked message is in flight again."""
 
     def ack_all(self: Any, queue: InFlightQueue, offsets: Sequence[int]) -> Any:
         self._release_all(queue, offsets)
@@ -40,8 +40,8 @@ def settled_not_kept(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(InFlightTable, "ack_all", ack_all)
 
 
-def passed_not_kept(patch: pytest.MonkeyPatch) -> None:
-    """After a power cut that kept what was taken, and not how far the group had got, it is taken once more."""
+def next_offset_not_stored(patch: pytest.MonkeyPatch) -> None:
+    """After a power cut that kept the leases but lost the next offset, messages are popped again."""
     mark_in_flight = InFlightTable.mark_in_flight
 
     def forgetful(self: Any, queue: InFlightQueue, offsets: Sequence[int], kept: InFlightRecord) -> Any:
@@ -50,13 +50,13 @@ def passed_not_kept(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(InFlightTable, "mark_in_flight", forgetful)
 
 
-def given_while_something_is_out(patch: pytest.MonkeyPatch) -> None:
-    """Of a queue that is read in order, one gets the next message while another has the one before."""
+def delivered_while_others_are_in_flight(patch: pytest.MonkeyPatch) -> None:
+    """Of an ordered queue, the next message is delivered while the previous one is in flight."""
     patch.setattr(InFlightQueue, "in_flight_offsets", property(lambda self: []))
 
 
-def over_too_soon(patch: pytest.MonkeyPatch) -> None:
-    """After a crash a message is out for a little less than was said."""
+def leases_expire_early(patch: pytest.MonkeyPatch) -> None:
+    """After a crash a lease expires a little too early."""
     load = InFlightTable.load
 
     def hurried(self: Any) -> None:
@@ -70,8 +70,8 @@ def over_too_soon(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(InFlightTable, "load", hurried)
 
 
-def answered_too_soon(patch: pytest.MonkeyPatch) -> None:
-    """A producer that calls is told that its message is there before it is on disk."""
+def confirmed_before_durable(patch: pytest.MonkeyPatch) -> None:
+    """A message sent by gRPC is confirmed before it is on disk."""
 
     class Hasty(Reply):
         @classmethod
@@ -81,22 +81,22 @@ def answered_too_soon(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(send_batch, "Reply", Hasty)
 
 
-def acknowledged_in_vain(patch: pytest.MonkeyPatch) -> None:
-    """What is acknowledged by calls that come together is answered, and stays out."""
+def batched_acks_ignored(patch: pytest.MonkeyPatch) -> None:
+    """Acks of concurrent calls are confirmed, but the messages stay in flight."""
     patch.setattr(Acknowledger, "ack_all", lambda self, receipts: [None for _ in receipts])
 
 
 CALLING_BUGS: dict[str, Plant] = {
-    "calls are answered before their pass is durable": answered_too_soon,
-    "what calls settle together stays out": acknowledged_in_vain,
-    "what is settled is not kept": settled_not_kept,
+    "calls are answered before their pass is durable": confirmed_before_durable,
+    "acks of concurrent calls are ignored": batched_acks_ignored,
+    "acks are not stored": acks_not_stored,
 }
 
 POPPING_BUGS: dict[str, Plant] = {
-    "what came back comes back again": returned_again,
-    "what is out is not kept": taken_not_kept,
-    "what is settled is not kept": settled_not_kept,
-    "what is passed is not kept": passed_not_kept,
-    "more is given while something is out": given_while_something_is_out,
-    "time is over too soon": over_too_soon,
+    "revived messages are revived again": revived_again,
+    "leases are not stored": leases_not_stored,
+    "acks are not stored": acks_not_stored,
+    "the next offset is not stored": next_offset_not_stored,
+    "messages are delivered while earlier ones are in flight": delivered_while_others_are_in_flight,
+    "leases expire early": leases_expire_early,
 }

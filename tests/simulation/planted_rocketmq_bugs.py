@@ -1,5 +1,4 @@
-"""Bugs that are planted in what RocketMQ clients rely on, to see that the simulation catches each. Several of them were
-real, and found by it."""
+"""Planted bugs in the RocketMQ layers that the simulation must find. Several of them were real, and found by it."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 def written_taken_for_durable(patch: pytest.MonkeyPatch) -> None:
-    """Readers see what is appended before it is synced."""
+    """Readers see appended messages before they are synced."""
     written = CommitStore.pass_written
 
     def pass_written(self: Any, number: int, dirty: Any) -> None:
@@ -38,23 +37,23 @@ def written_taken_for_durable(patch: pytest.MonkeyPatch) -> None:
 
 
 def queues_not_undone(patch: pytest.MonkeyPatch) -> None:
-    """A queue keeps the places of a refused pass."""
+    """A queue keeps the offsets of a refused pass."""
     patch.setattr(ConsumeQueue, "roll_back_to", lambda self, end: None)
 
 
 def tail_not_cut(patch: pytest.MonkeyPatch) -> None:
-    """What a crash has torn stays behind the end."""
+    """A torn tail stays after the end."""
     patch.setattr(recovery._Scan, "cut_tail", lambda self: None)
 
 
-def refused_checkpoint_forgets_queues(patch: pytest.MonkeyPatch) -> None:
-    """The next checkpoint does not speak of the queues of one that was refused."""
+def queues_of_a_refused_checkpoint_omitted(patch: pytest.MonkeyPatch) -> None:
+    """The next checkpoint omits the queues of a refused one."""
     saved = CommitStore._saved
     patch.setattr(CommitStore, "_saved", lambda self, ticket, point, queues: saved(self, ticket, point, []))
 
 
 def names_of_a_killed_process_not_synced(patch: pytest.MonkeyPatch) -> None:
-    """A file that a process made right before it was killed may lose its name."""
+    """A file created right before its process was killed may lose its name."""
     mark_running = CommitStore._mark_running
 
     def mark(self: Any) -> None:
@@ -65,28 +64,28 @@ def names_of_a_killed_process_not_synced(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(CommitStore, "_mark_running", mark)
 
 
-def room_not_made_for_batches(patch: pytest.MonkeyPatch) -> None:
-    """What belongs together is refused in the middle."""
+def no_new_file_for_batches(patch: pytest.MonkeyPatch) -> None:
+    """A batch is refused after some of its messages."""
     patch.setattr(CommitLog, "ensure_room", lambda self, size: None)
 
 
-def new_topics_not_waited_for(patch: pytest.MonkeyPatch) -> None:
+def new_topics_not_awaited(patch: pytest.MonkeyPatch) -> None:
     """Messages are acknowledged in a topic that may be refused."""
     patch.setattr(send, "_send_later", lambda context, command, topic: None)
 
 
 def delays_delivered_again(patch: pytest.MonkeyPatch) -> None:
-    """After a crash nobody looks whether a message has come already."""
+    """After a crash the broker does not check whether a delayed message was already delivered."""
     patch.setattr(RestartScan, "was_delivered", lambda self, progress, unit, properties: False)
 
 
 def equal_delays_delivered_once(patch: pytest.MonkeyPatch) -> None:
-    """Of a message that waits several times only one comes after a crash."""
+    """Of a message that was sent several times with the same delay, only one is delivered after a crash."""
     patch.setattr(ScheduleProgress, "is_handled", lambda self, offset: False)
 
 
-def delays_come_early(patch: pytest.MonkeyPatch) -> None:
-    """A message that waits by its level comes a little too soon."""
+def delays_end_early(patch: pytest.MonkeyPatch) -> None:
+    """A message delayed by level is delivered a little too early."""
     init = DelayScheduler.__init__
 
     def hurried(
@@ -97,8 +96,8 @@ def delays_come_early(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(DelayScheduler, "__init__", hurried)
 
 
-def rollbacks_not_heard(patch: pytest.MonkeyPatch) -> None:
-    """A half that its producer takes back is delivered."""
+def rollbacks_ignored(patch: pytest.MonkeyPatch) -> None:
+    """A half message that was rolled back is delivered."""
     decide = Transactions.decide
 
     def commit(self: Any, group: str, offset: int, position: int, is_commit: bool, is_answer: bool) -> Any:
@@ -107,29 +106,29 @@ def rollbacks_not_heard(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Transactions, "decide", commit)
 
 
-def halves_not_asked_about(patch: pytest.MonkeyPatch) -> None:
-    """What nobody decides waits for ever."""
+def half_messages_not_checked(patch: pytest.MonkeyPatch) -> None:
+    """Undecided half messages wait for ever."""
     patch.setattr(TransactionChecker, "_start_round", lambda self: None)
 
 
 ROCKETMQ_BUGS: dict[str, Plant] = {
     "replies are released when written": replies_released_at_written,
-    "what is written is shown as durable": written_taken_for_durable,
+    "written messages are shown as durable": written_taken_for_durable,
     "queues are not undone": queues_not_undone,
     "the tail is not cut": tail_not_cut,
-    "a refused checkpoint forgets its queues": refused_checkpoint_forgets_queues,
-    "names that a killed process left are not synced": names_of_a_killed_process_not_synced,
-    "room is not made for what belongs together": room_not_made_for_batches,
-    "new topics are not waited for": new_topics_not_waited_for,
-    "delays are delivered again": delays_delivered_again,
-    "equal delays are delivered once": equal_delays_delivered_once,
-    "delays come early": delays_come_early,
-    "rollbacks are not heard": rollbacks_not_heard,
-    "halves are not asked about": halves_not_asked_about,
+    "queues of a refused checkpoint are omitted": queues_of_a_refused_checkpoint_omitted,
+    "file names of a killed process are not synced": names_of_a_killed_process_not_synced,
+    "no new file is begun for a whole batch": no_new_file_for_batches,
+    "new topics are not awaited": new_topics_not_awaited,
+    "delayed messages are delivered again": delays_delivered_again,
+    "equal delayed messages are delivered once": equal_delays_delivered_once,
+    "delays end early": delays_end_early,
+    "rollbacks are ignored": rollbacks_ignored,
+    "half messages are not checked back": half_messages_not_checked,
 }
 
 LATE_SEEDS = {
-    "names that a killed process left are not synced": 530,
-    "room is not made for what belongs together": 1900,
+    "file names of a killed process are not synced": 530,
+    "no new file is begun for a whole batch": 1900,
 }
-"""From which seed on to look for a bug that needs much to come together, so that the search is short."""
+"""First seed for bugs that need rare combinations, so that the search is short."""

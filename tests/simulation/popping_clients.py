@@ -1,5 +1,5 @@
-"""Clients of the simulated broker that pop: they settle what they are given, keep it for longer, give it back or leave
-it, and at the end take all that is owed to their group."""
+"""POP clients of the simulated broker: they ack, extend, return or leave messages, and at the end receive all messages
+owed to their group."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Popper(RocketMQClient):
         name: str,
         random: Random,
         surroundings: Surroundings,
-        book: RocketMQPromises,
+        message_promises: RocketMQPromises,
         group: PoppingPromises,
     ) -> None:
-        super().__init__(name, random, surroundings, book)
+        super().__init__(name, random, surroundings, message_promises)
         self._group = group
         self._is_prepared = False
         self._attempt_id = ""
@@ -53,7 +53,7 @@ class Popper(RocketMQClient):
             return True
         if self._held or not await self._read_dead_letters():
             return False
-        if self.book.owed_to(self._group):
+        if self.message_promises.owed_to(self._group):
             await asyncio.sleep(5)
             return False
         return True
@@ -65,7 +65,7 @@ class Popper(RocketMQClient):
         return units is not None
 
     async def _prepare(self) -> bool:
-        """See that the group is as it is meant to be, before anything is popped."""
+        """Defines the group before anything is popped."""
         if self._is_prepared:
             return True
         config = {"groupName": self._group.group, "retryMaxTimes": self._group.limit}
@@ -90,20 +90,22 @@ class Popper(RocketMQClient):
             "attemptId": self._attempt_id,
         }
         header, body = await self.ask(RequestCode.POP_MESSAGE, fields)
-        self._attempt_id = ""  # it has heard, and wants others; else it is given the same again, however many
+        self._attempt_id = ""  # acknowledges the response: the same attempt id would return the same messages
         if header["code"] != ResponseCode.SUCCESS:
             self.expect(header, ResponseCode.POLLING_TIMEOUT, *NOTHING)
             return header["code"] not in ASK_AGAIN
         receipts = self._read(topic, header["extFields"], body)
         if not group.is_ordered and len(receipts) > int(fields["maxMsgNums"]):
-            raise SimulationFailure(f"{self.name} wanted {fields['maxMsgNums']} messages and got {len(receipts)}")
-        group.given(receipts, int(header["extFields"]["popTime"]))
+            raise SimulationFailure(f"{self.name} asked for {fields['maxMsgNums']} messages and got {len(receipts)}")
+        group.delivered(receipts, int(header["extFields"]["popTime"]))
         self._held += receipts
         return True
 
-    def _read(self, topic: str, told: Mapping[str, str], body: bytes) -> list[Receipt]:
-        starts = {tuple(each.split(" ")[:2]): each.split(" ")[2] for each in told["startOffsetInfo"].split(";")}
-        deadline_ms = int(told["popTime"]) + int(told["invisibleTime"])
+    def _read(self, topic: str, fields_received: Mapping[str, str], body: bytes) -> list[Receipt]:
+        starts = {
+            tuple(each.split(" ")[:2]): each.split(" ")[2] for each in fields_received["startOffsetInfo"].split(";")
+        }
+        deadline_ms = int(fields_received["popTime"]) + int(fields_received["invisibleTime"])
         found = []
         while body:
             raw, body = body[: unit_size(body)], body[unit_size(body) :]
@@ -111,27 +113,29 @@ class Popper(RocketMQClient):
             text = read_properties(unit.properties).get("POP_CK")
             if text is None:
                 start = starts["0", str(unit.queue_id)]
-                text = f"{start} {told['popTime']} {told['invisibleTime']} {told['reviveQid']} 0"
+                text = " ".join(
+                    [start, *(fields_received[key] for key in ("popTime", "invisibleTime", "reviveQid")), "0"]
+                )
                 text += f" broker-a {unit.queue_id} {unit.queue_offset}"
-                self.book.seen(topic, unit.queue_id, raw, self.surroundings.now_ms())
-            name = topic if text.split(" ")[4] == "0" else self.book.returned_topic(self._group, topic)
+                self.message_promises.seen(topic, unit.queue_id, raw, self.surroundings.now_ms())
+            name = topic if text.split(" ")[4] == "0" else self.message_promises.retry_topic(self._group, topic)
             place = (name, int(text.split(" ")[6]), int(text.split(" ")[7]))
             found.append(Receipt(bytes(unit.body), place, unit.reconsume_times, text, deadline_ms))
         return found
 
-    # -- settling
+    # -- acknowledgement
 
     async def _settle_some(self) -> bool:
         count = self.random.choice((1, 3, 32))
         chosen, self._held = self._held[:count], self._held[count:]
-        what = 0.0 if self.surroundings.is_finishing else self.random.random()
-        if what < 0.3:
+        chance = 0.0 if self.surroundings.is_finishing else self.random.random()
+        if chance < 0.3:
             return await self._ack_together(chosen)
-        if what < 0.7:
+        if chance < 0.7:
             return all([await self._ack(receipt) for receipt in chosen])
-        if what < 0.9:
+        if chance < 0.9:
             return all([await self._change(receipt) for receipt in chosen])
-        return True  # nobody says anything, and they come back
+        return True  # no ack: the leases expire
 
     def _fields(self, receipt: Receipt) -> dict[str, Any]:
         topic, queue, offset = receipt.place
@@ -159,14 +163,14 @@ class Popper(RocketMQClient):
 
     def _answered(self, receipts: list[Receipt], header: Mapping[str, Any]) -> bool:
         if header["code"] != ResponseCode.SUCCESS:
-            self.expect(header)  # whether it counts after all is for the next to see
+            self.expect(header)  # the next pop shows whether the ack took effect
             return False
         for receipt in receipts:
             self._group.acked(receipt, self.surroundings.now_ms())
         return True
 
     async def _change(self, receipt: Receipt) -> bool:
-        """Keep it for longer, or give it back: in order not at once, or one that gets it in the same millisecond would
+        """Changes the invisible time, longer or shorter: in order not to zero, or a pop in the same millisecond would
         have the same receipt."""
         group = self._group
         invisible_ms = self.random.choice((int(group.is_ordered), *INVISIBLE_MS))
@@ -175,15 +179,15 @@ class Popper(RocketMQClient):
         fields = {**self._fields(receipt), "invisibleTime": invisible_ms}
         header, _ = await self.ask(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields)
         if header["code"] == ResponseCode.NO_MESSAGE:
-            group.change_in_vain(receipt, before_ms, self.surroundings.now_ms())
+            group.change_without_lease(receipt, before_ms, self.surroundings.now_ms())
             return True
         if header["code"] != ResponseCode.SUCCESS:
             self.expect(header)
             group.change_refused(receipt, before_ms)
             return False
-        told = header["extFields"]
+        fields_received = header["extFields"]
         start, _, _, revive, mark, broker, queue, offset = receipt.text.split(" ")
-        text = f"{start} {told['popTime']} {invisible_ms} {revive} {mark} {broker} {queue} {offset}"
-        group.changed(receipt, text, int(told["popTime"]) + invisible_ms)
+        text = f"{start} {fields_received['popTime']} {invisible_ms} {revive} {mark} {broker} {queue} {offset}"
+        group.changed(receipt, text, int(fields_received["popTime"]) + invisible_ms)
         self._held.append(receipt)
         return True

@@ -1,4 +1,4 @@
-"""What a stream has promised: which records must be there, which may be, and which must not."""
+"""Expected state of a stream: records that must, may and must not exist."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from simulated_trace import SimulationFailure
 class Promises:
     def __init__(self, name: str) -> None:
         self._name = name
-        self._known: dict[int, bytes] = {}  # acknowledged, read by somebody, or found by a recovery
-        self._possible: dict[int, list[bytes]] = {}  # asked for in this life of the broker, outcome unknown
+        self._known: dict[int, bytes] = {}  # acknowledged, read by a client, or found by a recovery
+        self._possible: dict[int, list[bytes]] = {}  # requested in this run of the broker, outcome unknown
         self._start = 0
         self._latest_start = 0
         self._durable_end = 0
@@ -21,17 +21,17 @@ class Promises:
 
     def acknowledged(self, offset: int, record: bytes) -> None:
         if self._known.setdefault(offset, record) != record:
-            self._fail(f"offset {offset} was given to two records")
+            self._fail(f"offset {offset} was assigned to two records")
 
     def refused(self, offset: int, record: bytes) -> None:
         self._possible[offset].remove(record)
 
     def trimmed(self, start: int) -> None:
-        """Records before `start` may be gone now."""
+        """Records before `start` may be deleted now."""
         self._latest_start = max(self._latest_start, start)
 
     def seen(self, offset: int, records: Sequence[bytes]) -> None:
-        """A reader was given these."""
+        """A reader got these."""
         for at, record in enumerate(records, offset):
             self._check_legal(at, record, "a reader saw")
             self._known[at] = record
@@ -42,7 +42,7 @@ class Promises:
         self._durable_end = durable_end
 
     def check_recovered(self, start: int, records: Sequence[bytes]) -> None:
-        """A recovery found these. They stay from now on, and what was not found never comes back."""
+        """A recovery found these records. They must exist from now on, and the others must never exist again."""
         if not self._start <= start <= self._latest_start:
             self._fail(f"it starts at {start} after recovery, not between {self._start} and {self._latest_start}")
         end = start + len(records)
@@ -56,12 +56,12 @@ class Promises:
         self._possible = {}
         self._durable_end = end
 
-    def _check_legal(self, at: int, record: bytes, who: str) -> None:
+    def _check_legal(self, at: int, record: bytes, observer: str) -> None:
         if at in self._known:
             if self._known[at] != record:
-                self._fail(f"{who} {record[:40]!r} at {at}, which was {self._known[at][:40]!r}")
+                self._fail(f"{observer} {record[:40]!r} at {at}, which was {self._known[at][:40]!r}")
         elif record not in self._possible.get(at, ()):
-            self._fail(f"{who} {record[:40]!r} at {at}, which nobody put there or which was refused")
+            self._fail(f"{observer} {record[:40]!r} at {at}, which was never appended there or was refused")
 
     def _fail(self, reason: str) -> None:
         raise SimulationFailure(f"{self._name}: {reason}")

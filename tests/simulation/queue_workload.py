@@ -1,4 +1,4 @@
-"""A workload on queue logs alone: messages appended, read, settled and purged, and what must be there after a crash."""
+"""A workload on queue logs alone: messages are appended, read, acked and purged, and checked after a crash."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from trimq.storage.tables.table import open_table
 
 
 class QueuePromises:
-    """What one queue has told its clients."""
+    """Expected state of one queue."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -56,31 +56,31 @@ class QueuePromises:
 
     def seen(self, offset: int, body: bytes, how: str) -> None:
         if body not in self._asked:
-            self._fail(f"{body[:20]!r} was {how}, and nobody has sent it")
+            self._fail(f"{body[:20]!r} was {how}, but was never sent")
         if body in self._refused:
-            self._fail(f"{body[:20]!r} was {how}, and had been refused")
+            self._fail(f"{body[:20]!r} was {how}, but had been refused")
         if self._known.setdefault(body, offset) != offset:
-            self._fail(f"{body[:20]!r} was {how} at {offset}, and stood at {self._known[body]}")
+            self._fail(f"{body[:20]!r} was {how} at {offset}, but was at {self._known[body]}")
 
     def settled(self, body: bytes) -> None:
         self._settled.add(body)
 
     def check_recovered(self, found: list[tuple[int, bytes]], is_orderly: bool) -> None:
-        """`is_orderly`: there was no crash, so nothing that was settled may be back."""
+        """`is_orderly`: there was no crash, so no acked message may exist again."""
         offsets = [offset for offset, _ in found]
         if offsets != sorted(set(offsets)):
             self._fail(f"offsets out of order after recovery: {offsets}")
         bodies = {body for _, body in found}
         for body in self._known.keys() - bodies - self._settled - self._transient:
-            self._fail(f"{body[:20]!r} is lost, which stood at {self._known[body]}")
+            self._fail(f"{body[:20]!r} is lost, which was at {self._known[body]}")
         for offset, body in found:
             if body in self._transient:
-                self._fail(f"{body[:20]!r} is there after a restart, and was transient")
+                self._fail(f"{body[:20]!r} exists after a restart, but is transient")
             if body in self._settled and is_orderly:
-                self._fail(f"{body[:20]!r} is back without a crash, and was settled")
+                self._fail(f"{body[:20]!r} exists again without a crash, but was acked")
             self.seen(offset, body, "recovered")
         self._settled -= bodies
-        # What was under way and is not there never comes; what was settled may come back with a later crash.
+        # A pending message that was not found never exists again; an acked one may exist after a later crash.
         self._known = {body: offset for body, offset in self._known.items() if body in bodies | self._settled}
         self._asked = bodies | self._settled
         self._refused.clear()
@@ -126,7 +126,7 @@ class QueueBroker:
         return answer
 
     def share(self, queues: list[int], body: bytes) -> dict[int, asyncio.Future[int]]:
-        """One body for several queues; none of them has it if bodies cannot be shared yet."""
+        """One body for several queues; none of them stores it if bodies cannot be shared yet."""
         blob = self.blobs.put(body, False, 5)
         if blob == NO_BLOB:
             return {}
@@ -139,7 +139,7 @@ class QueueBroker:
         return answers
 
     def check_blobs(self) -> None:
-        """What live messages refer to is there, and nothing else."""
+        """Checks that exactly the bodies of live messages are stored."""
         held = {blob for log in self.logs for part in log.segments for _, blob in part.live_blobs()}
         there = {blob for log in self.blobs.logs for part in log.segments for blob in _live_offsets(part)}
         # A body that no queue had room for is removed once it is durable: until then it has no message.
@@ -224,7 +224,7 @@ class QueueWorkload:
         self._finishing = asyncio.Event()
         self._tasks: dict[str, asyncio.Task[Any]] = {}
 
-    # -- what the simulation asks
+    # -- interface for the simulation
 
     async def start_broker(self, environment: Environment) -> QueueBroker:
         broker = QueueBroker(environment, self._names, self._segment_bytes, self._memory_bytes)
@@ -235,7 +235,7 @@ class QueueWorkload:
         self._broker = None
         self._changed.clear()
         await broker.stop()
-        # What a failing disk did not take is a redelivery after a stop, too.
+        # Acks whose write failed cause redeliveries after a clean stop, too.
         self._stopped_whole = not any(part.unwritten for log in broker.logs for part in log.segments)
 
     def begin(self, clients: Host) -> None:
@@ -265,7 +265,7 @@ class QueueWorkload:
     def died(self, way: Death) -> None:
         if self._latest is not None:
             self._latest.cut()
-        # A stop of one that did not come up leaves what the crash before it did.
+        # After a stop of a broker that did not start, the state is still that of the crash before.
         if self._latest is not None or way is not Death.STOP:
             self._last_death = way
         self._broker = self._latest = None

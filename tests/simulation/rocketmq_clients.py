@@ -1,5 +1,5 @@
-"""Clients of the simulated broker that speak RocketMQ's remoting: senders, pullers, those whose messages wait, those
-who decide later whether theirs count, and those who want messages back."""
+"""Clients of the simulated broker over RocketMQ's remoting: senders, pullers, and clients with delayed messages,
+transactions and retries."""
 
 from __future__ import annotations
 
@@ -42,16 +42,18 @@ Answer = tuple[dict[str, Any], bytes]
 class RocketMQClient(Client):
     keeps_order = False
 
-    def __init__(self, name: str, random: Random, surroundings: Surroundings, book: RocketMQPromises) -> None:
+    def __init__(
+        self, name: str, random: Random, surroundings: Surroundings, message_promises: RocketMQPromises
+    ) -> None:
         super().__init__(name, random, surroundings)
         self.port = BROKER_PORT
-        self.book = book
+        self.message_promises = message_promises
         self._number = 0
-        self._introduced: ClientConnection | None = None
+        self._registered: ClientConnection | None = None
 
     def make_connection(self, peer: Peer) -> ClientConnection:
         surroundings = self.surroundings
-        return RocketMQConnection(surroundings.loop, peer, surroundings.outdated(), self._heard)
+        return RocketMQConnection(surroundings.loop, peer, surroundings.outdated(), self._handle_request)
 
     def begin(
         self, connection: ClientConnection, code: int, fields: Mapping[str, object], body: bytes = b""
@@ -63,12 +65,12 @@ class RocketMQClient(Client):
         connection = await self.connection()
         return await self.settle(self.begin(connection, code, fields, body), code)
 
-    async def settle(self, answer: asyncio.Future[bytes], what: object) -> Answer:
-        header, body = decode(await self.answer(answer, what))
+    async def settle(self, answer: asyncio.Future[bytes], request: object) -> Answer:
+        header, body = decode(await self.answer(answer, request))
         if header["code"] != ResponseCode.PULL_NOT_FOUND:
-            self.note(f"is answered {header['code']} to {what}: {header.get('extFields') or header.get('remark')}")
+            self.note(f"is answered {header['code']} to {request}: {header.get('extFields') or header.get('remark')}")
         if header["code"] == ResponseCode.FLUSH_DISK_TIMEOUT:
-            raise Lost  # it may be there after a crash, or not: as if no answer had come
+            raise Lost  # may be stored after a crash, or not: as without a response
         return header, body
 
     def expect(self, header: Mapping[str, Any], *others: ResponseCode) -> None:
@@ -89,7 +91,7 @@ class RocketMQClient(Client):
         return self.random.choice(TOPICS), self.random.randrange(QUEUES)
 
     async def pull(self, topic: str, queue: int, offset: int, group: str, wait_ms: int = 0) -> list[Unit] | None:
-        """What is there, looked at; None: it could not be told just now."""
+        """Returns the checked messages; None if they cannot be read at the moment."""
         fields = {"consumerGroup": group, "topic": topic, "queueId": queue, "queueOffset": offset}
         more = {"maxMsgNums": self.random.choice((1, 8, 32)), "sysFlag": 6 if wait_ms else 4, "commitOffset": 0}
         last = {"suspendTimeoutMillis": wait_ms, "subscription": "*", "subVersion": 0, "expressionType": "TAG"}
@@ -100,37 +102,37 @@ class RocketMQClient(Client):
         units = []
         while body:
             size = unit_size(body)
-            units.append(self.book.seen(topic, queue, body[:size], self.surroundings.now_ms()))
+            units.append(self.message_promises.seen(topic, queue, body[:size], self.surroundings.now_ms()))
             body = body[size:]
         offsets = [unit.queue_offset for unit in units]
         if offsets != list(range(offset, offset + len(units))):
-            raise SimulationFailure(f"{self.name} asked for {offset} of {topic}/{queue} and was given {offsets}")
+            raise SimulationFailure(f"{self.name} asked for {offset} of {topic}/{queue} and got {offsets}")
         if int(header["extFields"]["maxOffset"]) < offset + len(units):
-            raise SimulationFailure(f"{self.name} was given {offsets}, beyond the end {header['extFields']}")
+            raise SimulationFailure(f"{self.name} got {offsets}, beyond the end {header['extFields']}")
         return units
 
-    # -- producers that are asked what became of their halves
+    # -- transaction check-back
 
-    async def introduce(self) -> bool:
-        """Be known as a producer on this connection. False: not now."""
+    async def register_as_producer(self) -> bool:
+        """Registers as a producer on this connection. Returns False if this fails for now."""
         connection = await self.connection()
-        if connection is self._introduced:
+        if connection is self._registered:
             return True
         data = {"clientID": self.name, "producerDataSet": [{"groupName": PRODUCERS}], "consumerDataSet": []}
         header, _ = await self.ask(RequestCode.HEART_BEAT, {}, json.dumps(data).encode())
         if header["code"] != ResponseCode.SUCCESS:
             self.expect(header)
             return False
-        self._introduced = connection
+        self._registered = connection
         return True
 
-    def _heard(self, header: Mapping[str, Any], body: bytes) -> None:
+    def _handle_request(self, header: Mapping[str, Any], body: bytes) -> None:
         if header["code"] != RequestCode.CHECK_TRANSACTION_STATE:
             return
         unit = read_unit(body)
         fields = header["extFields"]
-        counts = self.book.decision_asked(bytes(unit.body))
-        self.note(f"is asked about {bytes(unit.body[:20])!r}, which {'counts' if counts else 'does not count'}")
+        counts = self.message_promises.decision_asked(bytes(unit.body))
+        self.note(f"is checked back about {bytes(unit.body[:20])!r}: {'commit' if counts else 'rollback'}")
         place = (int(fields["tranStateTableOffset"]), int(fields["commitLogOffset"]))
         connection = self._connection
         assert connection is not None
@@ -153,7 +155,7 @@ class Sender(RocketMQClient):
         asked = []
         for _ in range(self.random.choice((1, 1, 4))):
             body = self.new_body()
-            self.book.asked(body, Message(topic, PLAIN))
+            self.message_promises.asked(body, Message(topic, PLAIN))
             fields = self.send_fields(topic, queue, KEYS=f"k{self._number % 3}")
             asked.append((body, self.begin(connection, RequestCode.SEND_MESSAGE_V2, fields, body)))
         return all([await self._settle([body], answer) for body, answer in asked])
@@ -162,7 +164,7 @@ class Sender(RocketMQClient):
         bodies = [self.new_body() for _ in range(self.random.choice((1, 3)))]
         connection = await self.connection()
         for body in bodies:
-            self.book.asked(body, Message(topic, PLAIN))
+            self.message_promises.asked(body, Message(topic, PLAIN))
         batch = write_batch(
             [BatchEntry(0, body, b"UNIQ_KEY\x01%x\x02" % self.random.getrandbits(60)) for body in bodies]
         )
@@ -177,16 +179,16 @@ class Sender(RocketMQClient):
         if header["code"] != ResponseCode.SUCCESS:
             self.expect(header)
             for body in bodies:
-                self.book.refused(body)
+                self.message_promises.refused(body)
             return False
         fields = header["extFields"]
         for number, body in enumerate(bodies):
-            self.book.acknowledged(body, int(fields["queueId"]), int(fields["queueOffset"]) + number)
+            self.message_promises.acknowledged(body, int(fields["queueId"]), int(fields["queueOffset"]) + number)
         return True
 
 
 class Delayer(RocketMQClient):
-    """Sends messages that are to come later, by level or at a time."""
+    """Sends delayed messages, by level or by time."""
 
     async def act(self) -> bool:
         topic, queue = self.pick()
@@ -199,53 +201,55 @@ class Delayer(RocketMQClient):
         else:
             earliest_ms = now_ms + self.random.choice((200, 3_000, 40_000))
             properties = {"TIMER_DELIVER_MS": earliest_ms}
-        self.book.asked(body, Message(topic, DELAYED, earliest_ms))
+        self.message_promises.asked(body, Message(topic, DELAYED, earliest_ms))
         self.note(f"sends {body[:20]!r} for {earliest_ms}")
         header, _ = await self.ask(RequestCode.SEND_MESSAGE_V2, self.send_fields(topic, queue, **properties), body)
         if header["code"] != ResponseCode.SUCCESS:
             self.expect(header)
-            self.book.refused(body)
+            self.message_promises.refused(body)
             return False
-        self.book.acknowledged(body, queue, -1)
+        self.message_promises.acknowledged(body, queue, -1)
         return True
 
 
 class Decider(RocketMQClient):
-    """Sends halves, and says at once, when it is asked, or never whether they count."""
+    """Sends half messages, and commits or rolls back at once, at a check-back, or never."""
 
     async def act(self) -> bool:
-        if not await self.introduce():
+        if not await self.register_as_producer():
             return False
         topic, queue = self.pick()
         body = self.new_body()
         await self.connection()
-        self.book.asked(body, Message(topic, HALF, counts=self.random.random() < 0.6))
+        self.message_promises.asked(body, Message(topic, HALF, counts=self.random.random() < 0.6))
         fields = self.send_fields(topic, queue, TRAN_MSG="true", PGROUP=PRODUCERS)
         header, _ = await self.ask(RequestCode.SEND_MESSAGE_V2, fields, body)
         if header["code"] != ResponseCode.SUCCESS:
             self.expect(header)
-            self.book.refused(body)
+            self.message_promises.refused(body)
             return False
-        self.book.acknowledged(body, queue, -1)
+        self.message_promises.acknowledged(body, queue, -1)
         if self.random.random() < 0.6:
             return await self._decide(body, header["extFields"])
         return True
 
     async def _decide(self, body: bytes, sent: Mapping[str, str]) -> bool:
         await self.connection()
-        counts = self.book.decision_asked(body)
+        counts = self.message_promises.decision_asked(body)
         end = self.end_fields(int(sent["queueOffset"]), int(sent["msgId"][-16:], 16), counts, asked=False)
         header, _ = await self.ask(RequestCode.END_TRANSACTION, end)
         if header["code"] != ResponseCode.SUCCESS:
-            self.expect(header)  # it may be decided already, by an answer to a question
+            self.expect(header)  # may be decided already, by a check-back
         return header["code"] == ResponseCode.SUCCESS
 
 
 class Puller(RocketMQClient):
-    """Follows queues, waits for what comes, and commits how far it is."""
+    """Reads queues by long polls, and commits its offsets."""
 
-    def __init__(self, name: str, random: Random, surroundings: Surroundings, book: RocketMQPromises) -> None:
-        super().__init__(name, random, surroundings, book)
+    def __init__(
+        self, name: str, random: Random, surroundings: Surroundings, message_promises: RocketMQPromises
+    ) -> None:
+        super().__init__(name, random, surroundings, message_promises)
         self._offsets: dict[tuple[str, int], int] = {}
 
     async def act(self) -> bool:
@@ -261,7 +265,7 @@ class Puller(RocketMQClient):
         return True
 
     async def _commit(self, topic: str, queue: int) -> bool:
-        promises = self.book.cursor(self.name, topic, queue)
+        promises = self.message_promises.cursor(self.name, topic, queue)
         offset = self.random.randrange(1000)
         await self.connection()
         promises.asked(offset)
@@ -276,7 +280,7 @@ class Puller(RocketMQClient):
 
 
 class Retrier(RocketMQClient):
-    """Wants some of the messages back, later."""
+    """Sends some of the messages back for a retry."""
 
     async def act(self) -> bool:
         topic, queue = self.pick()
@@ -287,37 +291,42 @@ class Retrier(RocketMQClient):
         body, level = bytes(unit.body), self.random.randint(1, len(LEVELS_S))
         await self.connection()
         earliest_ms = self.surroundings.now_ms() + LEVELS_S[level - 1] * 1000
-        self.book.retry_asked(self.name, body, earliest_ms)
+        self.message_promises.retry_asked(self.name, body, earliest_ms)
         fields = {"offset": unit.position, "group": self.name, "delayLevel": level, "originTopic": topic}
         header, _ = await self.ask(RequestCode.CONSUMER_SEND_MSG_BACK, {**fields, "maxReconsumeTimes": 16})
         if header["code"] != ResponseCode.SUCCESS:
             self.expect(header)
-            self.book.retry_refused(self.name, body, earliest_ms)
+            self.message_promises.retry_refused(self.name, body, earliest_ms)
             return False
-        self.book.retry_acknowledged(self.name, body)
+        self.message_promises.retry_acknowledged(self.name, body)
         return True
 
 
 class Auditor(RocketMQClient):
-    """Looks at all queues, and does not rest at the end before all has come that must."""
+    """Reads all queues, and does not end before all expected messages have arrived."""
 
     def __init__(
-        self, name: str, random: Random, surroundings: Surroundings, book: RocketMQPromises, others: list[str]
+        self,
+        name: str,
+        random: Random,
+        surroundings: Surroundings,
+        message_promises: RocketMQPromises,
+        others: list[str],
     ) -> None:
-        """`others`: topics of one queue that it looks at, too."""
-        super().__init__(name, random, surroundings, book)
+        """`others`: further topics of one queue that it reads."""
+        super().__init__(name, random, surroundings, message_promises)
         self._noted = -1
         places = [(topic, queue) for topic in TOPICS for queue in range(QUEUES)]
         self._offsets = dict.fromkeys(places + [(topic, 0) for topic in others], 0)
 
     async def act(self) -> bool:
         is_finishing = self.surroundings.is_finishing
-        if not await self.introduce() or not await self._read_on():
+        if not await self.register_as_producer() or not await self._read_on():
             return False
-        if is_finishing and self.book.owed():
-            if self._noted != len(self.book.owed()):
-                self._noted = len(self.book.owed())
-                self.note(f"waits for {[body[:20] for body in self.book.owed()]}")
+        if is_finishing and self.message_promises.owed():
+            if self._noted != len(self.message_promises.owed()):
+                self._noted = len(self.message_promises.owed())
+                self.note(f"waits for {[body[:20] for body in self.message_promises.owed()]}")
             await asyncio.sleep(5)
             return False
         return True

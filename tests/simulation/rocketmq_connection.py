@@ -1,5 +1,5 @@
-"""A RocketMQ client's connection in the simulation: frames out, answers in, matched by their number; what the broker
-asks by itself is handed on."""
+"""A RocketMQ client's connection in the simulation: sends frames and returns responses, matched by their number; passes
+requests of the broker on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from simulated_wires import Peer
 _LENGTHS = struct.Struct(">iI")
 RESPONSE, ONE_WAY = 1, 2
 
-Heard = Callable[[Mapping[str, Any], bytes], None]
+RequestHandler = Callable[[Mapping[str, Any], bytes], None]
 
 
 def encode(code: int, opaque: int, fields: Mapping[str, object], body: bytes = b"", flag: int = 0) -> bytes:
@@ -27,16 +27,18 @@ def encode(code: int, opaque: int, fields: Mapping[str, object], body: bytes = b
 
 
 def decode(answer: bytes) -> tuple[dict[str, Any], bytes]:
-    """Header and body of a frame without its length."""
+    """Returns header and body of a frame without its length."""
     (size,) = struct.unpack_from(">I", answer)
     header: dict[str, Any] = json.loads(answer[4 : 4 + size])
     return header, answer[4 + size :]
 
 
 class RocketMQConnection(ClientConnection):
-    def __init__(self, loop: SimulatedLoop, peer: Peer, is_outdated: Callable[[], bool], heard: Heard) -> None:
+    def __init__(
+        self, loop: SimulatedLoop, peer: Peer, is_outdated: Callable[[], bool], handle_request: RequestHandler
+    ) -> None:
         super().__init__(loop, peer, keeps_order=False, is_outdated=is_outdated)
-        self._heard = heard
+        self._handle_request = handle_request
 
     def _hand_out(self) -> None:
         received = self._received
@@ -49,10 +51,10 @@ class RocketMQConnection(ClientConnection):
             del received[:end]
             header, body = decode(frame)
             if not header["flag"] & RESPONSE:
-                self._heard(header, body)
+                self._handle_request(header, body)
                 continue
             answer = self._waiting.pop(header["opaque"], None)
             if answer is None:
-                raise SimulationFailure(f"an answer that nobody waits for: {header}")
+                raise SimulationFailure(f"a response without a request: {header}")
             if not answer.done():
                 answer.set_result(frame)

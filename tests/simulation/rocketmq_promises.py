@@ -1,5 +1,5 @@
-"""What a broker has promised its RocketMQ clients: where messages stand, when those may come that wait, and which
-halves may be seen."""
+"""Expected state for RocketMQ clients: offsets of messages, delivery times of delayed ones, and outcomes of half
+messages."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Queue = tuple[str, int]
 
 @dataclass
 class Message:
-    """One that was sent. `counts`: what its producer decides, of a half. `earliest_ms`: before that nobody may see it
-    where it was sent to. `offset`: what its producer was told of its place, if not all of it."""
+    """A message that was sent. `counts`: the producer's decision on a half message. `earliest_ms`: not visible in its
+    topic before. `offset`: the offset in the response, where the queue is unknown."""
 
     topic: str
     kind: str
@@ -38,12 +38,12 @@ class Message:
 
 @dataclass
 class Retry:
-    """One message that a group wants back: for each time that it was asked for, when it may come."""
+    """A message that a group sent back: the earliest redelivery for each request."""
 
     earliest_ms: list[int] = field(default_factory=list)
     acknowledged: int = 0
     places: dict[tuple[int, int], int] = field(default_factory=dict)
-    """With the time at which each was stored there."""
+    """Copies with their store timestamps."""
 
 
 class RocketMQPromises:
@@ -56,31 +56,31 @@ class RocketMQPromises:
         self.seen_kinds: Counter[str] = Counter()
         self._popping: dict[str, PoppingPromises] = {}
 
-    # -- groups that pop
+    # -- POP groups
 
-    def pops(self, group: PoppingPromises) -> None:
+    def add_pop_group(self, group: PoppingPromises) -> None:
         self._popping[group.group] = group
 
-    def returned_topic(self, group: PoppingPromises, topic: str) -> str:
+    def retry_topic(self, group: PoppingPromises, topic: str) -> str:
         return f"{RETRY_PREFIX}{group.group}_{topic}"
 
     def owed_to(self, group: PoppingPromises) -> list[bytes]:
-        """What was acknowledged and must be settled by this group, and was not yet."""
+        """Returns the acknowledged messages that this group must still ack."""
         must = (body for body, message in self._messages.items() if message.is_acknowledged and message.counts)
         return [body for body in must if group.is_owed(body)]
 
     def _check_popped(self, topic: str, queue: int, unit: Unit) -> bool:
-        """Whether the topic is a popping group's own."""
+        """Returns whether the topic belongs to a POP group."""
         prefix, _, rest = topic[1:].partition("%")
         group = self._popping.get(rest.partition("_")[0])
         if group is None:
             return False
-        see = group.came_back if prefix == RETRY_PREFIX.strip("%") else group.buried
+        see = group.revived if prefix == RETRY_PREFIX.strip("%") else group.dead_lettered
         see(unit, (topic, queue, unit.queue_offset))
         self.seen_kinds[prefix] += 1
         return True
 
-    # -- what clients ask for
+    # -- requests
 
     def asked(self, body: bytes, message: Message) -> None:
         self._messages[body] = message
@@ -89,7 +89,7 @@ class RocketMQPromises:
         message = self._messages[body]
         message.is_refused = True
         if message.place is not None:
-            raise SimulationFailure(f"{body[:30]!r} was refused after it was seen")
+            raise SimulationFailure(f"{body[:30]!r} was refused after it was read")
 
     def acknowledged(self, body: bytes, queue: int, offset: int) -> None:
         message = self._messages[body]
@@ -97,11 +97,11 @@ class RocketMQPromises:
         if message.kind == PLAIN:
             place = (message.topic, queue)
             if self._acknowledged[place].setdefault(offset, body) != body:
-                raise SimulationFailure(f"offset {offset} of {place} was given to two messages")
+                raise SimulationFailure(f"offset {offset} of {place} was assigned to two messages")
             self._placed(body, message, (*place, offset))
 
     def acknowledged_somewhere(self, body: bytes, offset: int) -> None:
-        """Its producer is not told in which queue."""
+        """The producer does not learn the queue."""
         message = self._messages[body]
         message.is_acknowledged, message.offset = True, offset
         if message.place is not None:
@@ -111,10 +111,10 @@ class RocketMQPromises:
         return self._messages[body]
 
     def decision_asked(self, body: bytes) -> bool:
-        """Whether this half counts, which its producer is about to say."""
+        """Returns whether this half message is to be committed; its producer is about to say so."""
         message = self._messages.get(body)
         if message is None or message.kind != HALF or message.is_refused or message.is_gone:
-            raise SimulationFailure(f"a producer was asked about {body[:30]!r}, which is no half")
+            raise SimulationFailure(f"a check-back for {body[:30]!r}, which is no half message")
         message.is_decided = True
         return message.counts
 
@@ -130,14 +130,14 @@ class RocketMQPromises:
     def cursor(self, group: str, topic: str, queue: int) -> CursorPromises:
         return self._cursors[group, topic, queue]
 
-    # -- what clients see
+    # -- reads
 
     def seen(self, topic: str, queue: int, raw: bytes, now_ms: int) -> Unit:
-        """Somebody was given this unit."""
+        """A client got this unit."""
         unit = read_unit(raw)
         body = bytes(unit.body)
         if unit.topic.decode() != topic or unit.queue_id != queue:
-            raise SimulationFailure(f"{body[:30]!r} of {unit.topic!r}/{unit.queue_id} was seen in {topic}/{queue}")
+            raise SimulationFailure(f"{body[:30]!r} of {unit.topic!r}/{unit.queue_id} was read from {topic}/{queue}")
         if self._units[topic, queue].setdefault(unit.queue_offset, raw) != raw:
             raise SimulationFailure(f"other bytes than before at {unit.queue_offset} of {topic}/{queue}")
         if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) and self._check_popped(topic, queue, unit):
@@ -152,15 +152,15 @@ class RocketMQPromises:
         body = bytes(unit.body)
         message = self._messages.get(body)
         if message is None or message.topic != topic:
-            raise SimulationFailure(f"{body[:30]!r} was seen in {topic}, and nobody has sent it there")
+            raise SimulationFailure(f"{body[:30]!r} was read from {topic}, but was never sent there")
         if message.is_refused:
-            raise SimulationFailure(f"{body[:30]!r} was seen, and had been refused")
+            raise SimulationFailure(f"{body[:30]!r} was read, but had been refused")
         if message.is_gone:
-            raise SimulationFailure(f"{body[:30]!r} was seen, and an earlier recovery did not have it")
+            raise SimulationFailure(f"{body[:30]!r} was read, but an earlier recovery did not have it")
         if (came_ms := min(now_ms, unit.store_ms)) < message.earliest_ms:
-            raise SimulationFailure(f"{body[:30]!r} came {message.earliest_ms - came_ms} ms early")
+            raise SimulationFailure(f"{body[:30]!r} was delivered {message.earliest_ms - came_ms} ms early")
         if message.kind == HALF and not (message.counts and message.is_decided):
-            raise SimulationFailure(f"the half {body[:30]!r} was seen, and does not count")
+            raise SimulationFailure(f"the half message {body[:30]!r} was read, but was rolled back")
         self._placed(body, message, (topic, queue, unit.queue_offset))
 
     def _placed(self, body: bytes, message: Message, place: tuple[str, int, int]) -> None:
@@ -168,9 +168,9 @@ class RocketMQPromises:
             self.seen_kinds[message.kind] += 1
             message.place = place
         if message.offset is not None and message.offset != place[2]:
-            raise SimulationFailure(f"{body[:30]!r} stands at {place}, and {message.offset} was told")
+            raise SimulationFailure(f"{body[:30]!r} is at {place}, but {message.offset} was in the response")
         if message.place != place:
-            raise SimulationFailure(f"{body[:30]!r} stands at {place} and at {message.place}")
+            raise SimulationFailure(f"{body[:30]!r} is at {place} and at {message.place}")
 
     def _check_retry(self, group: str, queue: int, unit: Unit, now_ms: int) -> None:
         body = bytes(unit.body)
@@ -179,15 +179,15 @@ class RocketMQPromises:
             self.seen_kinds["retry"] += 1
         retry.places[queue, unit.queue_offset] = min(now_ms, unit.store_ms)
         if len(retry.places) > len(retry.earliest_ms):
-            raise SimulationFailure(f"{body[:30]!r} came back more often than {group} has asked")
+            raise SimulationFailure(f"{body[:30]!r} was redelivered more often than {group} sent it back")
         for came_ms, earliest_ms in zip(sorted(retry.places.values()), sorted(retry.earliest_ms), strict=False):
             if came_ms < earliest_ms:
-                raise SimulationFailure(f"{body[:30]!r} came back {earliest_ms - came_ms} ms early")
+                raise SimulationFailure(f"{body[:30]!r} was redelivered {earliest_ms - came_ms} ms early")
         if unit.reconsume_times != 1:
-            raise SimulationFailure(f"{body[:30]!r} came back after {unit.reconsume_times} tries")
+            raise SimulationFailure(f"{body[:30]!r} was redelivered after {unit.reconsume_times} retries")
 
     def owed(self) -> list[bytes]:
-        """What was acknowledged and must come, and was not seen yet."""
+        """Returns the acknowledged messages that must be delivered, and were not read yet."""
         waiting = [
             body
             for body, message in self._messages.items()
@@ -198,7 +198,7 @@ class RocketMQPromises:
     # -- recovery
 
     def check_recovered(self, found: Mapping[Queue, Iterable[bytes]], own: frozenset[str], now_ms: int) -> None:
-        """All that a recovery has, by queue; `own` are the broker's topics, in which messages wait."""
+        """Checks all recovered messages, by queue; `own` are the broker's topics for delayed and half messages."""
         bodies: set[bytes] = set()
         for (topic, queue), raws in found.items():
             ends = 0
@@ -231,4 +231,4 @@ class RocketMQPromises:
     def check_cursors(self, found: Mapping[tuple[str, str, int], int]) -> None:
         for key, cursor in self._cursors.items():
             if not cursor.recovered(found.get(key), may_lose=False):
-                raise SimulationFailure(f"recovery found {key} at {found.get(key)}, which nobody committed")
+                raise SimulationFailure(f"recovery found {key} at {found.get(key)}, which was never committed")

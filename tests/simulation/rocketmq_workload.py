@@ -1,5 +1,5 @@
-"""RocketMQ clients with the real broker in the simulation: messages that are sent, delayed, decided later and wanted
-back, under the same faults as everything else."""
+"""RocketMQ clients with the real broker in the simulation: plain, delayed, half and retried messages, under all faults
+of the simulation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ NAME_SERVER_PORT = 9876
 
 
 def choose_settings(random: Random, grpc_listen: Address | None) -> Settings:
-    """Small sizes, and everything is kept and synced: whatever was acknowledged must be there at the end."""
+    """Returns settings with small sizes, without retention and with synchronous flush: all acknowledged messages must
+    exist at the end."""
     choose = random.choice
     return Settings(
         kafka=Kafka(listen=None),
@@ -62,7 +63,7 @@ class RocketMQWorkload(BrokerLives):
         settings = choose_settings(random, self.grpc_listen)
         snapshot_bytes = random.choice((500, 5_000, 1 << 16))
         super().__init__(random, settings, configured_front_ends, snapshot_bytes, Surroundings(BrokerPromises()))
-        self.book = RocketMQPromises()
+        self.message_promises = RocketMQPromises()
         given = settings.rocketmq
         own = system_topics(given.cluster_name, given.broker_name, given.default_queues, 3)
         self._own = frozenset(definition.name for definition in own)
@@ -71,17 +72,17 @@ class RocketMQWorkload(BrokerLives):
         return Random(f"{name} {self._random.random()}")
 
     def _make_clients(self) -> list[Client]:
-        """Always somebody who sends and somebody who looks; what else there is differs from world to world."""
+        """There is always a sender and a reader; the other clients differ from world to world."""
         kinds: list[type[RocketMQClient]] = [Sender]
         kinds += [kind for kind in (Sender, Delayer, Decider, Decider, Puller, Retrier) if self._random.random() < 0.5]
         clients: list[Client] = []
         retriers = []
         for number, kind in enumerate(kinds):
             name = f"{kind.__name__.lower()}{number}"
-            clients.append(kind(name, self._source(name), self._surroundings, self.book))
+            clients.append(kind(name, self._source(name), self._surroundings, self.message_promises))
             if kind is Retrier:
                 retriers.append(f"{RETRY_PREFIX}{name}")
-        clients.append(Auditor("auditor", self._source("auditor"), self._surroundings, self.book, retriers))
+        clients.append(Auditor("auditor", self._source("auditor"), self._surroundings, self.message_promises, retriers))
         return clients
 
     def _check_recovered(self, node: Node) -> None:
@@ -92,13 +93,13 @@ class RocketMQWorkload(BrokerLives):
         for name, number in sorted(store.queues()):
             topic = commit_log.topics.find(SYSTEM, name)
             if topic is None:
-                raise SimulationFailure(f"recovery found messages of {name}, and no such topic")
+                raise SimulationFailure(f"recovery found messages of {name}, but no such topic")
             stream = topic.stream(number)
             entries = stream.entries(0, stream.readable_end)
             found[name, number] = [bytes(stream.view(entry)) for entry in entries]
-        self.book.check_recovered(found, self._own, self._surroundings.now_ms())
+        self.message_promises.check_recovered(found, self._own, self._surroundings.now_ms())
         names = {topic.id: topic.name.name for topic in commit_log.topics.all(SYSTEM)}
-        self.book.check_cursors(
+        self.message_promises.check_cursors(
             {
                 (group, names[id.topic], id.number): cursor.offset
                 for group in commit_log.groups.cursor_groups(SYSTEM)

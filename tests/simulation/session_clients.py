@@ -1,5 +1,5 @@
-"""What clients of Kafka's sessions share in the simulation: the versions they speak, the topics, and which refusals
-make them ask again."""
+"""Common parts of the clients of Kafka sessions in the simulation: API versions, topics, and refusals that lead to a
+retry."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TOPICS = ("orders", "payments")
 PARTITIONS = 3
 
 Partition = tuple[str, int]
-"""The name of a topic, and which of its partitions."""
+"""The name of a topic, and a partition number."""
 
 ALL_PARTITIONS: tuple[Partition, ...] = tuple((name, number) for name in TOPICS for number in range(PARTITIONS))
 
@@ -34,13 +34,13 @@ ASK_AGAIN = (
 
 
 class SessionClient(KafkaClient):
-    """Uses topics that are made when they are first asked for, and never deleted."""
+    """Uses topics that are auto-created, and never deleted."""
 
     versions: Mapping[int, int] = NEWEST
     _ids: dict[str, bytes] | None = None
 
     async def find_topics(self) -> dict[str, bytes] | None:
-        """The topics' ids by name; None: they could not be made just now."""
+        """Returns the topic ids by name; None if they cannot be created at the moment."""
         if self._ids is None:
             wanted = [MetadataRequestTopic(name=name) for name in TOPICS]
             response = await self.ask(MetadataResponse, MetadataRequest(wanted, allow_auto_topic_creation=True))

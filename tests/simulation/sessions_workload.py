@@ -1,5 +1,5 @@
-"""Sessions of Kafka clients with the real broker in the simulation: transactions and groups, under the same faults as
-everything else."""
+"""Sessions of Kafka clients with the real broker in the simulation: transactions and groups, under all faults of the
+simulation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from trimq.server.node import Node
 
 
 def choose_settings(random: Random) -> Settings:
-    """Small sizes, and everything is kept and synced: whatever was acknowledged must be there at the end."""
+    """Returns settings with small sizes, without retention and with synchronous flush: all acknowledged records must
+    exist at the end."""
     choose = random.choice
     return Settings(
         kafka=Kafka(
@@ -53,7 +54,7 @@ class SessionsWorkload(BrokerLives):
         settings = choose_settings(random)
         snapshot_bytes = random.choice((500, 5_000, 1 << 16))
         super().__init__(random, settings, configured_front_ends, snapshot_bytes, Surroundings(BrokerPromises()))
-        self._deals = TransactionPromises()
+        self._transaction_promises = TransactionPromises()
         self._groups: list[GroupPromises] = []
 
     def _source(self, name: str) -> Random:
@@ -86,15 +87,17 @@ class SessionsWorkload(BrokerLives):
         return AssignedMember(name, self._source(name), self._surroundings, group)
 
     def _make_producers(self) -> list[Client]:
-        shared, deals, randint = self._surroundings, self._deals, self._random.randint
+        shared, transaction_promises, randint = self._surroundings, self._transaction_promises, self._random.randint
         names = [f"deal{number}" for number in range(randint(1, 2))]
         clients: list[Client] = []
         for number in range(randint(1, 3)):
             name = self._random.choice(names)
-            clients.append(TransactionalProducer(f"producer{number}", self._source("producer"), shared, deals, name))
-        clients.append(CommittedReader("reader", self._source("reader"), shared, deals))
-        clients.append(CursorReader("cursors", self._source("cursors"), shared, deals, names))
-        clients.append(Auditor("auditor", self._source("auditor"), shared, deals, names))
+            clients.append(
+                TransactionalProducer(f"producer{number}", self._source("producer"), shared, transaction_promises, name)
+            )
+        clients.append(CommittedReader("reader", self._source("reader"), shared, transaction_promises))
+        clients.append(CursorReader("cursors", self._source("cursors"), shared, transaction_promises, names))
+        clients.append(Auditor("auditor", self._source("auditor"), shared, transaction_promises, names))
         return clients
 
     def _check_recovered(self, node: Node) -> None:

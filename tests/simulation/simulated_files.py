@@ -1,4 +1,4 @@
-"""The disk of the simulation: files in memory that fill up, fail to sync, flip bits and lose power as a seed says."""
+"""The disk of the simulation: files in memory that fill up, fail to sync, flip bits and lose power by the seed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SECTORS = (512, 4096)
 
 
 class SimulatedFile(MemoryFile):
-    """A file as one process sees it: once that process is dead, nothing reaches the disk through it."""
+    """A file as one process sees it: after the death of that process, nothing reaches the disk through it."""
 
     __slots__ = ("_files", "_generation", "_serial")
 
@@ -28,7 +28,7 @@ class SimulatedFile(MemoryFile):
         self._serial = serial
 
     def __hash__(self) -> int:
-        # Sets of files are walked in the order of hashes; addresses in memory would differ from run to run.
+        # Sets of files are iterated in the order of hashes; memory addresses would differ from run to run.
         return self._serial
 
     def __eq__(self, other: object) -> bool:
@@ -104,7 +104,7 @@ class SimulatedFiles(MemoryFiles):
         self.writes_until_failure = None
 
     def share_written(self, name: str, size: int, grows: bool) -> int:
-        """How many of the bytes the disk takes."""
+        """Returns how many of the bytes are written."""
         if self.writes_until_failure is not None:
             self.writes_until_failure -= 1
         if self.writes_until_failure == 0:
@@ -116,7 +116,8 @@ class SimulatedFiles(MemoryFiles):
         return kept
 
     def may_sync(self, name: str) -> bool:
-        """Whether a sync has an effect. After one has failed, the kernel takes the pages for clean and just agrees."""
+        """Returns whether a sync has an effect. After a failed sync, the kernel considers the pages clean and reports
+        success."""
         if self.fails_next_sync:
             self.fails_next_sync = False
             self._failed_syncs.add(name)
@@ -135,7 +136,7 @@ class SimulatedFiles(MemoryFiles):
             raise OSError(errno.EIO, os.strerror(errno.EIO), name)
 
     def flip_bit(self, name: str, position: int, bit: int) -> None:
-        """Damage on the medium itself: it is there after every crash."""
+        """Damages the medium itself: the damage survives every crash."""
         file = MemoryFiles.open(self, name)
         byte = file.read(position, 1)[0]
         MemoryFile.write(file, position, (bytes((byte ^ (1 << bit),)),))
@@ -143,7 +144,7 @@ class SimulatedFiles(MemoryFiles):
         self._trace.note(f"bit {bit} of byte {position} of {name} flipped")
 
     def flip_some_bits(self, count: int) -> None:
-        """Anywhere, in files that have something in them."""
+        """Flips bits at random positions of files that are not empty."""
         self._copies.append(_copy(self._root))
         full = [name for name in self._all_names("") if MemoryFiles.open(self, name).size()]
         for _ in range(count if full else 0):
@@ -151,7 +152,7 @@ class SimulatedFiles(MemoryFiles):
             self.flip_bit(name, self._random.randrange(MemoryFiles.open(self, name).size()), self._random.randrange(8))
 
     def restore(self) -> bool:
-        """Put everything back as it was before the last damage. False: there is no copy from before."""
+        """Restores everything as before the last damage. Returns False if there is no copy."""
         if self._copies:
             self._root = self._copies.pop()
             return True
@@ -166,7 +167,7 @@ class SimulatedFiles(MemoryFiles):
                 yield name
 
     def die(self) -> None:
-        """The process is gone, the machine is not: the page cache stays."""
+        """The process dies; the page cache survives."""
         self.generation += 1
 
     def lose_power(self) -> None:
@@ -174,7 +175,7 @@ class SimulatedFiles(MemoryFiles):
         self._failed_syncs.clear()
         self.crash(SeededSurvivors(self._random, self._trace))
 
-    # -- the door that the broker uses
+    # -- interface for the broker
 
     def _file(self, name: str, node: MemoryNode) -> SimulatedFile:
         self._next_serial += 1
@@ -201,7 +202,7 @@ class SimulatedFiles(MemoryFiles):
 
 
 class SeededSurvivors:
-    """What a power cut leaves: all, nothing, a prefix with a torn end, or sectors in any order."""
+    """Survivors of a power cut: all, nothing, a prefix with a torn end, or sectors in any order."""
 
     def __init__(self, random: Random, trace: Trace) -> None:
         self._random = random
@@ -232,12 +233,13 @@ class SeededSurvivors:
         last = self._random.randrange(1, len(versions))
         before, after = versions[last - 1], versions[last]
         if len(after) < len(before):
-            return self._random.choice((before, after))  # a cut is one change of the file's size: all or nothing
+            return self._random.choice((before, after))  # a truncation is one change of the file size: all or nothing
         at = self._random.randint(_first_difference(before, after), len(after))
         return after[:at] + before[at:]
 
     def _mix_sectors(self, versions: Sequence[bytes]) -> bytes:
-        """Each sector as it was at some moment since the last sync; not from before a cut, which frees blocks."""
+        """Returns each sector as it was at some moment since the last sync; not from before a truncation, which frees
+        blocks."""
         cuts = [at for at in range(1, len(versions)) if len(versions[at]) < len(versions[at - 1])]
         bounds = [0, *cuts, len(versions)]
         epoch = self._random.randrange(len(bounds) - 1)
@@ -255,7 +257,7 @@ class SeededSurvivors:
 
 
 def _copy(folder: MemoryFolder) -> MemoryFolder:
-    """What is in it, all of it durable."""
+    """Returns a copy of the contents, all of it durable."""
     return MemoryFolder(
         {
             name: _copy(entry) if isinstance(entry, MemoryFolder) else MemoryNode(bytes(entry.read(0, entry.size)))

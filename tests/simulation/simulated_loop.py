@@ -1,5 +1,5 @@
-"""An event loop without a selector or a clock: time jumps from one event to the next, and a seed decides in which order
-events that come from outside the process arrive. Hosts live on it and can be killed with all they had scheduled."""
+"""An event loop without a selector or a clock: time jumps from one event to the next, and a seed decides the order of
+external events. Hosts run on it and can be killed with all they had scheduled."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from simulated_trace import SimulationFailure, Trace
 
 _HOST: contextvars.ContextVar[Host] = contextvars.ContextVar("host")
 
-# A pass of a loop takes a little time, and now and then much longer: a collection of garbage, a busy machine.
+# A pass of the loop takes a little time, and sometimes much longer: a garbage collection, a busy machine.
 _PASS_US = 200
 _LONG_PASS_US = 30_000
 _LONG_PASS_CHANCE = 0.004
 
-# More passes than any simulation needs: somebody keeps the loop busy for nothing.
+# More passes than any simulation needs: the loop is in an endless cycle.
 _MOST_PASSES = 2_000_000
 
 
 class Host:
-    """One machine or process of the simulation: what it schedules is dropped when it is killed."""
+    """One machine or process of the simulation: its scheduled callbacks are dropped when it is killed."""
 
     def __init__(self, loop: SimulatedLoop, name: str) -> None:
         self.loop = loop
@@ -42,12 +42,12 @@ class Host:
         return self.loop.create_task(coroutine, name=name, context=self.context.copy())
 
     def run(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Call `function` as this host would: whatever it schedules is the host's."""
+        """Calls `function` as this host: everything it schedules belongs to the host."""
         return self.context.copy().run(function, *args)
 
 
 class _Handle(asyncio.TimerHandle):
-    """Any callback; it knows its host."""
+    """A callback with its host."""
 
     __slots__ = ("host",)
 
@@ -59,7 +59,7 @@ class _Handle(asyncio.TimerHandle):
         loop: SimulatedLoop,
         context: contextvars.Context | None,
     ) -> None:
-        # As the two classes above it do, at half the price.
+        # Equals the constructors of both base classes, at half the cost.
         self._context = context if context is not None else contextvars.copy_context()
         self._loop = loop
         self._callback = callback
@@ -98,7 +98,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         return self._now_us
 
     def spend_us(self, microseconds: int) -> None:
-        """What is done in this pass makes it so much longer."""
+        """Makes this pass longer by the given time."""
         self._spent_us += microseconds
 
     # -- callbacks
@@ -129,12 +129,12 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self, due_us: int, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
         handle = _Handle(due_us / 1_000_000, callback, args, self, context)
-        # Among events of the same moment the seed decides.
+        # The seed decides the order of events at the same time.
         heapq.heappush(self._events, (due_us, self._random.random(), next(self._serial), handle))
         return handle
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """A cancelled handle is skipped when its time comes."""
+        """A cancelled handle is skipped when it is due."""
 
     # -- futures and tasks
 
@@ -151,7 +151,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.Task[Any]:
         task: asyncio.Task[Any] = asyncio.Task(coroutine, loop=self, name=name, context=context)
         host = (context if context is not None else contextvars.copy_context()).get(_HOST)
-        # Kept, so that no collection of garbage runs a dead host's `finally` at a moment that the seed does not choose.
+        # Kept, so that no garbage collection runs a dead host's `finally` at a moment that the seed does not choose.
         kept = self._tasks.setdefault(host, [])
         if len(kept) > 1000:
             kept[:] = [known for known in kept if not known.done()]
@@ -159,10 +159,10 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         return task
 
     def run_in_executor(self, executor: Any, function: Any, *args: Any) -> Any:
-        raise SimulationFailure(f"a thread was asked for past the offload door: {function}")
+        raise SimulationFailure(f"a thread was requested without the offload: {function}")
 
     def add_signal_handler(self, sig: int, callback: Any, *args: Any) -> None:
-        """Nobody sends signals here."""
+        """No signals are sent here."""
 
     def remove_signal_handler(self, sig: int) -> bool:
         return False
@@ -173,17 +173,17 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         return Host(self, name)
 
     def kill(self, host: Host) -> None:
-        """Nothing that this host has scheduled will run; its connections break."""
+        """Drops everything that this host has scheduled; its connections break."""
         host.is_alive = False
         for task in self._tasks.get(host, ()):
             task._log_destroy_pending = False
-        # A dead host's timers must not pull time forward.
+        # Timers of a dead host must not advance the time.
         self._events = [event for event in self._events if event[3].host is not host]
         heapq.heapify(self._events)
         self.network.host_died(host)
 
     def end(self) -> None:
-        """Let go of everything, so that nothing outlives the simulation."""
+        """Releases everything, so that nothing outlives the simulation."""
         self._ready.clear()
         self._events.clear()
         self.after_pass.clear()
@@ -191,7 +191,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
             task._log_destroy_pending = False
             coroutine = task.get_coro()
             if inspect.iscoroutine(coroutine) and inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
-                coroutine.close()  # what was never begun would be complained about
+                coroutine.close()  # avoids a warning about a coroutine that was never awaited
         self._tasks.clear()
 
     # -- the network
@@ -226,14 +226,14 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         if self._failure is None:
             error = context.get("exception")
-            # What is no Exception is not the simulation's: whoever ran it wants it to end.
-            is_told = isinstance(error, SimulationFailure) or not isinstance(error, Exception | None)
-            self._failure = error if is_told else SimulationFailure(str(context))
+            # A BaseException such as KeyboardInterrupt is passed on to the caller of the simulation.
+            is_passed_on = isinstance(error, SimulationFailure) or not isinstance(error, Exception | None)
+            self._failure = error if is_passed_on else SimulationFailure(str(context))
             if self._failure is not error:
                 self._failure.__cause__ = error
 
     def run_until(self, is_over: Callable[[], bool], limit_s: float) -> bool:
-        """Run until `is_over`. False: `limit_s` of simulated time passed first, or nothing will ever happen again."""
+        """Runs until `is_over`. Returns False if `limit_s` of simulated time passed first, or no event is left."""
         limit_us = self._now_us + round(limit_s * 1_000_000)
         events._set_running_loop(self)
         self._is_running = True
@@ -256,7 +256,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     def _run_pass(self) -> None:
         self._passes += 1
         if self._passes > _MOST_PASSES:
-            raise SimulationFailure("the loop is kept busy for ever")
+            raise SimulationFailure("the loop is in an endless cycle")
         self._let_time_pass()
         while self._events and self._events[0][0] <= self._now_us:
             self._ready.append(heapq.heappop(self._events)[3])

@@ -1,4 +1,4 @@
-"""The network of the simulation: who listens where, which wires there are, and the weather on them."""
+"""The network of the simulation: listeners, wires, and current faults."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from simulated_loop import Host, SimulatedLoop
 
 
-# What a server takes in or gives out in a microsecond: to read, check, copy and write.
+# Bytes that a server receives or sends per microsecond, including parsing, checks and copies.
 _BYTES_PER_US = 200
 
 
 class Weather:
-    """How the network behaves just now."""
+    """Current behaviour of the network."""
 
     def __init__(self) -> None:
         self.clear()
@@ -67,7 +67,7 @@ class SimulatedServer(asyncio.AbstractServer):
 
 
 class Network:
-    """All wires, the servers they lead to, and the weather on them."""
+    """All wires, their servers, and the current weather."""
 
     def __init__(self, loop: SimulatedLoop, random: Random) -> None:
         self.loop = loop
@@ -90,10 +90,10 @@ class Network:
             del self._servers[server.port]
 
     def connect(self, port: int, is_calm: bool = False) -> Peer:
-        """A new connection; the server hears of it a little later."""
+        """Opens a connection; the server is notified a little later."""
         server = self._servers.get(port)
         if server is None or not server.is_serving():
-            raise ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens on port {port}")
+            raise ConnectionRefusedError(errno.ECONNREFUSED, f"no listener on port {port}")
         self.wires = [wire for wire in self.wires if not wire.is_over]
         wire = Wire(self, server.host, port, self._free_port(), is_calm)
         self.wires.append(wire)
@@ -114,7 +114,7 @@ class Network:
         self._next_port += 1
         return self._next_port
 
-    # -- what the seed decides
+    # -- choices of the seed
 
     @property
     def now_us(self) -> int:
@@ -131,7 +131,7 @@ class Network:
         )
 
     def split(self, size: int) -> int:
-        """How many of `size` bytes go together."""
+        """Returns how many of `size` bytes are sent together."""
         if size > 1 and self._random.random() < self.weather.split_chance:
             return self._random.randint(1, self._random.choice((min(size, 8), size)))
         return size
@@ -142,10 +142,10 @@ class Network:
     def surviving(self, pieces: int) -> int:
         return self._random.randint(0, pieces)
 
-    # -- how things are run
+    # -- scheduling
 
     def handled(self, size: int) -> None:
-        """The server moved so many bytes, which takes it time."""
+        """Charges the server the time for moving `size` bytes."""
         self.loop.spend_us(size // _BYTES_PER_US)
 
     def call_at_us(self, due_us: int, callback: Callable[..., object]) -> None:

@@ -1,5 +1,5 @@
-"""The thread of the simulation: work is done at a later moment that the seed chooses, and its outcome comes back later
-still. All of it is dropped with the host that asked for it."""
+"""The offload thread of the simulation: work runs at a later moment that the seed chooses, and its result arrives later
+still. All of it is dropped with its host."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trimq.offload import Done, Work
 
 
 class DiskSpeed:
-    """How long blocking work takes just now."""
+    """Current duration of blocking work."""
 
     def __init__(self) -> None:
         self.clear()
@@ -55,7 +55,7 @@ class SimulatedOffload:
             result = work()
         except Exception as caught:
             error = caught
-        # Between the work and the loop's word of it lies the way back from the thread.
+        # The result takes some time from the thread to the loop.
         self._later(self._random.randint(0, 300), done, result, error)
         self._is_busy = False
         if self._queue:

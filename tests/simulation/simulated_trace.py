@@ -1,4 +1,4 @@
-"""What happened in a simulation: the last events in words, and a hash over all of them that tells two runs apart."""
+"""Trace of a simulation: the last events as text, and a hash over all of them for the comparison of two runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KEPT_EVENTS = 300
 
 
 class SimulationFailure(AssertionError):
-    """An invariant does not hold, or somebody hangs."""
+    """An invariant does not hold, or a client hangs."""
 
 
 class Trace:
@@ -29,16 +29,16 @@ class Trace:
         self._hash.update(line.encode())
 
     def remark(self, line: str) -> None:
-        """For the reader alone: not part of the hash."""
+        """Adds a line for the reader: not part of the hash."""
         self._events.append(line)
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """What the broker logs stands among the events, for the reader alone: its words are not part of the hash."""
+        """Adds the broker's log lines to the trace, for the reader only: they are not part of the hash."""
         log = logging.getLogger("trimq")
         handler, propagated = _Listener(self), log.propagate
         log.addHandler(handler)
-        # Whoever else keeps a record keeps what its error holds on to, which is the whole simulation.
+        # Another handler that keeps records would keep their errors, and with them the whole simulation.
         log.propagate = False
         try:
             yield
@@ -61,5 +61,5 @@ class _Listener(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
         self._trace.remark(f"{'':14} {record.levelname.lower()}: {text}")
-        if record.exc_info is not None:  # an exception that nobody expected: our own bug, whatever became of it
+        if record.exc_info is not None:  # an unexpected exception: a bug, whatever its consequences
             self._trace.mistakes.append(f"{text}\n{''.join(traceback.format_exception(record.exc_info[1]))}")

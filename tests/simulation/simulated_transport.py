@@ -14,7 +14,7 @@ _HIGH_WATER = 64 * 1024
 
 
 class SimulatedSocket:
-    """What code may ask of the socket behind a transport."""
+    """The part of the socket interface that code may use behind a transport."""
 
     def __init__(self, own: tuple[str, int], peer: tuple[str, int] | None = None) -> None:
         self._own = own
@@ -30,7 +30,7 @@ class SimulatedSocket:
         return self._peer
 
     def setsockopt(self, *options: Any) -> None:
-        """Accepted."""
+        """Accepts any option."""
 
     def getsockopt(self, *options: Any) -> int:
         return 0
@@ -40,7 +40,7 @@ class SimulatedSocket:
 
 
 class ServerTransport(asyncio.Transport):
-    """The server's end of a wire, which keeps the promises of asyncio's own socket transports."""
+    """The server's end of a wire, with the guarantees of asyncio's socket transports."""
 
     def __init__(self, network: Network, host: Host, protocol: asyncio.BaseProtocol, wire: Wire) -> None:
         super().__init__(
@@ -184,7 +184,7 @@ class ServerTransport(asyncio.Transport):
         self._network.loop.call_soon(self._lose, None, True, context=self._host.context)
 
     def broken(self, error: Exception) -> None:
-        """The network's word: the connection is no more."""
+        """Called by the network: the connection is broken."""
         self._is_closing = True
         self._is_reading = False
         self._network.call_soon_on(self._host, self._lose, error)
@@ -194,7 +194,7 @@ class ServerTransport(asyncio.Transport):
             return
         self._is_lost = True
         if is_abrupt or self._in.arrived or self._in.flying_pieces:
-            self._wire.reset_client()  # what TCP does with bytes that nobody will read
+            self._wire.reset_client()  # TCP resets a connection with unread bytes
         else:
             self._out.end()
         self._protocol.connection_lost(error)

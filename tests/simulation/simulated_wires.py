@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 class Pipe:
-    """One direction of a wire: bytes wait at the sender, fly and wait at the receiver, the last two within a window."""
+    """One direction of a wire: bytes wait at the sender, are in transit, and wait at the receiver, the last two within
+    a window."""
 
     def __init__(self, network: Network, window: int, is_calm: bool) -> None:
         self._network = network
@@ -38,7 +39,7 @@ class Pipe:
         self._pump()
 
     def end(self) -> None:
-        """Nothing follows what was sent."""
+        """Ends the stream after the sent bytes."""
         self._end_asked = True
         self._pump()
 
@@ -63,7 +64,7 @@ class Pipe:
     def _fly(self, chunk: bytes) -> None:
         self._flying.append(chunk)
         self._flying_size += len(chunk)
-        # Never overtakes what was sent before.
+        # Never overtakes earlier bytes.
         self._last_due_us = max(self._last_due_us, self._network.arrival_us(self._is_calm))
         self._network.call_at_us(self._last_due_us, self._land)
 
@@ -78,11 +79,11 @@ class Pipe:
         self.on_room()
 
     def freeze(self, until_us: int) -> None:
-        """Whatever is sent from now on arrives no earlier."""
+        """Delays everything sent from now on until this time."""
         self._last_due_us = max(self._last_due_us, until_us)
 
     def break_off(self, landing: int) -> None:
-        """Deliver the next `landing` pieces under way, and nothing after them."""
+        """Delivers the next `landing` pieces in transit, and nothing after them."""
         for _ in range(min(landing, len(self._flying))):
             self._land()
         self.is_broken = True
@@ -114,8 +115,8 @@ class Peer:
         return len(self._out.waiting)
 
     async def receive(self, limit: int = 1 << 16) -> bytes:
-        """What has arrived, at least one byte; nothing at the end of the stream. A peer that does not ask holds the
-        server's bytes back."""
+        """Returns the received bytes, at least one; none at the end of the stream. A peer that does not receive holds
+        the server's bytes back."""
         while not self._in.arrived:
             if self._is_reset:
                 raise ConnectionResetError("the connection was lost")
@@ -126,7 +127,7 @@ class Peer:
         return self._in.take(limit)
 
     def close(self) -> None:
-        """Nothing more is sent, and what still comes is thrown away."""
+        """Sends nothing more, and drops all bytes that still arrive."""
         self._out.end()
         self._in.on_arrival = self._throw_away
         self._throw_away()
@@ -144,7 +145,7 @@ class Peer:
 
 
 class Wire:
-    """One connection. The network does nothing bad to a calm one, so that what it shows is the server's doing."""
+    """One connection. The network injects no faults into a calm one, so that delays are the server's."""
 
     def __init__(self, network: Network, host: Host, port: int, client_port: int, is_calm: bool) -> None:
         self._network = network
@@ -168,7 +169,7 @@ class Wire:
         self.transport.begin()
 
     def cut(self) -> None:
-        """Break in the middle: each side finds out in its own time, and some of what was under way still arrives."""
+        """Breaks the connection: each side notices in its own time, and some of the bytes in transit still arrive."""
         if self.is_cut:
             return
         self.is_cut = True
@@ -187,7 +188,7 @@ class Wire:
         self.peer.reset()
 
     def freeze(self, seconds: float) -> None:
-        """Nothing more comes through, in either direction, for a while."""
+        """Delivers nothing in either direction for a while."""
         until_us = self._network.now_us + round(seconds * 1_000_000)
         self.to_server.freeze(until_us)
         self.to_client.freeze(until_us)

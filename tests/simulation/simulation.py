@@ -1,5 +1,5 @@
 """One simulated world from one seed: a broker that is crashed and restarted, a workload, and faults all along. Knows
-when things happen, never what a broker or a workload does."""
+when things happen, not the behaviour of a broker or a workload."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FINISH_LIMIT_S = 1800
 
 
 class Environment(NamedTuple):
-    """All that a broker may touch."""
+    """Everything that a broker may use."""
 
     loop: SimulatedLoop
     host: Host
@@ -40,44 +40,44 @@ class Environment(NamedTuple):
 
 
 class Death(Enum):
-    """How a life of the broker ended."""
+    """How a run of the broker ended."""
 
-    STOP = "it was asked to stop and did"
-    KILL = "the process was killed: what is in the page cache stays"
+    STOP = "it was stopped cleanly"
+    KILL = "the process was killed: the page cache survives"
     POWER = "the power was cut"
 
 
 class Workload(Protocol):
-    """What the world is for. Clients run on a host of their own, which never dies."""
+    """Purpose of the world. Clients run on their own host, which never dies."""
 
     async def start_broker(self, environment: Environment) -> Any:
-        """Open or recover a broker and serve. It is checked by `recovered` before any client hears of it."""
+        """Opens or recovers a broker and serves. `recovered` checks it before any client connects."""
 
     async def stop_broker(self, broker: Any) -> None:
-        """Stop in order."""
+        """Stops cleanly."""
 
     def begin(self, clients: Host) -> None: ...
 
     def recovered(self, broker: Any) -> None:
-        """Compare what was found with what was promised; from now on clients may use this broker."""
+        """Compares the recovered state with the expected one; from now on clients may use this broker."""
 
     def died(self, way: Death) -> None:
-        """The broker is gone, with whatever clients had under way."""
+        """The broker is gone, with all pending requests of clients."""
 
     def would_not_start(self, error: Exception) -> None:
-        """The broker refused to start: raise unless it had to."""
+        """The broker refused to start: raises unless that is expected."""
 
     def choose_lifetime_s(self) -> float:
-        """How long a life of the broker lasts, unless it ends by itself."""
+        """Returns the duration of a run of the broker, unless it ends by itself."""
 
     def check(self) -> None:
-        """Invariants that hold after every pass of the loop."""
+        """Checks invariants after every pass of the loop."""
 
     def finish(self) -> None:
-        """All is healed: come to an end."""
+        """All faults are healed: ends the clients."""
 
     def still_waiting(self) -> list[str]:
-        """Who has not come to an end."""
+        """Returns the clients that have not ended."""
 
 
 @dataclass
@@ -141,14 +141,14 @@ class Simulation:
 
     def _check_mistakes(self) -> None:
         if self.trace.mistakes:
-            raise SimulationFailure(f"the broker met what it did not expect: {self.trace.mistakes[0]}")
+            raise SimulationFailure(f"the broker logged an unexpected error: {self.trace.mistakes[0]}")
 
-    # -- the course of events
+    # -- course of events
 
     async def _live_through(self) -> None:
         for _ in range(self._random.randint(2, 6)):
             if await self._boot():
-                await self._suffer(self._workload.choose_lifetime_s())
+                await self._inject_faults(self._workload.choose_lifetime_s())
             await self._end_life()
             self._flip_bits()
             await asyncio.sleep(self._random.choice((0, 0.01, 1, 60, 3600)) * self._random.random())
@@ -158,17 +158,17 @@ class Simulation:
 
     async def _heal_and_finish(self) -> None:
         self._heal()
-        self.trace.note("all is healed")
+        self.trace.note("all faults are healed")
         await self._boot(calm=True)
         self._workload.finish()
         waited_s = 0.0
         while waiting := self._workload.still_waiting():
             if self._has_failed or waited_s > FINISH_LIMIT_S:
-                raise SimulationFailure(f"after healing these hang: {', '.join(waiting)}")
+                raise SimulationFailure(f"clients that hang after healing: {', '.join(waiting)}")
             await asyncio.sleep(1)
             waited_s += 1
 
-    async def _suffer(self, lifetime_s: float) -> None:
+    async def _inject_faults(self, lifetime_s: float) -> None:
         ends = self.loop.time() + lifetime_s
         self._pace = max(lifetime_s / 10, 1)
         while (left := ends - self.loop.time()) > 0 and not self._has_failed:
@@ -223,7 +223,7 @@ class Simulation:
         wire.freeze(self._random.choice((0.1, 3, 90)) * self._random.random())
 
     def _flip_bits(self) -> None:
-        """While the broker is away, bits turn on the medium."""
+        """Flips bits on the medium while the broker is down."""
         if self._flips_bits and self._random.random() < 0.6:
             self.files.flip_some_bits(self._random.choice((1, 1, 2, 5)))
 
@@ -232,14 +232,14 @@ class Simulation:
         self._speed.clear()
         self.loop.network.weather.clear()
 
-    # -- lives of the broker
+    # -- starts and stops of the broker
 
     async def _boot(self, calm: bool = False) -> bool:
-        """Start a broker, which may be crashed while it starts. False: it did not come up."""
+        """Starts a broker, which may be crashed while it starts. Returns False if it did not start."""
         self._life += 1
         self._has_failed = False
         self._gave_up.clear()
-        # A broker whose disk fails while it recovers stops and is started again: here it starts on a disk that works.
+        # A broker stops if its disk fails during recovery, and is started again: here it starts on a working disk.
         self.files.heal()
         self._host = self.loop.host(f"broker {self._life}")
         environment = Environment(
@@ -269,30 +269,30 @@ class Simulation:
         return True
 
     async def _restore(self, error: Exception) -> None:
-        """The broker says what is damaged: somebody puts it right."""
+        """The broker reports damage: restores a copy."""
         self.trace.note(f"the broker refuses to start: {type(error).__name__}")
         self._workload.would_not_start(error)
         self._kill(Death.KILL)
         self.files.die()
         if not self.files.restore():
-            raise SimulationFailure(f"the broker refuses to start where nothing is damaged: {error}")
+            raise SimulationFailure(f"the broker refuses to start without damage: {error}")
 
     async def _has_given_up(self, wait_s: float) -> bool:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._gave_up.wait(), wait_s)
-            # A process that stops takes a moment to be gone, in which it must not say anything wrong.
+            # A process that stops takes a moment to end, in which it must not send anything wrong.
             await asyncio.sleep(self._random.choice((0, 0.001, 0.5)) * self._random.random())
         return self._has_failed
 
     def _failed(self, error: BaseException) -> None:
-        """The broker's word that it cannot go on. It is not heard from again, but it takes a moment to be gone."""
+        """The broker reports that it cannot continue. It ends after a moment."""
         self.trace.note(f"the broker gives up: {type(error).__name__}")
         self._has_failed = True
         self._gave_up.set()
 
     async def _end_life(self) -> None:
         if self._has_failed or self.files.had_failed_sync:
-            await self._lose_power()  # pages whose sync failed are in nobody's hands
+            await self._lose_power()  # the state of pages with a failed sync is unknown
             return
         way = self._random.choice(("power", "power", "kill", "stop"))
         if way == "stop" and self._broker is not None:
@@ -306,7 +306,7 @@ class Simulation:
 
     async def _stop(self) -> None:
         assert self._host is not None
-        self.trace.note("the broker is asked to stop")
+        self.trace.note("the broker gets a stop signal")
         stop = self._host.start(self._workload.stop_broker(self._broker))
         gave_up = asyncio.ensure_future(self._gave_up.wait())
         await asyncio.wait({stop, gave_up}, timeout=FINISH_LIMIT_S, return_when=asyncio.FIRST_COMPLETED)

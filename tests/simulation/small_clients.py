@@ -1,4 +1,4 @@
-"""Clients of the simulated broker that speak the small protocol, one class for each thing that clients are for."""
+"""Clients of the simulated broker over the small protocol, one class per purpose."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ TOPIC_SETTINGS: tuple[tuple[tuple[str, str], ...], ...] = (
     (("cleanup", "delete"),),
 )
 
-# A broker that starves nobody answers within this, whatever the others do: a few of its longest passes.
+# A fair broker responds within this time, whatever other clients do: a few of its longest passes.
 PULSE_LIMIT_S = 0.3
 
 
 class Writer(SmallClient):
-    """Appends, some requests at a time. What it has no answer to it does not send again."""
+    """Appends, some requests at a time. Does not repeat requests without a response."""
 
     _number = 0
     record_bytes = 300
@@ -75,7 +75,7 @@ class Writer(SmallClient):
 
 
 class Reader(SmallClient):
-    """Follows a stream for a while, from anywhere, and waits for what comes."""
+    """Reads a stream for a while, from any offset, with long polls."""
 
     _place: tuple[bytes, int, int] | None = None
 
@@ -99,10 +99,10 @@ class Reader(SmallClient):
             self.forget_topics()
             return refused.name in ("OffsetOutOfRange", "UnknownTopic")
         assert isinstance(found, ReadAnswer)
-        self._place = (topic, stream, self._look_at(request, found))
+        self._place = (topic, stream, self._check_read(request, found))
         return True
 
-    def _look_at(self, request: Read, found: ReadAnswer) -> int:
+    def _check_read(self, request: Read, found: ReadAnswer) -> int:
         topic = self.promises.topics[request.topic]
         records = [
             record
@@ -111,23 +111,23 @@ class Reader(SmallClient):
         ]
         if not topic.is_gone:
             promises = topic.streams[request.stream]
-            # A batch may begin before what was asked for, and even before the start: that is not for anybody to see.
+            # A batch may begin before the requested offset, and even before the log start: clients skip those records.
             promises.seen(
                 [(record.offset, record.body or b"") for record in records if record.offset >= request.offset]
             )
-            promises.end_told(found.readable_end)
+            promises.end_reported(found.readable_end)
         if not records:
             return request.offset
         offsets = [record.offset for record in records]
         if not offsets[0] <= request.offset <= offsets[-1] or offsets != list(range(offsets[0], offsets[-1] + 1)):
-            raise SimulationFailure(f"{self.name} asked for {request.offset} and was given {offsets}")
+            raise SimulationFailure(f"{self.name} asked for {request.offset} and got {offsets}")
         if offsets[-1] >= found.readable_end:
-            raise SimulationFailure(f"{self.name} was given {offsets[-1]}, beyond the end at {found.readable_end}")
+            raise SimulationFailure(f"{self.name} got {offsets[-1]}, beyond the end at {found.readable_end}")
         return offsets[-1] + 1
 
 
 class Administrator(SmallClient):
-    """Makes topics, deletes them, and cuts the heads of their streams."""
+    """Creates and deletes topics, and deletes the heads of their streams."""
 
     deletes = True
 
@@ -185,7 +185,7 @@ class Administrator(SmallClient):
 
 
 class CursorKeeper(SmallClient):
-    """Commits how far its group has read, and asks for it."""
+    """Commits and fetches the cursor of its group."""
 
     async def act(self) -> bool:
         chosen = await self.choose_topic()
@@ -197,7 +197,7 @@ class CursorKeeper(SmallClient):
         try:
             found = await self.ask(FetchCursor(self.name, topic, stream))
             if not promises.is_legal(found) and not self.promises.topics[topic].is_gone:  # type: ignore[arg-type]
-                raise SimulationFailure(f"{self.name} is told that it stands at {found}, where it never was")
+                raise SimulationFailure(f"{self.name} got cursor {found}, which was never committed")
             await self.connection()
             promises.asked(offset)
             await self._commit(promises, Commit(self.name, topic, stream, offset))
@@ -216,8 +216,8 @@ class CursorKeeper(SmallClient):
         promises.acknowledged(request.offset)
 
 
-class Bully(SmallClient):
-    """Sends huge requests, many at a time, and does not read its answers for a while."""
+class HeavyClient(SmallClient):
+    """Sends huge requests, many at a time, and does not read its responses for a while."""
 
     async def act(self) -> bool:
         connection = await self.connection()
@@ -230,7 +230,7 @@ class Bully(SmallClient):
 
 
 class Pulse(SmallClient):
-    """Sends small requests on a good connection, and is answered in time."""
+    """Sends small requests on a calm connection, and must get timely responses."""
 
     is_calm = True
 
@@ -240,5 +240,5 @@ class Pulse(SmallClient):
         await self.list_topics()
         took_s = self.surroundings.loop.time() - begun
         if took_s > PULSE_LIMIT_S:
-            raise SimulationFailure(f"a small request was answered after {took_s:.3f} s")
+            raise SimulationFailure(f"the response to a small request took {took_s:.3f} s")
         return True

@@ -1,5 +1,6 @@
-"""The server's side of the small protocol: each request to a verb of the broker, its answer when that is durable. In
-one kind of conversation answers leave in the order of the requests, in the other each leaves when it is ready."""
+"""The server's side of the small protocol: each request calls an operation of the broker, and its reply is sent when
+that is durable. In one kind of conversation replies are sent in the order of requests, in the other when they are
+ready."""
 
 from __future__ import annotations
 
@@ -69,7 +70,7 @@ class SmallConversation:
         return True
 
     def on_congestion_end(self) -> None:
-        """Nothing is delivered that was not asked for."""
+        """Nothing to do: this protocol has no unrequested deliveries."""
 
     def closing_parts(self, error: ProtocolError) -> Parts:
         return []
@@ -78,9 +79,9 @@ class SmallConversation:
         return ConnectionDetails()
 
     def closed(self) -> None:
-        """A connection holds nothing beyond its replies."""
+        """Nothing to do: a connection holds nothing beyond its replies."""
 
-    # -- verbs
+    # -- operations
 
     def _serve(self, id: int, request: Request) -> Reply:
         broker, caller = self._broker, self._caller
@@ -132,7 +133,7 @@ class SmallConversation:
 
 
 class LongPoll:
-    """A read that waits, up to its time, until there is something to read."""
+    """A read that waits for more data, up to its time limit."""
 
     def __init__(self, clock: Clock, lane: object, find: Callable[[], Stream], id: int, request: Read) -> None:
         self._find = find

@@ -1,4 +1,4 @@
-"""The small protocol of the simulation, without IO: what a client may ask, and the frames that carry it.
+"""The small protocol of the simulation, without IO: requests and their frames.
 
 request:   length u32 | id u32 | msgpack of the request
 response:  length u32 | id u32 | 0 | msgpack of the value, or for a read: start i64 | readable end i64 | whole batches
@@ -35,7 +35,7 @@ class Delete(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Append(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Records in no home's bytes."""
+    """Records in a neutral form, without the bytes of a layout."""
 
     topic: bytes
     stream: int
@@ -44,7 +44,7 @@ class Append(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class AppendBatch(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """One batch as it will be stored; it may name its producer and sequence."""
+    """One batch as it will be stored; it may have a producer id and a sequence."""
 
     topic: bytes
     stream: int
@@ -60,7 +60,7 @@ class Read(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class List(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Small, like a heartbeat, but for what a client puts into it."""
+    """A small request like a heartbeat, except for its padding."""
 
     padding: bytes = b""
     echo_bytes: int = 0
@@ -99,7 +99,7 @@ class ReadAnswer(msgspec.Struct, frozen=True):
 
 
 class Refused(Exception):
-    """The broker's expected no, as the client hears it."""
+    """A refusal of the broker, as the client gets it."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -107,7 +107,7 @@ class Refused(Exception):
 
 
 class ServerConnection:
-    """Received bytes become requests."""
+    """Parses received bytes into requests."""
 
     def __init__(self) -> None:
         self._received = ReceivedFrames(FRAME_LIMIT, 4096)
@@ -149,7 +149,7 @@ def _frame(id: int, parts: list[Buffer]) -> list[Buffer]:
 
 
 def split_responses(received: bytearray) -> Iterator[tuple[int, bytes]]:
-    """Take whole responses off the bytes that a client received: the id, and what was answered."""
+    """Takes whole responses off the bytes that a client received: the id, and the payload."""
     while len(received) >= _HEAD.size:
         length, id = _HEAD.unpack_from(received)
         if len(received) < 4 + length:
@@ -160,7 +160,7 @@ def split_responses(received: bytearray) -> Iterator[tuple[int, bytes]]:
 
 
 def decode_response(request: Request, body: bytes) -> object:
-    """The value; raises Refused."""
+    """Returns the value; raises Refused."""
     if body[:1] == _REFUSED:
         raise Refused(body[1:].decode())
     if isinstance(request, Read):

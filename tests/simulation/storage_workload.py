@@ -20,7 +20,7 @@ from trimq.storage.group_commit.passes import Passes, Ticket
 
 
 class Cut(Exception):
-    """The broker died; nobody knows what became of the request."""
+    """The broker died; the outcome of the request is unknown."""
 
 
 class StorageBroker:
@@ -47,8 +47,8 @@ class StorageBroker:
         files.sync_folder("")
         while not self.passes.is_idle:
             await asyncio.sleep(0.001)
-        # A process that was killed leaves bytes which only the page cache holds. They were just read, and readers will
-        # see them: now they must not go away any more.
+        # A killed process leaves bytes that only the page cache holds. They were just read, and readers will see them:
+        # now they must become durable.
         synced = self._environment.loop.create_future()
         self._environment.offload(files.sync_all, lambda _, error: synced.set_result(error))
         if await synced is not None:
@@ -102,7 +102,7 @@ class StorageWorkload:
         self._finishing = asyncio.Event()
         self._trims = random.random() < 0.4
 
-    # -- what the simulation asks
+    # -- interface for the simulation
 
     async def start_broker(self, environment: Environment) -> StorageBroker:
         broker = StorageBroker(environment, self._streams, self._segment_bytes, self._syncfs_threshold)

@@ -1,4 +1,5 @@
-"""What one stream has promised through its clients: which records must be there and where, and which must not."""
+"""Expected state of one stream, from the responses to its clients: records that must exist at their offsets, and
+records that must not."""
 
 from __future__ import annotations
 
@@ -11,31 +12,31 @@ from simulated_trace import SimulationFailure
 class StreamPromises:
     def __init__(self, name: str) -> None:
         self._name = name
-        self._known: dict[int, bytes] = {}  # acknowledged, read by somebody, or found by a recovery
+        self._known: dict[int, bytes] = {}  # acknowledged, read by a client, or found by a recovery
         self._where: dict[bytes, int] = {}
-        self._open: Counter[bytes] = Counter()  # attempts, in this life of the broker, whose outcome is unknown
+        self._open: Counter[bytes] = Counter()  # requests of this run of the broker with an unknown outcome
         self._refused: Counter[bytes] = Counter()
         self._least_start = 0
         self._latest_start = 0
         self._latest_cut = 0
-        self._end_told = 0
+        self._end_reported = 0
         self._floor = 0
         self._recovered_start = 0
-        self._unread_end = 0  # where bits were flipped: before this there are records that nobody has seen yet
+        self._unread_end = 0  # with flipped bits: before this offset there are records that were never read
         self._durable_end = 0
 
     @property
     def latest_start(self) -> int:
         return self._latest_start
 
-    # -- what clients do and hear
+    # -- requests and responses
 
     def asked(self, records: Iterable[bytes]) -> None:
         self._open.update(records)
 
     def refused(self, records: Iterable[bytes]) -> None:
-        """This attempt has left nothing. One of an earlier life of the broker, which a client hears of late, does not
-        count: the recovery has said what is there."""
+        """This request has left nothing. A late refusal from an earlier run of the broker does not count: the recovery
+        has shown the state."""
         for record in records:
             if self._open[record] > 0:
                 self._open[record] -= 1
@@ -46,13 +47,13 @@ class StreamPromises:
             self._place(at, record, "acknowledged")
 
     def seen(self, records: Iterable[tuple[int, bytes]]) -> None:
-        """A reader was given these."""
+        """A reader got these records."""
         for at, record in records:
             self._place(at, record, "read")
 
-    def end_told(self, readable_end: int) -> None:
-        """A reader heard that everything before this may be read."""
-        self._end_told = max(self._end_told, readable_end)
+    def end_reported(self, readable_end: int) -> None:
+        """A reader learned that everything before this offset is readable."""
+        self._end_reported = max(self._end_reported, readable_end)
 
     def cut_asked(self, offset: int) -> None:
         self._latest_cut = max(self._latest_cut, offset)
@@ -66,15 +67,15 @@ class StreamPromises:
                 self._fail(f"{record[:30]!r} was {how} at {at}, which was {self._known[at][:30]!r}")
             return
         if at < self._recovered_start:
-            return  # late news of what was cut off, unknown, before the broker started
+            return  # late response about records deleted before the broker started
         if self._open[record] <= 0 and at >= self._unread_end:
-            where = f"it stands at {self._where[record]}" if record in self._where else "nobody put it there"
+            where = f"it is at {self._where[record]}" if record in self._where else "it was never appended"
             self._fail(f"{record[:30]!r} was {how} at {at}, but {where}, or it was refused")
         if self._where.setdefault(record, at) != at:
-            self._fail(f"{record[:30]!r} was {how} at {at}, and stands at {self._where[record]} too")
+            self._fail(f"{record[:30]!r} was {how} at {at}, but is at {self._where[record]} too")
         self._known[at] = record
 
-    # -- what is true after every pass
+    # -- invariants after every pass
 
     def check_ends(
         self, start: int, readable_end: int, durable_end: int, end: int, may_go: Callable[[Sequence[bytes]], bool]
@@ -88,7 +89,7 @@ class StreamPromises:
         if start > self._latest_start:
             gone = range(max(self._latest_start, self._latest_cut), start)
             if gone and not may_go([self._known[at] for at in gone if at in self._known]):
-                self._fail(f"its start went from {self._latest_start} to {start}, which nobody asked for")
+                self._fail(f"its start went from {self._latest_start} to {start} without a request")
             self._latest_start = start
 
     # -- recovery
@@ -96,14 +97,15 @@ class StreamPromises:
     def check_recovered(
         self, start: int, records: Sequence[tuple[int, bytes]], end: int, may_lose: bool, may_uncut: bool
     ) -> None:
-        """A recovery found these, all of them durable. They stay, and what was not found never comes back."""
+        """A recovery found these records, all of them durable. They must exist from now on, and the others must never
+        exist again."""
         if not (may_uncut or self._least_start <= start) or not (may_lose or start <= self._latest_start):
             self._fail(f"it starts at {start} after recovery, not between {self._least_start} and {self._latest_start}")
         if [at for at, _ in records] != list(range(start, end)):
             self._fail(f"after recovery it holds {_runs(at for at, _ in records)}, not {start} to {end - 1}")
         self._check_nothing_lost(end, may_lose)
         if may_lose:
-            self._open.update(self._refused)  # what was taken back in the page cache may be on the disk
+            self._open.update(self._refused)  # records that were undone in the page cache may be on disk
             self._forget_replaced(records)
         for at, record in records:
             self._place(at, record, "recovered")
@@ -113,8 +115,8 @@ class StreamPromises:
         if may_lose:
             if end < self._floor:
                 self._fail(f"it ends at {end} after recovery, but {self._floor} was durable")
-        elif end < self._end_told:
-            self._fail(f"it ends at {end} after recovery, but a reader was told of {self._end_told}")
+        elif end < self._end_reported:
+            self._fail(f"it ends at {end} after recovery, but a reader got {self._end_reported}")
         for at in [at for at in self._known if at >= end]:
             record = self._known.pop(at)
             del self._where[record]
@@ -122,13 +124,13 @@ class StreamPromises:
                 self._fail(f"record {at} is lost, recovery ends at {end}: {record[:30]!r}")
 
     def _forget_replaced(self, records: Sequence[tuple[int, bytes]]) -> None:
-        """What was not synced may be lost, and what had stood in its place for a moment be there instead."""
+        """Unsynced records may be lost, and records that they had replaced may exist instead."""
         for at, record in records:
             if at >= self._floor and self._known.get(at, record) != record:
                 del self._where[self._known.pop(at)]
 
     def check_damaged(self, start: int, records: Sequence[tuple[int, bytes]], end: int, may_lose: bool) -> None:
-        """As `check_recovered` where more is forgiven: records may be missing, but none may be wrong."""
+        """As `check_recovered`, but more tolerant: records may be missing, but none may be wrong."""
         self._open.update(self._refused)
         if may_lose:
             self._forget_replaced(records)
@@ -140,7 +142,7 @@ class StreamPromises:
         self._unread_end = end if len(records) < end - start else 0
 
     def relearn(self, start: int, records: Sequence[tuple[int, bytes]], end: int) -> None:
-        """Nothing is known of it any more but what a recovery found."""
+        """Drops all expectations in favour of the recovered records."""
         self._known = dict(records)
         self._where = {record: at for at, record in records}
         self._settle(start, end)
@@ -150,7 +152,7 @@ class StreamPromises:
         self._open.clear()
         self._refused.clear()
         self._recovered_start = self._least_start = self._latest_start = self._latest_cut = start
-        self._end_told = self._floor = self._durable_end = end
+        self._end_reported = self._floor = self._durable_end = end
 
     def _fail(self, reason: str) -> None:
         raise SimulationFailure(f"{self._name}: {reason}")

@@ -1,4 +1,4 @@
-"""What the clients of one simulated world share: the network, the time, the pace of things, and what was promised."""
+"""Environment that the clients of one simulated world share: network, time, pace, and the expected state."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Surroundings:
         self.is_finishing = False
         self.life = 0
         self.may_forget = False
-        """What was acknowledged may be lost: flush = async, or flipped bits."""
+        """Acknowledged records may be lost: flush = async, or flipped bits."""
         self.damage_refusals: tuple[str, ...] = ()
         self._sleepers: dict[asyncio.Future[None], None] = {}
 
@@ -28,12 +28,12 @@ class Surroundings:
         return MESSAGE_EPOCH_MS + self.loop.now_us // 1000
 
     def outdated(self) -> Callable[[], bool]:
-        """Tells whether what the present broker says is no longer to be relied on."""
+        """Returns a check whether responses of the current broker are no longer valid."""
         life = self.life
         return lambda: self.may_forget and self.life != life
 
     async def pause(self, seconds: float) -> None:
-        """Wait; not longer than until a new life of the broker begins, or all comes to an end."""
+        """Waits; at most until a new run of the broker begins, or the simulation ends."""
         if not self.is_finishing:
             await self._sleep(seconds)
 
@@ -53,13 +53,13 @@ class Surroundings:
         timer.cancel()
         self._sleepers.pop(woken, None)
 
-    def begin_life(self, tempo_s: float) -> None:
+    def begin_run(self, tempo_s: float) -> None:
         self.tempo_s = tempo_s
         self.is_up = True
         self.life += 1
         self._wake_all()
 
-    def end_life(self) -> None:
+    def end_run(self) -> None:
         self.is_up = False
 
     def finish(self) -> None:

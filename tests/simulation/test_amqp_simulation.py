@@ -1,4 +1,4 @@
-"""AMQP's sessions, queues of every kind, with the whole broker under seeded crashes and faults."""
+"""AMQP sessions and queues of every kind with the whole broker, under seeded crashes and faults."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def simulate(seed: int) -> Outcome:
 
 
 def report_of(seed: int) -> str | None:
-    """What is wrong, if anything is."""
+    """Returns the failure report, if any."""
     try:
         simulate(seed)
     except SimulationFailure as failure:
@@ -33,7 +33,7 @@ def report_of(seed: int) -> str | None:
     return None
 
 
-def test_what_is_confirmed_is_delivered_until_it_is_acknowledged(seeds: range, record_property: Record) -> None:
+def test_confirmed_messages_are_delivered_until_they_are_acknowledged(seeds: range, record_property: Record) -> None:
     outcomes = [simulate(seed) for seed in seeds]
     hours = sum(outcome.simulated_s for outcome in outcomes) / 3600
     crashes = sum(outcome.crashes for outcome in outcomes)
@@ -45,8 +45,8 @@ def test_a_planted_bug_is_caught(bug: str, monkeypatch: pytest.MonkeyPatch, reco
     AMQP_BUGS[bug](monkeypatch)
     reports = (report_of(seed) for seed in range(SEEDS_TO_CATCH_A_BUG))
     report = next((report for report in reports if report), None)
-    assert report is not None, f"{SEEDS_TO_CATCH_A_BUG} seeds did not notice that {bug}"
-    assert "TypeError" not in report, f"the code has changed in which it is planted that {bug}"
+    assert report is not None, f"{SEEDS_TO_CATCH_A_BUG} seeds did not detect that {bug}"
+    assert "TypeError" not in report, f"the code changed, so that this bug can no longer be planted: {bug}"
     record_property("planted bug", f"AMQP: {bug}: caught by {report.splitlines()[0][:150]}")
 
 

@@ -21,7 +21,7 @@ Record = Callable[[str, object], None]
 
 
 def simulate(seed: int, flips_bits: bool = False) -> Outcome:
-    """One life of a broker and its clients."""
+    """Runs one world."""
     workload = partial(BrokerWorkload, flips_bits=flips_bits)
     test = f"{Path(__file__).name} -k {'flipped' if flips_bits else 'acknowledged'}"
     replay = f"pytest tests/simulation/{test} --seed {seed}"
@@ -29,7 +29,7 @@ def simulate(seed: int, flips_bits: bool = False) -> Outcome:
 
 
 def report_of(seed: int, flips_bits: bool) -> str | None:
-    """What is wrong, if anything is."""
+    """Returns the failure report, if any."""
     try:
         simulate(seed, flips_bits)
     except SimulationFailure as failure:
@@ -42,7 +42,7 @@ def note_coverage(name: str, outcomes: list[Outcome], record_property: Record) -
     record_property(name, [len(outcomes), hours, sum(outcome.crashes for outcome in outcomes)])
 
 
-def test_what_was_acknowledged_survives_and_nobody_hangs(seeds: range, record_property: Record) -> None:
+def test_acknowledged_records_survive_and_no_client_hangs(seeds: range, record_property: Record) -> None:
     note_coverage("simulation of the broker", [simulate(seed) for seed in seeds], record_property)
 
 
@@ -56,8 +56,8 @@ def test_a_planted_bug_is_caught(bug: str, monkeypatch: pytest.MonkeyPatch, reco
     (BROKER_BUGS | FLIPPED_BIT_BUGS)[bug](monkeypatch)
     reports = (report_of(seed, flips_bits=bug in FLIPPED_BIT_BUGS) for seed in range(SEEDS_TO_CATCH_A_BUG))
     report = next((report for report in reports if report), None)
-    assert report is not None, f"{SEEDS_TO_CATCH_A_BUG} seeds did not notice that {bug}"
-    assert "TypeError" not in report, f"the code has changed in which it is planted that {bug}"
+    assert report is not None, f"{SEEDS_TO_CATCH_A_BUG} seeds did not detect that {bug}"
+    assert "TypeError" not in report, f"the code changed, so that this bug can no longer be planted: {bug}"
     record_property("planted bug", f"broker: {bug}: caught by {report.splitlines()[0]}")
 
 

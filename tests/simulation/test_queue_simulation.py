@@ -26,7 +26,7 @@ def simulate(seed: int) -> Outcome:
 
 
 def report_of(seed: int) -> str | None:
-    """What is wrong, if anything is."""
+    """Returns the report of a failed run, or None."""
     try:
         simulate(seed)
     except SimulationFailure as failure:
@@ -34,9 +34,7 @@ def report_of(seed: int) -> str | None:
     return None
 
 
-def test_what_was_acknowledged_and_not_settled_survives_every_crash(
-    seeds: range, record_property: Callable[[str, object], None]
-) -> None:
+def test_unacked_messages_survive_every_crash(seeds: range, record_property: Callable[[str, object], None]) -> None:
     outcomes = [simulate(seed) for seed in seeds]
     hours = sum(outcome.simulated_s for outcome in outcomes) / 3600
     record_property("simulation of queues", [len(seeds), hours, sum(outcome.crashes for outcome in outcomes)])
@@ -54,8 +52,8 @@ def folders_not_synced(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(_SyncRounds, "_sync", lambda self, syncs, folders: sync(self, syncs, []))
 
 
-def unlinked_before_it_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    """A restart expects a segment that is gone."""
+def unlinked_before_its_mark_is_removed(patch: pytest.MonkeyPatch) -> None:
+    """A restart expects a removed segment."""
 
     def drop(self: Any, segment: Any) -> None:
         if (
@@ -70,8 +68,8 @@ def unlinked_before_it_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Acknowledgements, "remove_if_all_acked", drop)
 
 
-def acks_forgotten(patch: pytest.MonkeyPatch) -> None:
-    """What was settled is not written."""
+def acks_not_written(patch: pytest.MonkeyPatch) -> None:
+    """Acknowledgements are not written."""
     patch.setattr(AckWriter, "_write_segment", lambda self, folder, segment: segment.unwritten.clear())
 
 
@@ -79,7 +77,7 @@ def undone_messages_stay(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(QueueLog, "pass_undone", lambda self: setattr(self.segments, "pass_tail", None))
 
 
-def bodies_freed_with_the_first_who_lets_go(patch: pytest.MonkeyPatch) -> None:
+def bodies_freed_with_the_first_release(patch: pytest.MonkeyPatch) -> None:
     def release(self: Any, blob: int) -> None:
         shelf = self._shelf(blob)
         shelf.counts.take(blob)
@@ -88,13 +86,13 @@ def bodies_freed_with_the_first_who_lets_go(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SharedBodyStore, "release", release)
 
 
-def holders_not_counted_after_a_restart(patch: pytest.MonkeyPatch) -> None:
-    """So the sweep takes bodies that queues have."""
+def references_not_counted_after_a_restart(patch: pytest.MonkeyPatch) -> None:
+    """The sweep removes bodies that queues still reference."""
     patch.setattr(SharedBodyStore, "recover", lambda self, blob: self._lasting.log.segments.is_live(blob))
 
 
-def references_without_bodies_believed(patch: pytest.MonkeyPatch) -> None:
-    """After a power cut that took the body and left the reference."""
+def references_without_bodies_kept(patch: pytest.MonkeyPatch) -> None:
+    """The case of a power cut that lost the body and kept the reference."""
 
     def recover(self: Any, blob: int) -> bool:
         self._lasting.counts.add(blob)
@@ -107,13 +105,13 @@ def leaks_not_swept(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SharedBodyStore, "sweep", lambda self: None)
 
 
-def lost_bodies_not_heard_of(patch: pytest.MonkeyPatch) -> None:
-    """Of a pass whose bodies could not be written, the references stay."""
+def references_to_lost_bodies_kept(patch: pytest.MonkeyPatch) -> None:
+    """References stay although the bodies of their pass could not be written."""
     patch.setattr(SharedBodyStore, "_undone", lambda self, body_log: setattr(body_log, "is_ready", False))
 
 
 def sealed_without_references(patch: pytest.MonkeyPatch) -> None:
-    """A restart does not know what a sealed segment refers to."""
+    """After a restart the references of a sealed segment are unknown."""
     footer = QueueSegment.footer
     patch.setattr(QueueSegment, "footer", lambda self: footer(self)._replace(shared=0))
 
@@ -121,14 +119,14 @@ def sealed_without_references(patch: pytest.MonkeyPatch) -> None:
 BUGS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "written is taken for durable": written_taken_for_durable,
     "folders are not synced": folders_not_synced,
-    "a segment is unlinked before it is forgotten": unlinked_before_it_is_forgotten,
-    "acks are not written": acks_forgotten,
+    "a segment is unlinked before its mark is removed": unlinked_before_its_mark_is_removed,
+    "acks are not written": acks_not_written,
     "undone messages stay": undone_messages_stay,
-    "bodies are freed with the first who lets go": bodies_freed_with_the_first_who_lets_go,
-    "holders are not counted after a restart": holders_not_counted_after_a_restart,
-    "references without bodies are believed": references_without_bodies_believed,
+    "bodies are freed with the first release": bodies_freed_with_the_first_release,
+    "references are not counted after a restart": references_not_counted_after_a_restart,
+    "references without bodies are kept": references_without_bodies_kept,
     "leaks are not swept": leaks_not_swept,
-    "lost bodies are not heard of": lost_bodies_not_heard_of,
+    "references to lost bodies are kept": references_to_lost_bodies_kept,
     "segments are sealed without their references": sealed_without_references,
 }
 
@@ -140,6 +138,6 @@ def test_a_planted_bug_is_caught(
     BUGS[bug](monkeypatch)
     reports = (report_of(seed) for seed in range(SEEDS_TO_CATCH_A_BUG))
     report = next((report for report in reports if report), None)
-    assert report is not None, f"{SEEDS_TO_CATCH_A_BUG} seeds did not notice that {bug}"
+    assert report is not None, f"{SEEDS_TO_CATCH_A_BUG} seeds did not detect that {bug}"
     assert "TypeError" not in report, f"the code has changed in which it is planted that {bug}"
     record_property("planted bug", f"queues: {bug}: caught by {report.splitlines()[0]}")

@@ -1,6 +1,6 @@
-"""RocketMQ clients with the whole broker under seeded crashes and faults: what was acknowledged is there, in its place,
-once; nothing comes early, and nothing that does not count. Of groups that pop: what is out is nobody else's until its
-time is over, what was settled never comes again, and what was not comes back once, or is given up."""
+"""RocketMQ clients with the whole broker under seeded crashes and faults: acknowledged messages exist once at their
+offsets, no message is delivered too early, and no rolled-back one at all. For POP groups: a leased message is delivered
+to nobody else, an acked one is never delivered again, and any other is revived once, or dead-lettered."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def simulate(workload: type[RocketMQWorkload], seed: int) -> Outcome:
 
 
 def report_of(workload: type[RocketMQWorkload], seed: int) -> str | None:
-    """What is wrong, if anything is."""
+    """Returns the failure report, if any."""
     try:
         simulate(workload, seed)
     except SimulationFailure as failure:
@@ -48,30 +48,34 @@ def report_of(workload: type[RocketMQWorkload], seed: int) -> str | None:
     return None
 
 
-def test_what_was_acknowledged_comes_once_in_its_place_and_in_its_time(seeds: range, record_property: Record) -> None:
+def test_acknowledged_messages_are_delivered_once_at_their_offset_and_in_time(
+    seeds: range, record_property: Record
+) -> None:
     record_property("simulation of RocketMQ clients", covered(RocketMQWorkload, seeds))
 
 
-def test_every_popped_message_is_settled_or_comes_back_or_is_given_up(seeds: range, record_property: Record) -> None:
-    record_property("simulation of RocketMQ groups that pop", covered(PoppingWorkload, seeds))
+def test_every_popped_message_is_acked_revived_or_dead_lettered(seeds: range, record_property: Record) -> None:
+    record_property("simulation of RocketMQ POP groups", covered(PoppingWorkload, seeds))
 
 
-def test_members_of_both_surfaces_share_what_their_group_is_given(seeds: range, record_property: Record) -> None:
+def test_members_over_both_front_ends_share_the_messages_of_their_group(seeds: range, record_property: Record) -> None:
     record_property("simulation of gRPC clients", covered(CallingWorkload, seeds[: len(seeds) // 2 or 1]))
 
 
-def test_so_it_is_when_halves_are_moved_and_asked_about_a_few_at_a_time(
+def test_acknowledged_messages_are_delivered_once_when_half_messages_are_checked_in_small_batches(
     some_seeds: range, monkeypatch: pytest.MonkeyPatch, record_property: Record
 ) -> None:
-    """As with thousands of them."""
+    """Small limits have the effect of thousands of half messages."""
     for name, few in (("STRAGGLER_DISTANCE", 3), ("CHECKPOINT_INTERVAL", 2), ("TURN_MAX_HALVES", 2)):
         monkeypatch.setattr(half_messages, name, few)
     monkeypatch.setattr(check_back, "TURN_MAX_HALVES", 2)
-    record_property("simulation of RocketMQ clients whose halves are moved", covered(RocketMQWorkload, some_seeds))
+    record_property(
+        "simulation of RocketMQ clients with half messages in small batches", covered(RocketMQWorkload, some_seeds)
+    )
 
 
 def covered(workload: type[RocketMQWorkload], seeds: range) -> list[float]:
-    """How many worlds, hours and crashes."""
+    """Returns the number of worlds, hours and crashes."""
     outcomes = [simulate(workload, seed) for seed in seeds]
     hours = sum(outcome.simulated_s for outcome in outcomes) / 3600
     return [len(outcomes), hours, sum(outcome.crashes for outcome in outcomes)]
@@ -85,8 +89,8 @@ def test_a_planted_bug_is_caught(
     first = LATE_SEEDS.get(bug, 0)
     reports = (report_of(workload, seed) for seed in range(first, first + SEEDS_TO_CATCH_A_BUG))
     report = next((report for report in reports if report), None)
-    assert report is not None, f"{SEEDS_TO_CATCH_A_BUG} seeds did not notice that {bug}"
-    assert "TypeError" not in report, f"the code has changed in which it is planted that {bug}"
+    assert report is not None, f"{SEEDS_TO_CATCH_A_BUG} seeds did not detect that {bug}"
+    assert "TypeError" not in report, f"the code changed, so that this bug can no longer be planted: {bug}"
     record_property("planted bug", f"RocketMQ: {bug}: caught by {report.splitlines()[0][:150]}")
 
 

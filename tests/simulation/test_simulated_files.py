@@ -1,4 +1,4 @@
-"""The disk fails in the ways that it should, and in no others."""
+"""The simulated disk fails in the intended ways, and in no others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def found(files: SimulatedFiles, name: str) -> bytes:
     return file.read(0, file.size())
 
 
-def test_synced_bytes_and_names_survive_whatever_the_seed() -> None:
+def test_synced_bytes_and_names_survive_with_every_seed() -> None:
     for seed in SEEDS:
         files = make_files(seed)
         files.open("a", create=True).write(0, [b"s" * 3000])
@@ -69,7 +69,7 @@ def test_a_rename_happens_or_does_not() -> None:
     assert seen == {(b"current", "current", "new"), (b"new", "current")}
 
 
-def test_a_cut_that_was_not_synced_may_be_taken_back() -> None:
+def test_an_unsynced_truncation_may_be_lost() -> None:
     seen = set()
     for seed in SEEDS:
         files = make_files(seed)
@@ -91,7 +91,7 @@ def test_a_killed_process_loses_nothing_but_can_write_no_more() -> None:
         file.write(3, [b"def"])
 
 
-def test_a_full_disk_takes_a_part_and_overwrites_still_work() -> None:
+def test_a_full_disk_writes_a_part_and_overwrites_still_work() -> None:
     files = make_files()
     file = files.open("a", create=True)
     file.write(0, [b"abc"])
@@ -123,7 +123,7 @@ def test_a_failed_sync_makes_nothing_durable_nor_does_a_later_one() -> None:
     assert 0 in kept
 
 
-def test_a_flipped_bit_is_there_for_good() -> None:
+def test_a_flipped_bit_survives_every_crash() -> None:
     files = make_files()
     files.open("a", create=True).write(0, [b"abc"])
     files.sync_all()

@@ -1,4 +1,4 @@
-"""The loop keeps asyncio's promises, and leaves to the seed what asyncio leaves open."""
+"""The loop has asyncio's guarantees, and the seed decides the order that asyncio leaves open."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_ready_callbacks_run_in_their_order() -> None:
     assert ran == list(range(20))
 
 
-def test_the_seed_decides_between_events_of_one_moment() -> None:
+def test_the_seed_decides_the_order_of_simultaneous_events() -> None:
     orders = set()
     for seed in range(10):
         loop, ran = make_loop(seed), []
@@ -60,28 +60,28 @@ def test_an_exception_in_a_callback_ends_the_run() -> None:
         loop.run_until(lambda: False, limit_s=1)
 
 
-def test_a_thread_past_the_offload_door_is_refused() -> None:
+def test_a_thread_without_the_offload_is_refused() -> None:
     with pytest.raises(SimulationFailure, match="offload"):
         make_loop().run_in_executor(None, print)
 
 
 def test_timeouts_and_tasks_of_asyncio_work() -> None:
     async def wait() -> list[str]:
-        heard = []
+        results = []
         try:
             async with asyncio.timeout(3):
                 await asyncio.Event().wait()
         except TimeoutError:
-            heard.append("late")
+            results.append("late")
         async with asyncio.TaskGroup() as group:
             group.create_task(asyncio.sleep(1))
             group.create_task(asyncio.sleep(2))
-        return heard
+        return results
 
     assert make_loop().run_until_complete(wait()) == ["late"]
 
 
-def test_a_killed_host_does_nothing_more_and_the_others_go_on() -> None:
+def test_a_killed_host_stops_and_the_others_continue() -> None:
     loop, ran = make_loop(), []
 
     async def live(name: str) -> None:
@@ -103,7 +103,7 @@ def test_a_killed_host_does_nothing_more_and_the_others_go_on() -> None:
     loop.end()
 
 
-def test_a_dead_hosts_timers_do_not_pull_time_forward() -> None:
+def test_timers_of_a_dead_host_do_not_advance_the_time() -> None:
     loop = make_loop()
     host = loop.host("doomed")
     host.run(loop.call_later, 5000, pytest.fail)
@@ -121,17 +121,17 @@ def test_both_timelines_follow_the_loop() -> None:
     assert all(60_001 <= moment < 60_040 for moment in ran)
 
 
-def test_offloaded_work_is_done_later_in_order_and_its_outcome_comes_back() -> None:
-    loop, heard = make_loop(), []
+def test_offloaded_work_runs_later_in_order_and_returns_its_result() -> None:
+    loop, results = make_loop(), []
     offload = SimulatedOffload(loop, Random(0), DiskSpeed())
     worked: list[int] = []
     for number in range(3):
-        offload(lambda number=number: worked.append(number), lambda result, error: heard.append(error))
-    offload(lambda: 1 // 0, lambda result, error: heard.append(error))
+        offload(lambda number=number: worked.append(number), lambda result, error: results.append(error))
+    offload(lambda: 1 // 0, lambda result, error: results.append(error))
     assert worked == []
-    loop.run_until(lambda: len(heard) == 4, limit_s=10)
+    loop.run_until(lambda: len(results) == 4, limit_s=10)
     assert worked == [0, 1, 2]
-    assert [type(error) for error in heard].count(ZeroDivisionError) == 1
+    assert [type(error) for error in results].count(ZeroDivisionError) == 1
 
 
 def test_offloaded_work_dies_with_its_host() -> None:

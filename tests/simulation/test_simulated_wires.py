@@ -1,4 +1,4 @@
-"""Wires keep TCP's promises and asyncio's, and no others."""
+"""Wires have the guarantees of TCP and asyncio, and no others."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ SEEDS = range(30)
 
 
 class Recorder(asyncio.Protocol):
-    """Keeps what it hears."""
+    """Records its input."""
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport
-        self.heard = bytearray()
+        self.received = bytearray()
         self.events: list[str] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -29,7 +29,7 @@ class Recorder(asyncio.Protocol):
         self.events.append("made")
 
     def data_received(self, data: bytes) -> None:
-        self.heard += data
+        self.received += data
 
     def eof_received(self) -> bool:
         self.events.append("end")
@@ -54,11 +54,11 @@ class BufferedRecorder(Recorder, asyncio.BufferedProtocol):
         return memoryview(self._buffer)
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.heard += self._buffer[:nbytes]
+        self.received += self._buffer[:nbytes]
 
 
 class World:
-    """A loop, a server's host and the protocols that it made."""
+    """A loop, a server's host and the protocols that it created."""
 
     def __init__(self, seed: int, make: Callable[[], Recorder] = Recorder) -> None:
         self.loop = SimulatedLoop(Random(f"{seed} order"), Random(f"{seed} network"), Trace())
@@ -80,10 +80,10 @@ class World:
         return peer, self.made[-1]
 
     def run(self, is_over: Callable[[], bool], limit_s: float = 600) -> None:
-        assert self.loop.run_until(is_over, limit_s), "it hangs"
+        assert self.loop.run_until(is_over, limit_s), "the condition was not met in time"
 
     def settle(self) -> None:
-        """Until nothing is under way."""
+        """Runs until nothing is in transit."""
         assert not self.loop.run_until(lambda: False, limit_s=600)
 
 
@@ -96,8 +96,8 @@ def test_bytes_arrive_whole_and_in_order_both_ways(seed: int, make: type[Recorde
     for start in range(0, len(sent), 999):
         peer.send(sent[start : start + 999])
     protocol.transport.writelines([sent[:7], sent[7:]])
-    world.run(lambda: len(protocol.heard) == len(sent))
-    assert protocol.heard == sent
+    world.run(lambda: len(protocol.received) == len(sent))
+    assert protocol.received == sent
 
     async def receive_all() -> bytes:
         received = b""
@@ -114,7 +114,7 @@ def test_delays_and_splits_differ_from_seed_to_seed() -> None:
         world = World(seed)
         peer, protocol = world.connect()
         peer.send(b"x" * 100)
-        world.run(lambda protocol=protocol: len(protocol.heard) == 100)
+        world.run(lambda protocol=protocol: len(protocol.received) == 100)
         moments.add(world.loop.now_us)
     assert len(moments) > len(SEEDS) / 2
 
@@ -146,15 +146,15 @@ def test_a_server_that_does_not_read_holds_the_peer_back() -> None:
     protocol.transport.pause_reading()
     peer.send(b"x" * 400_000)
     world.settle()
-    assert not protocol.heard
+    assert not protocol.received
     assert peer.unsent > 0
     protocol.transport.resume_reading()
     world.settle()
-    assert len(protocol.heard) == 400_000
+    assert len(protocol.received) == 400_000
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_closing_server_first_sends_what_it_wrote(seed: int) -> None:
+def test_a_closing_server_first_sends_its_written_bytes(seed: int) -> None:
     world = World(seed)
     peer, protocol = world.connect()
     protocol.transport.write(b"y" * 50_000)
@@ -173,18 +173,18 @@ def test_a_closing_server_first_sends_what_it_wrote(seed: int) -> None:
     assert protocol.events.count("lost") == 1
 
 
-def test_a_peer_that_closes_is_heard_after_its_last_byte() -> None:
+def test_the_end_of_a_peer_arrives_after_its_last_byte() -> None:
     world = World(2)
     peer, protocol = world.connect()
     peer.send(b"last words")
     peer.close()
     world.settle()
-    assert protocol.heard == b"last words"
+    assert protocol.received == b"last words"
     assert protocol.events == ["made", "end", "lost"]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_cut_is_found_out_by_both_sides_and_loses_only_an_end(seed: int) -> None:
+def test_a_cut_is_noticed_by_both_sides_and_loses_only_the_end(seed: int) -> None:
     world = World(seed)
     peer, protocol = world.connect()
     sent = bytes(range(256)) * 40
@@ -192,7 +192,7 @@ def test_a_cut_is_found_out_by_both_sides_and_loses_only_an_end(seed: int) -> No
         peer.send(sent[at : at + 100])
     peer.wire.cut()
     world.settle()
-    assert sent.startswith(protocol.heard)
+    assert sent.startswith(protocol.received)
     assert protocol.events == ["made", "broken"]
     with pytest.raises(ConnectionResetError):
         world.loop.run_until_complete(peer.receive())
@@ -221,7 +221,7 @@ def test_a_frozen_wire_delivers_later() -> None:
     peer, protocol = world.connect()
     peer.wire.freeze(90)
     peer.send(b"late")
-    world.run(lambda: protocol.heard == b"late")
+    world.run(lambda: protocol.received == b"late")
     assert world.loop.time() > 90
 
 
@@ -247,7 +247,7 @@ def test_a_port_is_taken_until_its_server_closes() -> None:
     assert server.sockets[0].getsockname()[1] > 0
 
 
-def test_a_transport_tells_both_addresses() -> None:
+def test_a_transport_knows_both_addresses() -> None:
     world = World(7)
     _, protocol = world.connect()
     assert protocol.transport.get_extra_info("sockname") == ("127.0.0.1", 9092)

@@ -23,9 +23,7 @@ def simulate(seed: int) -> Outcome:
     ).run()
 
 
-def test_what_was_acknowledged_survives_every_crash(
-    seeds: range, record_property: Callable[[str, object], None]
-) -> None:
+def test_acknowledged_records_survive_every_crash(seeds: range, record_property: Callable[[str, object], None]) -> None:
     outcomes = [simulate(seed) for seed in seeds]
     hours = sum(outcome.simulated_s for outcome in outcomes) / 3600
     record_property("simulation of storage", [len(seeds), hours, sum(outcome.crashes for outcome in outcomes)])
@@ -43,7 +41,7 @@ def test_a_planted_bug_is_caught(
             reason = str(failure).splitlines()[0]
             record_property("planted bug", f"storage: {bug}: caught by {reason}")
             return
-    pytest.fail(f"{SEEDS_TO_CATCH_A_BUG} seeds did not notice that {bug}")
+    pytest.fail(f"{SEEDS_TO_CATCH_A_BUG} seeds did not detect that {bug}")
 
 
 PRINT_DIGESTS = """

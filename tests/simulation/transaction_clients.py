@@ -1,5 +1,5 @@
-"""Producers with transactions in the simulation, of both generations of the protocol: they send again what they have no
-answer to, fence each other, and vanish in the middle."""
+"""Transactional producers in the simulation, of both generations of the protocol: they repeat requests without a
+response, fence each other, and disappear in the middle."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from random import Random
 
 from session_clients import ALL_PARTITIONS, NEWEST, TOPICS, Partition, SessionClient
 from surroundings import Surroundings
-from transaction_promises import Deal, Outcome, TransactionPromises
+from transaction_promises import Outcome, TransactionAttempt, TransactionPromises
 
 from trimq.formats.kafka_batch.builder import from_records
 from trimq.formats.kafka_batch.compression import Codec
@@ -46,32 +46,37 @@ def group_of(name: str) -> str:
 
 
 class Fenced(Exception):
-    """Another producer has the transaction's name now, or it took too long."""
+    """Another producer has taken over the transactional id, or the transaction timed out."""
 
 
 class TransactionalProducer(SessionClient):
     def __init__(
-        self, name: str, random: Random, surroundings: Surroundings, deals: TransactionPromises, transaction: str
+        self,
+        name: str,
+        random: Random,
+        surroundings: Surroundings,
+        transaction_promises: TransactionPromises,
+        transaction: str,
     ) -> None:
         super().__init__(name, random, surroundings)
-        self._deals = deals
+        self._transaction_promises = transaction_promises
         self._transaction = transaction
         self._is_older = random.random() < 0.4
         self.versions = OLDER if self._is_older else NEWEST
         self._timeout_ms = random.choice((500, 5_000, 60_000))
         self._producer: tuple[int, int] | None = None
         self._sequences: dict[Partition, int] = {}
-        self._deal: Deal | None = None
+        self._attempt: TransactionAttempt | None = None
         self._unsent: list[tuple[Partition, list[bytes]]] = []
         self._added: set[Partition] = set()
         self._is_group_added = False
         self._moves_cursor = False
         self._is_commit: bool | None = None
         self._number = 0
-        deals.open_producers.add(name)
+        transaction_promises.open_producers.add(name)
 
     async def act(self) -> bool:
-        """One step. What it does not survive is a step that was refused for good: then the producer begins anew."""
+        """Does one step. After a final refusal the producer starts over."""
         if await self.find_topics() is None:
             return False
         try:
@@ -79,32 +84,32 @@ class TransactionalProducer(SessionClient):
         except Fenced:
             self._forget()
             return False
-        if is_done and self.surroundings.is_finishing and self._deal is None:
-            self._deals.open_producers.discard(self.name)
+        if is_done and self.surroundings.is_finishing and self._attempt is None:
+            self._transaction_promises.open_producers.discard(self.name)
             return True
         if self.surroundings.is_finishing:
-            return False  # until the transaction is at its end
+            return False  # until the transaction has ended
         if self.random.random() < 0.05:
-            self._forget()  # a new process, or one that takes the name over
+            self._forget()  # a new process, or one that takes over the transactional id
         return is_done
 
     async def _step(self) -> bool:
         if self._producer is None:
-            return await self._take_name()
-        if self._deal is None:
-            self._begin(self._deals.begin(self._transaction))
+            return await self._init_producer()
+        if self._attempt is None:
+            self._begin(self._transaction_promises.begin(self._transaction))
             return True
         if self._unsent:
             return await self._send(*self._unsent[0])
         if self._moves_cursor:
-            return await self._move_cursor(self._deal)
-        return await self._end(self._deal)
+            return await self._move_cursor(self._attempt)
+        return await self._end(self._attempt)
 
     def _forget(self) -> None:
-        self._producer = self._deal = None
+        self._producer = self._attempt = None
         self._sequences = {}
 
-    async def _take_name(self) -> bool:
+    async def _init_producer(self) -> bool:
         request = InitProducerIdRequest(self._transaction, self._timeout_ms)
         response = await self.ask(InitProducerIdResponse, request)
         if response.error_code:
@@ -118,27 +123,28 @@ class TransactionalProducer(SessionClient):
             self._sequences = {}
         self._producer = (id, epoch)
 
-    def _begin(self, deal: Deal) -> None:
+    def _begin(self, attempt: TransactionAttempt) -> None:
         count = self.random.choice((1, 2, 4))
-        self._deal = deal
+        self._attempt = attempt
         self._is_commit = None
         self._added = set()
         self._is_group_added = False
-        self._moves_cursor = deal.moves_cursor = self.random.random() < 0.4
-        self._unsent = [(self.random.choice(ALL_PARTITIONS), self._bodies(deal)) for _ in range(count)]
+        self._moves_cursor = attempt.moves_cursor = self.random.random() < 0.4
+        self._unsent = [(self.random.choice(ALL_PARTITIONS), self._bodies(attempt)) for _ in range(count)]
 
-    def _bodies(self, deal: Deal) -> list[bytes]:
+    def _bodies(self, attempt: TransactionAttempt) -> list[bytes]:
         self._number += 1
         padding = bytes(self.random.choice((0, 10, 400)))
         count = self.random.choice((1, 1, 3))
-        bodies = [f"{self.name} {deal.serial}.{self._number}.{part} ".encode() + padding for part in range(count)]
-        self._deals.asked(deal, bodies)
+        bodies = [f"{self.name} {attempt.serial}.{self._number}.{part} ".encode() + padding for part in range(count)]
+        self._transaction_promises.asked(attempt, bodies)
         return bodies
 
     def _check(self, code: int) -> bool:
-        """Whether it was done. If not, it is asked for again, unless somebody else has the name."""
+        """Returns whether the request succeeded. If not, it is repeated, unless another producer has the transactional
+        id."""
         if code in _FENCED:
-            self.note(f"is told {Code(code).name} in {self._deal}")
+            self.note(f"gets {Code(code).name} in {self._attempt}")
             raise Fenced
         if code:
             self.expect(code)
@@ -164,12 +170,14 @@ class TransactionalProducer(SessionClient):
         name, number = partition
         data = TopicProduceData(name, self._ids[name], [PartitionProduceData(number, bytes(batch))])
         response = await self.ask(ProduceResponse, ProduceRequest(self._transaction, -1, 30_000, [data]))
-        told = response.responses[0].partition_responses[0]
-        self.note(f"is answered {told.error_code} {told.base_offset} for {bodies[0][:25]!r} to {partition}")
-        if not self._check(told.error_code):
+        response_data = response.responses[0].partition_responses[0]
+        self.note(
+            f"is answered {response_data.error_code} {response_data.base_offset} for {bodies[0][:25]!r} to {partition}"
+        )
+        if not self._check(response_data.error_code):
             return False
         self._sequences[partition] = sequence + len(bodies)
-        self._deals.acknowledged(partition, told.base_offset, bodies)
+        self._transaction_promises.acknowledged(partition, response_data.base_offset, bodies)
         del self._unsent[0]
         return True
 
@@ -187,8 +195,8 @@ class TransactionalProducer(SessionClient):
         self._added.add(partition)
         return True
 
-    async def _move_cursor(self, deal: Deal) -> bool:
-        """The number of the transaction stands for an offset: each is one further than those before it."""
+    async def _move_cursor(self, attempt: TransactionAttempt) -> bool:
+        """The number of the transaction is the offset: each is higher than those before it."""
         group = group_of(self._transaction)
         if self._is_older and not self._is_group_added:
             added = AddOffsetsToTxnRequest(self._transaction, *self._identity(), group)
@@ -196,7 +204,7 @@ class TransactionalProducer(SessionClient):
                 return False
             self._is_group_added = True
         name, number = CURSOR
-        topic = TxnOffsetCommitRequestTopic(name, [TxnOffsetCommitRequestPartition(number, deal.serial, -1, "")])
+        topic = TxnOffsetCommitRequestTopic(name, [TxnOffsetCommitRequestPartition(number, attempt.serial, -1, "")])
         request = TxnOffsetCommitRequest(self._transaction, group, *self._identity(), topics=[topic])
         response = await self.ask(TxnOffsetCommitResponse, request)
         if not self._check(response.topics[0].partitions[0].error_code):
@@ -204,21 +212,21 @@ class TransactionalProducer(SessionClient):
         self._moves_cursor = False
         return True
 
-    async def _end(self, deal: Deal) -> bool:
+    async def _end(self, attempt: TransactionAttempt) -> bool:
         if self._is_commit is None:
             self._is_commit = self.random.random() < 0.7
         if self._is_commit:
-            deal.outcome = Outcome.UNKNOWN
+            attempt.outcome = Outcome.UNKNOWN
         request = EndTxnRequest(self._transaction, *self._identity(), self._is_commit)
         response = await self.ask(EndTxnResponse, request)
-        self.note(f"is answered {response.error_code} to the end of {deal}, commit: {self._is_commit}")
+        self.note(f"is answered {response.error_code} to the end of {attempt}, commit: {self._is_commit}")
         if response.error_code == Code.INVALID_TXN_STATE:
-            raise Fenced  # it took too long, and was aborted
+            raise Fenced  # timed out and aborted
         if not self._check(response.error_code):
             return False
         if self._is_commit:
-            deal.outcome = Outcome.COMMITTED
+            attempt.outcome = Outcome.COMMITTED
         if not self._is_older:
             self._become(response.producer_id, response.producer_epoch)
-        self._deal = None
+        self._attempt = None
         return True

@@ -1,5 +1,5 @@
-"""A commit store on files in memory: its passes end, sync and fail when a test says so, and it is crashed, stopped and
-opened again at will."""
+"""A commit-log store on files in memory. The test ends and syncs passes, makes them fail, and crashes, stops and
+reopens the store."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ def code_of(unit: Unit) -> int:
 
 
 class TornPages:
-    """What a power cut leaves of files that are written anywhere: of each page, one of the versions that it had."""
+    """Survivors of a power cut for files that are written at any position: each page has one of its unsynced
+    versions."""
 
     def __init__(self, seed: int, keeps_names: bool = True, page_bytes: int = 64) -> None:
         self._rng = random.Random(seed)
@@ -70,7 +71,7 @@ class TornPages:
 
 class CommitBench:
     def __init__(self, care: Sequence[str] = (), **changes: Any) -> None:
-        """`care`: what is to be done for the files of the log, as `prepare_files` has it."""
+        """`care`: the file preparations that are enabled, as in `prepare_files`."""
         self._preparation = {name: name in care for name in ("preallocates", "warms", "locks")}
         self.memory = MemoryFiles()
         self.settings = replace(SETTINGS, **changes)
@@ -109,7 +110,7 @@ class CommitBench:
         return self.store.append(self.store.queue(topic, queue), draft, tags_code(tags), HOST)
 
     def put(self, topic: str, queue: int, *bodies: bytes, **fields: Any) -> list[AppendedUnit]:
-        """In one pass, durable afterwards."""
+        """Appends in one pass and makes it durable."""
         placed = [self.append(topic, queue, body, **fields) for body in bodies]
         self.settle()
         return placed
@@ -118,7 +119,7 @@ class CommitBench:
         return [bytes(unit.body) for unit in self.units(topic, queue)]
 
     def units(self, topic: str, queue: int) -> list[Unit]:
-        """All that may be read, each checked."""
+        """Returns all readable units, each checked."""
         found = self.store.queue(topic, queue)
         units = []
         for offset in range(found.start, found.durable_end):
@@ -134,7 +135,7 @@ class CommitBench:
         return [bytes(unit.body) for unit in found]
 
     def stop(self) -> None:
-        """In order."""
+        """Stops cleanly."""
         self.store.close()
         if self.care is not None:
             self.care.close()
@@ -148,7 +149,7 @@ class CommitBench:
         self.open()
 
     def kill(self) -> None:
-        """The process ends, the machine goes on."""
+        """The process dies; the page cache survives."""
         self.open()
 
     def names(self, folder: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""The partition folders that a genuine Kafka 4.3.1 wrote, and what its own tool printed of them."""
+"""Partition folders written by Apache Kafka 4.3.1, and the output of its dump tool for them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trimq.formats.kafka_batch.records import iterate_records
 
 DATA = Path(__file__).parent.parent / "data" / "kafka-4.3.1"
 FOLDERS = sorted(path for path in DATA.iterdir() if path.is_dir())
-INDEX_INTERVAL_BYTES = 200  # as the topics were created
+INDEX_INTERVAL_BYTES = 200  # as set when the topics were created
 
 
 def companions(suffix: str) -> list[Path]:
@@ -20,7 +20,7 @@ def companions(suffix: str) -> list[Path]:
 
 
 def named(path: Path) -> str:
-    """For the name of a test."""
+    """Returns a test id for a path."""
     return f"{path.parent.name}/{path.stem.lstrip('0') or '0'}{path.suffix}"
 
 
@@ -33,19 +33,20 @@ def log_of(path: Path) -> bytes:
 
 
 def batches_of(log: bytes) -> Iterator[tuple[int, BatchHeader, Marker | None]]:
-    """Position, header and, of a control batch, the marker."""
+    """Yields position, header and, for a control batch, the marker."""
     for position, header in walk(log, 0, len(log)):
         marker = read_control(next(iter(iterate_records(log, position)))) if header.is_control else None
         yield position, header, marker
 
 
 def end_of(log: bytes) -> int:
-    """The offset after the last."""
+    """Returns the offset after the last."""
     return max(header.next_offset for _, header, _ in batches_of(log))
 
 
 def printed(path: Path) -> list[dict[str, int]]:
-    """What Kafka's tool printed of one file: a line each, by the names of its numbers. `OptionalLong.empty` is -1."""
+    """The lines of Kafka's dump tool for one file, each as a mapping of names to numbers. `OptionalLong.empty` is
+    -1."""
     text = (DATA / f"{path.parent.name}.dump.txt").read_text()
     section = text.split(f"Dumping {path.name}\n", 1)[1].split("Dumping ", 1)[0]
     pattern = re.compile(r"(\w+): (?:OptionalLong)?\[?(-?\d+|\.empty)")

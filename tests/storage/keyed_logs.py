@@ -1,4 +1,4 @@
-"""A compacted partition log that tests write to by key, restart, and compare with what they have put there."""
+"""A compacted partition log that tests write by key, restart, and compare with the expected contents."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class KeyedLog:
         self.log: PartitionLog
         self.open()
 
-    # -- lives
+    # -- starts and stops
 
     def open(self) -> None:
         self.runner = self._make_runner(self.files)
@@ -120,7 +120,7 @@ class KeyedLog:
     # -- writing
 
     def append(self, pairs: Iterable[tuple[bytes | None, bytes | None]], codec: int = Codec.NONE, **fields: Any) -> int:
-        """One batch, durable; its first offset."""
+        """Appends one batch, makes it durable, and returns its first offset."""
         base_offset = self.log.end
         records = [
             Record(key=key, body=value, timestamp_ms=self.now_ms + number) for number, (key, value) in enumerate(pairs)
@@ -148,7 +148,7 @@ class KeyedLog:
     # -- compacting
 
     def compact(self, before_step: Callable[[], None] = lambda: None) -> int:
-        """One round, driven as the broker drives it. Gives the number of steps."""
+        """Runs one round of compaction as the broker does. Returns the number of steps."""
         compaction = Compaction(self.log, self.checkpoints, self.now_ms, self.effort)
         count = 0
         for step in compaction.steps():
@@ -164,7 +164,7 @@ class KeyedLog:
         return plan_compaction(self.log, self.checkpoints, self.now_ms) is not None
 
     def do(self, step: Step) -> None:
-        """What must come to pass before the next step."""
+        """Does the work that the step requires before the next one."""
         if isinstance(step, Ticket):
             on_disk: list[Ticket] = []
             self.runner.passes.on_synced(step, on_disk.append)
@@ -189,7 +189,7 @@ class KeyedLog:
             offset = found.next_offset
 
     def records(self) -> list[Kept]:
-        """What a reader of committed records sees, found without any index of transactions."""
+        """Returns the records of a read-committed reader, computed without the transaction index."""
         found: list[Kept] = []
         undecided: dict[int, list[Kept]] = {}
         for header, batch in self.batches():
@@ -206,7 +206,7 @@ class KeyedLog:
         return sorted(found)
 
     def table(self) -> dict[bytes, bytes]:
-        """What stands for each key, as whoever reads all of the log would say."""
+        """Returns the last value of each key, as read from the whole log."""
         values: dict[bytes, bytes] = {}
         for _, key, value in self.records():
             assert key is not None

@@ -1,5 +1,5 @@
-"""One partition log on files in memory: its passes end, sync and fail when a test says so, and it is crashed, stopped
-and opened again at will."""
+"""One partition log on files in memory. The test ends and syncs passes, makes them fail, and crashes, stops and reopens
+the log."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SETTINGS = LogSettings(
 
 
 def batch_of(*bodies: bytes, timestamp_ms: int = START_MS, **fields: Any) -> bytearray:
-    """One batch as a producer sends it; its records' times rise by one."""
+    """One batch as a producer sends it, with timestamps that rise by one per record."""
     return from_records(
         [Record(body, timestamp_ms=timestamp_ms + number) for number, body in enumerate(bodies)], **fields
     )
@@ -66,7 +66,7 @@ class LogBench:
         is_settled: bool = True,
         **changes: Any,
     ) -> None:
-        """Unless `is_settled`, the pass in which the log is made has not ended yet."""
+        """Unless `is_settled`, the pass that creates the log has not ended."""
         self.memory = files or MemoryFiles()
         self.settings = replace(SETTINGS, **changes)
         self.now_ms = START_MS
@@ -79,14 +79,14 @@ class LogBench:
         if is_settled:
             self.settle()
 
-    # -- lives
+    # -- starts, stops and crashes
 
     def open(self) -> None:
         self.begin_open()
         self.settle()
 
     def begin_open(self) -> None:
-        """Open, but let nothing become durable yet."""
+        """Opens the log, and makes nothing durable yet."""
         self.files = FaultyFiles(self.memory)
         self.runner = self._make_runner(self.files)
         for folder in ("tables", ROOT):
@@ -115,7 +115,7 @@ class LogBench:
         self.open()
 
     def kill(self) -> None:
-        """The process dies, the page cache lives on; the log is opened again."""
+        """The process dies, the page cache survives; the log is opened again."""
         self.open()
 
     # -- writing
@@ -124,14 +124,14 @@ class LogBench:
         return self.log.append(batch, read_header(batch), leader_epoch)
 
     def append(self, *bodies: bytes, **fields: Any) -> int:
-        """One batch, durable; its first offset."""
+        """Appends one batch, makes it durable, and returns its first offset."""
         offset = self.log.end
         self.begin_append(batch_of(*bodies, **fields))
         self.settle()
         return offset
 
     def fill(self, count: int, size: int = 100, first_ms: int = START_MS) -> None:
-        """So many records, each in a batch and a pass of its own."""
+        """Appends `count` records, each in its own batch and pass."""
         for number in range(count):
             self.append(b"%d " % self.log.end + bytes(size), timestamp_ms=first_ms + number)
 
@@ -149,7 +149,7 @@ class LogBench:
         self.settle()
 
     def fail_writes(self, suffix: str = ".log") -> None:
-        """The disk takes nothing more into files that are named so."""
+        """Makes writes fail in files with this suffix."""
 
         def refuse(operation: str, name: str) -> None:
             if operation == "write" and name.endswith(suffix):
@@ -164,7 +164,7 @@ class LogBench:
     # -- reading
 
     def batches(self, offset: int | None = None, max_bytes: int = 300, limit: int | None = None) -> list[Stored]:
-        """All that may be read from `offset` on."""
+        """Returns all readable batches from `offset` on."""
         return list(read_all(self.log, offset, max_bytes, limit))
 
     def records(self, offset: int | None = None, max_bytes: int = 300) -> list[BatchRecord]:
@@ -183,8 +183,8 @@ class LogBench:
         file = self.memory.open(f"{FOLDER}/{name}")
         return file.read(0, file.size())
 
-    def spoil(self, name: str, change: Callable[[bytearray], Any], folder: str = FOLDER) -> None:
-        """Damage a file behind the broker's back."""
+    def damage(self, name: str, change: Callable[[bytearray], Any], folder: str = FOLDER) -> None:
+        """Changes a file without the broker's knowledge."""
         file = self.memory.open(f"{folder}/{name}")
         data = bytearray(file.read(0, file.size()))
         change(data)
@@ -193,12 +193,12 @@ class LogBench:
         self.memory.sync_all()
 
     def state(self) -> dict[str, Any]:
-        """All that an undone pass must put back."""
+        """Returns the state that an undone pass must restore."""
         log = self.log
         return {
             "end": log.end,
             "segments": [(each.segment.base, each.segment.size, each.end_offset) for each in log.segments],
-            "files": {name: self.contents(name).rstrip(b"\0") for name in self.names(".log")},  # room may go
+            "files": {name: self.contents(name).rstrip(b"\0") for name in self.names(".log")},  # without zeros
             "producers": dict(log.producers.items()),
             "first open": log.producers.first_open_offset(),
             "epochs": list(log.epochs),
@@ -226,7 +226,7 @@ def read_all(log: PartitionLog, offset: int | None, max_bytes: int, limit: int |
 
 
 class CountingFiles:
-    """Files over other files that say how many bytes of each were read."""
+    """Files over other files that count the bytes read from each."""
 
     def __init__(self, inner: Files) -> None:
         self._inner = inner

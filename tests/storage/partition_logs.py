@@ -1,4 +1,4 @@
-"""Partition logs on a real folder, with passes that end and settle when a test says so."""
+"""Partition logs in a real folder; the test ends passes and makes them durable."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class OpenedLog:
         self._runner = runner
 
     def append(self, *batches: Buffer, leader_epoch: int = 0) -> None:
-        """In one pass, durable afterwards."""
+        """Appends in one pass and makes it durable."""
         for batch in batches:
             self.log.append(batch, read_header(batch), leader_epoch)
         self._runner.settle()
@@ -55,12 +55,12 @@ class OpenedLog:
 
 @contextmanager
 def opened(data_folder: Path, topic: str, settings: LogSettings = SETTINGS) -> Iterator[OpenedLog]:
-    """The log of partition 0, closed in order at the end."""
+    """Opens the log of partition 0 and closes it cleanly at the end."""
     files = DiskFiles(str(data_folder))
     runner = PassRunner(files)
     files.make_folder(ROOT)
     checkpoints = Checkpoints(open_table(files, "tables", "checkpoints", runner.passes, list, runner.offload))
-    is_adopted = checkpoints.point(f"{ROOT}/{topic}-0") is None  # one of Kafka's, or new
+    is_adopted = checkpoints.point(f"{ROOT}/{topic}-0") is None  # written by Kafka, or new
     store = PartitionStore(files, runner.passes, checkpoints, lambda: NOW_MS)
     log = store.open(topic, 0, UUID(int=5), settings, is_adopted=is_adopted)
     runner.settle()

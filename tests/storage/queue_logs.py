@@ -1,4 +1,4 @@
-"""Queue logs on files in memory, with passes that end and settle when a test says so."""
+"""Queue logs on files in memory; the test ends passes and makes them durable."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def content(body: bytes, key: bytes = b"key") -> Content:
 
 
 class QueueLogs:
-    """One machine: `restart` stops or crashes it and opens everything again."""
+    """One machine: `stop`, `crash` and `kill` end it and open everything again."""
 
     def __init__(self, segment_bytes: int = 1000, memory_bytes: int = 0, files: Files | None = None) -> None:
         self.memory = MemoryFiles()
@@ -55,7 +55,7 @@ class QueueLogs:
         return self.logs[name]
 
     def append(self, log: QueueLog, *bodies: bytes, expires_ms: int = NEVER, is_transient: bool = False) -> Ticket:
-        """In one pass, settled afterwards."""
+        """Appends in one pass and makes it durable."""
         for body in bodies:
             ticket = log.append(encode_content(content(body)), expires_ms, TRANSIENT if is_transient else 0)
         self.runner.settle()
@@ -83,13 +83,13 @@ class QueueLogs:
         self._start()
 
     def kill(self) -> None:
-        """The process dies; the page cache lives on."""
+        """The process dies; the page cache survives."""
         self.runner.end_pass()
         self._start()
 
 
 def bodies(log: QueueLog) -> list[bytes]:
-    """Of everything that may be read, in order."""
+    """Returns the bodies of all readable messages, in order."""
     found = []
     offset = log.next_live(0)
     while offset is not None:

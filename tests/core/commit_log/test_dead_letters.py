@@ -1,5 +1,4 @@
-"""What groups of the shared log give up is in the ledger of failures: with its letter, also after a crash, and to be
-sent again."""
+"""Failed messages of RocketMQ groups in the failure ledger: with their dead letters, after a crash, and redriven."""
 
 from __future__ import annotations
 
@@ -24,23 +23,23 @@ def redrive(bench: PopBench, id: int) -> None:
     bench.bench.settle()
 
 
-def impatient(*bodies: bytes) -> PopBench:
-    """Its group gives up at once."""
+def bench_without_retries(*bodies: bytes) -> PopBench:
+    """A bench with a group without retries: an expired message is dead-lettered at once."""
     bench = PopBench()
     bench.commit_log.groups.define(SYSTEM, CommitLogGroup("g", retry_limit=0))
     bench.send(*bodies)
     return bench
 
 
-def give_up(bench: PopBench) -> None:
+def let_the_lease_expire(bench: PopBench) -> None:
     bench.receive()
     bench.bench.advance(10 * SECOND)
 
 
-def test_what_a_group_gives_up_is_told_with_its_way_and_its_body_is_not_kept_twice() -> None:
+def test_a_dead_letter_is_listed_with_its_origin_and_its_body_is_not_stored_twice() -> None:
     body = b"x" * 5000
-    bench = impatient(b"0", body)
-    give_up(bench)
+    bench = bench_without_retries(b"0", body)
+    let_the_lease_expire(bench)
     _, failure = failures(bench)
     entry = failure.entry
     assert (entry.record.body, entry.reason, entry.attempts) == (body, Reason.DELIVERY_LIMIT, 1)
@@ -51,7 +50,7 @@ def test_what_a_group_gives_up_is_told_with_its_way_and_its_body_is_not_kept_twi
     assert sum(segment.segment.size for segment in ledger.segments) < 2000
 
 
-def test_what_is_rejected_is_told_so() -> None:
+def test_a_rejected_message_is_listed_as_rejected() -> None:
     bench = PopBench()
     bench.send(b"0")
     (popped,) = bench.receive().messages
@@ -63,8 +62,8 @@ def test_what_is_rejected_is_told_so() -> None:
 
 
 @pytest.mark.parametrize("is_ordered", [False, True])
-def test_it_is_sent_again_once_to_its_group_and_has_all_its_tries(is_ordered: bool) -> None:
-    bench = impatient(b"0")
+def test_a_dead_letter_is_redriven_once_to_its_group_with_all_its_retries(is_ordered: bool) -> None:
+    bench = bench_without_retries(b"0")
     bench.receive(is_ordered=is_ordered)
     bench.bench.advance(10 * SECOND)
     redrive(bench, failures(bench)[0].id)
@@ -77,17 +76,17 @@ def test_it_is_sent_again_once_to_its_group_and_has_all_its_tries(is_ordered: bo
         redrive(bench, failures(bench)[0].id)
 
 
-def test_what_is_given_up_again_is_told_again() -> None:
-    bench = impatient(b"0")
-    give_up(bench)
+def test_a_message_that_fails_again_after_a_redrive_is_listed_again() -> None:
+    bench = bench_without_retries(b"0")
+    let_the_lease_expire(bench)
     redrive(bench, failures(bench)[0].id)
-    give_up(bench)
+    let_the_lease_expire(bench)
     assert [failure.is_redriven for failure in failures(bench)] == [True, False]
 
 
-def test_without_its_letter_an_entry_is_nothing() -> None:
-    bench = impatient(b"0")
-    give_up(bench)
+def test_an_entry_is_not_listed_once_its_dead_letter_is_deleted() -> None:
+    bench = bench_without_retries(b"0")
+    let_the_lease_expire(bench)
     (failure,) = failures(bench)
     bench.commit_log.topics.delete(SYSTEM, bench.commit_log.topics.get(SYSTEM, "%DLQ%g"))
     bench.bench.settle()
@@ -96,8 +95,8 @@ def test_without_its_letter_an_entry_is_nothing() -> None:
         redrive(bench, failure.id)
 
 
-def test_a_letter_that_the_disk_did_not_take_is_told_of_when_it_did() -> None:
-    bench = impatient(b"0")
+def test_a_dead_letter_whose_write_failed_is_listed_once_it_is_written() -> None:
+    bench = bench_without_retries(b"0")
     bench.receive()
     bench.bench.fail_writes("commitlog")
     bench.bench.advance(10 * SECOND)
@@ -107,8 +106,8 @@ def test_a_letter_that_the_disk_did_not_take_is_told_of_when_it_did() -> None:
     assert [failure.entry.record.body for failure in failures(bench)] == [b"0"]
 
 
-def test_a_letter_whose_entry_is_missing_gets_one_at_the_next_start_and_no_second() -> None:
-    bench = impatient(b"0", b"1")
+def test_a_dead_letter_without_an_entry_gets_exactly_one_at_the_next_start() -> None:
+    bench = bench_without_retries(b"0", b"1")
     bench.receive(1)
     bench.bench.advance(10 * SECOND)
     bench.receive(1)
@@ -123,14 +122,14 @@ def test_a_letter_whose_entry_is_missing_gets_one_at_the_next_start_and_no_secon
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_whenever_the_power_is_cut_letters_and_entries_are_the_same(seed: int) -> None:
-    bench = impatient(b"0", b"1", b"2")
+def test_dead_letters_and_entries_match_after_a_power_cut_at_any_moment(seed: int) -> None:
+    bench = bench_without_retries(b"0", b"1", b"2")
     bench.receive(1, 5 * SECOND)
     bench.receive(2, 10 * SECOND)
     bench.bench.advance(6 * SECOND)
     while bench.bench.time.step(bench.bench.time.now_ms() + 4 * SECOND):
         pass
-    bench.bench.runner.passes.finish()  # written, and not synced
+    bench.bench.runner.passes.finish()  # written but not synced
     bench.bench.crash(AnyChanges(seed))
     bench.begin()
     dead = bench.commit_log.topics.get(SYSTEM, "%DLQ%g").stream(0)

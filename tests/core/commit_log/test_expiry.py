@@ -1,4 +1,4 @@
-"""When files of the shared log go: after their time, in their hours, and early where the disk is nearly full."""
+"""Deletion of commit-log files: after their retention, in the `deleteWhen` hours, and early on a nearly full disk."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def opened(
 
 
 def fill(bench: CoreBench, files: int) -> None:
-    """So many full files, and something in the next."""
+    """Writes the given number of full files, and something into the next."""
     assert bench.core.commit_log_service is not None
     commit_log = bench.core.commit_log_service.commit_log
     topic = (
@@ -50,8 +50,8 @@ def fill(bench: CoreBench, files: int) -> None:
         bench.settle()
 
 
-def bury(bench: CoreBench) -> None:
-    """A dead letter of the group `g`."""
+def add_dead_letter(bench: CoreBench) -> None:
+    """Writes a dead letter of the group `g`."""
     assert bench.core.commit_log_service is not None
     commit_log = bench.core.commit_log_service.commit_log
     topic = (
@@ -78,13 +78,13 @@ def hour(bench: CoreBench) -> int:
 
 
 def advance_to(bench: CoreBench, wanted: int) -> None:
-    """To the beginning of that hour."""
+    """Moves the clock to the beginning of that hour."""
     bench.advance(HOUR_MS - bench.time.now_ms() % HOUR_MS)
     while hour(bench) != wanted:
         bench.advance(HOUR_MS)
 
 
-def test_files_go_after_seventy_two_hours() -> None:
+def test_files_are_deleted_after_seventy_two_hours() -> None:
     bench = opened(delete_when="")
     fill(bench, 2)
     bench.advance(71 * HOUR_MS)
@@ -94,7 +94,7 @@ def test_files_go_after_seventy_two_hours() -> None:
     assert start(bench) > 0
 
 
-def test_files_that_were_kept_long_enough_wait_for_their_hour() -> None:
+def test_files_past_their_retention_are_deleted_only_in_the_delete_when_hour() -> None:
     bench = opened(delete_when="04;16", retention_ms=HOUR_MS)
     advance_to(bench, 5)
     fill(bench, 2)
@@ -105,13 +105,13 @@ def test_files_that_were_kept_long_enough_wait_for_their_hour() -> None:
 
 
 @pytest.mark.parametrize("excess_files", [1, 2])
-def test_on_a_disk_that_is_nearly_full_the_oldest_files_go_early(
+def test_on_a_nearly_full_disk_the_oldest_files_are_deleted_early(
     excess_files: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = opened(delete_when="04")
     fill(bench, 4)
     total = 100 * FILE_BYTES
-    free = 5 * FILE_BYTES - excess_files * FILE_BYTES + 1  # five of a hundred must be free
+    free = 5 * FILE_BYTES - excess_files * FILE_BYTES + 1  # five percent must be free
     monkeypatch.setattr(bench.memory, "space", lambda: Space(free, total))
     bench.advance(bench.settings.storage.retention_check_ms)
     monkeypatch.setattr(bench.memory, "space", lambda: Space(total, total))
@@ -121,7 +121,7 @@ def test_on_a_disk_that_is_nearly_full_the_oldest_files_go_early(
     assert files(bench) == 5 - excess_files
 
 
-def test_a_full_disk_takes_no_file_that_a_restart_would_look_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_deletes_no_file_that_a_restart_would_need(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = opened(delete_when="04", checkpoint_bytes=1 << 30)
     fill(bench, 3)
     monkeypatch.setattr(bench.memory, "space", lambda: Space(0, 100 * FILE_BYTES))
@@ -129,7 +129,7 @@ def test_a_full_disk_takes_no_file_that_a_restart_would_look_for(monkeypatch: py
     assert (files(bench), start(bench)) == (4, 0)
 
 
-def test_hours_are_hours() -> None:
+def test_delete_when_takes_only_two_digit_hours() -> None:
     for good in ("", "00", "04;23"):
         assert msgspec.convert({"delete_when": good}, RocketMQ).delete_when == good
     for bad in ("24", "4", "04,05", "04;", "x"):
@@ -137,14 +137,14 @@ def test_hours_are_hours() -> None:
             msgspec.convert({"delete_when": bad}, RocketMQ)
 
 
-def test_dead_letters_keep_their_files_for_as_long_as_they_are_kept() -> None:
+def test_files_with_dead_letters_are_kept_for_the_retention_of_dead_letters() -> None:
     bench = opened("", retention_ms=HOUR_MS, dead_letter_retention_ms=5 * HOUR_MS)
     fill(bench, 1)
-    bury(bench)
+    add_dead_letter(bench)
     fill(bench, 2)
     assert files(bench) == 4
     bench.advance(2 * HOUR_MS)
-    assert files(bench) == 3  # what lies before the dead letter is gone, what lies behind it is not
+    assert files(bench) == 3  # files before the dead letter are deleted, files after it are not
     assert bench.core.commit_log_service is not None
     dead = bench.core.commit_log_service.commit_log.topics.get(SYSTEM, "%DLQ%g").stream(0)
     assert bytes(dead.unit(0).body) == b"dead"
@@ -153,9 +153,9 @@ def test_dead_letters_keep_their_files_for_as_long_as_they_are_kept() -> None:
     assert dead.start == dead.end == 1
 
 
-def test_a_dead_letter_does_not_keep_its_file_where_the_disk_is_nearly_full() -> None:
+def test_a_dead_letter_does_not_keep_its_file_on_a_nearly_full_disk() -> None:
     bench = opened("", retention_ms=HOUR_MS, dead_letter_retention_ms=500 * HOUR_MS)
-    bury(bench)
+    add_dead_letter(bench)
     fill(bench, 2)
     bench.advance(2 * HOUR_MS)
     assert files(bench) == 3
@@ -165,9 +165,9 @@ def test_a_dead_letter_does_not_keep_its_file_where_the_disk_is_nearly_full() ->
     assert files(bench) < 3
 
 
-def test_a_shorter_time_for_dead_letters_does_not_shorten_that_of_their_file() -> None:
+def test_a_shorter_retention_of_dead_letters_does_not_shorten_that_of_their_file() -> None:
     bench = opened("", retention_ms=5 * HOUR_MS, dead_letter_retention_ms=HOUR_MS)
-    bury(bench)
+    add_dead_letter(bench)
     fill(bench, 2)
     bench.advance(4 * HOUR_MS)
     assert files(bench) == 3

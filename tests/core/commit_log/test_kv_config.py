@@ -1,4 +1,4 @@
-"""Small texts that clients leave with the broker, and groups that are kept beside them."""
+"""KV configuration that clients store with the broker, and the definitions of groups."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def commit_log_of(opened: CoreBench) -> CommitLogApi:
     return opened.core.commit_log_service.commit_log
 
 
-def test_notes_are_kept_by_namespace_and_key() -> None:
+def test_values_are_stored_by_namespace_and_key() -> None:
     opened = CoreBench(SETTINGS)
     commit_log_of(opened).kv_config.put(SYSTEM, "n", "a", "1")
     commit_log_of(opened).kv_config.put(SYSTEM, "n", "b", "2")
@@ -34,7 +34,7 @@ def test_notes_are_kept_by_namespace_and_key() -> None:
     assert commit_log.kv_config.all(SYSTEM, "n") == {"b": "2"}
 
 
-def test_a_note_that_is_refused_is_taken_back() -> None:
+def test_a_value_whose_write_is_refused_is_undone() -> None:
     opened = CoreBench(SETTINGS)
     opened.fail_writes()
     ticket = commit_log_of(opened).kv_config.put(SYSTEM, "n", "a", "1")
@@ -43,7 +43,7 @@ def test_a_note_that_is_refused_is_taken_back() -> None:
     assert commit_log_of(opened).kv_config.all(SYSTEM, "n") is None
 
 
-def test_groups_are_kept_and_deleted() -> None:
+def test_groups_are_stored_and_deleted() -> None:
     opened = CoreBench(SETTINGS)
     group = CommitLogGroup("g", retry_limit=3)
     commit_log_of(opened).groups.define(SYSTEM, CommitLogGroup("g"))
@@ -57,7 +57,7 @@ def test_groups_are_kept_and_deleted() -> None:
     assert commit_log.groups.find(SYSTEM, "g") is None
 
 
-def test_a_group_has_a_name_of_its_length() -> None:
+def test_the_name_of_a_group_has_a_length_limit() -> None:
     commit_log = commit_log_of(CoreBench(SETTINGS))
     with pytest.raises(InvalidName):
         commit_log.groups.define(SYSTEM, CommitLogGroup(""))

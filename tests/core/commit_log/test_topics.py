@@ -1,4 +1,4 @@
-"""Topics whose streams share one log: definitions, streams, and what a refused or crashed change leaves."""
+"""Topics of the commit log: definitions, queues, and the state after a refused change or a crash."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ def bodies(opened: CoreBench, name: str = "t", number: int = 0) -> list[bytes | 
     return [record.body for record in topic.stream(number).records(0)]
 
 
-def test_without_anyone_to_use_it_there_is_no_shared_log() -> None:
+def test_without_a_rocketmq_listener_there_is_no_commit_log() -> None:
     opened = CoreBench()
     assert opened.core.commit_log_service is None
     assert opened.memory.names("store") == []
 
 
-def test_records_are_read_in_neutral_words() -> None:
+def test_units_are_read_as_neutral_records() -> None:
     opened = bench()
     topic = create(opened)
     assert [append(opened, topic, b"%d" % number) for number in range(3)] == [0, 1, 2]
@@ -75,7 +75,7 @@ def test_records_are_read_in_neutral_words() -> None:
     assert list(topic.stream(1).records(0)) == []
 
 
-def test_what_was_kept_is_served_also_when_nobody_listens_any_more() -> None:
+def test_stored_messages_are_readable_after_the_rocketmq_listeners_are_turned_off() -> None:
     opened = bench()
     append(opened, create(opened), b"kept")
     opened.core.stop_writes()
@@ -89,7 +89,7 @@ def test_what_was_kept_is_served_also_when_nobody_listens_any_more() -> None:
 
 
 @pytest.mark.parametrize("ends", ["restart", "kill", "crash"])
-def test_topics_and_messages_outlive_every_end(ends: str) -> None:
+def test_topics_and_messages_survive_restart_kill_and_crash(ends: str) -> None:
     opened = bench()
     topic = create(opened)
     append(opened, topic, b"kept", 1)
@@ -98,7 +98,7 @@ def test_topics_and_messages_outlive_every_end(ends: str) -> None:
     assert commit_log_of(opened).topics.get(SYSTEM, "t").id == topic.id
 
 
-def test_names_are_unique_across_homes() -> None:
+def test_names_are_unique_across_layouts() -> None:
     opened = bench()
     create(opened, "ours")
     opened.core.broker.topics.create(SYSTEM, "theirs", Layout.PARTITION_LOG, 1, {})
@@ -122,12 +122,12 @@ def test_names_are_unique_across_homes() -> None:
         (CommitLogTopicDefinition("", "t", 1, 10_001), InvalidCount),
     ],
 )
-def test_what_no_topic_can_be_is_refused(definition: CommitLogTopicDefinition, refusal: type[Exception]) -> None:
+def test_an_invalid_topic_definition_is_refused(definition: CommitLogTopicDefinition, refusal: type[Exception]) -> None:
     with pytest.raises(refusal):
         commit_log_of(bench()).topics.create(SYSTEM, definition)
 
 
-def test_a_stream_that_is_not_there_is_refused_and_a_long_message_too() -> None:
+def test_an_unknown_queue_and_a_message_that_is_too_long_are_refused() -> None:
     opened = bench()
     topic = create(opened)
     for number in (-1, 2):
@@ -164,7 +164,7 @@ def test_a_refused_deletion_leaves_everything() -> None:
 
 
 @pytest.mark.parametrize("ends", ["restart", "kill", "crash"])
-def test_a_deleted_topic_does_not_come_back(ends: str) -> None:
+def test_a_deleted_topic_stays_deleted(ends: str) -> None:
     opened = bench()
     topic = create(opened)
     append(opened, topic, b"old")
@@ -179,7 +179,7 @@ def test_a_deleted_topic_does_not_come_back(ends: str) -> None:
     assert commit_log_of(opened).groups.cursor(SYSTEM, "g", again, 0) is None
 
 
-def test_a_topic_that_the_broker_needs_is_made_once_and_grows() -> None:
+def test_a_topic_that_the_broker_needs_is_created_once_and_grows() -> None:
     opened = bench()
     commit_log = commit_log_of(opened)
     for count in (2, 2, 5, 3):
@@ -188,7 +188,7 @@ def test_a_topic_that_the_broker_needs_is_made_once_and_grows() -> None:
     assert commit_log.topics.get(SYSTEM, "own").definition.read_streams == 5
 
 
-def test_a_change_counts_at_once_and_is_kept() -> None:
+def test_a_change_takes_effect_at_once_and_is_stored() -> None:
     opened = bench()
     topic = create(opened)
     changed = msgspec.structs.replace(topic.definition, read_streams=5, is_ordered=True)
@@ -199,7 +199,7 @@ def test_a_change_counts_at_once_and_is_kept() -> None:
     assert commit_log_of(opened).topics.get(SYSTEM, "t").definition == changed
 
 
-def test_old_messages_go_by_themselves() -> None:
+def test_old_messages_are_deleted_by_retention() -> None:
     opened = bench()
     topic = create(opened)
     for _ in range(200):
@@ -207,16 +207,16 @@ def test_old_messages_go_by_themselves() -> None:
     opened.restart()
     topic = commit_log_of(opened).topics.get(SYSTEM, "t")
     assert topic.stream(0).start == 0
-    opened.advance((72 + 24) * 3_600_000)  # there is an hour in every day in which they go
+    opened.advance((72 + 24) * 3_600_000)  # every day has an hour in which files are deleted
     assert topic.stream(0).start > 0
     assert topic.stream(0).end == 200
 
 
-def test_ids_are_those_of_the_catalogue() -> None:
+def test_topic_ids_are_those_of_the_catalogue() -> None:
     assert isinstance(create(bench()).id, UUID)
 
 
-def test_a_topic_whose_definition_is_lost_is_defined_anew(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_topic_whose_definition_is_lost_is_defined_again(caplog: pytest.LogCaptureFixture) -> None:
     opened = bench()
     create(opened, "kept", 1)
     commit_log_of(opened).config.finish_import()

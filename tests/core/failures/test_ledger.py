@@ -38,7 +38,7 @@ MESSAGE = Record(
 
 
 class Ledger:
-    """A stream in memory, whose passes end when the test says so."""
+    """A stream in memory; the test ends its passes."""
 
     def __init__(self) -> None:
         self.records: list[Record] = []
@@ -63,7 +63,7 @@ class Ledger:
 
 
 class Source:
-    """Owns the entries whose reason is one of `reasons`; keeps what is sent again."""
+    """Owns the entries with one of `reasons`; collects the entries that are sent again."""
 
     def __init__(self, *reasons: Reason) -> None:
         self.reasons = reasons or tuple(Reason)
@@ -112,7 +112,7 @@ def give_up(failures: FailedMessageLedger, *bodies: bytes) -> None:
         failures.give_up(CALLER, replace(MESSAGE, body=body), Reason.REJECTED, ORIGIN, 16)
 
 
-def test_a_message_that_was_given_up_is_kept_with_all_that_is_known_of_it(failures: FailedMessageLedger) -> None:
+def test_a_failed_message_is_stored_with_its_reason_and_origin(failures: FailedMessageLedger) -> None:
     failures.give_up(CALLER, MESSAGE, Reason.DELIVERY_LIMIT, ORIGIN, 16)
     (failure,) = failures.all()
     assert failure.id == 0
@@ -158,21 +158,21 @@ def test_a_redriven_message_is_sent_as_it_was_and_marked(ledger: Ledger, time: M
     with pytest.raises(Changed, match="failure 1"):
         failures.redrive(CALLER, 1)
     with pytest.raises(UnknownFailure):
-        failures.get(2)  # the mark
+        failures.get(2)  # the redrive marker
     assert len(source.sent) == 1
 
 
-def test_a_message_is_not_redriven_twice_while_the_first_is_under_way(
+def test_a_message_is_not_redriven_twice_while_the_first_redrive_is_pending(
     ledger: Ledger, failures: FailedMessageLedger
 ) -> None:
     give_up(failures, b"0")
     failures.redrive(CALLER, 0)
     with pytest.raises(Changed):
         failures.redrive(CALLER, 0)
-    assert len(ledger.records) == 1, "no mark before the sending is durable"
+    assert len(ledger.records) == 1, "a marker was written before the redriven message was durable"
 
 
-def test_a_redrive_that_was_refused_may_be_tried_again(ledger: Ledger, failures: FailedMessageLedger) -> None:
+def test_a_redrive_that_was_refused_may_be_repeated(ledger: Ledger, failures: FailedMessageLedger) -> None:
     give_up(failures, b"0")
     failures.redrive(CALLER, 0)
     ledger.settle(refused=True)
@@ -204,7 +204,7 @@ def test_a_message_that_is_no_longer_stored_is_neither_listed_nor_redriven(ledge
     assert not failures.get(0).is_redriven
 
 
-def test_marks_are_read_once_and_then_only_what_was_added(ledger: Ledger, time: ManualTime) -> None:
+def test_redrive_markers_are_read_once_and_then_only_the_new_ones(ledger: Ledger, time: ManualTime) -> None:
     failures = open_failures(ledger, time)
     give_up(failures, b"0")
     assert not failures.get(0).is_redriven
@@ -212,7 +212,7 @@ def test_marks_are_read_once_and_then_only_what_was_added(ledger: Ledger, time: 
     assert failures.get(0).is_redriven
 
 
-def test_a_message_that_was_in_a_ledger_before_is_kept_as_it_is() -> None:
+def test_a_message_that_is_itself_a_ledger_entry_is_stored_unchanged() -> None:
     before = to_record(FailureEntry(MESSAGE, Reason.EXPIRED, ORIGIN, 1, 7, "bob"))
     entry = FailureEntry(before, Reason.REJECTED, ORIGIN, 2, 8, "alice")
     assert from_record(to_record(entry)) == entry
@@ -230,12 +230,12 @@ def test_a_message_that_was_in_a_ledger_before_is_kept_as_it_is() -> None:
         (("a", b""), ("trimq.failure", b"")),
     ],
 )
-def test_what_is_no_entry_is_refused(headers: tuple[tuple[str, bytes | None], ...]) -> None:
+def test_a_record_that_is_not_an_entry_is_refused(headers: tuple[tuple[str, bytes | None], ...]) -> None:
     with pytest.raises(InvalidRecords, match="at 7"):
         from_record(Record(body=b"", headers=headers, offset=7))
 
 
-def test_an_entry_with_a_reason_or_a_topic_that_cannot_be_is_refused() -> None:
+def test_an_entry_with_an_invalid_reason_or_topic_is_refused() -> None:
     record = to_record(FailureEntry(MESSAGE, Reason.EXPIRED, ORIGIN, 1, 7, "bob"))
     name, head = record.headers[0]
     assert head is not None
@@ -277,7 +277,7 @@ ENTRIES = st.builds(
 
 
 @given(ENTRIES)
-def test_an_entry_comes_back_from_its_record_as_it_was(entry: LedgerEntry) -> None:
+def test_an_entry_survives_encoding_and_decoding(entry: LedgerEntry) -> None:
     record = to_record(entry)
     assert record.timestamp_ms == entry.time_ms
     assert from_record(record) == entry

@@ -1,4 +1,4 @@
-"""The log that the ledger of failures is kept in."""
+"""The log that stores the failure ledger."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def ledger_on(logs: QueueLogs, most_bytes: int, most_ms: int = 1000, now_ms: int
     return LedgerLog(lambda: logs.make("ledger"), lambda: now_ms, most_bytes, most_ms)
 
 
-def test_a_record_is_read_as_it_was_kept() -> None:
+def test_a_record_is_read_as_it_was_appended() -> None:
     logs = QueueLogs()
     ledger = ledger_on(logs, 1000)
     records = [
@@ -33,7 +33,7 @@ def test_a_record_is_read_as_it_was_kept() -> None:
     assert [one.offset for one in ledger.read(1)] == [1]
 
 
-def test_the_oldest_go_when_there_is_too_much() -> None:
+def test_the_oldest_entries_are_deleted_when_the_log_is_too_large() -> None:
     logs = QueueLogs(segment_bytes=100_000)
     ledger = ledger_on(logs, 10_000)
     for number in range(200):
@@ -46,7 +46,7 @@ def test_the_oldest_go_when_there_is_too_much() -> None:
     assert sum(sizes) < 13_000
 
 
-def test_what_is_too_old_goes() -> None:
+def test_entries_that_are_too_old_are_deleted() -> None:
     logs = QueueLogs()
     ledger = ledger_on(logs, 10_000_000)
     for _ in range(30):
@@ -56,16 +56,16 @@ def test_what_is_too_old_goes() -> None:
     later.open(ledger.logs[0])
     later.trim()
     logs.runner.settle()
-    assert 0 < len(list(later.read(0))) < 10  # what is in the last segment
+    assert 0 < len(list(later.read(0))) < 10  # the last segment is kept
 
 
-def test_without_room_nothing_is_kept() -> None:
+def test_with_a_size_limit_of_zero_nothing_is_stored() -> None:
     logs = QueueLogs()
     assert ledger_on(logs, 0).append(Record(b"x")) is None
     assert logs.logs == {}
 
 
-def test_a_disk_that_takes_no_new_file_is_no_failure_of_the_message() -> None:
+def test_a_full_disk_at_creation_of_the_log_raises_no_error() -> None:
     logs = QueueLogs()
     logs.files.room_bytes = 0
     ledger = LedgerLog(lambda: logs.store.make("ledger", False), lambda: 0, 1000, 1000)
@@ -75,7 +75,7 @@ def test_a_disk_that_takes_no_new_file_is_no_failure_of_the_message() -> None:
     assert list(ledger.read(0)) == []
 
 
-def test_an_entry_of_a_row_that_is_damaged_is_told() -> None:
+def test_a_damaged_batch_of_entries_raises_invalid_records() -> None:
     logs = QueueLogs()
     ledger = ledger_on(logs, 1000)
     for body in (b"", b"\1\0\0" + bytes(16) + b"\x90", b"\2\0\1" + bytes(16) + b"\x90"):

@@ -1,4 +1,4 @@
-"""Expressions over properties: what a genuine broker delivered for each, a reference evaluator, and the limits."""
+"""SQL92 filters over properties: results of Apache RocketMQ, a reference evaluator, and the limits."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def golden_table() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("expression", "wanted"), golden_table())
-def test_a_genuine_broker_delivered_the_same(expression: str, wanted: str) -> None:
+def test_apache_rocketmq_delivered_the_same(expression: str, wanted: str) -> None:
     assert delivered(expression) == wanted
 
 
@@ -113,7 +113,7 @@ trees = st.recursive(
 messages = st.dictionaries(names, st.sampled_from(["5", "12", "-1", "x", "it's", "true", "1.5", "99999999999"]))
 
 
-class Spoilt(Exception):
+class EvaluationError(Exception):
     pass
 
 
@@ -121,7 +121,7 @@ def quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def written(tree: Tree) -> str:
+def to_sql(tree: Tree) -> str:
     match tree:
         case ("order", name, operator, number):
             return f"{name} {operator} {number}"
@@ -136,31 +136,31 @@ def written(tree: Tree) -> str:
         case ("constant", value):
             return str(value).upper().replace("NONE", "NULL")
         case ("not", inner):
-            return f"NOT ({written(inner)})"
+            return f"NOT ({to_sql(inner)})"
         case (word, left, right):
-            return f"({written(left)}) {word} ({written(right)})"
+            return f"({to_sql(left)}) {word} ({to_sql(right)})"
     raise AssertionError(tree)
 
 
 def whole(text: str) -> int:
     if re.fullmatch(r"-?\d{1,9}", text) is None:
-        raise Spoilt
+        raise EvaluationError
     return int(text)
 
 
-def judged(tree: Tree, message: dict[str, str]) -> bool | None:
+def evaluate(tree: Tree, message: dict[str, str]) -> bool | None:
     match tree:
         case ("constant", value):
             return value
         case ("not", inner):
-            found = judged(inner, message)
+            found = evaluate(inner, message)
             return None if found is None else not found
         case ("and" | "or" as word, left, right):
             settles = word == "or"
-            first = judged(left, message)
+            first = evaluate(left, message)
             if first is settles:
                 return settles
-            second = judged(right, message)
+            second = evaluate(right, message)
             return settles if second is settles else None if None in (first, second) else not settles
         case ("null", name, is_not):
             return (name not in message) is not is_not
@@ -189,12 +189,12 @@ def judged(tree: Tree, message: dict[str, str]) -> bool | None:
 
 
 @given(trees, messages)
-def test_any_expression_means_what_the_reference_says(tree: Tree, message: dict[str, str]) -> None:
+def test_any_expression_evaluates_as_the_reference_does(tree: Tree, message: dict[str, str]) -> None:
     try:
-        wanted = judged(tree, message) is True
-    except Spoilt:
+        wanted = evaluate(tree, message) is True
+    except EvaluationError:
         wanted = False
-    assert compile_sql_filter(written(tree), 10_000, 1000)(message) is wanted
+    assert compile_sql_filter(to_sql(tree), 10_000, 1000)(message) is wanted
 
 
 @given(st.text(max_size=60) | st.text("abAND NOTIN'()=<>-+.*/5e,", max_size=40), messages)
@@ -219,12 +219,12 @@ def test_any_text_is_an_expression_or_is_refused(text: str, message: dict[str, s
         "-" * 5000 + "5 = a",
     ],
 )
-def test_an_expression_that_explodes_is_refused(text: str) -> None:
+def test_an_expression_that_is_too_large_to_compile_is_refused(text: str) -> None:
     with pytest.raises(InvalidSqlFilter, match="more than 100 operators"):
         compile_sql_filter(text, 100_000, 100)
 
 
-def test_one_that_is_too_long_is_not_even_read() -> None:
+def test_an_expression_that_is_too_long_is_refused_before_parsing() -> None:
     with pytest.raises(InvalidSqlFilter, match="limit: 100 bytes"):
         compile_sql_filter("a = 'é" + "é" * 100 + "'", 100, 100)
 

@@ -54,7 +54,7 @@ def orders(*indexes: int) -> frozenset[StreamId]:
 
 
 class Client:
-    """A member that does what it is told."""
+    """A member that follows the coordinator's assignments."""
 
     def __init__(self, group: AssignedGroup, name: str, instance: str | None = None) -> None:
         self.group, self.name, self.instance = group, name, instance
@@ -62,11 +62,11 @@ class Client:
         self.owned: frozenset[StreamId] = frozenset()
 
     def join(self, known: KnownTopics = KNOWN, now_ms: int = 0, **changes: object) -> HeartbeatResult:
-        return self._say(replace(JOIN, member=self.name, instance=self.instance, **changes), known, now_ms)
+        return self._send(replace(JOIN, member=self.name, instance=self.instance, **changes), known, now_ms)
 
     def heartbeat(self, known: KnownTopics = KNOWN, now_ms: int = 0, **changes: object) -> HeartbeatResult:
         asked = replace(QUIET, member=self.name, instance=self.instance, epoch=self.epoch)
-        return self._say(replace(asked, **changes), known, now_ms)
+        return self._send(replace(asked, **changes), known, now_ms)
 
     def acknowledge(self, known: KnownTopics = KNOWN, now_ms: int = 0) -> HeartbeatResult:
         return self.heartbeat(known, now_ms, owned=self.owned)
@@ -74,7 +74,7 @@ class Client:
     def leave(self, epoch: int = LEFT_EPOCH) -> HeartbeatResult:
         return self.group.leave(replace(QUIET, member=self.name, instance=self.instance, epoch=epoch))
 
-    def _say(self, asked: MemberHeartbeat, known: KnownTopics, now_ms: int) -> HeartbeatResult:
+    def _send(self, asked: MemberHeartbeat, known: KnownTopics, now_ms: int) -> HeartbeatResult:
         heartbeat = self.group.heartbeat(asked, known, SESSION_MS, now_ms)
         self.epoch = heartbeat.epoch
         if heartbeat.streams is not None:
@@ -88,7 +88,7 @@ def group() -> AssignedGroup:
 
 
 def pair(group: AssignedGroup) -> tuple[Client, Client]:
-    """Two members that have what they shall have: the first has two streams, the second one."""
+    """Returns two members that own their target assignments: the first owns two streams, the second one."""
     first, second = Client(group, "a"), Client(group, "b")
     first.join()
     second.join()
@@ -99,7 +99,7 @@ def pair(group: AssignedGroup) -> tuple[Client, Client]:
     return first, second
 
 
-def test_the_first_member_gets_everything_and_hears_it_once(group: AssignedGroup) -> None:
+def test_the_first_member_gets_all_streams_and_the_assignment_is_sent_once(group: AssignedGroup) -> None:
     member = Client(group, "a")
     assert member.join() == HeartbeatResult("a", 2, orders(0, 1, 2))
     assert member.heartbeat() == HeartbeatResult("a", 2, None)
@@ -107,7 +107,7 @@ def test_the_first_member_gets_everything_and_hears_it_once(group: AssignedGroup
     assert member.heartbeat(rebalance_ms=1, topics=("orders",), owned=orders(0, 1, 2)).streams == orders(0, 1, 2)
 
 
-def test_streams_are_given_up_before_they_are_given_out(group: AssignedGroup) -> None:
+def test_streams_are_revoked_before_they_are_assigned_again(group: AssignedGroup) -> None:
     first, second = Client(group, "a"), Client(group, "b")
     first.join()
     assert second.join() == HeartbeatResult("b", 3, frozenset())
@@ -121,7 +121,7 @@ def test_streams_are_given_up_before_they_are_given_out(group: AssignedGroup) ->
     assert group.state is GroupState.STABLE
 
 
-def test_the_rest_goes_to_who_stays(group: AssignedGroup) -> None:
+def test_streams_of_a_member_that_leaves_are_assigned_to_the_remaining_member(group: AssignedGroup) -> None:
     first, second = pair(group)
     assert second.leave() == HeartbeatResult("b", LEFT_EPOCH, None)
     assert first.heartbeat().streams == orders(0, 1, 2)
@@ -131,7 +131,7 @@ def test_the_rest_goes_to_who_stays(group: AssignedGroup) -> None:
     assert (group.state, group.has_members) == (GroupState.EMPTY, False)
 
 
-def test_who_is_silent_is_a_member_no_more(group: AssignedGroup) -> None:
+def test_a_member_without_heartbeats_is_removed(group: AssignedGroup) -> None:
     first, second = pair(group)
     first.heartbeat(now_ms=40_000)
     assert group.next_due_ms() == SESSION_MS
@@ -141,7 +141,7 @@ def test_who_is_silent_is_a_member_no_more(group: AssignedGroup) -> None:
     assert first.heartbeat(now_ms=SESSION_MS).streams == orders(0, 1, 2)
 
 
-def test_who_does_not_let_go_in_time_is_a_member_no_more(group: AssignedGroup) -> None:
+def test_a_member_that_does_not_revoke_in_time_is_removed(group: AssignedGroup) -> None:
     first, second = Client(group, "a"), Client(group, "b")
     first.join(rebalance_ms=20_000)
     second.join()
@@ -153,7 +153,7 @@ def test_who_does_not_let_go_in_time_is_a_member_no_more(group: AssignedGroup) -
     assert second.heartbeat(now_ms=21_000).streams == orders(0, 1, 2)
 
 
-def test_a_member_that_lost_an_answer_may_be_one_epoch_behind(group: AssignedGroup) -> None:
+def test_a_member_that_lost_a_response_may_be_one_epoch_behind(group: AssignedGroup) -> None:
     first, _ = pair(group)
     behind = first.epoch - 1
     assert first.heartbeat(epoch=behind, owned=orders(0)).epoch == first.epoch
@@ -162,7 +162,7 @@ def test_a_member_that_lost_an_answer_may_be_one_epoch_behind(group: AssignedGro
             first.heartbeat(**{"epoch": behind, "owned": orders(0), **changes})
 
 
-def test_a_live_member_may_join_again_with_empty_hands(group: AssignedGroup) -> None:
+def test_a_live_member_may_join_again_without_owned_streams(group: AssignedGroup) -> None:
     first, _ = pair(group)
     assert first.join().streams == orders(0, 1)
 
@@ -179,22 +179,24 @@ def test_a_live_member_may_join_again_with_empty_hands(group: AssignedGroup) -> 
         ({"topics": ("bills", "bills"), "pattern": ""}, 2),
     ],
 )
-def test_members_get_what_they_want(group: AssignedGroup, changes: dict[str, object], streams: int) -> None:
+def test_members_get_the_streams_of_the_topics_they_subscribe_to(
+    group: AssignedGroup, changes: dict[str, object], streams: int
+) -> None:
     heartbeat = Client(group, "a").join(**changes)
     assert len(heartbeat.streams) == streams
 
 
-def test_a_member_may_want_other_topics_later(group: AssignedGroup) -> None:
+def test_a_member_may_change_its_subscription(group: AssignedGroup) -> None:
     member = Client(group, "a")
     before = member.join().epoch
     heartbeat = member.heartbeat(topics=("bills",))
-    assert heartbeat.streams == frozenset(), "what it has must be let go first"
+    assert heartbeat.streams == frozenset(), "the streams of the old subscription must be revoked first"
     heartbeat = member.acknowledge()
     assert heartbeat.streams == {StreamId(BILLS, 0), StreamId(BILLS, 1)}
     assert heartbeat.epoch > before
 
 
-def test_topics_that_come_grow_or_go_are_divided_anew(group: AssignedGroup) -> None:
+def test_topics_that_are_created_grown_or_deleted_are_assigned_again(group: AssignedGroup) -> None:
     member = Client(group, "a")
     member.join(pattern="orders|late")
     shapes = {**KNOWN.shapes, "orders": AssignableTopic(ORDERS, 4)}
@@ -230,7 +232,7 @@ def test_a_pattern_that_members_share_is_matched_once_for_each_change_of_the_top
     assert shapes.passes == 3
 
 
-def test_a_kept_pattern_that_is_no_longer_accepted_matches_nothing(group: AssignedGroup) -> None:
+def test_a_stored_pattern_that_is_no_longer_valid_matches_nothing(group: AssignedGroup) -> None:
     Client(group, "a").join()
     kept = StoredAssignedMember.of(group.changed["a"])
     group = AssignedGroup.restore(
@@ -248,7 +250,7 @@ def test_a_kept_pattern_that_is_no_longer_accepted_matches_nothing(group: Assign
         ({"pattern": "("}, InvalidPattern),
     ],
 )
-def test_what_is_refused_leaves_nothing_behind(
+def test_a_refused_heartbeat_leaves_no_group_state(
     group: AssignedGroup, changes: dict[str, object], refusal: type[Exception]
 ) -> None:
     with pytest.raises(refusal):
@@ -257,16 +259,16 @@ def test_what_is_refused_leaves_nothing_behind(
     assert not group.changed
 
 
-def test_the_assignor_is_the_one_that_most_prefer(group: AssignedGroup) -> None:
+def test_the_assignor_is_the_one_most_members_prefer(group: AssignedGroup) -> None:
     for name, assignor in (("a", "range"), ("b", "uniform"), ("c", "range"), ("d", None)):
         Client(group, name).join(assignor=assignor)
     assert group.describe().strategy == "range"
 
 
-# -- named instances
+# -- static members
 
 
-def test_an_instance_that_goes_for_a_while_keeps_its_streams(group: AssignedGroup) -> None:
+def test_a_static_member_that_leaves_temporarily_keeps_its_streams(group: AssignedGroup) -> None:
     first = Client(group, "a", "I")
     second = Client(group, "b")
     first.join()
@@ -288,7 +290,7 @@ def test_an_instance_that_goes_for_a_while_keeps_its_streams(group: AssignedGrou
     assert len(again.heartbeat().streams) == 2
 
 
-def test_an_instance_that_does_not_come_back_loses_its_streams(group: AssignedGroup) -> None:
+def test_a_static_member_that_does_not_rejoin_loses_its_streams(group: AssignedGroup) -> None:
     first, second = Client(group, "a", "I"), Client(group, "b")
     first.join()
     first.leave(STATIC_LEAVE_EPOCH)
@@ -298,7 +300,7 @@ def test_an_instance_that_does_not_come_back_loses_its_streams(group: AssignedGr
     assert second.heartbeat(now_ms=SESSION_MS).streams == orders(0, 1, 2)
 
 
-def test_the_same_process_may_come_back_too(group: AssignedGroup) -> None:
+def test_a_static_member_may_rejoin_with_its_old_member_id(group: AssignedGroup) -> None:
     member = Client(group, "a", "I")
     member.join()
     member.leave(STATIC_LEAVE_EPOCH)
@@ -309,7 +311,7 @@ def test_the_same_process_may_come_back_too(group: AssignedGroup) -> None:
 
 
 @pytest.mark.parametrize(
-    ("who", "epoch", "stream", "uses_member_epoch", "refusal"),
+    ("member", "epoch", "stream", "uses_member_epoch", "refusal"),
     [
         ("a", 3, 0, True, None),
         ("a", 3, 2, True, None),
@@ -321,11 +323,11 @@ def test_the_same_process_may_come_back_too(group: AssignedGroup) -> None:
         ("", -1, 0, True, UnknownMember),
     ],
 )
-def test_commits_are_taken_from_those_who_hold_the_stream(
-    group: AssignedGroup, who: str, epoch: int, stream: int, uses_member_epoch: bool, refusal: type[Exception] | None
+def test_commits_are_accepted_from_members_that_own_the_stream(
+    group: AssignedGroup, member: str, epoch: int, stream: int, uses_member_epoch: bool, refusal: type[Exception] | None
 ) -> None:
     pair(group)
-    claim = Claim(who, epoch, None, uses_member_epoch)
+    claim = Claim(member, epoch, None, uses_member_epoch)
     if refusal is None:
         group.check_claim(claim, StreamId(ORDERS, stream), is_transactional=False)
         return
@@ -333,7 +335,9 @@ def test_commits_are_taken_from_those_who_hold_the_stream(
         group.check_claim(claim, StreamId(ORDERS, stream), is_transactional=False)
 
 
-def test_anybody_commits_to_an_empty_group_and_any_transaction_for_nobody(group: AssignedGroup) -> None:
+def test_any_client_commits_to_an_empty_group_and_a_transaction_commits_without_a_member_id(
+    group: AssignedGroup,
+) -> None:
     group.check_claim(Claim(), StreamId(ORDERS, 0), is_transactional=False)
     pair(group)
     group.check_claim(Claim(), StreamId(ORDERS, 0), is_transactional=True)
@@ -349,7 +353,9 @@ def test_anybody_commits_to_an_empty_group_and_any_transaction_for_nobody(group:
         (Claim("nobody", 3), UnknownMember),
     ],
 )
-def test_a_reader_is_who_it_says_or_nobody(group: AssignedGroup, claim: Claim, refusal: type[Exception] | None) -> None:
+def test_an_offset_fetch_names_a_valid_member_or_none(
+    group: AssignedGroup, claim: Claim, refusal: type[Exception] | None
+) -> None:
     pair(group)
     if refusal is None:
         group.check_reader(claim)
@@ -358,10 +364,10 @@ def test_a_reader_is_who_it_says_or_nobody(group: AssignedGroup, claim: Claim, r
         group.check_reader(claim)
 
 
-# -- what is kept
+# -- restart
 
 
-def test_what_is_kept_comes_back_as_it_was(group: AssignedGroup) -> None:
+def test_a_restored_group_is_the_group_that_was_stored(group: AssignedGroup) -> None:
     first, second = Client(group, "a"), Client(group, "b", "I")
     first.join(assignor="uniform", pattern="x.*")
     second.join()
@@ -374,10 +380,10 @@ def test_what_is_kept_comes_back_as_it_was(group: AssignedGroup) -> None:
     assert second.heartbeat().streams is None, "the first has not let go"
     first.acknowledge()
     assert second.heartbeat().streams == orders(2)
-    assert again.generation == group.generation, "nothing has changed meanwhile"
+    assert again.generation == group.generation, "the group epoch changed without a change"
 
 
-def test_what_a_power_cut_kept_by_halves_is_divided_anew(group: AssignedGroup) -> None:
+def test_a_group_that_was_stored_in_part_before_a_power_cut_is_assigned_again(group: AssignedGroup) -> None:
     first, second = pair(group)
     before = group.kept(None)
     second.leave()
@@ -389,11 +395,11 @@ def test_what_a_power_cut_kept_by_halves_is_divided_anew(group: AssignedGroup) -
     assert first.owned == orders(0, 1, 2)
 
 
-def test_after_a_restart_a_member_has_its_own_time_to_let_go(group: AssignedGroup) -> None:
+def test_after_a_restart_a_member_has_its_full_rebalance_timeout_to_revoke(group: AssignedGroup) -> None:
     first, second = Client(group, "a"), Client(group, "b")
     first.join()
     second.join()
-    first.heartbeat()  # is told to let go of a stream
+    first.heartbeat()  # the response revokes a stream
     kept = [StoredAssignedMember.of(member) for member in group.changed.values() if member is not None]
     again = AssignedGroup.restore("g", group.kept(None), kept, session_ms=400, now_ms=100)
     rebalance_ms = next(member.rebalance_ms for member in kept if member.id == "a")
@@ -406,7 +412,7 @@ def test_after_a_restart_a_member_has_its_own_time_to_let_go(group: AssignedGrou
     assert not again.has_members
 
 
-def test_a_quiet_sign_of_life_changes_nothing_that_must_be_kept(group: AssignedGroup) -> None:
+def test_a_heartbeat_without_news_changes_no_stored_state(group: AssignedGroup) -> None:
     first, second = pair(group)
     group.changed.clear()
     group.needs_save = False

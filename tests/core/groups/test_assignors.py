@@ -26,20 +26,20 @@ def streams(topic: UUID, *indexes: int) -> list[StreamId]:
     return [StreamId(topic, index) for index in indexes]
 
 
-def test_range_gives_runs_of_each_topic() -> None:
+def test_range_assigns_consecutive_streams_of_each_topic() -> None:
     one, two = TOPICS[:2]
     shares = assign_range([applicant("m1", [one, two]), applicant("m2", [one, two])], {one: 3, two: 2})
     assert (numbers(shares, "m1", one), numbers(shares, "m1", two)) == ([0, 1], [0])
     assert (numbers(shares, "m2", one), numbers(shares, "m2", two)) == ([2], [1])
 
 
-def test_range_puts_named_instances_first() -> None:
+def test_range_puts_static_members_first() -> None:
     topic = TOPICS[0]
     shares = assign_range([applicant("a", [topic]), applicant("z", [topic], instance="i")], {topic: 3})
     assert numbers(shares, "z", topic) == [0, 1]
 
 
-def test_uniform_keeps_what_everyone_had_when_a_member_comes() -> None:
+def test_uniform_keeps_assigned_streams_when_a_member_joins() -> None:
     topic = TOPICS[0]
     members = [applicant("a", [topic], streams(topic, 0, 1, 2)), applicant("b", [topic])]
     shares = assign_uniform(members, {topic: 3})
@@ -47,7 +47,7 @@ def test_uniform_keeps_what_everyone_had_when_a_member_comes() -> None:
     assert numbers(shares, "b", topic) == [2]
 
 
-def test_uniform_gives_what_is_left_to_those_who_stay() -> None:
+def test_uniform_gives_streams_of_a_leaving_member_to_the_others() -> None:
     topic = TOPICS[0]
     members = [applicant("a", [topic], streams(topic, 4)), applicant("b", [topic], streams(topic, 1, 2))]
     shares = assign_uniform(members, {topic: 6})
@@ -56,7 +56,7 @@ def test_uniform_gives_what_is_left_to_those_who_stay() -> None:
     assert [len(share) for share in shares.values()] == [3, 3]
 
 
-def test_uniform_levels_shares_of_members_that_want_different_topics() -> None:
+def test_uniform_balances_members_with_different_subscriptions() -> None:
     one, two = TOPICS[:2]
     shares = assign_uniform([applicant("a", [one, two], streams(one, 0, 1)), applicant("b", [one])], {one: 2, two: 2})
     assert numbers(shares, "a", two) == [0, 1]
@@ -72,7 +72,7 @@ SIZES = st.fixed_dictionaries({}, optional={topic: st.integers(1, 7) for topic i
 
 @pytest.mark.parametrize("name", ASSIGNORS)
 @given(members=MEMBERS, sizes=SIZES)
-def test_each_stream_has_one_owner_who_wants_it(name: str, members: list, sizes: dict[UUID, int]) -> None:
+def test_each_stream_has_one_owner_that_subscribes_to_it(name: str, members: list, sizes: dict[UUID, int]) -> None:
     applicants = [
         AssignorMember(f"m{number}", None, frozenset(topics), frozenset(StreamId(*each) for each in previous))
         for number, (topics, previous) in enumerate(members)
@@ -90,7 +90,7 @@ def test_each_stream_has_one_owner_who_wants_it(name: str, members: list, sizes:
 
 
 @given(count=st.integers(1, 6), sizes=SIZES, previous=st.lists(st.integers(0, 5), max_size=28))
-def test_uniform_shares_of_equal_wishes_differ_by_one_at_most_and_move_no_more_than_they_must(
+def test_uniform_assignments_of_equal_subscriptions_differ_by_one_at_most_and_move_no_more_than_needed(
     count: int, sizes: dict[UUID, int], previous: list[int]
 ) -> None:
     everything = [StreamId(topic, index) for topic, size in sizes.items() for index in range(size)]

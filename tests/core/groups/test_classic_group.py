@@ -40,7 +40,7 @@ ASKED = JoinRequest(
 
 
 def join(group: ClassicGroup, name: str, now_ms: int = 0, **changes: object) -> list[WaiterResult]:
-    """Join as a new member that gets this name; the waiter is the name too."""
+    """Joins as a new member that gets this id; the waiter has the same name."""
     return group.join(replace(ASKED, **changes), name, name, now_ms)
 
 
@@ -68,7 +68,7 @@ def assignments(decisions: list[WaiterResult]) -> dict[object, bytes]:
 
 
 def stable_pair(**changes: object) -> ClassicGroup:
-    """`a` leads, `b` follows, in generation 2."""
+    """Returns a stable group in generation 2: `a` leads, `b` follows."""
     group = ClassicGroup("g")
     join(group, "a", **changes)
     sync(group, "a", {"a": b"all"})
@@ -92,7 +92,7 @@ def test_the_first_member_leads_a_group_of_its_own_at_once() -> None:
     assert group.needs_save
 
 
-def test_a_new_member_is_sent_back_for_its_name_and_does_not_disturb_the_others() -> None:
+def test_a_new_member_must_join_again_with_its_member_id_and_starts_no_rebalance() -> None:
     group = stable_pair()
     with pytest.raises(MemberNameNeeded) as refused:
         join(group, "c", requires_member_id=True)
@@ -103,7 +103,7 @@ def test_a_new_member_is_sent_back_for_its_name_and_does_not_disturb_the_others(
     assert group.state is GroupState.PREPARING_REBALANCE
 
 
-def test_a_name_that_is_not_used_in_time_is_forgotten() -> None:
+def test_a_member_id_that_is_not_used_in_time_is_removed() -> None:
     group = ClassicGroup("g")
     with pytest.raises(MemberNameNeeded):
         join(group, "a", requires_member_id=True)
@@ -115,7 +115,7 @@ def test_a_name_that_is_not_used_in_time_is_forgotten() -> None:
         rejoin(group, "a", 10_000)
 
 
-def test_members_are_called_together_when_one_comes() -> None:
+def test_a_joining_member_starts_a_rebalance() -> None:
     group = ClassicGroup("g")
     join(group, "a")
     sync(group, "a", {"a": b"all"})
@@ -132,7 +132,7 @@ def test_members_are_called_together_when_one_comes() -> None:
     assert answers["b"].leader == "a"
 
 
-def test_followers_wait_for_the_leader_and_who_is_not_named_gets_nothing() -> None:
+def test_followers_wait_for_the_leader_and_members_it_omits_get_an_empty_assignment() -> None:
     group = ClassicGroup("g")
     join(group, "a")
     join(group, "b")
@@ -151,7 +151,9 @@ def test_followers_wait_for_the_leader_and_who_is_not_named_gets_nothing() -> No
         ([("p", "q"), ("r", "q")], "q"),
     ],
 )
-def test_the_strategy_is_one_that_all_know_and_most_prefer(offers: list[tuple[str, ...]], chosen: str) -> None:
+def test_the_protocol_is_one_that_all_members_support_and_most_prefer(
+    offers: list[tuple[str, ...]], chosen: str
+) -> None:
     group = ClassicGroup("g", initial_delay_ms=10)
     for number, names in enumerate(offers):
         join(group, f"m{number}", offers=tuple(OfferedProtocol(name, b"") for name in names))
@@ -170,14 +172,14 @@ def test_the_strategy_is_one_that_all_know_and_most_prefer(offers: list[tuple[st
         {"offers": (OfferedProtocol("unknown", b""),), "instance": "i"},
     ],
 )
-def test_a_member_with_nothing_in_common_is_refused(changes: dict[str, object]) -> None:
+def test_a_member_without_a_common_protocol_is_refused(changes: dict[str, object]) -> None:
     group = stable_pair()
     with pytest.raises(NothingInCommon):
         join(group, "c", **changes)
     assert group.state is GroupState.STABLE
 
 
-def test_an_empty_group_takes_members_of_any_type() -> None:
+def test_an_empty_group_takes_members_of_any_protocol_type() -> None:
     group = ClassicGroup("g")
     join(group, "a")
     group.leave([LeaveRequest("a", None)], 0)
@@ -198,7 +200,7 @@ def test_the_generation_rises_also_when_the_group_empties() -> None:
 
 
 @pytest.mark.parametrize("leaver", ["a", "b"])
-def test_when_one_leaves_the_other_hears_of_it_and_leads(leaver: str) -> None:
+def test_when_a_member_leaves_the_other_is_notified_and_leads(leaver: str) -> None:
     group = stable_pair()
     stays = "b" if leaver == "a" else "a"
     assert group.leave([LeaveRequest(leaver, None)], 0) == ([None], [])
@@ -211,7 +213,7 @@ def test_when_one_leaves_the_other_hears_of_it_and_leads(leaver: str) -> None:
     assert (answer.generation, answer.leader, len(answer.members)) == (3, stays, 1)
 
 
-def test_a_member_that_is_silent_is_removed() -> None:
+def test_a_member_without_heartbeats_is_removed() -> None:
     group = stable_pair()
     group.heartbeat("a", None, 2, 9_000)
     group.expire(10_000)
@@ -221,7 +223,7 @@ def test_a_member_that_is_silent_is_removed() -> None:
     assert group.state is GroupState.ASSIGNING
 
 
-def test_a_member_that_waits_for_the_others_need_show_no_sign_of_life() -> None:
+def test_a_member_whose_join_is_pending_needs_no_heartbeats() -> None:
     group = stable_pair()
     rejoin(group, "b", 0, offers=(OfferedProtocol("range", b"new"),))
     for now_ms in range(0, 50_000, 5_000):
@@ -231,7 +233,7 @@ def test_a_member_that_waits_for_the_others_need_show_no_sign_of_life() -> None:
     assert len(group.describe().members) == 2
 
 
-def test_a_gathering_ends_without_those_who_do_not_come() -> None:
+def test_a_rebalance_ends_without_members_that_do_not_rejoin() -> None:
     group = stable_pair(session_ms=600_000)
     rejoin(group, "b", 100, offers=(OfferedProtocol("range", b"new"),))
     assert group.next_due_ms() == 60_100
@@ -241,7 +243,7 @@ def test_a_gathering_ends_without_those_who_do_not_come() -> None:
         group.heartbeat("a", None, 2, 60_100)
 
 
-def test_a_named_instance_that_does_not_come_keeps_its_place_until_its_session_is_over() -> None:
+def test_a_static_member_that_does_not_rejoin_stays_until_its_session_expires() -> None:
     group = ClassicGroup("g")
     join(group, "a", instance="A", session_ms=600_000)
     sync(group, "a", {}, instance="A")
@@ -251,7 +253,7 @@ def test_a_named_instance_that_does_not_come_keeps_its_place_until_its_session_i
     assert [member.member for member in decision.outcome.members] == ["a", "b"]
 
 
-def test_who_joins_but_never_syncs_is_removed() -> None:
+def test_a_member_that_joins_but_never_syncs_is_removed() -> None:
     group = stable_pair(session_ms=600_000)
     rejoin(group, "a", session_ms=600_000)
     rejoin(group, "b", session_ms=600_000)
@@ -264,7 +266,7 @@ def test_who_joins_but_never_syncs_is_removed() -> None:
     assert group.state is GroupState.PREPARING_REBALANCE
 
 
-def test_a_new_member_whose_client_gave_up_does_not_stay_for_ever() -> None:
+def test_a_new_member_whose_client_disconnected_is_removed() -> None:
     group = stable_pair(session_ms=600_000, rebalance_ms=2 * NEW_MEMBER_MS)
     join(group, "c", rebalance_ms=2 * NEW_MEMBER_MS)
     (decision,) = group.expire(NEW_MEMBER_MS)
@@ -272,7 +274,7 @@ def test_a_new_member_whose_client_gave_up_does_not_stay_for_ever() -> None:
     assert isinstance(decision.outcome, UnknownMember)
 
 
-def test_a_rebalance_tells_those_who_wait_for_the_leader() -> None:
+def test_a_rebalance_ends_pending_syncs() -> None:
     group = ClassicGroup("g")
     join(group, "a")
     join(group, "b")
@@ -283,7 +285,7 @@ def test_a_rebalance_tells_those_who_wait_for_the_leader() -> None:
     assert isinstance(decision.outcome, Rebalancing)
 
 
-def test_who_asks_again_is_answered_and_the_first_question_too() -> None:
+def test_a_repeated_join_ends_the_first_with_rebalancing() -> None:
     group = stable_pair()
     group.join(replace(ASKED, member="b", offers=(OfferedProtocol("range", b"1"),)), "", "first", 0)
     (decision,) = group.join(replace(ASKED, member="b", offers=(OfferedProtocol("range", b"1"),)), "", "second", 0)
@@ -293,7 +295,7 @@ def test_who_asks_again_is_answered_and_the_first_question_too() -> None:
 
 
 @pytest.mark.parametrize("name", ["a", "b"])
-def test_who_joins_again_unchanged_while_shares_are_decided_gets_the_same_answer(name: str) -> None:
+def test_an_unchanged_rejoin_while_assignments_are_pending_gets_the_same_response(name: str) -> None:
     group = ClassicGroup("g")
     join(group, "a")
     join(group, "b")
@@ -310,7 +312,7 @@ def test_who_joins_again_unchanged_while_shares_are_decided_gets_the_same_answer
         ("a", ASKED.offers, GroupState.PREPARING_REBALANCE),
     ],
 )
-def test_a_stable_group_is_divided_anew_for_its_leader_or_for_news(
+def test_a_stable_group_rebalances_when_its_leader_rejoins_or_metadata_changes(
     name: str, offers: tuple[OfferedProtocol, ...], state: GroupState
 ) -> None:
     group = stable_pair()
@@ -328,13 +330,15 @@ def test_a_stable_group_is_divided_anew_for_its_leader_or_for_news(
         ({"instance": "nobody"}, UnknownMember),
     ],
 )
-def test_a_sync_that_does_not_fit_is_refused(changes: dict[str, object], refusal: type[Exception]) -> None:
+def test_a_sync_with_a_wrong_generation_or_protocol_is_refused(
+    changes: dict[str, object], refusal: type[Exception]
+) -> None:
     group = stable_pair()
     with pytest.raises(refusal):
         sync(group, "a", **changes)
 
 
-# -- named instances
+# -- static members
 
 
 def static_pair() -> ClassicGroup:
@@ -350,7 +354,7 @@ def static_pair() -> ClassicGroup:
     return group
 
 
-def test_a_follower_comes_back_under_a_new_name_and_nobody_is_disturbed() -> None:
+def test_a_static_follower_rejoins_under_a_new_member_id_without_a_rebalance() -> None:
     group = static_pair()
     (decision,) = join(group, "b2", instance="B")
     assert decision.outcome == JoinResult("b2", 1, "consumer", "range", "a")
@@ -362,7 +366,7 @@ def test_a_follower_comes_back_under_a_new_name_and_nobody_is_disturbed() -> Non
 
 
 @pytest.mark.parametrize("may_skip", [True, False])
-def test_a_leader_comes_back_without_dividing_anew(may_skip: bool) -> None:
+def test_a_static_leader_rejoins_without_a_rebalance(may_skip: bool) -> None:
     group = static_pair()
     (decision,) = join(group, "a2", instance="A", may_skip_assignment=may_skip)
     answer = decision.outcome
@@ -372,20 +376,20 @@ def test_a_leader_comes_back_without_dividing_anew(may_skip: bool) -> None:
     assert group.state is GroupState.STABLE
 
 
-def test_an_instance_that_comes_back_with_other_strategies_makes_the_group_divide_anew() -> None:
+def test_a_static_member_that_rejoins_with_other_protocols_starts_a_rebalance() -> None:
     group = static_pair()
     assert join(group, "b2", instance="B", offers=(OfferedProtocol("robin", b""),)) == []
     assert group.state is GroupState.PREPARING_REBALANCE
 
 
-def test_an_instance_that_comes_back_while_shares_are_decided_is_not_forgotten() -> None:
+def test_a_static_member_that_rejoins_while_assignments_are_pending_is_kept() -> None:
     group = ClassicGroup("g")
     join(group, "x", instance="X")
     (decision,) = join(group, "y", instance="X")
     assert (decision.waiter, decision.outcome.generation, decision.outcome.leader) == ("y", 2, "y")
 
 
-def test_who_waits_under_the_old_name_is_told() -> None:
+def test_a_pending_join_under_the_old_member_id_is_fenced() -> None:
     group = static_pair()
     group.join(replace(ASKED, member="b", instance="B", offers=(OfferedProtocol("range", b"new"),)), "", "old", 0)
     decisions = outcomes(join(group, "b2", instance="B"))
@@ -402,14 +406,14 @@ def test_who_waits_under_the_old_name_is_told() -> None:
         (LeaveRequest("", None), UnknownMember),
     ],
 )
-def test_an_instance_is_removed_by_its_name(leaver: LeaveRequest, refusal: type[Exception] | None) -> None:
+def test_a_static_member_is_removed_by_its_instance_id(leaver: LeaveRequest, refusal: type[Exception] | None) -> None:
     group = static_pair()
     (found,), _ = group.leave([leaver], 0)
     assert (found is None) if refusal is None else isinstance(found, refusal)
     assert group.state is (GroupState.PREPARING_REBALANCE if refusal is None else GroupState.STABLE)
 
 
-# -- commits, first gathering, what is kept
+# -- commits, initial rebalance delay, restart
 
 
 @pytest.mark.parametrize(
@@ -433,18 +437,18 @@ def test_only_members_of_this_generation_commit(claim: Claim, refusal: type[Exce
         group.check_claim(claim, is_transactional=False, now_ms=5)
 
 
-def test_a_transaction_may_commit_for_nobody_in_particular() -> None:
+def test_a_transaction_may_commit_without_a_member_id() -> None:
     stable_pair().check_claim(Claim(), is_transactional=True, now_ms=0)
 
 
-def test_anybody_commits_to_an_empty_group() -> None:
+def test_any_client_commits_to_an_empty_group() -> None:
     group = ClassicGroup("g")
     group.check_claim(Claim(), is_transactional=False, now_ms=0)
     with pytest.raises(UnknownMember):
         group.check_claim(Claim("old", 1), is_transactional=False, now_ms=0)
 
 
-def test_commits_are_taken_while_members_gather_and_refused_while_shares_are_decided() -> None:
+def test_commits_are_accepted_while_members_join_and_refused_while_assignments_are_pending() -> None:
     group = stable_pair()
     rejoin(group, "a")
     group.check_claim(Claim("b", 2), is_transactional=False, now_ms=0)
@@ -453,7 +457,7 @@ def test_commits_are_taken_while_members_gather_and_refused_while_shares_are_dec
         group.check_claim(Claim("a", 3), is_transactional=False, now_ms=0)
 
 
-def test_a_commit_is_a_sign_of_life() -> None:
+def test_a_commit_extends_the_session() -> None:
     group = stable_pair()
     for name in ("a", "b"):
         group.check_claim(Claim(name, 2), is_transactional=False, now_ms=9_999)
@@ -461,7 +465,7 @@ def test_a_commit_is_a_sign_of_life() -> None:
     assert len(group.describe().members) == 2
 
 
-def test_the_first_gathering_waits_for_more_as_long_as_more_come() -> None:
+def test_the_initial_rebalance_delay_is_extended_while_members_join() -> None:
     group = ClassicGroup("g", initial_delay_ms=3_000)
     assert join(group, "a", 0) == []
     assert group.next_due_ms() == 3_000
@@ -472,7 +476,7 @@ def test_the_first_gathering_waits_for_more_as_long_as_more_come() -> None:
     assert group.generation == 1
 
 
-def test_what_is_kept_comes_back_with_all_members_and_their_shares() -> None:
+def test_a_restored_group_has_all_members_and_their_assignments() -> None:
     group = static_pair()
     again = ClassicGroup.restore("g", group.kept(None), 0, now_ms=100)
     assert again.describe() == group.describe()
@@ -481,7 +485,7 @@ def test_what_is_kept_comes_back_with_all_members_and_their_shares() -> None:
     assert assignments(sync(again, "b", instance="B")) == {"b": b"B"}
 
 
-def test_an_assignment_that_could_not_be_kept_is_decided_anew() -> None:
+def test_an_assignment_whose_write_failed_is_made_again() -> None:
     group = stable_pair()
     group.lose_assignment(0)
     assert group.state is GroupState.PREPARING_REBALANCE
@@ -489,7 +493,7 @@ def test_an_assignment_that_could_not_be_kept_is_decided_anew() -> None:
         group.heartbeat("a", None, 2, 0)
 
 
-def test_a_group_that_is_kept_before_it_is_divided_is_called_together_again() -> None:
+def test_a_group_that_was_stored_before_its_assignment_rebalances_after_a_restart() -> None:
     group = stable_pair()
     group.lose_assignment(0)
     restored = ClassicGroup.restore("g", group.kept(None), 0, 100)
@@ -502,7 +506,7 @@ def test_a_group_that_is_kept_before_it_is_divided_is_called_together_again() ->
     assert assignments(sync(restored, "a", {"a": b"one", "b": b"two"}, 100)) == {"a": b"one", "b": b"two"}
 
 
-def test_a_group_that_is_kept_when_it_is_divided_goes_on() -> None:
+def test_a_group_that_was_stored_with_its_assignment_stays_stable_after_a_restart() -> None:
     restored = ClassicGroup.restore("g", stable_pair().kept(None), 0, 100)
     restored.heartbeat("b", None, 2, 100)
     assert assignments(sync(restored, "b", now_ms=100)) == {"b": b"B"}

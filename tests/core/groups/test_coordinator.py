@@ -36,7 +36,7 @@ DAY_MS = 86_400_000
 
 
 class Groups:
-    """The groups of a core whose time, passes and crashes come when a test says so."""
+    """The groups of a core; the test controls its clock, passes and crashes."""
 
     def __init__(self, initial_delay_ms: int = 0) -> None:
         self.memory = MemoryFiles()
@@ -87,7 +87,7 @@ class Groups:
 
     # -- members
 
-    def join(self, member: str = "", name: str = "c", metadata: bytes = b"") -> Heard:
+    def join(self, member: str = "", name: str = "c", metadata: bytes = b"") -> RecordingWaiter:
         asked = JoinRequest(
             member=member,
             instance=None,
@@ -99,15 +99,15 @@ class Groups:
             host="here",
             requires_member_id=False,
         )
-        heard = Heard()
-        self.registry.join("g", asked, heard)
-        return heard
+        waiter = RecordingWaiter()
+        self.registry.join("g", asked, waiter)
+        return waiter
 
-    def sync(self, member: str, generation: int, shares: dict[str, bytes] | None = None) -> Heard:
-        heard = Heard()
+    def sync(self, member: str, generation: int, shares: dict[str, bytes] | None = None) -> RecordingWaiter:
+        waiter = RecordingWaiter()
         asked = SyncRequest(member, None, generation, "consumer", "range", shares or {})
-        self.registry.sync("g", asked, heard)
-        return heard
+        self.registry.sync("g", asked, waiter)
+        return waiter
 
     def stable_member(self) -> str:
         joined = self.join().outcome
@@ -130,22 +130,22 @@ class Groups:
         return outcome
 
 
-class Heard:
-    """Somebody who waits, and what came."""
+class RecordingWaiter:
+    """A waiter that records its result."""
 
     def __init__(self) -> None:
         self.outcome: JoinResult | SyncResult | Refusal | None = None
         self.ticket: Ticket | None = None
 
     def __call__(self, outcome: JoinResult | SyncResult | Refusal, ticket: Ticket | None) -> None:
-        assert self.outcome is None, "answered twice"
+        assert self.outcome is None, "the waiter was called twice"
         self.outcome, self.ticket = outcome, ticket
 
 
-_: GroupCallback = Heard()
+_: GroupCallback = RecordingWaiter()
 
 
-def test_a_group_comes_into_being_with_its_first_member_and_is_described() -> None:
+def test_a_group_is_created_by_its_first_member_and_is_described() -> None:
     groups = Groups()
     with pytest.raises(UnknownGroup):
         groups.registry.describe("g")
@@ -157,13 +157,13 @@ def test_a_group_comes_into_being_with_its_first_member_and_is_described() -> No
     assert groups.registry.names() == ["g"]
 
 
-def test_a_share_is_told_when_it_is_durable_and_is_there_after_a_crash() -> None:
+def test_an_assignment_is_sent_once_durable_and_survives_a_crash() -> None:
     groups = Groups()
     joined = groups.join().outcome
-    heard = groups.sync(joined.member, 1, {joined.member: b"share"})
-    assert isinstance(heard.outcome, SyncResult)
-    assert heard.ticket is not None
-    assert groups.runner.passes.durable < heard.ticket.number, "whoever answers must wait"
+    waiter = groups.sync(joined.member, 1, {joined.member: b"share"})
+    assert isinstance(waiter.outcome, SyncResult)
+    assert waiter.ticket is not None
+    assert groups.runner.passes.durable < waiter.ticket.number, "the response must wait for this ticket"
     groups.settle()
     groups.crash()
     description = groups.registry.describe("g")
@@ -173,7 +173,7 @@ def test_a_share_is_told_when_it_is_durable_and_is_there_after_a_crash() -> None
     assert groups.registry.describe("g").state is GroupState.EMPTY
 
 
-def test_a_share_that_was_not_durable_is_nobodys_after_a_crash() -> None:
+def test_an_assignment_that_was_not_durable_is_lost_after_a_crash() -> None:
     groups = Groups()
     joined = groups.join().outcome
     groups.sync(joined.member, 1, {joined.member: b"share"})
@@ -183,25 +183,25 @@ def test_a_share_that_was_not_durable_is_nobodys_after_a_crash() -> None:
         groups.registry.heartbeat("g", joined.member, None, 1)
 
 
-def test_a_share_that_could_not_be_written_is_refused_and_decided_anew() -> None:
+def test_an_assignment_whose_write_failed_is_refused_and_made_again() -> None:
     groups = Groups()
     joined = groups.join().outcome
-    heard = groups.sync(joined.member, 1, {joined.member: b"share"})
+    waiter = groups.sync(joined.member, 1, {joined.member: b"share"})
     groups.fail_writes(True)
     groups.settle()
-    assert isinstance(heard.ticket.refusal, WriteFailed)
+    assert isinstance(waiter.ticket.refusal, WriteFailed)
     with pytest.raises(Rebalancing):
         groups.registry.heartbeat("g", joined.member, None, 1)
     groups.fail_writes(False)
     joined = groups.join(joined.member).outcome
-    heard = groups.sync(joined.member, joined.generation, {joined.member: b"share"})
+    waiter = groups.sync(joined.member, joined.generation, {joined.member: b"share"})
     groups.settle()
-    assert heard.ticket.refusal is None
+    assert waiter.ticket.refusal is None
     groups.crash()
     assert groups.registry.describe("g").generation == joined.generation
 
 
-def test_time_passes_for_members() -> None:
+def test_members_expire_by_liveness_time() -> None:
     groups = Groups()
     member = groups.stable_member()
     groups.pass_liveness(9_999)
@@ -214,14 +214,14 @@ def test_time_passes_for_members() -> None:
         groups.registry.heartbeat("g", member, None, 1)
 
 
-def test_message_time_does_not_throw_members_out() -> None:
+def test_members_do_not_expire_by_message_time() -> None:
     groups = Groups()
     groups.stable_member()
     groups.pass_messages(30 * DAY_MS)
     assert groups.registry.describe("g").state is GroupState.STABLE
 
 
-def test_generations_go_on_after_a_restart_of_an_empty_group() -> None:
+def test_generations_continue_after_a_restart_of_an_empty_group() -> None:
     groups = Groups()
     member = groups.stable_member()
     groups.commit(Claim(member, 1))
@@ -231,17 +231,17 @@ def test_generations_go_on_after_a_restart_of_an_empty_group() -> None:
     assert groups.join().outcome.generation == 3
 
 
-def test_a_name_that_somebody_tried_once_is_forgotten() -> None:
+def test_a_refused_first_join_leaves_no_group() -> None:
     groups = Groups()
     with pytest.raises(NothingInCommon):
-        groups.registry.join("g", JoinRequest("", None, "", (), 10_000, 10_000, "c", "h"), Heard())
+        groups.registry.join("g", JoinRequest("", None, "", (), 10_000, 10_000, "c", "h"), RecordingWaiter())
     assert groups.registry.names() == []
 
 
-# -- groups that the broker divides
+# -- groups with broker-side assignment
 
 
-def test_a_group_that_the_broker_divides_is_there_after_a_crash() -> None:
+def test_a_group_with_broker_side_assignment_survives_a_crash() -> None:
     groups = Groups()
     heartbeat, ticket = groups.heartbeat("m")
     assert (len(heartbeat.streams), heartbeat.epoch) == (3, 2)
@@ -259,14 +259,14 @@ def test_a_group_that_the_broker_divides_is_there_after_a_crash() -> None:
     assert groups.registry.describe("g").members == ()
 
 
-def test_an_answer_waits_for_what_others_have_set_off() -> None:
+def test_a_response_waits_for_pending_writes_of_its_group() -> None:
     groups = Groups()
     groups.heartbeat("m")
     _, ticket = groups.heartbeat("m", 2)
     assert ticket is not None
 
 
-def test_what_could_not_be_written_is_written_with_the_next_sign_of_life() -> None:
+def test_a_change_whose_write_failed_is_written_with_the_next_heartbeat() -> None:
     groups = Groups()
     groups.fail_writes(True)
     _, ticket = groups.heartbeat("m")
@@ -280,7 +280,7 @@ def test_what_could_not_be_written_is_written_with_the_next_sign_of_life() -> No
     assert [member.id for member in groups.registry.describe("g").members] == ["m"]
 
 
-def test_a_member_that_went_does_not_come_back_because_that_could_not_be_written() -> None:
+def test_a_member_that_left_stays_removed_although_the_write_of_its_removal_failed() -> None:
     groups = Groups()
     groups.heartbeat("m")
     groups.heartbeat("n")
@@ -290,13 +290,13 @@ def test_a_member_that_went_does_not_come_back_because_that_could_not_be_written
     groups.registry.leave_assigned("g", quiet)
     groups.runner.end_pass()
     groups.fail_writes(False)
-    groups.heartbeat("n", 3)  # builds on it, before anybody has heard that it was refused
+    groups.heartbeat("n", 3)  # builds on the removal before its failed write is reported
     groups.settle()
     groups.crash()
     assert [member.id for member in groups.registry.describe("g").members] == ["n"]
 
 
-def test_a_topic_that_grows_is_divided_with_the_next_sign_of_life() -> None:
+def test_a_topic_that_grows_is_assigned_with_the_next_heartbeat() -> None:
     groups = Groups()
     groups.heartbeat("m")
     topic = groups.core.broker.topics.get(SYSTEM, "orders")
@@ -304,20 +304,20 @@ def test_a_topic_that_grows_is_divided_with_the_next_sign_of_life() -> None:
     assert len(groups.heartbeat("m", 2)[0].streams) == 5
 
 
-def test_a_member_without_a_name_gets_one() -> None:
+def test_a_member_without_an_id_gets_one() -> None:
     groups = Groups()
     heartbeat, _ = groups.heartbeat("")
     assert len(heartbeat.member) == 22
 
 
-def test_an_empty_group_changes_its_kind_and_a_full_one_does_not() -> None:
+def test_only_an_empty_group_changes_its_kind() -> None:
     groups = Groups()
     member = groups.stable_member()
     with pytest.raises(UnknownGroup):
         groups.heartbeat("m")
     groups.registry.leave("g", [LeaveRequest(member, None)])
     heartbeat, _ = groups.heartbeat("m")
-    assert heartbeat.epoch > 2, "epochs follow generations"
+    assert heartbeat.epoch > 2, "the group epoch does not follow the last generation"
     with pytest.raises(NothingInCommon):
         groups.join()
     with pytest.raises(UnknownMember):
@@ -330,7 +330,7 @@ def test_an_empty_group_changes_its_kind_and_a_full_one_does_not() -> None:
     assert groups.registry.describe("g").members == ()
 
 
-def test_settings_of_a_group_are_kept() -> None:
+def test_settings_of_a_group_are_stored() -> None:
     groups = Groups()
     groups.registry.change_settings("g", GroupSettings(session_ms=60_000))
     groups.settle()
@@ -348,7 +348,7 @@ def test_settings_of_a_group_are_kept() -> None:
 # -- cursors
 
 
-def test_a_reader_that_is_no_member_makes_a_group_by_committing() -> None:
+def test_a_commit_without_a_member_id_creates_a_group() -> None:
     groups = Groups()
     assert groups.commit(Claim()).refusal is None
     description = groups.registry.describe("g")
@@ -360,7 +360,7 @@ def test_a_member_of_an_unknown_group_cannot_commit(claim: Claim) -> None:
     assert isinstance(Groups().commit(claim), UnknownGroup)
 
 
-def test_a_member_that_was_left_behind_cannot_commit() -> None:
+def test_a_member_of_an_old_generation_cannot_commit() -> None:
     groups = Groups()
     member = groups.stable_member()
     assert isinstance(groups.commit(Claim(member, 0)), StaleGeneration)
@@ -383,13 +383,13 @@ def test_a_group_is_deleted_with_its_cursors_when_it_is_empty() -> None:
 
 
 @pytest.mark.parametrize("was_member", [True, False])
-def test_cursors_of_a_group_that_nobody_uses_go_after_a_week(was_member: bool) -> None:
+def test_cursors_of_an_unused_group_are_deleted_after_a_week(was_member: bool) -> None:
     groups = Groups()
     if was_member:
         member = groups.stable_member()
         groups.commit(Claim(member, 1))
         groups.pass_messages(10 * DAY_MS)
-        assert groups.core.cursors.all("g"), "it is in use"
+        assert groups.core.cursors.all("g"), "a cursor of a group in use was deleted"
         groups.registry.leave("g", [LeaveRequest(member, None)])
     else:
         groups.commit(Claim())
@@ -403,7 +403,7 @@ def test_cursors_of_a_group_that_nobody_uses_go_after_a_week(was_member: bool) -
     assert groups.registry.names() == []
 
 
-def test_an_empty_group_without_cursors_is_forgotten_soon() -> None:
+def test_an_empty_group_without_cursors_is_deleted_soon() -> None:
     groups = Groups()
     groups.registry.leave("g", [LeaveRequest(groups.stable_member(), None)])
     groups.settle()
@@ -413,11 +413,11 @@ def test_an_empty_group_without_cursors_is_forgotten_soon() -> None:
     assert groups.registry.names() == []
 
 
-def test_the_first_member_waits_as_long_as_the_setting_says() -> None:
+def test_the_first_member_waits_for_the_initial_rebalance_delay() -> None:
     groups = Groups(initial_delay_ms=3_000)
-    heard = groups.join()
-    assert heard.outcome is None
+    waiter = groups.join()
+    assert waiter.outcome is None
     groups.pass_liveness(2_999)
-    assert heard.outcome is None
+    assert waiter.outcome is None
     groups.pass_liveness(1)
-    assert isinstance(heard.outcome, JoinResult)
+    assert isinstance(waiter.outcome, JoinResult)

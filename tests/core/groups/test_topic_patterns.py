@@ -108,7 +108,7 @@ REFUSED = [
 
 TOO_LARGE = ["(a{100}){100}", "(((a{30}){30}){30})", r"\pL{100}", r"[\pL\pN]{9}.{900}", "a" * (MAX_CHARACTERS + 1)]
 
-# Read otherwise by RE2. RE2/J, with which Kafka reads patterns, answers as here.
+# Patterns that RE2 reads differently from RE2/J, which Kafka uses; these are RE2/J's answers.
 MATCHES_AS_WITH_KAFKA = [
     (r"\é+", "éé", True),
     (r"[\é-\ü]", "ö", True),
@@ -134,7 +134,7 @@ def test_a_name_matches_as_a_whole(pattern: str, name: str, is_match: bool) -> N
 
 
 @pytest.mark.parametrize("pattern", REFUSED, ids=lambda each: each[:20])
-def test_what_is_no_pattern_is_refused(pattern: str) -> None:
+def test_an_invalid_pattern_is_refused(pattern: str) -> None:
     with pytest.raises(InvalidPattern):
         Pattern(pattern)
 
@@ -146,7 +146,7 @@ def test_a_pattern_that_is_too_large_is_refused(pattern: str) -> None:
 
 
 @pytest.mark.parametrize(("pattern", "name", "is_match"), MATCHES_AS_WITH_KAFKA)
-def test_a_pattern_that_re2_reads_otherwise_matches_as_with_kafka(pattern: str, name: str, is_match: bool) -> None:
+def test_a_pattern_that_re2_reads_differently_matches_as_with_kafka(pattern: str, name: str, is_match: bool) -> None:
     assert Pattern(pattern).matches(name) is is_match
 
 
@@ -176,24 +176,25 @@ PARTS = st.recursive(
 
 
 @given(pattern=PARTS, names=st.lists(st.text("ab-", max_size=8), max_size=8))
-def test_names_match_as_with_the_expressions_of_python(pattern: str, names: list[str]) -> None:
+def test_names_match_as_with_the_regular_expressions_of_python(pattern: str, names: list[str]) -> None:
     ours = Pattern(pattern)
     assert [ours.matches(name) for name in names] == [re.fullmatch(pattern, name) is not None for name in names]
 
 
 @given(st.text("()[]{}|*+?.\\^$-:,<>=!PQECipLé019\n", max_size=30))
-def test_any_text_is_a_pattern_or_is_refused(text: str) -> None:
+def test_any_text_is_a_valid_pattern_or_is_refused(text: str) -> None:
     with suppress(InvalidPattern):
         Pattern(text).matches("topic-1")
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+b", "(a|aa)+b", "(.*)*b", ".*" * 100 + "b"])
-def test_what_would_never_end_with_backtracking_ends_at_once(pattern: str) -> None:
+def test_a_pattern_with_exponential_backtracking_is_matched_at_once(pattern: str) -> None:
     tested = Pattern(pattern)
     assert not any(tested.matches("a" * length) for length in range(249))
 
 
-# Each is among the slowest of its kind within the limits. Quiet machines need a twentieth of what is allowed here.
+# Each of these is among the slowest of its kind within the limits. An idle machine needs a twentieth of the allowed
+# time.
 @pytest.mark.parametrize(
     "pattern",
     [
@@ -211,7 +212,7 @@ def test_what_would_never_end_with_backtracking_ends_at_once(pattern: str) -> No
     ],
     ids=lambda each: each[:20],
 )
-def test_the_slowest_patterns_hold_the_processor_for_a_bounded_time(pattern: str) -> None:
+def test_the_slowest_patterns_are_matched_in_bounded_time(pattern: str) -> None:
     names = [
         format(number * 0x9E3779B97F4A7C15 % 2**248, "0249b").replace("0", "a").replace("1", "b") for number in range(5)
     ]

@@ -49,7 +49,7 @@ def test_a_definition_is_seen_at_once_and_after_a_restart(
     assert again.all("topic") == [("a/b", seen)]
 
 
-def test_kinds_are_kept_apart(catalogue: Catalogue) -> None:
+def test_kinds_have_separate_keys(catalogue: Catalogue) -> None:
     catalogue.put("topic", "x", 1, None)
     catalogue.put("user", "x", 2, None)
     assert [(key, found.value) for key, found in catalogue.all("user")] == [("x", 2)]
@@ -58,7 +58,7 @@ def test_kinds_are_kept_apart(catalogue: Catalogue) -> None:
 
 
 @pytest.mark.parametrize("kind", ["", "a/b"])
-def test_a_kind_that_would_blur_its_keys_is_a_bug(catalogue: Catalogue, kind: str) -> None:
+def test_an_ambiguous_kind_is_a_value_error(catalogue: Catalogue, kind: str) -> None:
     with pytest.raises(ValueError, match="kind"):
         catalogue.put(kind, "x", 1, None)
 
@@ -77,7 +77,7 @@ def test_a_put_that_saw_another_version_is_refused(catalogue: Catalogue) -> None
     assert found.value == 2
 
 
-def test_what_does_not_exist_has_no_version_to_expect(catalogue: Catalogue) -> None:
+def test_a_missing_definition_has_no_expected_version(catalogue: Catalogue) -> None:
     with pytest.raises(Changed):
         catalogue.put("topic", "x", 1, 1)
     with pytest.raises(Changed):
@@ -85,7 +85,7 @@ def test_what_does_not_exist_has_no_version_to_expect(catalogue: Catalogue) -> N
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_a_definition_made_again_is_not_taken_for_the_deleted_one(
+def test_a_definition_created_again_does_not_match_the_version_of_the_deleted_one(
     files: FaultyFiles, runner: PassRunner, catalogue: Catalogue, restart: bool
 ) -> None:
     catalogue.put("topic", "x", 1, None)
@@ -100,64 +100,64 @@ def test_a_definition_made_again_is_not_taken_for_the_deleted_one(
         catalogue.put("topic", "x", 2, seen)
 
 
-def test_watchers_hear_of_each_change_of_their_kind(catalogue: Catalogue) -> None:
-    heard: list[tuple[str, object]] = []
-    catalogue.watch("topic", lambda key, found: heard.append((key, found and found.value)))
+def test_watchers_are_notified_of_each_change_of_their_kind(catalogue: Catalogue) -> None:
+    notified: list[tuple[str, object]] = []
+    catalogue.watch("topic", lambda key, found: notified.append((key, found and found.value)))
     catalogue.put("topic", "x", 1, None)
     catalogue.put("user", "y", 1, None)
     catalogue.put("topic", "x", 2, version(catalogue, "topic", "x"))
     catalogue.delete("topic", "x", version(catalogue, "topic", "x"))
-    assert heard == [("x", 1), ("x", 2), ("x", None)]
+    assert notified == [("x", 1), ("x", 2), ("x", None)]
 
 
-def test_a_refused_change_is_not_told(catalogue: Catalogue) -> None:
-    heard: list[str] = []
-    catalogue.watch("topic", lambda key, found: heard.append(key))
+def test_watchers_are_not_notified_of_a_refused_change(catalogue: Catalogue) -> None:
+    notified: list[str] = []
+    catalogue.watch("topic", lambda key, found: notified.append(key))
     with pytest.raises(Changed):
         catalogue.put("topic", "x", 1, 7)
-    assert heard == []
+    assert notified == []
 
 
-def test_every_watcher_hears_changes_in_their_order_even_if_one_makes_a_change(catalogue: Catalogue) -> None:
-    heard: list[object] = []
+def test_every_watcher_is_notified_in_order_even_if_one_makes_a_change(catalogue: Catalogue) -> None:
+    notified: list[object] = []
 
     def answer(key: str, found: Definition | None) -> None:
         if found is not None and found.value == 1:
             catalogue.put("topic", key, 2, found.version)
 
     catalogue.watch("topic", answer)
-    catalogue.watch("topic", lambda key, found: heard.append(found and found.value))
+    catalogue.watch("topic", lambda key, found: notified.append(found and found.value))
     catalogue.put("topic", "x", 1, None)
-    assert heard == [1, 2]
+    assert notified == [1, 2]
 
 
-def test_a_watcher_that_fails_is_logged_and_the_others_hear(
+def test_a_watcher_that_fails_is_logged_and_the_others_are_notified(
     catalogue: Catalogue, caplog: pytest.LogCaptureFixture
 ) -> None:
-    heard: list[str] = []
+    notified: list[str] = []
 
     def fail(key: str, found: Definition | None) -> None:
         raise RuntimeError("planted")
 
     catalogue.watch("topic", fail)
-    catalogue.watch("topic", lambda key, found: heard.append(key))
+    catalogue.watch("topic", lambda key, found: notified.append(key))
     catalogue.put("topic", "x", 1, None)
-    assert heard == ["x"]
+    assert notified == ["x"]
     assert "planted" in caplog.text
 
 
-def test_changes_of_a_pass_that_could_not_be_written_go_back_and_are_told(
+def test_changes_of_a_failed_pass_are_undone_and_watchers_notified(
     files: FaultyFiles, runner: PassRunner, catalogue: Catalogue
 ) -> None:
     catalogue.put("topic", "kept", 1, None)
     catalogue.put("topic", "deleted", 1, None)
     runner.settle()
     kept, deleted = version(catalogue, "topic", "kept"), version(catalogue, "topic", "deleted")
-    heard: list[tuple[str, object]] = []
+    notified: list[tuple[str, object]] = []
     sizes: list[int] = []
 
     def listen(key: str, found: Definition | None) -> None:
-        heard.append((key, found and found.value))
+        notified.append((key, found and found.value))
         sizes.append(len(catalogue.all("topic")))
 
     files.room_bytes = 0
@@ -169,8 +169,8 @@ def test_changes_of_a_pass_that_could_not_be_written_go_back_and_are_told(
     catalogue.watch("topic", listen)
     runner.settle()
     assert all(ticket.refusal is not None for ticket in tickets)
-    assert sorted(heard, key=str) == [("deleted", 1), ("kept", 1), ("new", None)]
-    assert sizes == [2, 2, 2], "all went back before anyone was told"
+    assert sorted(notified, key=str) == [("deleted", 1), ("kept", 1), ("new", None)]
+    assert sizes == [2, 2, 2], "a watcher was notified before all changes were undone"
     assert version(catalogue, "topic", "kept") == kept
     files.room_bytes = None
     catalogue.put("topic", "kept", 3, kept)

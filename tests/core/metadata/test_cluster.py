@@ -37,7 +37,7 @@ def started(files: Files, seed: int = 0) -> Cluster:
     return cluster
 
 
-def test_one_node_answers_me_to_everything() -> None:
+def test_a_single_node_owns_and_coordinates_everything() -> None:
     cluster = started(MemoryFiles())
     assert cluster.nodes() == [Node(1)]
     assert cluster.owner(STREAM) is cluster.me
@@ -47,7 +47,7 @@ def test_one_node_answers_me_to_everything() -> None:
     cluster.require_owner(STREAM)
 
 
-def test_the_cluster_keeps_its_id_and_raises_its_epoch_at_each_start() -> None:
+def test_the_cluster_id_is_stored_and_the_epoch_rises_at_each_start() -> None:
     files = MemoryFiles()
     first = started(files, seed=1)
     second = started(files, seed=2)
@@ -98,7 +98,7 @@ def test_a_stream_of_another_node_is_refused_with_its_owner() -> None:
     assert cluster.leader_epoch(STREAM) == 6
 
 
-def test_an_owner_must_be_known_and_an_epoch_must_grow() -> None:
+def test_placing_a_stream_needs_a_known_owner_and_a_higher_epoch() -> None:
     cluster = started(MemoryFiles())
     with pytest.raises(ValueError, match="node 2"):
         cluster.place(STREAM, 2, 5)
@@ -106,7 +106,7 @@ def test_an_owner_must_be_known_and_an_epoch_must_grow() -> None:
         cluster.place(STREAM, 1, 0)
 
 
-def test_who_knows_another_leader_epoch_is_told_whether_it_is_behind_or_ahead() -> None:
+def test_a_wrong_leader_epoch_is_refused_as_old_or_unknown() -> None:
     files = MemoryFiles()
     started(files)
     cluster = started(files)

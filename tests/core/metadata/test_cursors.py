@@ -61,20 +61,20 @@ def test_a_group_may_have_any_name(files: FaultyFiles, runner: PassRunner, time:
     assert again.fetch(group, FIRST) == Cursor(1, 1_000)
 
 
-def test_what_was_never_committed_is_none(cursors: Cursors) -> None:
+def test_a_missing_cursor_is_none(cursors: Cursors) -> None:
     cursors.commit("g", FIRST, 1)
     assert cursors.fetch("g", SECOND) is None
     assert cursors.fetch("other", FIRST) is None
     assert cursors.all("other") == {}
 
 
-def test_a_group_may_go_back(cursors: Cursors) -> None:
+def test_a_group_may_commit_a_lower_offset(cursors: Cursors) -> None:
     cursors.commit("g", FIRST, 10)
     cursors.commit("g", FIRST, 3)
     assert cursors.fetch("g", FIRST) == Cursor(3, 1_000)
 
 
-def test_a_deleted_topic_takes_the_cursors_of_every_group_with_it(
+def test_deleting_a_topic_deletes_the_cursors_of_every_group(
     files: FaultyFiles, runner: PassRunner, time: ManualTime, cursors: Cursors
 ) -> None:
     for group in ("g", "h"):
@@ -104,9 +104,7 @@ def test_a_group_is_deleted_whole_by_topic_or_by_stream(cursors: Cursors) -> Non
     assert cursors.delete_stream("g", FIRST) is None
 
 
-def test_commits_of_a_pass_that_could_not_be_written_go_back(
-    files: FaultyFiles, runner: PassRunner, cursors: Cursors
-) -> None:
+def test_commits_of_a_failed_pass_are_undone(files: FaultyFiles, runner: PassRunner, cursors: Cursors) -> None:
     cursors.commit("g", FIRST, 1)
     cursors.commit("h", FIRST, 1)
     runner.settle()

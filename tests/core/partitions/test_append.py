@@ -1,4 +1,4 @@
-"""What stands before every append."""
+"""Checks before every append to a partition log."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def stream(bench: CoreBench) -> Stream:
     return bench.create("orders", message_bytes="500").stream(0)
 
 
-def test_a_broker_that_does_not_run_takes_nothing(bench: CoreBench, stream: Stream) -> None:
+def test_a_stopped_broker_refuses_appends(bench: CoreBench, stream: Stream) -> None:
     bench.core.stop_writes()
     with pytest.raises(NotRunning):
         bench.append(stream, b"x")
@@ -33,7 +33,7 @@ def test_a_broker_that_does_not_run_takes_nothing(bench: CoreBench, stream: Stre
         bench.core.gate.require_writable()
 
 
-def test_a_batch_that_is_too_long_is_refused_and_nothing_is_counted(bench: CoreBench, stream: Stream) -> None:
+def test_a_batch_that_is_too_long_is_refused_and_not_counted(bench: CoreBench, stream: Stream) -> None:
     with pytest.raises(MessageTooLong) as caught:
         bench.append(stream, bytes(600))
     assert caught.value.limit == 500
@@ -54,7 +54,7 @@ def test_another_node_s_stream_is_refused(bench: CoreBench, stream: Stream) -> N
         bench.append(stream, b"x")
 
 
-def test_batches_bear_the_leader_epoch_of_this_run(bench: CoreBench, stream: Stream) -> None:
+def test_batches_carry_the_current_leader_epoch(bench: CoreBench, stream: Stream) -> None:
     bench.append(stream, b"first run")
     bench.crash()
     stream = bench.topic("orders").stream(0)
@@ -70,7 +70,7 @@ def test_records_are_sealed_into_one_batch(bench: CoreBench, stream: Stream) -> 
     assert [record.body for record in stream.records(0, 1 << 20)] == [b"0", b"1", b"2"]
 
 
-def test_writes_are_refused_before_the_disk_is_full_and_taken_again_when_there_is_room() -> None:
+def test_writes_are_refused_before_the_disk_is_full_and_accepted_again_when_there_is_room() -> None:
     memory = MemoryFiles(total_bytes=2_000_000_000)
     bench = CoreBench(None, memory)
     low_water_bytes = bench.settings.storage.low_water_bytes
@@ -87,18 +87,18 @@ def test_writes_are_refused_before_the_disk_is_full_and_taken_again_when_there_i
     filler.close()
 
 
-def test_what_is_counted_is_what_was_appended(bench: CoreBench, stream: Stream) -> None:
+def test_the_metrics_count_appended_records(bench: CoreBench, stream: Stream) -> None:
     batch = from_records([Record(b"x", timestamp_ms=START_MS)], producer_id=1, producer_epoch=0, base_sequence=0)
     counted = bench.core.gate._batches
     before = counted.value
     for _ in range(3):
         bench.core.appender.append(stream, bytes(batch), check_sent(batch))
     bench.settle()
-    assert counted.value == before + 1, "a repetition is not appended"
+    assert counted.value == before + 1, "a duplicate was counted as appended"
     assert stream.end == 1
 
 
-def test_a_topic_that_is_read_only_takes_nothing_until_it_is_writable_again(bench: CoreBench, stream: Stream) -> None:
+def test_a_read_only_topic_refuses_appends_until_it_is_writable_again(bench: CoreBench, stream: Stream) -> None:
     bench.append(stream, b"kept")
     bench.topics.change_settings(bench.topic("orders"), {"writable": "false"})
     bench.settle()
@@ -111,7 +111,7 @@ def test_a_topic_that_is_read_only_takes_nothing_until_it_is_writable_again(benc
 
 
 def pass_time(bench: CoreBench, milliseconds: int) -> None:
-    """While no sync ends."""
+    """Moves the clock while no sync ends."""
     end_ms = bench.time.now_ms() + milliseconds
     while bench.time.step(end_ms):
         pass
@@ -135,7 +135,7 @@ def test_writes_are_refused_while_a_sync_takes_too_long(bench: CoreBench, stream
     assert appender.append(stream, bytes(batch), check_sent(batch)).base_offset == 2
 
 
-def test_syncs_that_get_on_refuse_nothing_however_long_there_are_some(bench: CoreBench, stream: Stream) -> None:
+def test_syncs_that_make_progress_refuse_no_writes_however_many_there_are(bench: CoreBench, stream: Stream) -> None:
     batch = from_records([Record(b"x", timestamp_ms=START_MS)])
     for number in range(10):
         bench.advance(bench.settings.storage.busy_after_ms - 1)
@@ -143,7 +143,9 @@ def test_syncs_that_get_on_refuse_nothing_however_long_there_are_some(bench: Cor
         bench.settle()
 
 
-def test_a_sync_whose_news_was_held_up_with_the_event_loop_is_no_slow_disk(bench: CoreBench, stream: Stream) -> None:
+def test_a_sync_whose_completion_waited_for_a_busy_event_loop_is_not_a_slow_disk(
+    bench: CoreBench, stream: Stream
+) -> None:
     batch = from_records([Record(b"x", timestamp_ms=START_MS)])
     bench.core.appender.append(stream, bytes(batch), check_sent(batch))
     bench.runner.end_pass()

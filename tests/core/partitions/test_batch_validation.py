@@ -1,4 +1,4 @@
-"""What a stream takes, and what it makes of it."""
+"""Validation and normalisation of incoming batches."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def admitted(admission: BatchValidator, rules: BatchRules, sent: bytearray) -> t
 
 @BOTH
 @pytest.mark.parametrize("codec", list(Codec))
-def test_what_breaks_no_rule_is_kept_byte_for_byte(admission: BatchValidator, codec: int) -> None:
+def test_a_valid_batch_is_stored_byte_for_byte(admission: BatchValidator, codec: int) -> None:
     sent = batch(NOW_MS - 5, NOW_MS, codec=codec)
     before = bytes(sent)
     kept, _, append_time_ms = admitted(admission, BatchRules(), sent)
@@ -57,7 +57,7 @@ def test_headers_count_like_records() -> None:
 
 
 @BOTH
-def test_a_compacted_stream_takes_no_record_without_a_key(admission: BatchValidator) -> None:
+def test_a_compacted_stream_refuses_records_without_a_key(admission: BatchValidator) -> None:
     records = [Record(b"a", b"k", timestamp_ms=1), Record(b"b", None, timestamp_ms=2)]
     sent = from_records(records, codec=Codec.GZIP)
     with pytest.raises(MissingKey) as refused:
@@ -110,7 +110,7 @@ def test_a_batch_with_untimely_records_and_missing_keys_is_untimely(admission: B
         (NOW_MS + 2 * HOUR_MS, BatchRules(keeps_append_time=True), True),
     ],
 )
-def test_a_records_time_must_lie_in_the_streams_window(
+def test_a_timestamp_outside_the_allowed_window_is_refused(
     admission: BatchValidator, time: int, rules: BatchRules, is_taken: bool
 ) -> None:
     sent = batch(NOW_MS, time)
@@ -123,7 +123,7 @@ def test_a_records_time_must_lie_in_the_streams_window(
 
 
 @BOTH
-def test_a_stream_may_give_its_records_the_brokers_time(admission: BatchValidator) -> None:
+def test_a_stream_may_stamp_its_records_with_log_append_time(admission: BatchValidator) -> None:
     kept, header, append_time_ms = admitted(admission, BatchRules(keeps_append_time=True), batch(5, 6, codec=Codec.LZ4))
     assert append_time_ms == NOW_MS
     assert header.is_log_append_time
@@ -131,7 +131,7 @@ def test_a_stream_may_give_its_records_the_brokers_time(admission: BatchValidato
 
 
 @BOTH
-def test_a_producer_may_not_claim_that_the_broker_set_the_time(admission: BatchValidator) -> None:
+def test_a_producer_may_not_send_log_append_time(admission: BatchValidator) -> None:
     sent = build_batch(check(batch())._replace(attributes=LOG_APPEND_TIME_BIT), batch()[61:])
     with pytest.raises(UntimelyRecord):
         admission.validate(BatchRules(keeps_append_time=True), sent, check_sent(sent))
@@ -140,7 +140,7 @@ def test_a_producer_may_not_claim_that_the_broker_set_the_time(admission: BatchV
     assert [record.timestamp_ms for record in to_records(kept)] == [NOW_MS]
 
 
-def test_a_header_that_lies_about_the_latest_time_is_put_right() -> None:
+def test_a_header_with_a_wrong_max_timestamp_is_corrected() -> None:
     sent = batch(NOW_MS - 5, NOW_MS)
     liar = build_batch(check(sent)._replace(max_timestamp_ms=NOW_MS + 2 * HOUR_MS), sent[61:])
     assert admitted(FULL, BatchRules(), liar)[0] == bytes(sent)
@@ -149,7 +149,7 @@ def test_a_header_that_lies_about_the_latest_time_is_put_right() -> None:
 @BOTH
 @pytest.mark.parametrize("codec", list(Codec))
 @pytest.mark.parametrize("sent_codec", list(Codec))
-def test_a_stream_may_keep_its_batches_under_a_codec_of_its_own(
+def test_a_stream_may_recompress_its_batches_with_its_own_codec(
     admission: BatchValidator, codec: int, sent_codec: int
 ) -> None:
     sent = batch(NOW_MS, NOW_MS + 1, codec=sent_codec)
@@ -170,7 +170,7 @@ def test_a_higher_level_compresses_more() -> None:
     assert sizes[1] < sizes[0]
 
 
-def test_every_record_is_looked_at_only_where_that_is_wanted() -> None:
+def test_records_are_decoded_only_where_full_validation_is_set() -> None:
     broken = build_batch(check(batch()), b"\xff\xff\xff")
     with pytest.raises(BadBatch):
         FULL.validate(BatchRules(), broken, check_sent(broken))
@@ -194,7 +194,7 @@ def test_offsets_inside_a_compressed_batch_count_from_0() -> None:
         FULL.validate(BatchRules(), packed, check_sent(packed))
 
 
-def test_what_cannot_be_written_to_is_copied_before_it_is_changed() -> None:
+def test_a_read_only_buffer_is_copied_before_it_is_changed() -> None:
     sent = bytes(batch(5))
     kept, header, _ = FULL.validate(BatchRules(keeps_append_time=True), sent, check_sent(sent))
     assert header.max_timestamp_ms == NOW_MS

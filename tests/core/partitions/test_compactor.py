@@ -1,4 +1,4 @@
-"""Streams are compacted by the broker itself, on its clock, while it serves."""
+"""Compaction that the broker starts by itself, by its clock, while it serves."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def files_of(broker: Broker) -> list[str]:
 
 
 @pytest.mark.parametrize("flush", ["sync", "async"])
-def test_a_compacted_topic_is_compacted_when_its_time_has_come(flush: str) -> None:
+def test_a_compacted_topic_is_compacted_when_it_is_due(flush: str) -> None:
     with Broker(flush=flush) as broker:
         broker.create_topic("profiles", **SMALL)
         keep_busy(broker)
@@ -75,7 +75,7 @@ def test_a_topic_without_anything_to_compact_needs_no_timer() -> None:
         assert broker.on_loop(lambda node: node.core.maintenance._compaction._timer) is not None
 
 
-def test_other_topics_are_not() -> None:
+def test_topics_without_compaction_are_not_compacted() -> None:
     with Broker() as broker:
         broker.create_topic("profiles", segment_bytes=1024)
         keep_busy(broker)
@@ -83,7 +83,7 @@ def test_other_topics_are_not() -> None:
         assert len(broker.records("profiles")) == 90
 
 
-def test_several_streams_have_their_turns() -> None:
+def test_several_streams_are_compacted_in_turn() -> None:
     with Broker() as broker:
         for number in range(4):
             broker.create_topic(f"profiles-{number}", **SMALL)
@@ -93,7 +93,7 @@ def test_several_streams_have_their_turns() -> None:
             assert len(broker.records(f"profiles-{number}")) < 20
 
 
-def test_a_tombstone_goes_at_last_though_nothing_more_is_written() -> None:
+def test_a_tombstone_is_removed_although_nothing_more_is_written() -> None:
     with Broker() as broker:
         broker.create_topic("profiles", delete_retention_ms=3_600_000, **SMALL)
         broker.send("profiles", b"1", key=b"a")
@@ -107,7 +107,7 @@ def test_a_tombstone_goes_at_last_though_nothing_more_is_written() -> None:
         assert b"a" not in [record.key for record in broker.records("profiles")]
 
 
-def test_a_topic_that_is_deleted_and_made_again_meanwhile_keeps_its_new_records() -> None:
+def test_a_topic_that_is_recreated_during_compaction_keeps_its_new_records() -> None:
     with Broker() as broker:
         broker.create_topic("profiles", **SMALL)
         keep_busy(broker)
@@ -123,7 +123,7 @@ def test_a_topic_that_is_deleted_and_made_again_meanwhile_keeps_its_new_records(
 
 
 @pytest.mark.parametrize("value", ["1.5", "-0.1", "nan", "half"])
-def test_a_ratio_that_is_none_is_refused(value: str) -> None:
+def test_an_invalid_dirty_ratio_is_refused(value: str) -> None:
     with Broker() as broker, pytest.raises(Exception, match="min_cleanable_dirty_ratio"):
         broker.create_topic("profiles", min_cleanable_dirty_ratio=value)
 
@@ -131,8 +131,8 @@ def test_a_ratio_that_is_none_is_refused(value: str) -> None:
 # -- step by step
 
 
-class StandingBroker:
-    """A core whose timers, passes and work off the loop come one at a time."""
+class SteppedBroker:
+    """A core that runs timers, passes and work off the loop one at a time."""
 
     def __init__(self, files: FaultyFiles) -> None:
         self.files = files
@@ -170,7 +170,7 @@ class StandingBroker:
             self.step()
 
     def step(self) -> None:
-        """What is under way, or else the next timer."""
+        """Runs pending work, or else the next timer."""
         if len(self.runner.offload) or not self.runner.passes.is_idle:
             self.runner.end_pass()
             self.runner.offload.run_one()
@@ -190,49 +190,49 @@ class StandingBroker:
 
 
 @pytest.fixture
-def standing() -> StandingBroker:
-    broker = StandingBroker(FaultyFiles(MemoryFiles()))
+def stepped() -> SteppedBroker:
+    broker = SteppedBroker(FaultyFiles(MemoryFiles()))
     broker.create()
     broker.fill()
     return broker
 
 
-def test_it_comes_to_an_end_by_itself(standing: StandingBroker) -> None:
-    standing.begin_compacting()
-    standing.finish()
-    assert len(standing.keys()) < 20
-    assert not [name for name in standing.names() if name.endswith((".cleaned", ".swap"))]
+def test_compaction_ends_by_itself(stepped: SteppedBroker) -> None:
+    stepped.begin_compacting()
+    stepped.finish()
+    assert len(stepped.keys()) < 20
+    assert not [name for name in stepped.names() if name.endswith((".cleaned", ".swap"))]
 
 
 @pytest.mark.parametrize("steps", range(25))
-def test_a_topic_that_is_deleted_at_any_step_is_let_alone(standing: StandingBroker, steps: int) -> None:
-    standing.begin_compacting()
+def test_compaction_stops_when_its_topic_is_deleted_at_any_step(stepped: SteppedBroker, steps: int) -> None:
+    stepped.begin_compacting()
     for _ in range(steps):
-        standing.step()
-    standing.core.topics.delete(standing.core.topics.get(TopicName("", "profiles")))
-    standing.runner.settle()
-    standing.create()
-    standing.fill()
-    names = standing.names()
+        stepped.step()
+    stepped.core.topics.delete(stepped.core.topics.get(TopicName("", "profiles")))
+    stepped.runner.settle()
+    stepped.create()
+    stepped.fill()
+    names = stepped.names()
     for _ in range(20):
-        standing.runner.settle()
-        standing.time.step(standing.time.now_ms())
-    assert standing.names() == names
-    assert len(standing.keys()) == 60
-    assert standing.runner.failures == []
+        stepped.runner.settle()
+        stepped.time.step(stepped.time.now_ms())
+    assert stepped.names() == names
+    assert len(stepped.keys()) == 60
+    assert stepped.runner.failures == []
 
 
-def test_a_stop_in_the_middle_leaves_the_rest_to_the_next_start(standing: StandingBroker) -> None:
-    standing.begin_compacting()
-    while not any(name.endswith(".swap") for name in standing.names()):
-        standing.step()
-    standing.core.stop_writes()
+def test_compaction_that_was_stopped_continues_after_the_next_start(stepped: SteppedBroker) -> None:
+    stepped.begin_compacting()
+    while not any(name.endswith(".swap") for name in stepped.names()):
+        stepped.step()
+    stepped.core.stop_writes()
     for _ in range(30):
-        standing.step()
-    assert any(name.endswith(".swap") for name in standing.names())
-    standing.core.close()
-    standing.runner.settle()
-    again = StandingBroker(standing.files)
+        stepped.step()
+    assert any(name.endswith(".swap") for name in stepped.names())
+    stepped.core.close()
+    stepped.runner.settle()
+    again = SteppedBroker(stepped.files)
     assert not [name for name in again.names() if name.endswith((".cleaned", ".swap"))]
     assert set(again.keys()) == {b"0", b"1", b"2"}
 
@@ -240,44 +240,40 @@ def test_a_stop_in_the_middle_leaves_the_rest_to_the_next_start(standing: Standi
 def fail_on(operation: str, suffix: str) -> Callable[[str, str], None]:
     def before(found: str, name: str) -> None:
         if found == operation and name.endswith(suffix):
-            raise OSError(errno.EIO, "the disk is ill", name)
+            raise OSError(errno.EIO, "disk error", name)
 
     return before
 
 
-def test_a_write_that_fails_is_tried_again_with_the_next_round(
-    standing: StandingBroker, caplog: pytest.LogCaptureFixture
-) -> None:
-    standing.files.before = fail_on("write", ".cleaned")
-    standing.finish()
+def test_a_failed_write_is_retried_in_the_next_round(stepped: SteppedBroker, caplog: pytest.LogCaptureFixture) -> None:
+    stepped.files.before = fail_on("write", ".cleaned")
+    stepped.finish()
     assert "compaction failed, will be retried" in caplog.text
-    assert len(standing.keys()) == 60
-    standing.files.before = lambda operation, name: None
-    standing.finish()
-    assert len(standing.keys()) < 20
-    assert standing.runner.failures == []
+    assert len(stepped.keys()) == 60
+    stepped.files.before = lambda operation, name: None
+    stepped.finish()
+    assert len(stepped.keys()) < 20
+    assert stepped.runner.failures == []
 
 
 @pytest.mark.parametrize(
     ("operation", "suffix"),
     [("sync", ".cleaned"), ("sync_folder", "profiles-0"), ("remove", ".log"), ("rename", ".swap")],
 )
-def test_what_cannot_be_synced_or_swapped_stops_the_broker(
-    standing: StandingBroker, operation: str, suffix: str
-) -> None:
-    standing.begin_compacting()
-    standing.files.before = fail_on(operation, suffix)
-    standing.finish()
-    assert len(standing.runner.failures) == 1
-    standing.files.before = lambda operation, name: None
-    again = StandingBroker(standing.files)
+def test_a_failed_sync_or_rename_stops_the_broker(stepped: SteppedBroker, operation: str, suffix: str) -> None:
+    stepped.begin_compacting()
+    stepped.files.before = fail_on(operation, suffix)
+    stepped.finish()
+    assert len(stepped.runner.failures) == 1
+    stepped.files.before = lambda operation, name: None
+    again = SteppedBroker(stepped.files)
     assert set(again.keys()) == {b"0", b"1", b"2"}
 
 
 def test_a_disk_without_room_is_not_filled_by_compaction(
-    standing: StandingBroker, caplog: pytest.LogCaptureFixture
+    stepped: SteppedBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    full = StandingBroker(FaultyFiles(MemoryFiles(total_bytes=(256 << 20) + 100_000)))
+    full = SteppedBroker(FaultyFiles(MemoryFiles(total_bytes=(256 << 20) + 100_000)))
     full.create()
     full.fill()
     full.files.open("ballast", create=True).write(0, [bytes(100_000)])

@@ -1,4 +1,4 @@
-"""Idempotent producers: what is new, what was sent before, and what leaves a gap."""
+"""Idempotent producers: new batches, duplicates and gaps in the sequence."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def producer() -> Producer:
     return Producer()
 
 
-def test_a_batch_that_comes_again_is_answered_with_its_first_offset(producer: Producer) -> None:
+def test_a_duplicate_batch_gets_the_offset_of_the_first(producer: Producer) -> None:
     offsets = [producer.send(3 * number, 3) for number in range(5)]
     assert offsets == [0, 3, 6, 9, 12]
     assert [producer.send(3 * number, 3) for number in range(5)] == offsets
     assert producer.stream.end == 15
 
 
-def test_only_the_last_five_are_known_again(producer: Producer) -> None:
+def test_only_the_last_five_batches_are_recognised_as_duplicates(producer: Producer) -> None:
     for number in range(6):
         producer.send(number)
     with pytest.raises(OutOfOrderSequence):
@@ -66,18 +66,18 @@ def test_a_gap_is_refused(producer: Producer) -> None:
     assert producer.send(1) == 1
 
 
-def test_one_who_was_never_seen_may_begin_anywhere(producer: Producer) -> None:
+def test_an_unknown_producer_may_begin_with_any_sequence(producer: Producer) -> None:
     assert producer.send(1000) == 0
     assert producer.send(1001) == 1
 
 
-def test_sequences_wrap(producer: Producer) -> None:
+def test_sequences_wrap_around(producer: Producer) -> None:
     assert producer.send(LAST - 1, 4) == 0  # LAST - 1, LAST, 0, 1
     assert producer.send(2) == 4
     assert producer.send(LAST - 1, 4) == 0
 
 
-def test_a_new_epoch_begins_with_nought_and_ends_the_old_one(producer: Producer) -> None:
+def test_a_new_epoch_begins_with_sequence_zero_and_fences_the_old_one(producer: Producer) -> None:
     producer.send(0)
     with pytest.raises(OutOfOrderSequence):
         producer.send(1, epoch=1)
@@ -86,7 +86,7 @@ def test_a_new_epoch_begins_with_nought_and_ends_the_old_one(producer: Producer)
         producer.send(1, epoch=0)
 
 
-def test_an_epoch_that_a_marker_began_begins_with_nought(producer: Producer) -> None:
+def test_an_epoch_that_a_marker_began_starts_with_sequence_zero(producer: Producer) -> None:
     producer.send(0, transactional=True)
     marker = control_batch(7, 1, 0, True, producer.bench.time.now_ms(), 0)
     producer.stream.append(marker, read_header(marker), 0)
@@ -96,7 +96,7 @@ def test_an_epoch_that_a_marker_began_begins_with_nought(producer: Producer) -> 
     assert producer.send(0, epoch=1) == 2
 
 
-def test_a_repetition_in_the_same_pass_shares_its_fate(producer: Producer) -> None:
+def test_a_duplicate_in_the_same_pass_has_the_same_result(producer: Producer) -> None:
     first, again = producer.begin(0), producer.begin(0)
     assert first.base_offset == again.base_offset == 0
     producer.bench.fail_writes(".log")
@@ -108,7 +108,7 @@ def test_a_repetition_in_the_same_pass_shares_its_fate(producer: Producer) -> No
     assert producer.stream.end == 1
 
 
-def test_a_repetition_is_not_answered_before_the_first_is_durable(producer: Producer) -> None:
+def test_a_duplicate_is_not_confirmed_before_the_first_is_durable(producer: Producer) -> None:
     first = producer.begin(0)
     producer.bench.runner.end_pass()
     again = producer.begin(0)
@@ -116,7 +116,7 @@ def test_a_repetition_is_not_answered_before_the_first_is_durable(producer: Prod
     assert producer.bench.runner.passes.durable < again.ticket.number
 
 
-def test_what_a_refused_pass_sent_is_new_again(producer: Producer) -> None:
+def test_a_batch_of_a_refused_pass_is_not_a_duplicate_when_sent_again(producer: Producer) -> None:
     producer.send(0)
     producer.begin(1)
     producer.begin(2)
@@ -129,7 +129,7 @@ def test_what_a_refused_pass_sent_is_new_again(producer: Producer) -> None:
 
 
 @pytest.mark.parametrize("again", [CoreBench.crash, CoreBench.kill, CoreBench.restart])
-def test_the_last_batch_is_known_after_every_restart(producer: Producer, again: object) -> None:
+def test_the_last_batch_is_recognised_after_every_restart(producer: Producer, again: object) -> None:
     for number in range(3):
         producer.send(number)
     again(producer.bench)  # type: ignore[operator]
@@ -139,7 +139,7 @@ def test_the_last_batch_is_known_after_every_restart(producer: Producer, again: 
         producer.send(5)
 
 
-def test_a_producer_that_was_silent_for_a_day_is_forgotten(producer: Producer) -> None:
+def test_a_producer_that_was_idle_for_a_day_is_removed(producer: Producer) -> None:
     producer.send(0)
     producer.bench.advance(90_000_000)
     assert len(producer.stream.log.producers) == 0

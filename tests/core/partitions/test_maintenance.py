@@ -1,4 +1,4 @@
-"""What a broker does on its own, on a clock that the test drives."""
+"""Periodic maintenance of partition logs, on a clock that the test drives."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def fill(bench: CoreBench, name: str, count: int) -> None:
         bench.append(stream, b"%d " % number + bytes(300))
 
 
-def test_records_go_when_their_time_is_over_and_offsets_go_on() -> None:
+def test_records_are_deleted_after_their_retention_and_offsets_continue() -> None:
     bench = CoreBench()
     bench.create("orders", retention_ms=str(2 * HOUR_MS), segment_bytes="1024")
     fill(bench, "orders", 10)
@@ -39,7 +39,7 @@ def test_records_go_when_their_time_is_over_and_offsets_go_on() -> None:
     assert bench.append(stream, b"next") == 20
 
 
-def test_records_go_when_there_are_too_many() -> None:
+def test_records_are_deleted_beyond_the_size_limit() -> None:
     bench = CoreBench()
     bench.create("orders", retention_bytes="3000", segment_bytes="1024")
     fill(bench, "orders", 30)
@@ -51,7 +51,7 @@ def test_records_go_when_there_are_too_many() -> None:
     assert bench.topic("orders").stream(0).start == log.start
 
 
-def test_the_oldest_records_go_when_the_disk_is_nearly_full() -> None:
+def test_the_oldest_records_are_deleted_when_the_disk_is_nearly_full() -> None:
     settings = Settings()
     settings = replace(settings, storage=replace(settings.storage, low_water_bytes=0))
     memory = MemoryFiles(total_bytes=1 << 40)
@@ -83,7 +83,7 @@ def test_sealed_segments_get_a_checksum() -> None:
         assert mark.crc == crc32c(segment.segment.read(0, segment.segment.size))
 
 
-def test_a_topic_that_is_deleted_in_the_middle_of_a_round_is_left_alone() -> None:
+def test_a_topic_that_is_deleted_during_a_round_is_skipped() -> None:
     bench = CoreBench()
     topic = bench.create("orders", retention_ms="1", segment_bytes="1024")
     fill(bench, "orders", 10)
@@ -101,7 +101,7 @@ def test_a_topic_that_is_deleted_in_the_middle_of_a_round_is_left_alone() -> Non
 
 
 @pytest.mark.parametrize("streams", [201, 401])
-def test_many_streams_are_tended_in_turns(streams: int) -> None:
+def test_maintenance_of_many_streams_takes_several_turns(streams: int) -> None:
     bench = CoreBench()
     topic = bench.create("orders", streams, retention_ms="1")
     for stream in topic.streams[:: streams - 1]:

@@ -1,4 +1,4 @@
-"""The three ends of a stream, what may be read of it, and those who wait for it."""
+"""The three ends of a stream, reads, and waiting readers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def ends(stream: Stream) -> tuple[int, int, int]:
     return (stream.end, stream.durable_end, stream.readable_end)
 
 
-def test_the_ends_move_one_after_the_other(bench: CoreBench, stream: Stream) -> None:
+def test_the_end_the_durable_end_and_the_readable_end_move_in_this_order(bench: CoreBench, stream: Stream) -> None:
     assert ends(stream) == (0, 0, 0)
     begin(bench, stream, b"a")
     assert ends(stream) == (1, 0, 0)
@@ -44,7 +44,7 @@ def test_the_ends_move_one_after_the_other(bench: CoreBench, stream: Stream) -> 
     assert ends(stream) == (1, 1, 1)
 
 
-def test_a_refused_pass_takes_the_end_back(bench: CoreBench, stream: Stream) -> None:
+def test_a_refused_pass_resets_the_end(bench: CoreBench, stream: Stream) -> None:
     bench.append(stream, b"kept")
     begin(bench, stream, b"refused")
     bench.fail_writes(".log")
@@ -52,7 +52,7 @@ def test_a_refused_pass_takes_the_end_back(bench: CoreBench, stream: Stream) -> 
     assert ends(stream) == (1, 1, 1)
 
 
-def test_what_is_not_there_yet_or_any_more_is_out_of_range(bench: CoreBench, stream: Stream) -> None:
+def test_offsets_before_the_start_and_after_the_end_are_out_of_range(bench: CoreBench, stream: Stream) -> None:
     for number in range(5):
         bench.append(stream, b"%d" % number)
     stream.log.cut_head(2)
@@ -65,7 +65,7 @@ def test_what_is_not_there_yet_or_any_more_is_out_of_range(bench: CoreBench, str
     assert stream.start == 2
 
 
-def test_records_come_out_as_they_went_in_whatever_the_codec(bench: CoreBench, stream: Stream) -> None:
+def test_records_are_read_as_they_were_appended_with_every_codec(bench: CoreBench, stream: Stream) -> None:
     sent = []
     for codec in Codec:
         records = [
@@ -81,7 +81,7 @@ def test_records_come_out_as_they_went_in_whatever_the_codec(bench: CoreBench, s
     assert [record.offset for record in stream.records(7, EXPANDED)] == [7, 8, 9]
 
 
-def test_reading_records_ends_where_the_stream_ended_and_leaves_markers_out(bench: CoreBench, stream: Stream) -> None:
+def test_reading_records_ends_at_the_end_and_skips_markers(bench: CoreBench, stream: Stream) -> None:
     bench.append(stream, b"a", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
     marker = control_batch(1, 0, 0, True, bench.time.now_ms(), 0)
     stream.append(marker, read_header(marker), 0)
@@ -90,9 +90,9 @@ def test_reading_records_ends_where_the_stream_ended_and_leaves_markers_out(benc
     assert [(record.offset, record.body) for record in stream.records(0, EXPANDED)] == [(0, b"a"), (2, b"b")]
 
 
-def test_reading_records_gets_past_what_is_gone_at_the_end(bench: CoreBench, stream: Stream) -> None:
+def test_reading_records_ends_although_the_last_offsets_were_compacted_away(bench: CoreBench, stream: Stream) -> None:
     bench.append(stream, b"a")
-    stream.log.end = 7  # as if compaction had left nothing of these
+    stream.log.end = 7  # as if compaction had removed these records
     stream.log.roll()
     bench.settle()
     assert [record.offset for record in stream.records(0, EXPANDED)] == [0]
@@ -122,7 +122,7 @@ def test_a_marker_that_is_refused_decides_nothing(bench: CoreBench, stream: Stre
     assert bench.topic("orders").stream(0).stable_end == 0
 
 
-def test_a_time_is_looked_for_in_what_is_readable(bench: CoreBench, stream: Stream) -> None:
+def test_a_timestamp_is_looked_up_among_readable_records(bench: CoreBench, stream: Stream) -> None:
     first_ms = bench.time.now_ms()
     bench.append(stream, b"a")
     bench.advance(10)
@@ -136,7 +136,7 @@ def test_a_time_is_looked_for_in_what_is_readable(bench: CoreBench, stream: Stre
     assert stream.find_latest(EXPANDED) == (1, first_ms + 10)
 
 
-def test_who_waits_is_called_once_when_there_is_more_to_read(bench: CoreBench, stream: Stream) -> None:
+def test_a_waiter_is_called_once_when_there_is_more_to_read(bench: CoreBench, stream: Stream) -> None:
     called: list[int] = []
     stream.watch(lambda: called.append(stream.readable_end))
     cancelled = stream.watch(lambda: called.append(-1))
@@ -150,7 +150,7 @@ def test_who_waits_is_called_once_when_there_is_more_to_read(bench: CoreBench, s
     assert called == [1]
 
 
-def test_damage_in_a_sealed_segment_is_told_once_with_what_to_do_and_counted(
+def test_damage_in_a_sealed_segment_is_logged_once_with_a_remedy_and_counted(
     bench: CoreBench, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic = bench.create("orders", segment_bytes="2000")
@@ -166,7 +166,7 @@ def test_damage_in_a_sealed_segment_is_told_once_with_what_to_do_and_counted(
     for _ in range(3):
         with pytest.raises(DamagedSegment):
             stream.read(0, 1000)
-    (told,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    (message,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     name = segment.file.name
-    assert told == f"{name} is damaged at byte 0; reads of it fail. Stop the broker, then {remedy(name)}"
+    assert message == f"{name} is damaged at byte 0; reads of it fail. Stop the broker, then {remedy(name)}"
     assert b"trimq_damaged_places 1.0" in bench.metrics.render()

@@ -1,5 +1,5 @@
-"""Topics of many streams are made, given more and taken away over several turns of the loop, and a crash in the middle
-leaves all of one or nothing."""
+"""Topics with many streams are created, grown and deleted over several loop turns; after a crash in between, the change
+is complete or undone."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ NAME = TopicName("", "many")
 MANY = 4 * STREAMS_PER_TURN + 3
 
 
-class Making:
-    """A topic of many streams on its way."""
+class PendingCreation:
+    """The creation of a topic with many streams, in progress."""
 
     def __init__(self, bench: CoreBench, streams: int = MANY, **settings: str) -> None:
         self.bench = bench
@@ -48,14 +48,14 @@ def folders(bench: CoreBench) -> list[str]:
 
 
 def test_the_streams_of_a_large_topic_are_opened_a_few_in_each_turn(bench: CoreBench) -> None:
-    making = Making(bench)
+    pending = PendingCreation(bench)
     counts = [len(folders(bench))]
-    while not making.is_done:
+    while not pending.is_done:
         bench.runner.end_pass()
         counts.append(len(folders(bench)))
-        assert bench.topics.find(NAME) is None or making.is_done, "nobody sees half of it"
+        assert bench.topics.find(NAME) is None or pending.is_done, "a partly created topic is visible"
     assert counts == [*range(STREAMS_PER_TURN, MANY, STREAMS_PER_TURN), MANY]
-    making.finish()
+    pending.finish()
     assert len(bench.topic("many").streams) == MANY
     bench.append(bench.topic("many").stream(MANY - 1), b"last")
     bench.crash()
@@ -64,12 +64,12 @@ def test_the_streams_of_a_large_topic_are_opened_a_few_in_each_turn(bench: CoreB
 
 
 @pytest.mark.parametrize("steps", range(8))
-def test_a_crash_in_the_middle_leaves_all_of_a_topic_or_nothing(steps: int) -> None:
+def test_a_crash_during_creation_leaves_the_whole_topic_or_nothing(steps: int) -> None:
     bench = CoreBench()
-    making = Making(bench)
+    pending = PendingCreation(bench)
     for _ in range(steps):
         bench.step()
-    is_acknowledged = making.ticket is not None and bench.runner.passes.durable >= making.ticket.number
+    is_acknowledged = pending.ticket is not None and bench.runner.passes.durable >= pending.ticket.number
     bench.crash()
     bench.settle()
     found = bench.topics.find(NAME)
@@ -80,34 +80,34 @@ def test_a_crash_in_the_middle_leaves_all_of_a_topic_or_nothing(steps: int) -> N
         assert len(found.streams) == len(folders(bench)) == MANY
 
 
-def test_others_are_told_that_the_name_is_busy_meanwhile(bench: CoreBench) -> None:
-    making = Making(bench)
+def test_the_name_of_a_topic_in_creation_is_refused_as_busy(bench: CoreBench) -> None:
+    pending = PendingCreation(bench)
     with pytest.raises(Busy, match="topic many is being created"):
         bench.begin_create("many", 1)
     bench.create("other")
-    making.finish()
+    pending.finish()
     assert len(bench.topic("many").streams) == MANY
 
 
 @pytest.mark.parametrize("streams", [7, MANY])
-def test_who_wants_a_topic_that_is_being_made_waits_and_finds_it_there(bench: CoreBench, streams: int) -> None:
-    making = Making(bench)
+def test_preparing_a_topic_in_creation_waits_until_it_exists(bench: CoreBench, streams: int) -> None:
+    pending = PendingCreation(bench)
     found: list[Topic | None] = []
     bench.topics.prepare([(NAME, streams, {})], lambda: found.append(bench.topics.find(NAME)))
     assert not found
-    making.finish()
+    pending.finish()
     assert found == [bench.topic("many")]
 
 
-def test_who_waited_for_a_topic_that_came_to_nothing_makes_it(bench: CoreBench) -> None:
+def test_a_topic_whose_preparation_was_not_used_can_be_created(bench: CoreBench) -> None:
     bench.topics.prepare([(NAME, MANY, {})], lambda: None)
-    making = Making(bench)
-    assert not making.is_done
-    making.finish()
+    pending = PendingCreation(bench)
+    assert not pending.is_done
+    pending.finish()
     assert len(bench.topic("many").streams) == MANY
 
 
-def test_streams_that_nobody_takes_go(bench: CoreBench) -> None:
+def test_prepared_streams_that_are_not_used_are_removed(bench: CoreBench) -> None:
     called: list[bool] = []
     bench.topics.prepare([(NAME, MANY, {})], lambda: called.append(True))
     bench.settle()
@@ -117,7 +117,7 @@ def test_streams_that_nobody_takes_go(bench: CoreBench) -> None:
     assert len(folders(bench)) == 2
 
 
-def test_a_disk_that_fails_meanwhile_refuses_the_topic_and_leaves_nothing(bench: CoreBench) -> None:
+def test_a_disk_error_during_creation_refuses_the_topic_and_leaves_nothing(bench: CoreBench) -> None:
     failures: list[Exception] = []
 
     def create() -> None:
@@ -142,7 +142,7 @@ def test_a_disk_that_fails_meanwhile_refuses_the_topic_and_leaves_nothing(bench:
     bench.create("many")
 
 
-def test_a_topic_gets_many_more_streams_a_few_in_each_turn(bench: CoreBench) -> None:
+def test_a_topic_grows_by_a_few_streams_in_each_turn(bench: CoreBench) -> None:
     topic = bench.create("many", 2)
     bench.append(topic.stream(1), b"kept")
     tickets: list[Ticket] = []
@@ -159,7 +159,7 @@ def test_a_topic_gets_many_more_streams_a_few_in_each_turn(bench: CoreBench) -> 
     assert [stream.end for stream in topic.streams] == [0, 1, *[0] * (MANY - 2)]
 
 
-def test_a_topic_that_is_deleted_while_it_grows_is_gone_with_what_it_was_given(bench: CoreBench) -> None:
+def test_deleting_a_topic_while_it_grows_removes_its_new_streams_too(bench: CoreBench) -> None:
     topic = bench.create("many", 2)
     refused: list[type[Exception]] = []
 
@@ -179,9 +179,9 @@ def test_a_topic_that_is_deleted_while_it_grows_is_gone_with_what_it_was_given(b
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 5, 8, 100])
-def test_a_large_topic_is_taken_away_over_several_turns_and_a_crash_in_the_middle_finishes_it(steps: int) -> None:
+def test_a_large_topic_is_deleted_over_several_turns_and_the_deletion_is_completed_after_a_crash(steps: int) -> None:
     bench = CoreBench()
-    Making(bench).finish()
+    PendingCreation(bench).finish()
     bench.topics.delete(bench.topic("many"))
     for _ in range(steps):
         bench.step()

@@ -1,4 +1,4 @@
-"""What may be set for a topic, and what becomes of it."""
+"""Settings of a topic, and the log configuration and batch rules made from them."""
 
 from __future__ import annotations
 
@@ -96,19 +96,19 @@ BAD = [
 
 
 @pytest.mark.parametrize(("name", "value"), GOOD)
-def test_what_can_be_enforced_is_taken(name: str, value: str) -> None:
+def test_a_setting_that_can_be_enforced_is_accepted(name: str, value: str) -> None:
     check_topic_settings({name: value}, BROKER)
 
 
 @pytest.mark.parametrize(("name", "value"), BAD)
-def test_what_cannot_be_is_refused_under_its_name(name: str, value: str) -> None:
+def test_an_invalid_setting_is_refused_with_its_name(name: str, value: str) -> None:
     with pytest.raises(InvalidSetting) as refused:
         check_topic_settings({name: value}, BROKER)
     assert refused.value.name == name
     assert len(str(refused.value)) < 200
 
 
-def test_the_longest_wait_for_compaction_is_not_below_the_shortest() -> None:
+def test_the_maximum_compaction_lag_is_not_below_the_minimum() -> None:
     check_topic_settings({"min_compaction_lag_ms": "5", "max_compaction_lag_ms": "5"}, BROKER)
     with pytest.raises(InvalidSetting):
         check_topic_settings({"min_compaction_lag_ms": "6", "max_compaction_lag_ms": "5"}, BROKER)
@@ -146,14 +146,14 @@ def test_a_log_takes_the_topics_settings_before_the_brokers() -> None:
     [(None, False, True), ("delete", False, True), ("compact", True, False), ("compact,delete", True, True),
      ("", False, False)],
 )  # fmt: skip
-def test_cleanup_says_whether_a_log_is_compacted_and_loses_its_head(
+def test_the_cleanup_policy_sets_compaction_and_retention(
     cleanup: str | None, is_compacted: bool, is_expired: bool
 ) -> None:
     found = log_settings({} if cleanup is None else {"cleanup": cleanup}, BROKER)
     assert (found.is_compacted, found.is_expired) == (is_compacted, is_expired)
 
 
-def test_a_compacted_log_closes_its_segments_in_time_for_compaction() -> None:
+def test_a_compacted_log_rolls_its_segments_in_time_for_compaction() -> None:
     given = {"segment_ms": "1000", "max_compaction_lag_ms": "300"}
     assert log_settings(given, BROKER).segment_ms == 1000
     assert log_settings({**given, "cleanup": "compact"}, BROKER).segment_ms == 300

@@ -1,4 +1,5 @@
-"""Topics are created, grown, changed and deleted; what a failing pass refuses, or a crash takes back, never was."""
+"""Creation, growth, change and deletion of topics; a change refused by a failing pass or lost in a crash leaves no
+trace."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ def bench() -> CoreBench:
     return CoreBench()
 
 
-# -- asking
+# -- lookup
 
 
 def test_a_topic_is_found_by_its_name_and_its_id(bench: CoreBench) -> None:
@@ -61,7 +62,7 @@ def test_a_topic_is_found_by_its_name_and_its_id(bench: CoreBench) -> None:
     assert topic.stream(1).id.number == 1
 
 
-def test_what_is_not_there_is_refused(bench: CoreBench) -> None:
+def test_an_unknown_topic_or_stream_is_refused(bench: CoreBench) -> None:
     topic = bench.create("orders", 2)
     with pytest.raises(UnknownTopic):
         bench.topic("other")
@@ -96,7 +97,7 @@ def test_another_namespace_is_refused_for_its_folders_would_be_shared(bench: Cor
         bench.topics.create(TopicName("other", "orders"), Layout.PARTITION_LOG, 1, {})
 
 
-def test_counts_and_settings_are_checked_before_anything_is_made(bench: CoreBench) -> None:
+def test_counts_and_settings_are_checked_before_anything_is_created(bench: CoreBench) -> None:
     for streams in (0, -1, 10**6):
         with pytest.raises(InvalidCount):
             bench.begin_create("orders", streams)
@@ -112,10 +113,10 @@ def test_counts_and_settings_are_checked_before_anything_is_made(bench: CoreBenc
     assert bench.folders() == ["orders-0", "orders-1"]
 
 
-# -- changes that last
+# -- changes that are stored
 
 
-def test_everything_lasts(bench: CoreBench) -> None:
+def test_all_changes_survive_a_restart(bench: CoreBench) -> None:
     topic = bench.create("orders", 2)
     bench.append(topic.stream(0), b"before")
     bench.topics.grow(topic, 4)
@@ -132,7 +133,7 @@ def test_everything_lasts(bench: CoreBench) -> None:
         assert bench.bodies("orders", 3) == [b"new"]
 
 
-def test_a_deleted_topic_is_gone_for_good(bench: CoreBench) -> None:
+def test_a_deleted_topic_stays_deleted_after_a_restart(bench: CoreBench) -> None:
     topic = bench.create("orders", 2)
     bench.append(topic.stream(0), b"x")
     ticket = bench.topics.delete(topic)
@@ -148,7 +149,7 @@ def test_a_deleted_topic_is_gone_for_good(bench: CoreBench) -> None:
         assert bench.memory.names(ROOT) == []
 
 
-def test_a_name_is_free_again_when_its_topic_is_gone(bench: CoreBench) -> None:
+def test_the_name_of_a_deleted_topic_is_free_again(bench: CoreBench) -> None:
     old = bench.create("orders", 2)
     bench.append(old.stream(0), b"old")
     bench.topics.delete(old)
@@ -165,7 +166,7 @@ def test_a_name_is_free_again_when_its_topic_is_gone(bench: CoreBench) -> None:
         assert bench.bodies("orders") == [b"new"]
 
 
-def test_who_holds_on_to_a_deleted_topic_is_refused(bench: CoreBench) -> None:
+def test_operations_on_a_deleted_topic_are_refused(bench: CoreBench) -> None:
     topic = bench.create("orders")
     bench.topics.delete(topic)
     change: Callable[[], object]
@@ -183,14 +184,14 @@ def test_who_holds_on_to_a_deleted_topic_is_refused(bench: CoreBench) -> None:
     assert bench.memory.names(ROOT) == []
 
 
-def test_listeners_hear_of_what_is_gone(bench: CoreBench) -> None:
-    heard: list[object] = []
-    bench.topics.on_deleted(heard.append)
+def test_listeners_are_notified_of_deleted_topics(bench: CoreBench) -> None:
+    deleted: list[object] = []
+    bench.topics.on_deleted(deleted.append)
     topic = bench.create("orders")
     bench.topics.delete(topic)
-    assert heard == []
+    assert deleted == []
     bench.settle()
-    assert heard == [topic.id]
+    assert deleted == [topic.id]
 
 
 # -- changes that are refused
@@ -226,7 +227,7 @@ CHANGES: dict[str, Callable[[CoreBench], list[object]]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_a_failing_pass_refuses_goes_back_exactly(change: str, bench: CoreBench) -> None:
+def test_changes_of_a_failing_pass_are_undone_exactly(change: str, bench: CoreBench) -> None:
     topic = bench.create("orders", 2, segment_ms="1000")
     bench.append(topic.stream(0), b"kept")
     before = everything(bench)
@@ -234,7 +235,7 @@ def test_what_a_failing_pass_refuses_goes_back_exactly(change: str, bench: CoreB
     tickets = CHANGES[change](bench)
     assert everything(bench) != before or change == "create, then delete"
     bench.runner.end_pass()
-    assert everything(bench) == before, "at once, not only when the pass is settled"
+    assert everything(bench) == before, "not undone before the pass was reported"
     bench.settle()
     assert all(isinstance(ticket.refusal, WriteFailed) for ticket in tickets)  # type: ignore[attr-defined]
     assert everything(bench) == before
@@ -253,7 +254,7 @@ def test_what_a_failing_pass_refuses_goes_back_exactly(change: str, bench: CoreB
 
 @pytest.mark.parametrize("operation", ["make_folder", "create"])
 @pytest.mark.parametrize("change", ["create", "grow"])
-def test_streams_that_cannot_be_made_leave_nothing_behind(change: str, operation: str, bench: CoreBench) -> None:
+def test_streams_that_cannot_be_created_leave_nothing_behind(change: str, operation: str, bench: CoreBench) -> None:
     bench.create("orders", 2)
     before = everything(bench)
     made = 0
@@ -280,7 +281,8 @@ def test_streams_that_cannot_be_made_leave_nothing_behind(change: str, operation
 
 
 def cut_at(bench: CoreBench, operations: int, action: Callable[[], object]) -> bool:
-    """Do something while the power fails at the n-th operation. False: it needs fewer."""
+    """Runs an action while the power fails at the n-th operation. Returns False if the action needs fewer
+    operations."""
     left = operations
 
     def count(operation: str, name: str) -> None:
@@ -329,7 +331,7 @@ def test_a_crash_at_any_moment_of_a_creation(survivors: Callable[[], Survivors |
             return
         if not bench.names():
             assert bench.bodies(bench.create("orders", 1).name.name) == []
-    pytest.fail("it never came to an end")
+    pytest.fail("the operation did not end")
 
 
 @each_survivor
@@ -356,7 +358,7 @@ def test_a_crash_at_any_moment_of_a_deletion_and_a_new_creation(survivors: Calla
         bench.memory.crash(survivors())
         bench.open()
         if bench.names() == ["orders"] and bench.topic("orders").id == old.id:
-            assert not was_deleted, "a topic came back"
+            assert not was_deleted, "a deleted topic exists again"
             assert bench.bodies("orders") == [b"old %d" % number for number in range(5)]
         elif bench.names():
             assert bench.bodies("orders") in ([], [b"new"])
@@ -367,11 +369,11 @@ def test_a_crash_at_any_moment_of_a_deletion_and_a_new_creation(survivors: Calla
             assert operations > 20
             return
         bench.restart()
-    pytest.fail("it never came to an end")
+    pytest.fail("the operation did not end")
 
 
 @each_survivor
-def test_a_crash_at_any_moment_of_a_growth(survivors: Callable[[], Survivors | None]) -> None:
+def test_a_crash_at_any_moment_of_growing_a_topic(survivors: Callable[[], Survivors | None]) -> None:
     for operations in range(200):
         bench = CoreBench()
         topic = bench.create("orders", 1)
@@ -398,10 +400,10 @@ def test_a_crash_at_any_moment_of_a_growth(survivors: Callable[[], Survivors | N
             bench.topics.grow(bench.topic("orders"), 3)
             bench.settle()
             assert bench.bodies("orders", 2) == []
-    pytest.fail("it never came to an end")
+    pytest.fail("the operation did not end")
 
 
-# -- strangers
+# -- folders written by Kafka
 
 
 def with_folders(*sources: Path, rename: Callable[[str], str] = lambda name: name) -> MemoryFiles:
@@ -425,7 +427,7 @@ def records_of(kafka: Path) -> list[tuple[int, bytes | None]]:
     return found
 
 
-def test_kafkas_folders_are_adopted_with_every_record_and_stay() -> None:
+def test_kafkas_folders_are_adopted_with_every_record_and_kept() -> None:
     bench = CoreBench(memory=with_folders(*FOLDERS))
     for again in (lambda: None, bench.kill, bench.restart, bench.crash):
         again()
@@ -464,11 +466,11 @@ def test_a_crash_at_any_moment_of_an_adoption_loses_nothing(survivors: Callable[
             assert read == records_of(DATA / f"{name}-0")
         if not was_truncated:
             return
-    pytest.fail("it never came to an end")
+    pytest.fail("the operation did not end")
 
 
 def open_with(bench: CoreBench, before: Callable[[str, str], None]) -> bool:
-    """Whether the power failed while it was opened."""
+    """Returns whether the power failed while the core was opened."""
     try:
         bench.open(before)
     except PowerCut:
@@ -492,7 +494,7 @@ def test_a_copied_folder_gets_an_id_of_its_own() -> None:
     assert len(bench.bodies("copy")) == len(bench.bodies("orders")) == len(records_of(DATA / "orders-0"))
 
 
-def test_partitions_that_are_missing_among_strangers_are_made() -> None:
+def test_missing_partitions_of_an_adopted_topic_are_created() -> None:
     bench = CoreBench(memory=with_folders(DATA / "orders-0", rename=lambda name: "orders-2"))
     assert len(bench.topic("orders").streams) == 3
     assert len(bench.bodies("orders", 2)) == len(records_of(DATA / "orders-0"))
@@ -502,14 +504,14 @@ def test_partitions_that_are_missing_among_strangers_are_made() -> None:
 
 
 @pytest.mark.parametrize("name", ["bad name-0", "backup-20240101", "x-99999999", "notes"])
-def test_what_cannot_be_a_topic_is_left_alone(name: str) -> None:
+def test_a_folder_that_cannot_be_a_topic_is_left_alone(name: str) -> None:
     memory = with_folders(DATA / "orders-0", rename=lambda _: name)
     bench = CoreBench(memory=memory)
     assert bench.names() == []
     assert memory.names(ROOT) == [name]
 
 
-def test_a_stranger_that_is_damaged_is_reported_and_left_as_it_is() -> None:
+def test_a_damaged_folder_is_reported_and_not_adopted() -> None:
     memory = with_folders(DATA / "orders-0")
     file = memory.open(f"{ROOT}/orders-0/{0:020d}.log")
     file.write(200, [b"\xff"])

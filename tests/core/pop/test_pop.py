@@ -1,4 +1,4 @@
-"""Messages that a group takes out one by one: settled by receipt, back when their time is over, kept over restarts."""
+"""POP: leases, acknowledgement by receipt, revival of expired messages, and restarts."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def bodies_of(messages: list[PoppedMessage]) -> list[bytes]:
     return [bytes(popped.unit().body) for popped in messages]
 
 
-def test_each_message_is_given_to_one_only() -> None:
+def test_each_message_is_popped_once() -> None:
     bench = PopBench()
     bench.send(b"0", b"1", b"2")
     first = bench.receive(2)
@@ -97,7 +97,7 @@ def test_each_message_is_given_to_one_only() -> None:
     assert bench.cursor() == 3
 
 
-def test_what_is_settled_does_not_come_back_and_what_is_not_does_with_one_try_more() -> None:
+def test_an_unacked_message_is_revived_with_a_higher_reconsume_count_and_an_acked_one_is_not() -> None:
     bench = PopBench()
     bench.send(b"0", b"1")
     settled, left = bench.receive().messages
@@ -119,7 +119,7 @@ def test_what_is_settled_does_not_come_back_and_what_is_not_does_with_one_try_mo
     assert bench.bodies() == []
 
 
-def test_a_receipt_counts_once_and_not_after_its_time() -> None:
+def test_a_receipt_is_valid_once_and_not_after_its_lease_expired() -> None:
     bench = PopBench()
     bench.send(b"0", b"1")
     first, second = bench.receive().messages
@@ -129,7 +129,7 @@ def test_a_receipt_counts_once_and_not_after_its_time() -> None:
     assert bench.bodies() == [b"1"]
 
 
-def test_a_longer_time_needs_the_new_receipt() -> None:
+def test_after_a_change_of_the_invisible_time_only_the_new_receipt_is_valid() -> None:
     bench = PopBench()
     bench.send(b"0")
     (popped,) = bench.receive().messages
@@ -144,7 +144,7 @@ def test_a_longer_time_needs_the_new_receipt() -> None:
     assert bench.pop_service.ack(SYSTEM, "g", bench.topic, receipt) is not None
 
 
-def test_what_is_given_up_lies_with_the_dead_letters_and_nowhere_else() -> None:
+def test_a_rejected_message_is_in_the_dead_letter_topic_only() -> None:
     bench = PopBench()
     bench.send(b"0")
     (popped,) = bench.receive().messages
@@ -159,7 +159,7 @@ def test_what_is_given_up_lies_with_the_dead_letters_and_nowhere_else() -> None:
         bench.pop_service.forward_to_dlq(SYSTEM, "g", bench.topic, popped.receipt)
 
 
-def test_only_what_is_wanted_is_given_and_the_rest_is_passed_over() -> None:
+def test_a_filter_selects_messages_and_the_others_are_skipped() -> None:
     bench = PopBench()
     bench.send(b"0", b"1", code=7)
     bench.send(b"2", code=8)
@@ -167,13 +167,13 @@ def test_only_what_is_wanted_is_given_and_the_rest_is_passed_over() -> None:
     assert (bench.bodies(), bench.cursor()) == ([], 3)
 
 
-def test_a_group_that_begins_at_the_end_still_gets_a_young_stream_whole() -> None:
+def test_a_group_that_begins_at_the_end_gets_all_of_a_new_queue() -> None:
     bench = PopBench()
     bench.send(b"0")
     assert bench.bodies(from_end=True) == [b"0"]
 
 
-def test_no_more_is_out_than_the_limit_allows() -> None:
+def test_messages_in_flight_are_limited() -> None:
     bench = PopBench(pop_out_limit=2)
     bench.send(b"0", b"1", b"2")
     first, _ = bench.receive().messages
@@ -182,10 +182,10 @@ def test_no_more_is_out_than_the_limit_allows() -> None:
     assert bench.bodies() == [b"2"]
 
 
-# -- in order
+# -- ordered consumption
 
 
-def test_in_order_nothing_follows_until_all_is_settled() -> None:
+def test_in_order_nothing_is_delivered_until_all_are_acked() -> None:
     bench = PopBench()
     bench.send(b"0", b"1", b"2")
     first, second = bench.receive(2, is_ordered=True, attempt_id="a").messages
@@ -197,7 +197,7 @@ def test_in_order_nothing_follows_until_all_is_settled() -> None:
     assert (bench.bodies(2, is_ordered=True, attempt_id="b"), bench.cursor()) == ([b"2"], 2)
 
 
-def test_in_order_the_same_attempt_gets_the_same_again() -> None:
+def test_in_order_the_same_attempt_gets_the_same_messages_again() -> None:
     bench = PopBench()
     bench.send(b"0", b"1", b"2")
     assert bench.bodies(2, is_ordered=True, attempt_id="a") == [b"0", b"1"]
@@ -205,7 +205,7 @@ def test_in_order_the_same_attempt_gets_the_same_again() -> None:
     assert (bodies_of(again.messages), [popped.tries for popped in again.messages]) == ([b"0", b"1"], [0, 0])
 
 
-def test_in_order_what_is_over_comes_again_first_but_for_what_was_settled() -> None:
+def test_in_order_expired_messages_are_delivered_again_first_without_acked_ones() -> None:
     bench = PopBench()
     bench.send(b"0", b"1", b"2")
     _, settled = bench.receive(2, is_ordered=True).messages
@@ -216,24 +216,24 @@ def test_in_order_what_is_over_comes_again_first_but_for_what_was_settled() -> N
     assert bench.commit_log.topics.find(SYSTEM, "%RETRY%g_t") is None
 
 
-# -- who waits
+# -- long polls
 
 
-def test_one_who_waits_is_woken_by_what_comes_and_by_what_comes_back() -> None:
+def test_a_long_poll_is_woken_by_new_and_by_revived_messages() -> None:
     bench = PopBench()
     woken: list[int] = []
     bench.pop_service.watch("g", bench.topic, [0], lambda: woken.append(1))
     bench.send(b"0")
     assert len(woken) == 1
     bench.receive()
-    for tries in (2, 3):  # into a topic that is not there yet, and into the same
+    for tries in (2, 3):  # revived into a topic that does not exist yet, then into the same topic
         bench.pop_service.watch("g", bench.topic, [0], lambda: woken.append(1))
         bench.bench.advance(10 * SECOND)
         assert len(woken) == tries
         assert bench.bodies() == [b"0"]
 
 
-def test_one_who_waits_in_order_is_woken_when_all_is_settled_or_over() -> None:
+def test_an_ordered_long_poll_is_woken_when_all_are_acked_or_expired() -> None:
     bench = PopBench()
     bench.send(b"0", b"1")
     woken: list[int] = []
@@ -246,7 +246,7 @@ def test_one_who_waits_in_order_is_woken_when_all_is_settled_or_over() -> None:
     assert (len(woken), bench.bodies(1, is_ordered=True)) == (2, [b"1"])
 
 
-def test_looking_takes_nothing() -> None:
+def test_peeking_takes_no_lease() -> None:
     bench = PopBench()
     assert not bench.pop_service.has_any(SYSTEM, "g", bench.topic, [0])
     bench.send(b"0", b"1")
@@ -257,11 +257,11 @@ def test_looking_takes_nothing() -> None:
     assert not bench.pop_service.has_any(SYSTEM, "g", bench.topic, [0])
 
 
-# -- what lasts
+# -- restarts and failed writes
 
 
 @pytest.mark.parametrize("ending", ["restart", "kill", "crash"])
-def test_after_a_restart_what_was_out_comes_back_and_what_was_settled_does_not(ending: str) -> None:
+def test_after_a_restart_unacked_messages_are_revived_and_acked_ones_are_not(ending: str) -> None:
     bench = PopBench()
     bench.send(b"0", b"1", b"2")
     settled, _ = bench.receive(2).messages
@@ -275,7 +275,7 @@ def test_after_a_restart_what_was_out_comes_back_and_what_was_settled_does_not(e
     assert sorted(bench.bodies()) == [b"1", b"2"]
 
 
-def test_a_receipt_outlives_a_restart() -> None:
+def test_a_receipt_is_valid_after_a_restart() -> None:
     bench = PopBench()
     bench.send(b"0")
     (popped,) = bench.receive().messages
@@ -286,7 +286,7 @@ def test_a_receipt_outlives_a_restart() -> None:
     assert bench.bodies() == []
 
 
-def test_what_is_out_in_order_is_so_after_a_restart() -> None:
+def test_ordered_messages_in_flight_are_still_in_flight_after_a_restart() -> None:
     bench = PopBench()
     bench.send(b"0", b"1", b"2")
     first, _ = bench.receive(2, is_ordered=True).messages
@@ -299,7 +299,7 @@ def test_what_is_out_in_order_is_so_after_a_restart() -> None:
     assert (bodies_of(again), again[0].tries) == ([b"1", b"2"], 1)
 
 
-def test_what_the_disk_does_not_take_did_not_happen() -> None:
+def test_a_lease_or_an_ack_whose_write_failed_has_no_effect() -> None:
     bench = PopBench()
     bench.send(b"0", b"1")
     bench.bench.fail_writes("taken")
@@ -318,7 +318,7 @@ def test_what_the_disk_does_not_take_did_not_happen() -> None:
     assert sorted(bench.bodies()) == [b"0", b"1"]
 
 
-def test_what_cannot_come_back_now_does_so_later() -> None:
+def test_a_revival_whose_write_failed_is_retried() -> None:
     bench = PopBench()
     bench.send(b"0")
     bench.receive()
@@ -330,7 +330,7 @@ def test_what_cannot_come_back_now_does_so_later() -> None:
 
 
 @pytest.mark.parametrize(("retry_limit", "own"), [(16, "%RETRY%g_t"), (0, "%DLQ%g")])
-def test_what_goes_to_a_topic_that_is_refused_does_so_later(retry_limit: int, own: str) -> None:
+def test_a_revival_is_retried_when_its_topic_cannot_be_created(retry_limit: int, own: str) -> None:
     bench = PopBench()
     bench.commit_log.groups.define(SYSTEM, CommitLogGroup("g", retry_limit=retry_limit))
     bench.send(b"0")
@@ -344,7 +344,7 @@ def test_what_goes_to_a_topic_that_is_refused_does_so_later(retry_limit: int, ow
     assert (stream.readable_end, bytes(stream.unit(0).body)) == (1, b"0")
 
 
-def test_what_several_give_up_at_once_lies_with_the_dead_letters() -> None:
+def test_several_messages_are_dead_lettered_at_once() -> None:
     bench = PopBench()
     bench.commit_log.groups.define(SYSTEM, CommitLogGroup("g", retry_limit=0))
     bench.send(b"0", b"1", b"2")
@@ -354,7 +354,7 @@ def test_what_several_give_up_at_once_lies_with_the_dead_letters() -> None:
     assert sorted(bytes(stream.unit(offset).body) for offset in range(stream.readable_end)) == [b"0", b"1", b"2"]
 
 
-def test_a_cursor_that_somebody_sets_is_where_it_goes_on_also_after_a_restart() -> None:
+def test_popping_continues_at_a_cursor_that_was_reset_also_after_a_restart() -> None:
     bench = PopBench()
     bench.send(b"0", b"1", b"2")
     zero, one, _ = bench.receive().messages
@@ -363,7 +363,7 @@ def test_a_cursor_that_somebody_sets_is_where_it_goes_on_also_after_a_restart() 
     bench.bench.settle()
     bench.bench.restart()
     bench.begin()
-    assert bench.bodies() == [b"1"]  # the third is out
+    assert bench.bodies() == [b"1"]  # the third is in flight
 
 
 def reset(bench: PopBench, offset: int) -> None:
@@ -448,7 +448,7 @@ def test_an_offset_reset_that_a_power_cut_keeps_in_part_loses_no_message(seed: i
     assert seen == {b"0", b"1", b"2", b"3"}
 
 
-def test_with_its_group_or_its_topic_goes_what_is_out() -> None:
+def test_deleting_a_group_or_a_topic_drops_its_leases() -> None:
     bench = PopBench()
     bench.send(b"0")
     bench.commit_log.groups.define(SYSTEM, CommitLogGroup("g"))
@@ -462,11 +462,11 @@ def test_with_its_group_or_its_topic_goes_what_is_out() -> None:
     assert bench.commit_log.topics.find(SYSTEM, "%RETRY%g_t") is None
 
 
-def test_what_came_back_when_the_power_was_cut_does_so_once() -> None:
+def test_a_message_revived_right_before_a_power_cut_is_revived_once() -> None:
     bench = PopBench()
     bench.send(b"0")
     bench.receive()
-    bench.bench.fail_writes("taken")  # it comes back, but nobody notes that it did
+    bench.bench.fail_writes("taken")  # the message is revived, but the revival is not stored
     bench.bench.advance(10 * SECOND)
     bench.bench.crash()
     bench.begin()
@@ -475,7 +475,7 @@ def test_what_came_back_when_the_power_was_cut_does_so_once() -> None:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_whenever_the_power_is_cut_nothing_is_lost_and_nothing_settled_comes_again(seed: int) -> None:
+def test_after_power_cuts_at_any_moment_nothing_is_lost_and_no_acked_message_is_popped_again(seed: int) -> None:
     rng = random.Random(seed)
     bench = PopBench(streams=2)
     sent: set[bytes] = set()
@@ -495,7 +495,7 @@ def test_whenever_the_power_is_cut_nothing_is_lost_and_nothing_settled_comes_aga
         if rng.random() < 0.15:
             for _ in range(rng.randrange(3)):
                 pop_request = PopRequest(range(2), 2, SECOND)
-                bench.pop_service.receive(SYSTEM, "g", bench.topic, pop_request)  # nobody hears of it
+                bench.pop_service.receive(SYSTEM, "g", bench.topic, pop_request)  # the result is never delivered
                 bench.bench.runner.end_pass()
             bench.bench.crash(AnyChanges(rng.randrange(1 << 30)))
             bench.begin()
@@ -510,10 +510,10 @@ def test_whenever_the_power_is_cut_nothing_is_lost_and_nothing_settled_comes_aga
     assert seen == sent - settled
 
 
-# -- the end of the road
+# -- retry limit
 
 
-def test_after_its_last_try_a_message_lies_with_the_dead_letters() -> None:
+def test_a_message_beyond_the_retry_limit_is_dead_lettered() -> None:
     bench = PopBench()
     bench.commit_log.groups.define(SYSTEM, CommitLogGroup("g", retry_limit=2))
     bench.send(b"0")
@@ -527,7 +527,7 @@ def test_after_its_last_try_a_message_lies_with_the_dead_letters() -> None:
     assert read_properties(dead.properties)["RETRY_TOPIC"] == "t"
 
 
-def test_in_order_what_has_had_its_last_try_does_not_hold_up_the_next() -> None:
+def test_in_order_a_message_beyond_the_retry_limit_does_not_block_the_next() -> None:
     bench = PopBench()
     bench.commit_log.groups.define(SYSTEM, CommitLogGroup("g", retry_limit=1))
     bench.send(b"0", b"1")
@@ -539,12 +539,12 @@ def test_in_order_what_has_had_its_last_try_does_not_hold_up_the_next() -> None:
     assert bytes(bench.commit_log.topics.get(SYSTEM, "%DLQ%g").stream(0).unit(0).body) == b"0"
 
 
-def test_what_was_given_up_when_the_process_ended_is_so_once() -> None:
+def test_a_message_dead_lettered_right_before_a_crash_is_dead_lettered_once() -> None:
     bench = PopBench()
     bench.commit_log.groups.define(SYSTEM, CommitLogGroup("g", retry_limit=0))
     bench.send(b"0")
     bench.receive()
-    bench.bench.fail_writes("taken")  # it is given up, but nobody notes that it was
+    bench.bench.fail_writes("taken")  # the message is dead-lettered, but this is not stored
     bench.bench.advance(10 * SECOND)
     bench.bench.crash()
     bench.begin()
@@ -554,7 +554,9 @@ def test_what_was_given_up_when_the_process_ended_is_so_once() -> None:
     assert bench.bodies() == []
 
 
-def test_a_receipt_counts_also_if_the_clock_moves_while_messages_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_receipt_is_valid_although_the_clock_moved_while_messages_were_popped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     bench = PopBench()
     bench.send(b"0", b"1")
     begin_ms, ticks = bench.bench.time.now_ms(), count()
@@ -567,7 +569,8 @@ def test_a_receipt_counts_also_if_the_clock_moves_while_messages_are_taken(monke
 
 
 def receipts_of(bench: PopBench) -> list[Receipt]:
-    """Of two streams and of what came back: out, out under a later receipt, settled before, never given."""
+    """Returns receipts of two queues and of revived messages: in flight, replaced by a later receipt, acked before,
+    never given out."""
     for number in (0, 1):
         bench.send(*(b"%d" % (2 * at + number) for at in range(4)), number=number)
     early = [popped.receipt for popped in bench.receive(2).messages]
@@ -582,9 +585,7 @@ def receipts_of(bench: PopBench) -> list[Receipt]:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 12), max_size=12), st.integers(0, 12), st.booleans())
-def test_receipts_that_come_together_are_settled_as_those_that_come_alone(
-    places: list[int], first: int, has_stopped: bool
-) -> None:
+def test_receipts_are_acked_together_as_they_are_one_by_one(places: list[int], first: int, has_stopped: bool) -> None:
     outcomes: list[list[object]] = []
     for is_together in (True, False):
         bench = PopBench(streams=2)
@@ -598,13 +599,13 @@ def test_receipts_that_come_together_are_settled_as_those_that_come_alone(
         else:
             found = [outcome for receipt in chosen for outcome in acknowledger.ack_all([receipt])]
         bench.bench.settle()
-        told: list[object] = [getattr(each, "number", None if each is None else type(each)) for each in found]
+        numbers: list[object] = [getattr(each, "number", None if each is None else type(each)) for each in found]
         kept = sorted(key.partition("/")[2] for key, _ in bench.pop_service._queues._table.items())
-        outcomes.append([told, kept])
+        outcomes.append([numbers, kept])
     assert outcomes[0] == outcomes[1]
 
 
-def test_messages_of_one_queue_are_viewed_together_as_one_by_one() -> None:
+def test_messages_of_one_queue_are_read_together_as_they_are_one_by_one() -> None:
     bench = PopBench(streams=2)
     for at in range(6):
         bench.send(b"x" * (1 + at * 900), number=0)
@@ -616,7 +617,8 @@ def test_messages_of_one_queue_are_viewed_together_as_one_by_one() -> None:
         assert stream.views(chosen) == [stream.view(entry) for entry in chosen]
 
 
-# Of the first nothing is read before it is taken, of the others the properties.
+# Without a filter no message is read before its lease; by tags the queue entry is read, by properties the whole
+# message.
 INTERESTS = [
     None,
     MessageFilter(lambda code: code == 7, lambda written: b"UNIQ_KEY" in written),
@@ -633,7 +635,7 @@ def damage(bench: PopBench, body: bytes) -> None:
 
 @pytest.mark.parametrize("message_filter", INTERESTS, ids=["any", "tags", "properties"])
 @pytest.mark.parametrize("count", [32, 3, 1])
-def test_a_damaged_message_keeps_no_other_from_its_group(count: int, message_filter: MessageFilter | None) -> None:
+def test_a_damaged_message_blocks_no_other_message(count: int, message_filter: MessageFilter | None) -> None:
     bench = PopBench()
     bench.send(b"good0", b"good1", b"BAD__", b"good3", code=7)
     damage(bench, b"BAD__")
@@ -646,7 +648,7 @@ def test_a_damaged_message_keeps_no_other_from_its_group(count: int, message_fil
 
 
 @pytest.mark.parametrize("message_filter", INTERESTS[1:], ids=["tags", "properties"])
-def test_what_is_chosen_before_a_damaged_message_is_given_and_what_follows_at_the_next_but_one(
+def test_messages_before_a_damaged_one_are_popped_first_and_those_after_it_with_the_second_next_request(
     message_filter: MessageFilter,
 ) -> None:
     bench = PopBench()
@@ -658,7 +660,7 @@ def test_what_is_chosen_before_a_damaged_message_is_given_and_what_follows_at_th
     assert bench.bodies(message_filter=message_filter) == [b"good3"]
 
 
-def test_a_damaged_message_that_the_group_does_not_want_is_passed_over() -> None:
+def test_a_damaged_message_that_the_filter_excludes_is_skipped() -> None:
     bench = PopBench()
     bench.send(b"good0", code=7)
     bench.send(b"BAD__", code=8)
@@ -669,7 +671,7 @@ def test_a_damaged_message_that_the_group_does_not_want_is_passed_over() -> None
 
 @pytest.mark.parametrize("failing", [0, 2], ids=["the first", "one amid others"])
 @pytest.mark.parametrize("name", ["_unit", "entries"])
-def test_a_file_that_cannot_be_opened_for_a_moment_takes_no_message_from_its_group(
+def test_a_file_that_cannot_be_opened_for_a_moment_loses_no_message(
     monkeypatch: pytest.MonkeyPatch, failing: int, name: str
 ) -> None:
     bench = PopBench()
@@ -698,7 +700,7 @@ def test_a_file_that_cannot_be_opened_for_a_moment_takes_no_message_from_its_gro
     assert bench.bodies(message_filter=message_filter) == [b"0", b"1", b"2", b"3"][failing:]
 
 
-def test_what_is_popped_from_several_queues_has_room_in_all() -> None:
+def test_the_byte_limit_of_a_pop_counts_over_all_queues() -> None:
     bench = PopBench(streams=2)
     for number in range(2):
         bench.send(*[b"x" * 1000] * 4, number=number)
@@ -706,15 +708,15 @@ def test_what_is_popped_from_several_queues_has_room_in_all() -> None:
     assert 1 <= one <= 3
 
 
-def test_what_is_not_known_on_disk_to_be_out_does_not_come_back_yet() -> None:
-    """A power cut could take back that it was taken, and keep that it came back: it would be given twice."""
+def test_a_message_is_not_revived_before_its_lease_is_durable() -> None:
+    """Otherwise a power cut could lose the lease and keep the revival, and the message would be delivered twice."""
     bench = PopBench()
     bench.send(b"0")
     pop_request = PopRequest([0], 32, 10 * SECOND)
     bench.pop_service.receive(SYSTEM, "g", bench.topic, pop_request)
     bench.bench.runner.end_pass()
     until_ms = bench.bench.time.now_ms() + 10 * SECOND
-    while bench.bench.time.step(until_ms):  # the disk takes its time
+    while bench.bench.time.step(until_ms):  # no sync ends
         bench.bench.runner.end_pass()
     assert bench.pop_service.has_any(SYSTEM, "g", bench.topic, [0]) is False
     bench.bench.settle()
@@ -723,7 +725,7 @@ def test_what_is_not_known_on_disk_to_be_out_does_not_come_back_yet() -> None:
     assert bench.bodies() == [b"0"]
 
 
-def test_popping_looks_for_what_is_on_disk_only() -> None:
+def test_popping_finds_cold_data_before_it_reads() -> None:
     bench = PopBench(streams=2)
     bench.send(b"0")
     bench.send(b"1", number=1)

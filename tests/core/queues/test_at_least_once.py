@@ -17,12 +17,12 @@ FAITHFUL: dict[str, Value] = {
 
 
 def source(world: World, **arguments: Value) -> WorkQueue:
-    """A queue `q` whose dead letters go to the queue `dead`."""
+    """Declares a queue `q` with dead letters to the queue `dead`."""
     return world.queue("q", **{**FAITHFUL, "dead_letter_exchange": "", "dead_letter_routing_key": "dead", **arguments})
 
 
-def narrow(world: World, name: str = "dead", **arguments: Value) -> WorkQueue:
-    """A queue that takes one message at a time, and refuses all others."""
+def declare_narrow_queue(world: World, name: str = "dead", **arguments: Value) -> WorkQueue:
+    """Declares a queue that holds one message and refuses others."""
     return world.queue(name, queue_type="quorum", max_length=1, overflow="reject-publish", **arguments)
 
 
@@ -44,24 +44,24 @@ def reasons(world: World) -> list[tuple[bytes | None, Reason]]:
     return [(failure.entry.record.body, failure.entry.reason) for failure in world.broker.failures.all(CALLER)]
 
 
-def test_dead_letters_wait_while_the_queue_that_they_go_to_is_full() -> None:
+def test_dead_letters_wait_while_their_target_queue_is_full() -> None:
     world = World()
-    narrow(world)
+    declare_narrow_queue(world)
     queue = source(world, message_ttl=10)
     world.publish("q", *[b"%d" % number for number in range(5)])
     world.advance(11)
     assert (queue.ready_count, queue.pending_dead_letter_count) == (0, 4)
     assert world.get() is None
-    assert len(reasons(world)) == 1  # the others have not left yet
+    assert len(reasons(world)) == 1  # the others are still pending
     assert drain_slowly(world) == [b"0", b"1", b"2", b"3", b"4"]
     assert queue.pending_dead_letter_count == 0
     assert reasons(world) == [(b"%d" % number, Reason.EXPIRED) for number in range(5)]
 
 
 @pytest.mark.parametrize("way", ["expiry", "rejection", "delivery limit"])
-def test_what_waits_outlives_a_restart_and_is_delivered_to_nobody(way: str) -> None:
+def test_pending_dead_letters_survive_a_restart_and_are_not_delivered(way: str) -> None:
     world = World()
-    narrow(world)
+    declare_narrow_queue(world)
     source(world, **({"message_ttl": 10} if way == "expiry" else {}), delivery_limit=0, max_length_bytes=1000)
     world.publish("dead", b"in the way")
     world.publish("q", b"1", b"2")
@@ -81,15 +81,15 @@ def test_what_waits_outlives_a_restart_and_is_delivered_to_nobody(way: str) -> N
     assert world.drain("q") + world.drain("dead") == []
 
 
-def test_a_power_cut_loses_no_dead_letter_that_waits() -> None:
+def test_a_power_cut_loses_no_pending_dead_letter() -> None:
     world = World()
-    narrow(world)
+    declare_narrow_queue(world)
     source(world)
     world.publish("dead", b"in the way")
     world.publish("q", b"1", b"2")
     reject_next(world)
     reject_next(world)
-    world.crash()  # which may have taken the word that they were rejected
+    world.crash()  # the rejections may be lost
     while (delivery := world.get()) is not None:
         world.reject(delivery)
     assert drain_slowly(world) == [b"in the way", b"1", b"2"]
@@ -114,7 +114,7 @@ def test_a_dead_letter_without_a_route_waits_until_there_is_one(exchange: str) -
 def test_each_queue_gets_a_dead_letter_once_even_if_another_is_full() -> None:
     world = World()
     for name in ("narrow", "wide"):
-        narrow(world, name) if name == "narrow" else world.queue(name)
+        declare_narrow_queue(world, name) if name == "narrow" else world.queue(name)
         world.bind("amq.fanout", name)
     queue = source(world, dead_letter_exchange="amq.fanout")
     world.publish("narrow", b"in the way")
@@ -129,7 +129,7 @@ def test_each_queue_gets_a_dead_letter_once_even_if_another_is_full() -> None:
     assert queue.pending_dead_letter_count == 0
 
 
-def test_a_dead_letter_that_could_not_be_written_is_tried_again() -> None:
+def test_a_dead_letter_whose_write_failed_is_retried() -> None:
     world = World()
     world.queue("dead")
     queue = source(world)
@@ -146,7 +146,7 @@ def test_a_dead_letter_that_could_not_be_written_is_tried_again() -> None:
     assert queue.pending_dead_letter_count == 0
 
 
-def test_what_waits_counts_for_the_length_of_the_queue_and_not_for_who_counts_messages() -> None:
+def test_pending_dead_letters_count_for_the_length_limit_but_not_as_ready() -> None:
     world = World()
     queue = source(world, max_length=2, dead_letter_exchange="nowhere")
     world.publish("q", b"1", b"2")
@@ -174,7 +174,7 @@ def test_messages_behind_many_dead_letters_are_delivered() -> None:
     assert world.drain("dead") == bodies
 
 
-def test_a_dead_letter_whose_bytes_are_damaged_is_left_out_and_holds_nobody_up() -> None:
+def test_a_damaged_dead_letter_is_skipped_and_blocks_no_other() -> None:
     world = World()
     source(world, dead_letter_exchange="nowhere")
     world.publish("q", b"1", b"2")
@@ -184,7 +184,7 @@ def test_a_dead_letter_whose_bytes_are_damaged_is_left_out_and_holds_nobody_up()
     queue = world.broker.queues.queue(CALLER, "q", OWNER)
     assert isinstance(queue, WorkQueue)
     (log,) = queue.logs
-    log.segments[0].segment.file.write(44, [b"?"])  # the last of the first message
+    log.segments[0].segment.file.write(44, [b"?"])  # the last byte of the first message
     log._window.clear()
     world.publish("q", b"3", b"4")
     reject_next(world)
@@ -196,7 +196,7 @@ def test_a_dead_letter_whose_bytes_are_damaged_is_left_out_and_holds_nobody_up()
     assert (queue.pending_dead_letter_count, world.drain()) == (0, [b"4"])
 
 
-def test_a_purge_leaves_dead_letters_where_they_are() -> None:
+def test_a_purge_keeps_pending_dead_letters() -> None:
     world = World()
     queue = source(world, dead_letter_exchange="nowhere")
     world.publish("q", b"1", b"2")
@@ -205,7 +205,7 @@ def test_a_purge_leaves_dead_letters_where_they_are() -> None:
     assert queue.pending_dead_letter_count == 1
 
 
-def test_a_deleted_queue_takes_its_dead_letters_with_it() -> None:
+def test_deleting_a_queue_deletes_its_pending_dead_letters() -> None:
     world = World()
     world.queue("dead")
     source(world)
@@ -219,7 +219,7 @@ def test_a_deleted_queue_takes_its_dead_letters_with_it() -> None:
 
 
 @pytest.mark.parametrize("arguments", [{"overflow": "drop-head"}, {"dead_letter_strategy": "at-most-once"}])
-def test_a_queue_that_drops_what_is_too_much_keeps_no_dead_letters(arguments: dict[str, Value]) -> None:
+def test_a_queue_with_drop_head_or_at_most_once_keeps_no_dead_letters(arguments: dict[str, Value]) -> None:
     world = World()
     queue = source(world, dead_letter_exchange="nowhere", **arguments)
     world.publish("q", b"x")
@@ -228,7 +228,7 @@ def test_a_queue_that_drops_what_is_too_much_keeps_no_dead_letters(arguments: di
     assert reasons(world) == [(b"x", Reason.REJECTED)]
 
 
-def test_a_dead_letter_is_kept_back_by_a_delayed_exchange_once() -> None:
+def test_a_dead_letter_is_delayed_once_by_a_delayed_exchange() -> None:
     world = World()
     world.queue("dead")
     world.exchange("delayed", "x-delayed-message", x_delayed_type="fanout")

@@ -1,4 +1,4 @@
-"""Messages that are on disk only: the event loop never waits for them."""
+"""Cold messages of queues: the event loop never waits for the disk."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def chilled(world: World) -> World:
 
 
 def stay_cold(world: World, times: int) -> None:
-    """Memory is so short that what is read is gone at once, for a while."""
+    """Pages are dropped as soon as they are read, for the first `times` loads."""
     left = [times]
 
     def before(operation: str, name: str) -> None:
@@ -45,7 +45,7 @@ def test_a_consumer_is_served_from_the_disk_off_the_loop() -> None:
     assert world.files.waits == 0
 
 
-def test_what_comes_meanwhile_waits_for_its_turn() -> None:
+def test_new_messages_wait_behind_cold_ones() -> None:
     world = cold_world()
     channel = Channel()
     world.publish("q", b"new")
@@ -54,7 +54,7 @@ def test_what_comes_meanwhile_waits_for_its_turn() -> None:
     assert world.files.waits == 0
 
 
-def test_a_queue_that_is_deleted_while_it_is_read_is_no_matter() -> None:
+def test_a_queue_may_be_deleted_while_its_cold_data_is_loaded() -> None:
     world = cold_world()
     channel = Channel()
     world.broker.queues.subscribe(CALLER, "q", OWNER, Subscription("c", channel))
@@ -66,7 +66,7 @@ def test_a_queue_that_is_deleted_while_it_is_read_is_no_matter() -> None:
     assert (channel.bodies(), channel.cancelled_tags) == ([], ["c"])
 
 
-def test_where_memory_is_too_short_the_loop_reads_for_itself_in_the_end() -> None:
+def test_after_too_many_loads_the_loop_reads_the_disk_itself() -> None:
     world = cold_world()
     stay_cold(world, 1000)
     channel = Channel()
@@ -75,7 +75,7 @@ def test_where_memory_is_too_short_the_loop_reads_for_itself_in_the_end() -> Non
     assert world.files.waits > 0
 
 
-def test_after_a_few_warmings_in_vain_there_may_be_more() -> None:
+def test_a_load_may_be_repeated_a_few_times() -> None:
     world = cold_world()
     stay_cold(world, 2)
     channel = Channel()
@@ -95,7 +95,7 @@ def test_a_stream_is_read_off_the_loop_by_each_of_its_consumers() -> None:
     assert world.files.waits == 0
 
 
-def test_what_expires_or_is_too_much_is_given_up_off_the_loop() -> None:
+def test_expired_and_dropped_messages_are_read_off_the_loop() -> None:
     world = World()
     world.exchange("dead", "fanout")
     world.queue("graves")
@@ -139,7 +139,7 @@ def test_a_delayed_message_is_read_off_the_loop() -> None:
     assert world.drain() == [b"tomorrow"]
 
 
-def test_who_asks_for_a_message_is_told_that_it_is_cold() -> None:
+def test_a_get_of_cold_data_raises_cold_read() -> None:
     world = cold_world()
     queue = world.queue()
     cold = queue.cold_head()
@@ -151,20 +151,20 @@ def test_who_asks_for_a_message_is_told_that_it_is_cold() -> None:
     assert got.message.body == BODIES[0]
 
 
-def test_a_warming_that_fails_is_followed_by_a_reading_that_tells() -> None:
+def test_a_failed_load_is_followed_by_a_direct_read() -> None:
     world = cold_world()
     channel = Channel()
 
     def before(operation: str, name: str) -> None:
         if operation == "warm":
-            raise OSError(5, "the disk is broken")
+            raise OSError(5, "disk error")
 
     world.files.before = before
     world.consume(channel=channel)
     assert channel.bodies() == BODIES
 
 
-def test_a_reader_that_stops_half_way_leaves_nothing_in_memory_that_it_has_taken() -> None:
+def test_delivered_messages_are_dropped_from_the_read_window() -> None:
     world = cold_world()
     log = world.queue().logs[0]
     channel = Channel()

@@ -1,4 +1,4 @@
-"""Which consumer of a queue that has only one at a time has it: as RabbitMQ 4.3.6 was seen to choose."""
+"""Choice of the single active consumer, as observed with RabbitMQ 4.3.6."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_in_a_quorum_queue_a_consumer_of_higher_priority_takes_over() -> None:
     assert (low.bodies(), high.bodies()) == ([], [b"0", b"1"])
 
 
-def test_who_is_taken_over_from_settles_what_it_has_and_is_given_no_more() -> None:
+def test_a_replaced_consumer_acks_its_messages_and_gets_no_more() -> None:
     world, (low,) = single("quorum", 0)
     world.publish("q", b"0")
     high, _ = world.consume(tag="high", priority=10)
@@ -29,7 +29,7 @@ def test_who_is_taken_over_from_settles_what_it_has_and_is_given_no_more() -> No
     assert (low.bodies(), high.bodies()) == ([], [b"1", b"2"])
 
 
-def test_who_was_to_be_taken_over_from_goes_on_when_the_other_leaves() -> None:
+def test_a_consumer_stays_active_when_its_successor_leaves() -> None:
     world, (low,) = single("quorum", 0)
     world.publish("q", b"0")
     high, consumer = world.consume(tag="high", priority=10)
@@ -38,7 +38,7 @@ def test_who_was_to_be_taken_over_from_goes_on_when_the_other_leaves() -> None:
     assert (low.bodies(), high.bodies()) == ([b"0", b"1"], [])
 
 
-def test_in_a_classic_queue_nobody_takes_over() -> None:
+def test_in_a_classic_queue_no_consumer_takes_over() -> None:
     world, (low, high) = single("classic", 0, 10)
     world.publish("q", b"0", b"1")
     assert (low.bodies(), high.bodies()) == ([b"0", b"1"], [])

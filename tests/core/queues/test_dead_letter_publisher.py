@@ -1,4 +1,4 @@
-"""Whatever a queue gives up stands in the one ledger, with or without a dead-letter exchange."""
+"""The failure ledger lists every failed message of a queue, with or without a dead-letter exchange."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ WAYS: dict[str, tuple[dict[str, Value], object, Reason, int]] = {
 
 @pytest.mark.parametrize("has_exchange", [False, True])
 @pytest.mark.parametrize("way", WAYS)
-def test_whatever_is_given_up_is_listed_before_and_after_a_crash(way: str, has_exchange: bool) -> None:
+def test_every_failed_message_is_listed_before_and_after_a_crash(way: str, has_exchange: bool) -> None:
     arguments, lose, reason, attempts = WAYS[way]
     world = World()
     world.queue("dead")
@@ -77,10 +77,10 @@ def test_whatever_is_given_up_is_listed_before_and_after_a_crash(way: str, has_e
     assert listed(world) == expected
     assert world.core.queues.parts.queues.find("", "dead").ready_count == has_exchange  # type: ignore[union-attr]
     world.crash()
-    assert listed(world)[:1] == expected  # what was settled may be back after a power cut, and expire again
+    assert listed(world)[:1] == expected  # an ack may be lost in a power cut, and the message expires again
 
 
-def test_a_message_that_is_given_up_is_settled_when_the_ledger_has_it() -> None:
+def test_a_failed_message_is_acked_once_the_ledger_has_it() -> None:
     world = World()
     world.queue("q")
     world.publish("q", b"x")
@@ -92,7 +92,7 @@ def test_a_message_that_is_given_up_is_settled_when_the_ledger_has_it() -> None:
     assert [body for _, _, body, _ in listed(world)] + world.drain() == [b"x"]
 
 
-def test_purged_messages_were_not_given_up() -> None:
+def test_purged_messages_are_not_listed() -> None:
     world = World()
     world.queue("q")
     world.publish("q", b"x")
@@ -101,7 +101,7 @@ def test_purged_messages_were_not_given_up() -> None:
     assert listed(world) == []
 
 
-def test_a_full_disk_does_not_keep_what_has_expired() -> None:
+def test_expired_messages_are_removed_on_a_full_disk() -> None:
     world = World()
     queue = world.queue("q")
     world.publish("q", b"x", expiration="10")
@@ -112,7 +112,7 @@ def test_a_full_disk_does_not_keep_what_has_expired() -> None:
     assert world.drain() == []
 
 
-def test_a_failure_is_sent_again_once_to_the_queue_that_it_was_in() -> None:
+def test_a_failure_is_redriven_once_to_its_queue() -> None:
     world = World()
     queue = world.queue("q")
     reject(world)
@@ -128,7 +128,7 @@ def test_a_failure_is_sent_again_once_to_the_queue_that_it_was_in() -> None:
     assert queue.ready_count == 0
 
 
-def test_a_failure_of_a_queue_that_is_gone_cannot_be_sent_again() -> None:
+def test_a_failure_of_a_deleted_queue_cannot_be_redriven() -> None:
     world = World()
     world.queue("q")
     reject(world)
@@ -140,7 +140,7 @@ def test_a_failure_of_a_queue_that_is_gone_cannot_be_sent_again() -> None:
 
 
 def dead_letter_of(world: World, header: bytes) -> bytes:
-    """The properties of what comes out of a dead-letter queue when a message with these was rejected."""
+    """Rejects a message with this header, and returns the properties of its dead letter."""
     world.queue("dead")
     world.queue(dead_letter_exchange="", dead_letter_routing_key="dead")
     world.broker.exchanges.publish(CALLER, "", "q", header, b"x")
@@ -158,7 +158,7 @@ def dead_letter_of(world: World, header: bytes) -> bytes:
 @given(tables)
 @example({"bin": Octets(b"\xff\xfe")})
 @example({"nested": {"bin": Octets(b"\xff\xfe"), "deep": [Octets(b"\xff")]}})
-def test_headers_of_every_type_go_through_dead_letters_the_ledger_and_a_redrive_as_they_were(
+def test_headers_of_every_type_survive_dead_lettering_the_ledger_and_a_redrive(
     headers: FieldTable,
 ) -> None:
     world = World()
@@ -174,7 +174,7 @@ def test_headers_of_every_type_go_through_dead_letters_the_ledger_and_a_redrive_
     assert again.message.header == header
 
 
-def test_headers_that_nest_too_deep_to_be_read_stay_in_a_dead_letter() -> None:
+def test_headers_nested_too_deep_to_be_read_are_kept_in_a_dead_letter() -> None:
     deep: Value = "the bottom"
     for _ in range(100):
         deep = {"deeper": deep}
@@ -183,7 +183,7 @@ def test_headers_that_nest_too_deep_to_be_read_stay_in_a_dead_letter() -> None:
     assert "x-death" in read_headers_leniently(dead)
 
 
-def test_a_message_with_octets_for_a_header_expires_and_holds_nobody_up() -> None:
+def test_a_message_with_an_unreadable_header_expires_and_blocks_no_other() -> None:
     world = World()
     world.queue(message_ttl=10)
     world.publish("q", b"x", headers={"bin": Octets(b"\xff\xfe")})
@@ -193,7 +193,7 @@ def test_a_message_with_octets_for_a_header_expires_and_holds_nobody_up() -> Non
 
 
 @pytest.mark.parametrize("arguments", [{"max_priority": 5}, {"queue_type": "quorum"}])
-def test_what_is_too_much_goes_from_the_head_which_is_the_highest_priority(arguments: dict[str, Value]) -> None:
+def test_overflow_drops_the_head_which_has_the_highest_priority(arguments: dict[str, Value]) -> None:
     world = World()
     world.queue(max_length=3, **arguments)
     for priority in (5, 1, 3, 0, 4, 2):
@@ -204,7 +204,7 @@ def test_what_is_too_much_goes_from_the_head_which_is_the_highest_priority(argum
 
 @pytest.mark.parametrize("limits", [{"max_length": 10}, {"max_length_bytes": 1010}, {"message_ttl": 10}])
 @pytest.mark.parametrize("has_exchange", [False, True])
-def test_what_goes_in_rows_is_listed_dead_lettered_and_sent_again_one_by_one(
+def test_messages_that_fail_in_batches_are_listed_dead_lettered_and_redriven_one_by_one(
     limits: dict[str, Value], has_exchange: bool
 ) -> None:
     world = World()
@@ -232,7 +232,7 @@ def test_what_goes_in_rows_is_listed_dead_lettered_and_sent_again_one_by_one(
     assert [one.is_redriven for one in world.broker.failures.all(CALLER) if one.id == failure.id] == [True]
 
 
-def test_what_is_in_the_ledger_takes_no_memory_from_queues() -> None:
+def test_ledger_entries_use_no_memory_of_queues() -> None:
     world = World()
     world.queue(max_length=1)
     world.publish("q", *[b"x" * 1000] * 100)

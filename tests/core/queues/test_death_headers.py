@@ -1,4 +1,4 @@
-"""Messages that expire, are too many, or are given up, and where they go: as RabbitMQ 4.3.6 was seen to do."""
+"""Expired, dropped and rejected messages and their dead letters, as observed with RabbitMQ 4.3.6."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FIVE = [b"0", b"1", b"2", b"3", b"4"]
 
 
 def world_with_dead_letters(**arguments: Value) -> World:
-    """`q` sends its dead letters to `dead`."""
+    """A world in which `q` sends its dead letters to `dead`."""
     world = World()
     world.exchange("dlx", "fanout")
     world.queue("dead")
@@ -79,7 +79,7 @@ def test_a_message_that_expires_at_the_head_is_dead_lettered_without_its_expirat
     assert (death["original-expiration"], death["reason"]) == ("50", "expired")  # type: ignore[call-overload, index]
 
 
-def test_the_shorter_of_two_times_to_live_holds_and_the_key_may_be_replaced() -> None:
+def test_the_shorter_of_two_ttls_applies_and_the_routing_key_may_be_replaced() -> None:
     world = World()
     world.queue("dead")
     world.queue("q", message_ttl=100, dead_letter_exchange="", dead_letter_routing_key="dead")
@@ -91,7 +91,7 @@ def test_the_shorter_of_two_times_to_live_holds_and_the_key_may_be_replaced() ->
     assert "CC" not in read_headers(dead.header)
 
 
-def test_a_time_to_live_acts_at_the_head_only() -> None:
+def test_a_ttl_expires_messages_at_the_head_only() -> None:
     world = world_with_dead_letters()
     world.publish("q", b"long", expiration="10000")
     world.publish("q", b"short", expiration="10")
@@ -101,7 +101,7 @@ def test_a_time_to_live_acts_at_the_head_only() -> None:
     assert world.drain("dead") == [b"short"]
 
 
-def test_expiry_goes_on_after_a_restart() -> None:
+def test_expiry_continues_after_a_restart() -> None:
     world = world_with_dead_letters(message_ttl=1000)
     world.publish("q", b"x")
     world.restart()
@@ -111,7 +111,7 @@ def test_expiry_goes_on_after_a_restart() -> None:
     assert world.drain("dead") == [b"x"]
 
 
-def test_with_no_time_to_live_at_all_only_a_ready_consumer_has_it() -> None:
+def test_with_a_ttl_of_zero_only_a_ready_consumer_gets_the_message() -> None:
     world = world_with_dead_letters(message_ttl=0)
     world.publish("q", b"a")
     assert world.drain() == []
@@ -121,7 +121,7 @@ def test_with_no_time_to_live_at_all_only_a_ready_consumer_has_it() -> None:
     assert world.drain("dead") == [b"a", b"c"]
 
 
-def test_a_requeue_past_its_time_is_dead_lettered() -> None:
+def test_a_message_requeued_after_its_ttl_is_dead_lettered() -> None:
     world = world_with_dead_letters(message_ttl=100)
     world.publish("q", b"x")
     delivery = world.get()
@@ -132,7 +132,7 @@ def test_a_requeue_past_its_time_is_dead_lettered() -> None:
     assert world.drain("dead") == [b"x"]
 
 
-def test_expired_messages_without_a_dead_letter_exchange_are_gone() -> None:
+def test_expired_messages_without_a_dead_letter_exchange_are_dropped() -> None:
     world = World()
     queue = world.queue(message_ttl=100)
     world.publish("q", *FIVE)
@@ -143,24 +143,24 @@ def test_expired_messages_without_a_dead_letter_exchange_are_gone() -> None:
 
 
 @pytest.mark.parametrize("text", ["abc", "-1", "1.5", "", "9" * 20])
-def test_what_is_no_time_to_live_is_refused(text: str) -> None:
+def test_an_invalid_ttl_is_refused(text: str) -> None:
     world = World()
     world.queue()
     with pytest.raises(InvalidExpiration):
         world.publish("q", b"x", expiration=text)
 
 
-# -- too many
+# -- overflow
 
 
-def test_the_oldest_go_when_there_are_too_many() -> None:
+def test_the_oldest_messages_are_dropped_beyond_the_length_limit() -> None:
     world = world_with_dead_letters(max_length=2)
     assert not any(published.is_refused for published in world.publish("q", *FIVE))
     assert world.drain() == FIVE[3:]
     assert world.drain("dead") == FIVE[:3]
 
 
-def test_the_oldest_go_when_there_are_too_many_bytes() -> None:
+def test_the_oldest_messages_are_dropped_beyond_the_byte_limit() -> None:
     world = world_with_dead_letters(max_length_bytes=25)
     world.publish("q", *[b"%d123456789" % number for number in range(5)])
     world.restart()
@@ -170,17 +170,17 @@ def test_the_oldest_go_when_there_are_too_many_bytes() -> None:
 
 
 @pytest.mark.parametrize(("overflow", "dead"), [("reject-publish", []), ("reject-publish-dlx", FIVE[2:])])
-def test_a_full_queue_refuses_what_is_new(overflow: str, dead: list[bytes]) -> None:
+def test_a_full_queue_refuses_new_messages(overflow: str, dead: list[bytes]) -> None:
     world = world_with_dead_letters(max_length=2, overflow=overflow)
     assert [published.is_refused for published in world.publish("q", *FIVE)] == [False, False, True, True, True]
     assert world.drain() == FIVE[:2]
     assert world.drain("dead") == dead
 
 
-# -- circles
+# -- dead-letter cycles
 
 
-def test_a_circle_without_a_rejection_is_broken() -> None:
+def test_a_dead_letter_cycle_without_a_rejection_drops_the_message() -> None:
     world = World()
     queue = world.queue("q", message_ttl=10, dead_letter_exchange="", dead_letter_routing_key="q")
     world.publish("q", b"x")
@@ -188,7 +188,7 @@ def test_a_circle_without_a_rejection_is_broken() -> None:
     assert queue.ready_count == 0
 
 
-def test_a_retry_loop_counts() -> None:
+def test_a_retry_loop_counts_deaths() -> None:
     world = World()
     world.queue("q", dead_letter_exchange="", dead_letter_routing_key="wait")
     world.queue("wait", message_ttl=10, dead_letter_exchange="", dead_letter_routing_key="q")
@@ -203,7 +203,7 @@ def test_a_retry_loop_counts() -> None:
     assert [headers[f"x-{which}-death-queue"] for which in ("first", "last")] == ["q", "wait"]
 
 
-def test_purged_and_deleted_messages_are_nobodys_dead_letters() -> None:
+def test_purged_and_deleted_messages_are_not_dead_lettered() -> None:
     world = world_with_dead_letters()
     world.publish("q", *FIVE)
     world.broker.queues.purge_queue(CALLER, "q", OWNER)
@@ -213,7 +213,7 @@ def test_purged_and_deleted_messages_are_nobodys_dead_letters() -> None:
     assert world.drain("dead") == []
 
 
-def test_a_dead_letter_that_cannot_be_written_is_not_lost() -> None:
+def test_a_dead_letter_whose_write_fails_is_not_lost() -> None:
     world = world_with_dead_letters()
     world.publish("q", b"x")
     delivery = world.get()
@@ -227,7 +227,7 @@ def test_a_dead_letter_that_cannot_be_written_is_not_lost() -> None:
     assert (back.message.body, back.redelivered) == (b"x", True)
 
 
-def test_an_expired_message_whose_dead_letter_cannot_be_written_waits_for_room_and_holds_nobody_up() -> None:
+def test_an_expired_message_whose_dead_letter_write_fails_is_retried_and_blocks_no_other() -> None:
     world = world_with_dead_letters()
     world.publish("q", b"expired", expiration="10")
     world.publish("q", b"behind it")
@@ -244,14 +244,14 @@ def test_an_expired_message_whose_dead_letter_cannot_be_written_waits_for_room_a
     assert world.drain("dead") == []
     seen = len(tried)
     world.advance(900)
-    assert len(tried) == seen  # it is not tried in every turn of the loop
+    assert len(tried) == seen  # not retried in every turn of the loop
     world.files.before = lambda operation, name: None
     world.advance(1000)
     assert world.drain("dead") == [b"expired"]
     assert world.drain("q") == []
 
 
-def test_of_many_expired_messages_that_cannot_be_written_few_are_held_in_memory() -> None:
+def test_few_of_many_expired_messages_with_failing_writes_are_held_in_memory() -> None:
     world = world_with_dead_letters()
     world.publish("q", *[b"expired"] * 5000, expiration="10")
     world.publish("q", b"alive")
@@ -271,8 +271,8 @@ def test_of_many_expired_messages_that_cannot_be_written_few_are_held_in_memory(
     assert len(world.drain("dead")) == 5000
 
 
-def test_what_is_too_much_waits_where_its_dead_letter_has_no_file() -> None:
-    """The refusal comes at once, not with the end of the pass."""
+def test_an_overflowing_message_waits_when_its_dead_letter_cannot_be_appended() -> None:
+    """The append is refused at once, not at the end of the pass."""
     world = world_with_dead_letters(max_length=1)
     world.publish("q", b"0")
     dead = world.broker.queues.queue(CALLER, "dead", OWNER)
@@ -291,7 +291,7 @@ def test_what_is_too_much_waits_where_its_dead_letter_has_no_file() -> None:
     assert world.drain("q") == [b"2"]
 
 
-def test_a_message_is_settled_only_when_its_dead_letter_is_durable() -> None:
+def test_a_message_is_acked_only_when_its_dead_letter_is_durable() -> None:
     world = world_with_dead_letters()
     world.publish("q", b"x")
     delivery = world.get()
@@ -302,10 +302,10 @@ def test_a_message_is_settled_only_when_its_dead_letter_is_durable() -> None:
     assert world.drain("q") + world.drain("dead") in ([b"x"], [b"x", b"x"])
 
 
-# -- how often
+# -- delivery limit
 
 
-def test_a_message_that_fails_too_often_is_given_up_and_the_count_outlives_a_restart() -> None:
+def test_a_message_beyond_the_delivery_limit_is_dead_lettered_and_the_count_survives_a_restart() -> None:
     world = world_with_dead_letters(queue_type="quorum", delivery_limit=2)
     world.publish("q", b"x")
     found: list[FieldTable] = []
@@ -326,7 +326,7 @@ def test_a_message_that_fails_too_often_is_given_up_and_the_count_outlives_a_res
     assert deaths(headers_in(world)) == [("q", "delivery_limit", 1)]
 
 
-def test_a_requeue_that_does_not_count_may_be_repeated_for_ever() -> None:
+def test_a_requeue_that_does_not_count_may_be_repeated_without_limit() -> None:
     world = world_with_dead_letters(queue_type="quorum", delivery_limit=1)
     world.publish("q", b"x")
     for _ in range(5):
@@ -338,7 +338,7 @@ def test_a_requeue_that_does_not_count_may_be_repeated_for_ever() -> None:
     assert read_headers(delivery.header) == {"x-acquired-count": 5}
 
 
-def test_a_consumer_that_takes_too_long_loses_its_message_and_its_place() -> None:
+def test_a_consumer_beyond_its_delivery_timeout_loses_its_message_and_is_cancelled() -> None:
     world = World()
     queue = world.queue()
     channel, _ = world.consume()
@@ -353,7 +353,7 @@ def test_a_consumer_that_takes_too_long_loses_its_message_and_its_place() -> Non
 # -- priorities
 
 
-def test_higher_priorities_go_first_and_each_in_order() -> None:
+def test_higher_priorities_are_delivered_first_and_each_in_order() -> None:
     world = World()
     queue = world.queue(max_priority=5)
     for priority in (0, 5, 1, 9, 5, 3):

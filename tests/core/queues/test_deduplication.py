@@ -1,4 +1,4 @@
-"""Queues that take a message whose id waits in them only once."""
+"""Queues with deduplication by message id."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from trimq.formats.amqp_content.field_tables import Value
 BIG = b"x" * 5000
 
 
-def once(**arguments: Value) -> World:
+def deduplicating_world(**arguments: Value) -> World:
     world = World()
     world.queue("q", message_deduplication=True, **arguments)
     return world
 
 
 def test_a_repeated_id_is_stored_once_and_both_publishers_succeed() -> None:
-    world = once()
+    world = deduplicating_world()
     published = [*world.send("q", b"first", message_id="1"), *world.send("q", b"again", message_id="1")]
     world.settle()
     published += world.publish("q", b"later", message_id="1")
@@ -30,31 +30,31 @@ def test_a_repeated_id_is_stored_once_and_both_publishers_succeed() -> None:
     assert world.drain() == [b"first"]
 
 
-def test_other_ids_and_messages_without_one_are_taken_as_ever() -> None:
-    world = once()
+def test_other_ids_and_messages_without_an_id_are_stored() -> None:
+    world = deduplicating_world()
     world.publish("q", b"1", message_id="1")
     world.publish("q", b"2", message_id="2")
     world.publish("q", b"3", b"4")
     assert world.drain() == [b"1", b"2", b"3", b"4"]
 
 
-def test_the_header_of_the_plugin_names_the_id_before_the_property() -> None:
-    world = once()
+def test_the_header_of_the_plugin_takes_precedence_over_the_message_id() -> None:
+    world = deduplicating_world()
     world.publish("q", b"1", message_id="a", headers={"x-deduplication-header": "same"})
     world.publish("q", b"2", message_id="b", headers={"x-deduplication-header": "same"})
     world.publish("q", b"3", message_id="a")
     assert world.drain() == [b"1", b"3"]
 
 
-def test_without_being_asked_a_queue_takes_everything() -> None:
+def test_a_queue_without_deduplication_stores_duplicates() -> None:
     world = World()
     world.queue("q")
     world.publish("q", b"1", b"2", message_id="1")
     assert world.drain() == [b"1", b"2"]
 
 
-def test_a_message_that_was_delivered_makes_room_for_its_repetition() -> None:
-    world = once()
+def test_a_duplicate_of_a_delivered_message_is_stored() -> None:
+    world = deduplicating_world()
     world.publish("q", b"first", message_id="1")
     out = world.get()
     assert out is not None
@@ -65,8 +65,8 @@ def test_a_message_that_was_delivered_makes_room_for_its_repetition() -> None:
     assert world.drain() == [b"third"]
 
 
-def test_one_that_came_back_waits_again() -> None:
-    world = once()
+def test_a_duplicate_of_a_requeued_message_is_dropped() -> None:
+    world = deduplicating_world()
     world.publish("q", b"first", message_id="1")
     out = world.get()
     assert out is not None
@@ -76,8 +76,8 @@ def test_one_that_came_back_waits_again() -> None:
 
 
 @pytest.mark.parametrize("way", ["restart", "crash"])
-def test_what_waits_is_known_after_a_restart(way: str) -> None:
-    world = once(max_priority=3)
+def test_duplicates_are_recognised_after_a_restart(way: str) -> None:
+    world = deduplicating_world(max_priority=3)
     world.publish("q", b"low", message_id="1")
     world.publish("q", b"high", message_id="2", priority=3)
     getattr(world, way)()
@@ -87,8 +87,8 @@ def test_what_waits_is_known_after_a_restart(way: str) -> None:
     assert world.drain() == [b"high", b"low"]
 
 
-def test_what_expired_or_was_purged_or_dropped_waits_no_longer() -> None:
-    world = once(max_length=2)
+def test_duplicates_of_expired_purged_and_dropped_messages_are_stored() -> None:
+    world = deduplicating_world(max_length=2)
     world.publish("q", b"1", message_id="1", expiration="100")
     world.advance(100)
     world.publish("q", b"2", message_id="1")
@@ -100,8 +100,8 @@ def test_what_expired_or_was_purged_or_dropped_waits_no_longer() -> None:
     assert world.drain() == [b"5", b"6"]
 
 
-def test_one_that_could_not_be_written_does_not_wait() -> None:
-    world = once()
+def test_a_duplicate_of_a_message_whose_write_failed_is_stored() -> None:
+    world = deduplicating_world()
 
     def full(operation: str, name: str) -> None:
         if operation == "write" and name.startswith("queues/"):
@@ -118,7 +118,7 @@ def test_one_that_could_not_be_written_does_not_wait() -> None:
     assert world.drain() == [b"second"]
 
 
-def test_a_policy_asks_for_it_and_takes_it_back() -> None:
+def test_a_policy_turns_deduplication_on_and_off() -> None:
     world = World()
     world.queue("q")
     world.publish("q", b"1", message_id="1")
@@ -131,8 +131,8 @@ def test_a_policy_asks_for_it_and_takes_it_back() -> None:
     assert world.drain() == [b"1", b"3"]
 
 
-def test_a_shared_body_is_held_by_those_queues_only_that_took_it() -> None:
-    world = once()
+def test_a_shared_body_is_referenced_only_by_the_queues_that_stored_it() -> None:
+    world = deduplicating_world()
     world.queue("other", message_deduplication=True)
     world.exchange("all", "fanout")
     for name in ("q", "other"):
@@ -145,8 +145,8 @@ def test_a_shared_body_is_held_by_those_queues_only_that_took_it() -> None:
     assert len(blobs) == sum(log.live for log in blobs.logs) == 0
 
 
-def test_a_publisher_waits_for_the_other_queues_of_a_repeated_message() -> None:
-    world = once()
+def test_the_publisher_of_a_duplicate_waits_for_the_other_queues() -> None:
+    world = deduplicating_world()
     world.queue("other")
     world.exchange("both", "fanout")
     world.bind("both", "other")

@@ -1,4 +1,4 @@
-"""Messages of delayed exchanges."""
+"""Messages published to delayed exchanges."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def delayed_world() -> World:
     return world
 
 
-def test_a_message_waits_as_long_as_it_asks() -> None:
+def test_a_message_is_delayed_by_its_header() -> None:
     world = delayed_world()
     world.publish("k", b"slow", exchange="later", headers={"x-delay": 5000})
     world.publish("k", b"quick", exchange="later", headers={"x-delay": 1000})
@@ -38,7 +38,7 @@ def test_a_message_waits_as_long_as_it_asks() -> None:
     assert world.drain() == [b"slow"]
 
 
-def test_what_waits_outlives_a_crash_and_comes_once() -> None:
+def test_a_delayed_message_survives_a_crash_and_is_delivered_once() -> None:
     world = delayed_world()
     (published,) = world.publish("k", b"x", exchange="later", headers={"x-delay": 60_000})
     assert published.needs_sync
@@ -51,7 +51,7 @@ def test_what_waits_outlives_a_crash_and_comes_once() -> None:
     assert world.drain() == [b"x"]
 
 
-def test_what_was_due_while_the_broker_was_away_comes_at_once() -> None:
+def test_a_message_due_while_the_broker_was_down_is_delivered_at_start() -> None:
     world = delayed_world()
     world.publish("k", b"x", exchange="later", headers={"x-delay": 1000})
     world.time._now_ms += 5000
@@ -60,7 +60,7 @@ def test_what_was_due_while_the_broker_was_away_comes_at_once() -> None:
     assert world.drain() == [b"x"]
 
 
-def test_what_could_not_be_written_is_tried_again() -> None:
+def test_a_delivery_whose_write_failed_is_retried() -> None:
     world = delayed_world()
     world.publish("k", b"x", exchange="later", headers={"x-delay": 1000})
     world.files.room_bytes = 10
@@ -71,7 +71,7 @@ def test_what_could_not_be_written_is_tried_again() -> None:
     assert world.drain() == [b"x"]
 
 
-def test_a_delayed_message_that_leads_nowhere_is_gone() -> None:
+def test_a_delayed_message_without_a_route_is_dropped() -> None:
     world = delayed_world()
     world.publish("other", b"x", exchange="later", headers={"x-delay": 1000})
     world.publish("k", b"x", exchange="later", headers={"x-delay": 2000})
@@ -87,20 +87,20 @@ def test_a_delayed_exchange_needs_a_kind() -> None:
         World().exchange("later", "x-delayed-message")
 
 
-def test_a_message_whose_copies_cannot_be_is_refused_before_it_waits() -> None:
+def test_a_delayed_message_with_an_invalid_cc_header_is_refused() -> None:
     world = delayed_world()
     with pytest.raises(InvalidHeader):
         world.send("k", b"x", exchange="later", headers={"x-delay": 1000, "CC": "no list"})
 
 
-def test_a_message_that_was_read_from_disk_and_could_not_be_written_is_tried_again() -> None:
+def test_a_message_read_from_disk_whose_write_failed_is_retried() -> None:
     world = delayed_world()
     world.queue("ranked", max_priority=5)
     world.bind("later", "ranked", "r")
     world.publish("r", b"x", exchange="later", headers={"x-delay": 1000}, priority=3)
     world.publish(
         "k", *[bytes(1 << 20)] * 4, exchange="later", headers={"x-delay": 60_000}
-    )  # what is at hand is others
+    )  # the window holds other messages
     world.restart()
     world.files.is_cold = True
 
@@ -117,7 +117,7 @@ def test_a_message_that_was_read_from_disk_and_could_not_be_written_is_tried_aga
 
 
 @pytest.mark.parametrize("way", ["dead letters", "a binding", "an alternate exchange"])
-def test_a_message_waits_by_whatever_way_it_comes_to_the_exchange(way: str) -> None:
+def test_a_message_is_delayed_on_every_route_to_the_exchange(way: str) -> None:
     world = World()
     world.exchange("later", "x-delayed-message", x_delayed_type="fanout")
     world.queue()
@@ -146,7 +146,7 @@ def test_a_message_waits_by_whatever_way_it_comes_to_the_exchange(way: str) -> N
     assert world.drain() == []
 
 
-def test_those_of_many_that_ask_for_no_delay_do_not_wait() -> None:
+def test_messages_without_a_delay_in_a_batch_are_delivered_at_once() -> None:
     world = World()
     world.exchange("later", "x-delayed-message", x_delayed_type="fanout")
     world.exchange("front", "fanout")
@@ -163,7 +163,7 @@ def test_those_of_many_that_ask_for_no_delay_do_not_wait() -> None:
     assert (world.drain(), world.drain("now")) == ([b"2"], [])
 
 
-def test_blind_copies_of_a_delayed_message_get_it_too() -> None:
+def test_bcc_routes_of_a_delayed_message_are_delivered_too() -> None:
     world = World()
     world.exchange("later", "x-delayed-message", x_delayed_type="direct")
     for name in ("q", "blind"):
@@ -174,7 +174,7 @@ def test_blind_copies_of_a_delayed_message_get_it_too() -> None:
     assert (world.drain(), world.drain("blind")) == ([b"x"], [b"x"])
 
 
-def test_a_start_reads_many_that_wait_in_long_steps_and_lets_others_have_their_turn() -> None:
+def test_many_delayed_messages_are_loaded_at_start_in_steps_between_other_work() -> None:
     world = delayed_world()
     world.publish("k", *[b"x"] * 12_000, exchange="later", headers={"x-delay": 1000})
     world.restart()
@@ -184,7 +184,7 @@ def test_a_start_reads_many_that_wait_in_long_steps_and_lets_others_have_their_t
     assert len(world.core.queues.parts.delayed_messages) == 0
 
 
-def test_delayed_messages_of_a_damaged_file_are_left_out_and_the_others_come() -> None:
+def test_damaged_delayed_messages_are_skipped_and_the_others_delivered() -> None:
     world = delayed_world()
     world.publish("k", *[b"x"] * 10, exchange="later", headers={"x-delay": 1000})
     (log,) = world.core.queues.parts.delayed_messages.logs

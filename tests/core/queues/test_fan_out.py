@@ -1,4 +1,4 @@
-"""A large message that reaches several queues is stored once, and goes with the last of them that is done with it."""
+"""Shared bodies: a large message for several queues is stored once, until the last queue has acknowledged it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ QUEUES = ("a", "b", "c")
 
 
 def fan_out(**arguments: Value) -> World:
-    """Three queues behind one exchange, in a broker that is ready to share."""
+    """Three queues behind one fanout exchange, and a body store that is ready."""
     world = World()
     world.exchange("all", "fanout")
     for name in QUEUES:
@@ -32,14 +32,14 @@ def get_ready(world: World) -> None:
 
 
 def stored(world: World) -> int:
-    """How many bodies are shared. What is held and what is on disk agree."""
+    """Returns the number of stored bodies; checks that references and files agree."""
     blobs = world.core.queues.blobs
     on_disk = sum(log.live for log in blobs.logs)
     assert on_disk == len(blobs)
     return on_disk
 
 
-def test_each_queue_has_the_whole_message_and_the_disk_has_it_once() -> None:
+def test_each_queue_delivers_the_whole_message_and_the_disk_has_it_once() -> None:
     world = fan_out()
     (published,) = world.publish("", BIG, exchange="all", correlation_id="7")
     assert published.needs_sync
@@ -59,7 +59,7 @@ def test_below_the_limit_and_for_one_queue_nothing_is_shared() -> None:
     assert world.drain("a") == [BIG[1:], BIG]
 
 
-def test_until_the_log_of_bodies_is_on_disk_each_queue_stores_its_own() -> None:
+def test_until_the_body_log_is_durable_each_queue_stores_its_own_copy() -> None:
     world = World()
     world.exchange("all", "fanout")
     for name in QUEUES:
@@ -126,7 +126,7 @@ ENDS = [
 
 
 @pytest.mark.parametrize("end", ENDS, ids=lambda end: end.__name__)
-def test_whatever_ends_a_message_lets_its_body_go(end: Callable[[World], None]) -> None:
+def test_every_removal_of_a_message_releases_its_body(end: Callable[[World], None]) -> None:
     world = fan_out()
     world.publish("", BIG, exchange="all")
     assert stored(world) == 1
@@ -135,7 +135,7 @@ def test_whatever_ends_a_message_lets_its_body_go(end: Callable[[World], None]) 
     assert stored(world) == 0
 
 
-def test_what_expires_lets_its_body_go() -> None:
+def test_an_expired_message_releases_its_body() -> None:
     world = fan_out()
     world.publish("", BIG, exchange="all", expiration="1000")
     world.advance(999)
@@ -144,13 +144,13 @@ def test_what_expires_lets_its_body_go() -> None:
     assert stored(world) == 0
 
 
-def test_what_a_full_queue_drops_lets_its_body_go() -> None:
+def test_a_dropped_message_releases_its_body() -> None:
     world = fan_out(max_length=2)
     world.publish("", b"1" + BIG, b"2" + BIG, b"3" + BIG, exchange="all")
     assert stored(world) == 2
 
 
-def test_what_no_queue_has_room_for_is_not_kept() -> None:
+def test_a_body_that_every_queue_refused_is_not_stored() -> None:
     world = fan_out(max_length=1, overflow="reject-publish")
     world.publish("", BIG, exchange="all")
     (published,) = world.publish("", BIG, exchange="all")
@@ -158,7 +158,7 @@ def test_what_no_queue_has_room_for_is_not_kept() -> None:
     assert stored(world) == 1
 
 
-def test_priorities_share_as_others_do() -> None:
+def test_priority_queues_share_bodies() -> None:
     world = fan_out(max_priority=5)
     world.publish("", b"low" + BIG, exchange="all", priority=1)
     world.publish("", b"high" + BIG, exchange="all", priority=4)
@@ -168,7 +168,7 @@ def test_priorities_share_as_others_do() -> None:
     assert stored(world) == 2
 
 
-def test_dead_letters_that_reach_several_queues_share_again() -> None:
+def test_dead_letters_for_several_queues_share_a_body() -> None:
     world = World()
     world.exchange("dead", "fanout")
     world.queue("q", dead_letter_exchange="dead")
@@ -200,7 +200,7 @@ def test_a_stream_has_its_own_copy() -> None:
     assert log.peek(log.end - 1).content.body == BIG
 
 
-def test_transient_messages_share_without_a_sync_and_are_gone_after_a_restart() -> None:
+def test_transient_messages_share_a_body_without_a_sync_and_are_lost_at_a_restart() -> None:
     world = fan_out()
     (published,) = world.publish("", BIG, exchange="all", delivery_mode=1)
     assert not published.needs_sync
@@ -210,7 +210,7 @@ def test_transient_messages_share_without_a_sync_and_are_gone_after_a_restart() 
     assert world.drain("a") == []
 
 
-def test_memory_for_messages_is_given_back() -> None:
+def test_memory_of_messages_is_released() -> None:
     world = fan_out()
     budget = world.queue("a").logs[0]._services.budget
     before = budget.left

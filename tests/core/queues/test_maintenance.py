@@ -1,4 +1,4 @@
-"""What a broker does for its queues on its own."""
+"""Periodic maintenance of queues."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def segment_of(world: World, queue: str, segment_bytes: int = 4000) -> None:
     log.segment_bytes = segment_bytes
 
 
-def test_a_segment_that_one_message_pins_is_compacted_when_it_was_seen_twice() -> None:
+def test_a_segment_pinned_by_one_message_is_compacted_in_the_second_round() -> None:
     world = World()
     queue = world.queue()
     segment_of(world, "q")
@@ -32,7 +32,7 @@ def test_a_segment_that_one_message_pins_is_compacted_when_it_was_seen_twice() -
     assert len(world.drain()) == 40
 
 
-def test_streams_let_go_what_is_too_old() -> None:
+def test_streams_delete_segments_beyond_their_age_limit() -> None:
     world = World()
     world.queue("s", queue_type="stream", max_age="1h")
     segment_of(world, "s")

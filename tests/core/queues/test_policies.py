@@ -1,4 +1,4 @@
-"""Policies: by pattern and priority, beside what queues say themselves."""
+"""Policies: selection by pattern and priority, and their merge with queue arguments."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from trimq.errors import InvalidSetting, Refusal
 from trimq.errors.queues import InvalidArgument
 
 
-def define(world: World, name: str, pattern: str, priority: int = 0, apply_to: str = "all", **said: Any) -> None:
-    definition = {key.replace("_", "-"): value for key, value in said.items()}
+def define(world: World, name: str, pattern: str, priority: int = 0, apply_to: str = "all", **terms: Any) -> None:
+    definition = {key.replace("_", "-"): value for key, value in terms.items()}
     world.broker.policies.define(CALLER, Policy("", name, pattern, definition, priority, apply_to))
     world.settle()
 
 
-def test_a_policy_holds_for_queues_that_are_there_and_that_come() -> None:
+def test_a_policy_applies_to_existing_and_to_new_queues() -> None:
     world = World()
     queue = world.queue("orders.1")
     other = world.queue("payments")
@@ -35,7 +35,7 @@ def test_a_policy_holds_for_queues_that_are_there_and_that_come() -> None:
     assert len(world.drain("orders.1")) == 10
 
 
-def test_the_highest_priority_wins_and_of_two_limits_the_lower() -> None:
+def test_the_policy_of_highest_priority_applies_and_of_two_limits_the_lower() -> None:
     world = World()
     define(world, "low", ".*", priority=1, message_ttl=50, max_length=1)
     define(world, "high", "^q", priority=9, max_length=5)
@@ -46,14 +46,14 @@ def test_the_highest_priority_wins_and_of_two_limits_the_lower() -> None:
     assert world.queue("other").settings.ttl_ms == 50
 
 
-def test_a_policy_may_be_for_one_kind_only() -> None:
+def test_a_policy_may_apply_to_one_kind_only() -> None:
     world = World()
     define(world, "quorum", ".*", apply_to="quorum_queues", delivery_limit=3)
     assert world.queue("c").settings.delivery_limit is None
     assert world.queue("k", queue_type="quorum").settings.delivery_limit == 3
 
 
-def test_a_policy_gives_dead_letters_and_alternates() -> None:
+def test_a_policy_sets_dead_letter_and_alternate_exchanges() -> None:
     world = World()
     world.queue("dead")
     define(world, "dlx", "^q$", dead_letter_exchange="", dead_letter_routing_key="dead")
@@ -91,7 +91,7 @@ def test_a_policy_gives_dead_letters_and_alternates() -> None:
         (Policy("", "p", ".*", {"max-length": 1}, 0, "nothing"), InvalidSetting),
     ],
 )
-def test_what_cannot_be_enforced_is_refused(policy: Policy, refusal: type[Refusal]) -> None:
+def test_a_policy_that_cannot_be_enforced_is_refused(policy: Policy, refusal: type[Refusal]) -> None:
     world = World()
     with pytest.raises(refusal):
         world.broker.policies.define(CALLER, policy)
@@ -120,7 +120,7 @@ def test_what_cannot_be_enforced_is_refused(policy: Policy, refusal: type[Refusa
         {"delayed-retry-type": "all", "delayed-retry-min": 1000},
     ],
 )
-def test_what_rabbitmq_takes_is_taken_and_hinders_no_queue(definition: dict[str, Any]) -> None:
+def test_policy_keys_that_rabbitmq_accepts_are_accepted_and_break_no_queue(definition: dict[str, Any]) -> None:
     world = World()
     world.broker.policies.define(CALLER, Policy("", "p", ".*", definition))
     for kind in ("classic", "quorum", "stream"):
@@ -142,9 +142,7 @@ def test_what_rabbitmq_takes_is_taken_and_hinders_no_queue(definition: dict[str,
         ("classic", {"max-length": 5, "stream-filter-size-bytes": 32}, 5),
     ],
 )
-def test_a_policy_that_says_what_a_kind_does_not_know_is_not_for_that_kind(
-    kind: str, definition: dict[str, Any], has: int
-) -> None:
+def test_a_policy_does_not_apply_to_a_kind_without_its_keys(kind: str, definition: dict[str, Any], has: int) -> None:
     world = World()
     world.broker.policies.define(CALLER, Policy("", "high", ".*", definition, 5))
     world.broker.policies.define(CALLER, Policy("", "low", ".*", {"max-length": 7}, 1))
@@ -152,7 +150,7 @@ def test_a_policy_that_says_what_a_kind_does_not_know_is_not_for_that_kind(
 
 
 @pytest.mark.parametrize(
-    ("kind", "own", "said", "holds"),
+    ("kind", "own", "terms", "holds"),
     [
         ("quorum", {"delivery_limit": 2}, {"delivery_limit": 100}, {"delivery_limit": 2}),
         ("quorum", {"delivery_limit": 100}, {"delivery_limit": 2}, {"delivery_limit": 2}),
@@ -195,18 +193,18 @@ def test_a_policy_that_says_what_a_kind_does_not_know_is_not_for_that_kind(
         ("classic", {"message_deduplication": False}, {"message_deduplication": True}, {"is_deduplicating": True}),
     ],
 )
-def test_arguments_hold_before_policies_but_for_limits_of_which_the_lower_does(
-    kind: str, own: dict[str, Any], said: dict[str, Any], holds: dict[str, Any]
+def test_arguments_override_policies_and_of_two_limits_the_lower_applies(
+    kind: str, own: dict[str, Any], terms: dict[str, Any], holds: dict[str, Any]
 ) -> None:
     world = World()
-    define(world, "p", ".*", **said)
+    define(world, "p", ".*", **terms)
     settings = world.queue(queue_type=kind, **own).settings
     assert {name: getattr(settings, name) for name in holds} == holds
     world.restart()
     assert world.broker.queues.queues(CALLER)[0].settings == settings
 
 
-def test_a_policy_holds_for_exchanges_that_are_always_there_after_a_restart_too() -> None:
+def test_a_policy_applies_to_predeclared_exchanges_after_a_restart_too() -> None:
     world = World()
     world.queue()
     world.exchange("found", "fanout")
@@ -220,7 +218,7 @@ def test_a_policy_holds_for_exchanges_that_are_always_there_after_a_restart_too(
     assert world.drain() == [b"a", b"b"]
 
 
-def test_a_limit_that_comes_late_empties_a_long_queue_in_turns() -> None:
+def test_a_new_limit_shortens_a_long_queue_over_several_turns() -> None:
     world = World()
     queue = world.queue()
     world.publish("q", *[b"x"] * 3000)
@@ -231,7 +229,7 @@ def test_a_limit_that_comes_late_empties_a_long_queue_in_turns() -> None:
     assert queue.ready_count == 1
 
 
-def test_a_size_of_segments_that_comes_late_is_that_of_the_next() -> None:
+def test_a_new_segment_size_applies_to_the_next_segment() -> None:
     world = World()
     log = world.queue("s", queue_type="stream").logs[0]
     world.publish("s", *[b"x" * 100] * 10)

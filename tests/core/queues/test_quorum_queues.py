@@ -1,4 +1,4 @@
-"""What quorum queues do otherwise than classic ones, and which arguments each kind takes: as RabbitMQ 4.3.6 does."""
+"""Differences of quorum queues from classic ones, and the arguments of each kind, as in RabbitMQ 4.3.6."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def send(world: World, *priorities: int | None) -> None:
 
 
 @pytest.mark.parametrize("way", ["", "restart", "crash"])
-def test_priorities_are_built_in_and_none_stands_in_the_middle(way: str) -> None:
+def test_quorum_queues_have_priorities_and_none_counts_as_the_middle(way: str) -> None:
     world = quorum()
     send(world, None, 0, 3, 4, 5, 9, 31, 40, 255, None)
     if way:
@@ -39,7 +39,7 @@ def test_priorities_are_built_in_and_none_stands_in_the_middle(way: str) -> None
     ]  # fmt: skip
 
 
-def test_what_comes_back_goes_before_all_else_in_the_order_in_which_it_came() -> None:
+def test_requeued_messages_are_delivered_first_in_their_original_order() -> None:
     world = quorum()
     send(world, 1, None, None, 9)
     first, second, third = (world.get() for _ in range(3))
@@ -54,7 +54,7 @@ def test_what_comes_back_goes_before_all_else_in_the_order_in_which_it_came() ->
     assert world.drain() == [b"1:None", b"3:9", b"2:None", b"0:31", b"0:1"]
 
 
-# -- retries that wait
+# -- delayed retries
 
 
 def _ready(world: World) -> int:
@@ -78,7 +78,7 @@ def _wait(world: World) -> int:
         ("disabled", [0, 0, 0], [0, 0, 0]),
     ],
 )
-def test_what_comes_back_may_have_to_wait(kind: str, failed: list[int], returned: list[int]) -> None:
+def test_requeued_messages_are_delayed(kind: str, failed: list[int], returned: list[int]) -> None:
     for counts, expected in ((True, failed), (False, returned)):
         world = quorum(delayed_retry_type=kind, delayed_retry_min=300, delayed_retry_max=700)
         world.publish("q", b"x")
@@ -91,7 +91,7 @@ def test_what_comes_back_may_have_to_wait(kind: str, failed: list[int], returned
         assert waited == expected
 
 
-def test_without_a_longest_wait_all_are_the_shortest_and_without_that_there_is_none() -> None:
+def test_without_a_maximum_every_delay_is_the_minimum_and_without_a_minimum_there_is_none() -> None:
     for arguments, expected in (
         ({"delayed_retry_type": "all", "delayed_retry_min": 300}, [300, 300]),
         ({"delayed_retry_type": "all"}, [0, 0]),
@@ -108,7 +108,7 @@ def test_without_a_longest_wait_all_are_the_shortest_and_without_that_there_is_n
         assert waited == expected
 
 
-def test_a_policy_asks_for_a_wait() -> None:
+def test_a_policy_sets_delayed_retries() -> None:
     world = quorum()
     definition = {"delayed-retry-type": "all", "delayed-retry-min": 200}
     world.broker.policies.define(CALLER, Policy("", "slowly", "^q", definition))
@@ -120,7 +120,7 @@ def test_a_policy_asks_for_a_wait() -> None:
     assert _wait(world) == 200
 
 
-def test_what_waits_survives_a_purge_and_a_restart_and_goes_with_its_queue() -> None:
+def test_delayed_messages_survive_a_purge_and_a_restart_and_are_deleted_with_their_queue() -> None:
     world = quorum(delayed_retry_type="all", delayed_retry_min=1000)
     world.publish("q", b"x", b"y")
     out = world.get()
@@ -134,7 +134,7 @@ def test_what_waits_survives_a_purge_and_a_restart_and_goes_with_its_queue() -> 
     assert out is not None
     world.requeue(out, counts=True)
     world.restart()
-    assert world.drain() == [b"z"]  # a restart does not wait
+    assert world.drain() == [b"z"]  # a restart ends the delay
     world.publish("q", b"end")
     out = world.get()
     assert out is not None
@@ -147,7 +147,7 @@ def test_what_waits_survives_a_purge_and_a_restart_and_goes_with_its_queue() -> 
 # -- limits
 
 
-def test_a_quorum_queue_that_would_reject_and_bury_drops_its_head() -> None:
+def test_a_quorum_queue_with_reject_publish_dlx_drops_its_head() -> None:
     world = World()
     world.queue("graves")
     world.queue(
@@ -163,7 +163,7 @@ def test_a_quorum_queue_that_would_reject_and_bury_drops_its_head() -> None:
     assert (world.drain("q"), world.drain("graves")) == ([b"2", b"3"], [b"0", b"1"])
 
 
-def test_a_delivery_limit_of_minus_one_is_none() -> None:
+def test_a_delivery_limit_of_minus_one_means_no_limit() -> None:
     world = quorum(delivery_limit=-1)
     world.publish("q", b"x")
     for _ in range(30):
@@ -173,7 +173,7 @@ def test_a_delivery_limit_of_minus_one_is_none() -> None:
     assert world.drain() == [b"x"]
 
 
-def test_a_consumer_may_ask_for_a_time_of_its_own() -> None:
+def test_a_consumer_may_set_its_own_delivery_timeout() -> None:
     world = quorum(consumer_timeout=10_000)
     world.publish("q", *[b"%d" % number for number in range(3)])
     channels = {tag: Channel() for tag in ("own", "queue", "never")}
@@ -224,13 +224,13 @@ TAKEN: list[tuple[str, str, Value]] = [
 
 
 @pytest.mark.parametrize(("kind", "argument", "value"), REFUSED)
-def test_an_argument_that_cannot_be_kept_to_is_refused(kind: str, argument: str, value: Value) -> None:
+def test_an_argument_that_cannot_be_enforced_is_refused(kind: str, argument: str, value: Value) -> None:
     with pytest.raises((InvalidArgument, ArgumentNotForKind)):
         read_settings("q", "", {"x-queue-type": kind, argument: value})
 
 
 @pytest.mark.parametrize(("kind", "argument", "value"), TAKEN)
-def test_an_argument_of_its_kind_is_taken(kind: str, argument: str, value: Value) -> None:
+def test_an_argument_of_its_kind_is_accepted(kind: str, argument: str, value: Value) -> None:
     assert read_settings("q", "", {"x-queue-type": kind, argument: value}).kind == kind
 
 
@@ -244,14 +244,14 @@ def test_an_argument_of_its_kind_is_taken(kind: str, argument: str, value: Value
         ("quorum", "x-stream-filter", "a"),
     ],
 )
-def test_a_consumer_asks_only_for_what_its_queue_has(kind: str, argument: str, value: Value) -> None:
+def test_a_consumer_argument_that_its_queue_does_not_support_is_refused(kind: str, argument: str, value: Value) -> None:
     world = World()
     world.queue("q", queue_type=kind)
     with pytest.raises((InvalidArgument, ArgumentNotForKind)):
         world.consume(prefetch=5, arguments={argument: value})
 
 
-def test_a_stream_has_segments_of_the_size_that_it_was_asked_for() -> None:
+def test_a_stream_has_segments_of_the_declared_size() -> None:
     world = World()
     stream = world.queue("s", queue_type="stream", stream_max_segment_size_bytes=1000, max_length_bytes=3000)
     world.publish("s", *[b"x" * 100] * 100)
@@ -261,11 +261,11 @@ def test_a_stream_has_segments_of_the_size_that_it_was_asked_for() -> None:
     assert found.logs[0].segment_bytes == 1000
 
 
-# -- hashes by property, and arguments that are compared
+# -- hash exchanges by property, and comparison of arguments
 
 
 @pytest.mark.parametrize("name", ["correlation_id", "message_id", "timestamp"])
-def test_a_hash_exchange_may_go_by_a_property(name: str) -> None:
+def test_a_hash_exchange_may_hash_a_property(name: str) -> None:
     world = World()
     world.broker.exchanges.declare(CALLER, "hash", "x-consistent-hash", True, False, False, {"hash-property": name})
     for queue in ("a", "b"):
@@ -284,7 +284,7 @@ def test_a_hash_exchange_may_go_by_a_property(name: str) -> None:
 @pytest.mark.parametrize(
     ("argument", "value"), [("queue_mode", "lazy"), ("queue_version", 2), ("queue_leader_locator", "random")]
 )
-def test_arguments_without_effect_are_compared_all_the_same(argument: str, value: Value) -> None:
+def test_arguments_without_effect_are_compared_too(argument: str, value: Value) -> None:
     world = World()
     world.queue("q", **{argument: value})
     world.queue("q", **{argument: value})
@@ -292,7 +292,7 @@ def test_arguments_without_effect_are_compared_all_the_same(argument: str, value
         world.queue("q")
 
 
-def test_a_delay_may_come_as_text() -> None:
+def test_a_delay_may_be_given_as_text() -> None:
     world = World()
     world.exchange("later", "x-delayed-message", x_delayed_type="direct")
     world.queue("q")

@@ -1,4 +1,4 @@
-"""Queues that come and go: declared, compared, locked, deleted, unused."""
+"""Declaration, comparison, locking, deletion and expiry of queues."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from trimq.storage.group_commit.passes import Ticket
 from trimq.storage.tables.records import PUT, iterate_frames
 
 
-def test_a_server_named_queue_has_a_name_of_its_own() -> None:
+def test_a_server_named_queue_has_a_unique_name() -> None:
     world = World()
     names = {world.queue("", exclusive=True).name for _ in range(3)}
     assert len(names) == 3
@@ -53,7 +53,7 @@ def test_a_server_named_queue_has_a_name_of_its_own() -> None:
         ("single_active_consumer", "true", "no boolean"),
     ],
 )
-def test_arguments_that_cannot_be_are_refused(argument: str, value: Value, reason: str) -> None:
+def test_invalid_arguments_are_refused(argument: str, value: Value, reason: str) -> None:
     world = World()
     with pytest.raises(InvalidArgument) as refused:
         world.queue("bad", **{argument: value})
@@ -72,7 +72,7 @@ def test_arguments_that_cannot_be_are_refused(argument: str, value: Value, reaso
         {"message_ttl": 134_217_728_000},
     ],
 )
-def test_arguments_that_rabbitmq_takes_are_taken(arguments: dict[str, Value]) -> None:
+def test_arguments_that_rabbitmq_accepts_are_accepted(arguments: dict[str, Value]) -> None:
     World().queue(**arguments)
 
 
@@ -90,14 +90,16 @@ def test_arguments_that_rabbitmq_takes_are_taken(arguments: dict[str, Value]) ->
         ({"name": "amq.foo"}, ReservedName),
     ],
 )
-def test_what_a_kind_of_queue_cannot_be_is_refused(arguments: dict[str, Value], refusal: type[Refusal]) -> None:
+def test_arguments_that_a_kind_of_queue_does_not_support_are_refused(
+    arguments: dict[str, Value], refusal: type[Refusal]
+) -> None:
     arguments = dict(arguments)
     name = str(arguments.pop("name", "bad"))
     with pytest.raises(refusal):
         World().queue(name, **arguments)
 
 
-def test_declaring_again_compares_what_means_something() -> None:
+def test_a_repeated_declaration_compares_arguments_with_an_effect() -> None:
     world = World()
     queue = world.queue(message_ttl=1000)
     assert world.queue(message_ttl=Short(1000)) is queue
@@ -114,7 +116,7 @@ def test_declaring_again_compares_what_means_something() -> None:
         world.queue(message_ttl=1000, exclusive=True)
 
 
-def test_an_exclusive_queue_is_its_owners_alone() -> None:
+def test_an_exclusive_queue_is_refused_to_other_connections() -> None:
     world = World()
     world.queue("mine", exclusive=True)
     binding = Binding("amq.fanout", "mine", True, "", {})
@@ -139,7 +141,7 @@ def test_an_exclusive_queue_is_its_owners_alone() -> None:
     world.queue("mine", owner="other", exclusive=True)
 
 
-def test_what_is_missing_is_told() -> None:
+def test_operations_on_an_unknown_queue_are_refused() -> None:
     world = World()
     broker = world.broker
     assert broker.queues.delete_queue(CALLER, "nope", False, False, OWNER) == (0, None)
@@ -182,7 +184,7 @@ def test_a_queue_is_deleted_with_its_messages_bindings_and_consumers() -> None:
     assert world.drain() == []
 
 
-def test_an_empty_queue_with_messages_out_may_be_deleted() -> None:
+def test_a_queue_with_only_unacked_messages_may_be_deleted_as_empty() -> None:
     world = World()
     world.queue()
     world.publish("q", b"x")
@@ -190,7 +192,7 @@ def test_an_empty_queue_with_messages_out_may_be_deleted() -> None:
     assert world.broker.queues.delete_queue(CALLER, "q", False, True, OWNER)[0] == 0
 
 
-def test_an_auto_delete_queue_goes_with_its_last_consumer() -> None:
+def test_an_auto_delete_queue_is_deleted_with_its_last_consumer() -> None:
     world = World()
     world.queue(auto_delete=True)
     world.get()
@@ -203,7 +205,7 @@ def test_an_auto_delete_queue_goes_with_its_last_consumer() -> None:
     assert not world.exists()
 
 
-def test_an_unused_queue_goes_when_it_says_so() -> None:
+def test_an_unused_queue_expires() -> None:
     world = World()
     world.queue(expires=1000)
     world.advance(900)
@@ -220,7 +222,7 @@ def test_an_unused_queue_goes_when_it_says_so() -> None:
     assert not world.exists()
 
 
-def test_an_unused_queue_goes_after_a_restart_too() -> None:
+def test_an_unused_queue_expires_after_a_restart_too() -> None:
     world = World()
     world.queue(expires=1000)
     world.restart()
@@ -230,7 +232,7 @@ def test_an_unused_queue_goes_after_a_restart_too() -> None:
     assert not world.exists()
 
 
-def test_a_queue_comes_back_if_its_deletion_could_not_be_written() -> None:
+def test_a_queue_is_restored_if_the_write_of_its_deletion_fails() -> None:
     world = World()
     world.queue()
     world.publish("q", b"x")
@@ -247,7 +249,7 @@ def test_a_queue_comes_back_if_its_deletion_could_not_be_written() -> None:
     assert b"y" in world.drain()
 
 
-def test_a_declaration_that_could_not_be_written_leaves_nothing() -> None:
+def test_a_declaration_whose_write_failed_leaves_nothing() -> None:
     world = World()
     world.files.room_bytes = 0
     declared = world.broker.queues.declare_queue(CALLER, "q", True, False, False, {}, OWNER)
@@ -263,7 +265,7 @@ def test_a_declaration_that_could_not_be_written_leaves_nothing() -> None:
     assert len(world.files.names("queues")) == 1
 
 
-def test_a_name_is_taken_whatever_it_is_the_name_of() -> None:
+def test_a_queue_and_a_topic_cannot_have_the_same_name() -> None:
     world = World()
     world.core.broker.topics.create(CALLER, "topic", Layout.PARTITION_LOG, 1, {})
     world.settle()
@@ -274,7 +276,7 @@ def test_a_name_is_taken_whatever_it_is_the_name_of() -> None:
         world.core.broker.topics.create(CALLER, "queue", Layout.PARTITION_LOG, 1, {})
 
 
-def test_namespaces_hold_queues_of_the_same_name() -> None:
+def test_queues_of_different_namespaces_may_have_the_same_name() -> None:
     world = World()
     world.queue()
     other = Caller("guest", "client", "", "amqp", "other")
@@ -295,7 +297,7 @@ def test_nothing_is_published_to_an_internal_exchange() -> None:
         world.publish("", b"x", exchange="inner")
 
 
-def test_copies_go_to_their_keys_and_blind_ones_are_not_seen() -> None:
+def test_cc_and_bcc_keys_are_routed_and_bcc_is_removed() -> None:
     world = World()
     for name in ("q", "cc", "bcc"):
         world.queue(name)
@@ -308,8 +310,8 @@ def test_copies_go_to_their_keys_and_blind_ones_are_not_seen() -> None:
         assert b"CC" in delivery.header
 
 
-def test_what_is_declared_again_before_it_is_durable_is_waited_for() -> None:
-    """Or one who declared it first would be refused, and another believe in it."""
+def test_a_repeated_declaration_waits_until_the_first_is_durable() -> None:
+    """Otherwise the first declaration could be refused after the second was confirmed."""
     world = World()
 
     def declare() -> list[Ticket | None]:
@@ -331,14 +333,14 @@ def test_what_is_declared_again_before_it_is_durable_is_waited_for() -> None:
     assert declare() == [None] * 3
 
 
-def test_what_is_there_may_be_declared_on_a_full_disk() -> None:
-    """Consumers that come back declare their queues, and go on."""
+def test_an_existing_queue_may_be_declared_on_a_full_disk() -> None:
+    """Reconnecting consumers declare their queues and continue."""
     world = World()
     world.exchange("x", "fanout")
     world.queue("q")
     world.bind("x", "q")
     world.memory._total_bytes = 1
-    world.advance(10_000)  # somebody has looked
+    world.advance(10_000)  # the disk space was checked
     world.exchange("x", "fanout")
     world.bind("x", "q")
     assert world.queue("q").ready_count == 0
@@ -357,7 +359,7 @@ def test_a_fan_out_reaches_every_queue_and_waits_once() -> None:
     assert [world.drain(f"q{number}") for number in range(10)] == [[b"x"]] * 10
 
 
-def test_a_receiver_may_ask_for_more_while_it_is_told_of_the_end() -> None:
+def test_a_receiver_may_call_the_queue_while_it_is_cancelled() -> None:
     """A front-end may close its channel inside `cancelled`."""
     world = World()
     world.queue()
@@ -374,11 +376,11 @@ def test_a_receiver_may_ask_for_more_while_it_is_told_of_the_end() -> None:
     assert not world.exists()
 
 
-# -- when the last definitions are lost
+# -- lost definitions
 
 
 def _lose_last_definition(world: World) -> None:
-    """A bit flips in what was written last, before anything says that it was synced."""
+    """Flips a bit in the last written definition, before a checkpoint says that it was synced."""
     file = world.memory.open("tables/catalogue.0.log")
     last = next(frame for frame in reversed(list(iterate_frames(file.read(0, file.size())))) if frame.payload[1] == PUT)
     byte = file.read(last.end - 1, 1)[0]
@@ -396,7 +398,7 @@ def test_the_folder_of_a_queue_whose_definition_is_lost_is_set_aside_and_never_r
     folder = f"{world.queue('q1').id.hex}-0"
     world.publish("q1", b"one")
     _lose_last_definition(world)
-    for _ in range(2):  # the second start finds nothing cut any more
+    for _ in range(2):  # the second start finds no truncated tail
         world.crash()
         assert not world.exists("q1")
         names = world.files.names("queues")
@@ -408,7 +410,7 @@ def test_the_folder_of_a_queue_whose_definition_is_lost_is_set_aside_and_never_r
     assert world.drain("q0") == [b"zero"]
 
 
-def test_what_a_crash_left_of_a_queue_goes_where_no_definition_is_lost() -> None:
+def test_the_folder_of_an_undefined_queue_is_removed_where_no_definition_is_lost() -> None:
     world = World()
     world.queue("q0")
     world.files.make_folder(f"queues/{'0' * 30}42-0")

@@ -1,4 +1,4 @@
-"""Streams: read without taking, from a chosen place."""
+"""Stream queues: non-destructive reads from a chosen offset."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def read_from(world: World, offset: Value, prefetch: int = 100) -> list[bytes]:
 @pytest.mark.parametrize(
     ("offset", "expected"), [("first", FIVE), ("last", FIVE[4:]), ("next", []), (3, FIVE[3:]), (None, []), (99, [])]
 )
-def test_a_consumer_begins_where_it_asks_to(offset: Value, expected: list[bytes]) -> None:
+def test_a_consumer_begins_at_its_offset(offset: Value, expected: list[bytes]) -> None:
     world = stream_world()
     world.publish("s", *FIVE)
     assert read_from(world, offset) == expected
@@ -37,7 +37,7 @@ def test_a_consumer_begins_where_it_asks_to(offset: Value, expected: list[bytes]
     assert read_from(world, offset) == expected
 
 
-def test_a_consumer_may_begin_at_a_time() -> None:
+def test_a_consumer_may_begin_at_a_timestamp() -> None:
     world = stream_world()
     for body in FIVE:
         world.publish("s", body)
@@ -48,7 +48,7 @@ def test_a_consumer_may_begin_at_a_time() -> None:
     assert read_from(world, "1h") == FIVE
 
 
-def test_a_time_is_found_among_many_messages_by_looking_at_a_few(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_timestamp_is_found_by_reading_few_of_many_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     world = stream_world()
     bodies = [str(number).encode() for number in range(1000)]
     began_s = world.time.now_ms() // 1000
@@ -65,7 +65,7 @@ def test_a_time_is_found_among_many_messages_by_looking_at_a_few(monkeypatch: py
     assert len(looks) < 4 * 2 * 12
 
 
-def test_reading_takes_nothing_away_and_messages_carry_their_offsets() -> None:
+def test_reading_removes_nothing_and_messages_carry_their_offsets() -> None:
     world = stream_world()
     world.publish("s", *FIVE)
     for _ in range(2):
@@ -76,7 +76,7 @@ def test_reading_takes_nothing_away_and_messages_carry_their_offsets() -> None:
     assert world.broker.queues.queue(CALLER, "s", OWNER).ready_count == 5
 
 
-def test_acknowledging_makes_room_once() -> None:
+def test_an_ack_frees_prefetch_once() -> None:
     world = stream_world()
     world.publish("s", *FIVE)
     channel, consumer = world.consume("s", prefetch=2, arguments={"x-stream-offset": "first"})
@@ -90,7 +90,7 @@ def test_acknowledging_makes_room_once() -> None:
     assert channel.bodies() == FIVE[3:]
 
 
-def test_new_messages_reach_those_who_wait() -> None:
+def test_new_messages_are_delivered_to_waiting_consumers() -> None:
     world = stream_world()
     channel, _ = world.consume("s", prefetch=10)
     world.publish("s", b"new", delivery_mode=1)
@@ -99,7 +99,7 @@ def test_new_messages_reach_those_who_wait() -> None:
     assert read_from(world, "first") == [b"new"]
 
 
-def test_a_filter_leaves_out_what_is_not_asked_for() -> None:
+def test_a_filter_skips_messages_without_a_match() -> None:
     world = stream_world()
     for value in ("a", "b", None):
         world.publish("s", str(value).encode(), headers={"x-stream-filter-value": value} if value else {})
@@ -110,7 +110,7 @@ def test_a_filter_leaves_out_what_is_not_asked_for() -> None:
     assert channel.bodies() == [b"a", b"None"]
 
 
-def test_the_oldest_segments_go_by_size() -> None:
+def test_the_oldest_segments_are_deleted_by_size() -> None:
     world = stream_world(max_length_bytes=1000)
     log = world.broker.queues.queue(CALLER, "s", OWNER).logs[0]
     log.segment_bytes = 400
@@ -121,7 +121,7 @@ def test_the_oldest_segments_go_by_size() -> None:
     assert 5 < len(kept) < 25
 
 
-def test_what_a_stream_cannot_do_is_refused() -> None:
+def test_unsupported_operations_on_a_stream_are_refused() -> None:
     world = stream_world()
     with pytest.raises(PrefetchNeeded):
         world.consume("s")

@@ -1,4 +1,4 @@
-"""What a queue does with messages and consumers, as RabbitMQ 4.3.6 was seen to."""
+"""Messages and consumers of work queues, as observed with RabbitMQ 4.3.6."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trimq.errors.queues import ExclusiveUse
 FIVE = [b"0", b"1", b"2", b"3", b"4"]
 
 
-def test_what_came_back_is_marked_as_redelivered_after_a_restart_too() -> None:
+def test_a_requeued_message_is_marked_as_redelivered_after_a_restart_too() -> None:
     world = World()
     world.queue()
     world.publish("q", b"a", b"b")
@@ -24,7 +24,7 @@ def test_what_came_back_is_marked_as_redelivered_after_a_restart_too() -> None:
     assert [(found.message.body, found.redelivered) for found in again if found] == [(b"a", True), (b"b", False)]
 
 
-def test_what_is_published_is_got_in_order() -> None:
+def test_messages_are_delivered_in_the_order_of_publishing() -> None:
     world = World()
     queue = world.queue()
     (published, *_) = world.publish("q", *FIVE)
@@ -43,13 +43,13 @@ def test_what_is_published_is_got_in_order() -> None:
     assert world.drain() == FIVE[1:]
 
 
-def test_what_leads_nowhere_is_told() -> None:
+def test_an_unroutable_message_reaches_no_queue() -> None:
     world = World()
     (published,) = world.publish("nope", b"x")
     assert (published.is_routed, published.number) == (False, 0)
 
 
-def test_what_is_not_durable_yet_is_counted_and_waited_for_but_not_delivered() -> None:
+def test_a_message_that_is_not_durable_is_counted_but_not_delivered() -> None:
     world = World()
     queue = world.queue()
     channel, _ = world.consume()
@@ -76,7 +76,7 @@ def test_a_transient_message_is_delivered_once_written() -> None:
     assert channel.bodies() == [b"x"]
 
 
-def test_after_a_restart_durable_messages_are_there_and_others_are_not() -> None:
+def test_only_durable_messages_survive_a_restart() -> None:
     world = World()
     world.queue()
     world.queue("transient", durable=False)
@@ -103,10 +103,10 @@ def test_in_a_quorum_queue_everything_is_persistent() -> None:
     assert world.drain() == [b"kept"]
 
 
-# -- coming back
+# -- requeue
 
 
-def test_what_comes_back_goes_to_where_it_was() -> None:
+def test_a_requeued_message_gets_its_old_position() -> None:
     world = World()
     world.queue()
     world.publish("q", *FIVE)
@@ -124,7 +124,7 @@ def test_what_comes_back_goes_to_where_it_was() -> None:
     assert [(found.message.body, found.redelivered) for found in again if found] == [(b"0", True), (b"2", True)]
 
 
-def test_unacked_messages_come_back_after_a_restart_and_acked_ones_do_not() -> None:
+def test_unacked_messages_are_redelivered_after_a_restart_and_acked_ones_are_not() -> None:
     world = World()
     world.queue()
     world.publish("q", *FIVE)
@@ -134,7 +134,7 @@ def test_unacked_messages_come_back_after_a_restart_and_acked_ones_do_not() -> N
     assert world.drain() == [b"1", b"3", b"4"]
 
 
-def test_a_delivery_is_settled_once() -> None:
+def test_a_delivery_is_acked_once() -> None:
     world = World()
     queue = world.queue()
     world.publish("q", b"a", b"b")
@@ -150,7 +150,7 @@ def test_a_delivery_is_settled_once() -> None:
 # -- consumers
 
 
-def test_prefetch_limits_what_is_out() -> None:
+def test_prefetch_limits_unacked_messages() -> None:
     world = World()
     world.queue()
     world.publish("q", *FIVE)
@@ -164,7 +164,7 @@ def test_prefetch_limits_what_is_out() -> None:
     assert channel.bodies() == [b"3", b"4"]
 
 
-def test_without_acknowledgements_there_is_no_limit() -> None:
+def test_without_acks_prefetch_does_not_limit() -> None:
     world = World()
     queue = world.queue()
     world.publish("q", *FIVE)
@@ -185,7 +185,8 @@ def test_equal_consumers_take_turns() -> None:
 
 
 def expected_shares(prefetches: list[int], priorities: list[int], count: int) -> list[list[int]]:
-    """Who is given which message, if each is given out alone: to the highest who have room, in turn."""
+    """Returns the message numbers of each consumer if messages are delivered one by one: to the consumers of highest
+    priority with free prefetch, in turn."""
     shares: list[list[int]] = [[] for _ in prefetches]
     order = sorted(range(len(prefetches)), key=lambda index: -priorities[index])
     for message in range(count):
@@ -212,7 +213,7 @@ def expected_shares(prefetches: list[int], priorities: list[int], count: int) ->
         ([7, 1, 1, 1], [1, 1, 2, 0]),
     ],
 )
-def test_messages_are_shared_out_as_if_each_came_alone(
+def test_a_batch_is_distributed_as_single_messages_are(
     prefetches: list[int], priorities: list[int], count: int
 ) -> None:
     world = World()
@@ -224,7 +225,7 @@ def test_messages_are_shared_out_as_if_each_came_alone(
     world.publish("q", *(b"%d" % number for number in range(count)))
     got = [[int(body) for body in channel.bodies()] for channel in channels]
     assert got == expected_shares(prefetches, priorities, count)
-    # The next one goes to whose turn it is, however many were given out together.
+    # The next message goes to the consumer whose turn it is, however many were delivered together.
     world.publish("q", b"%d" % count)
     following = [
         share[len(before) :]
@@ -233,7 +234,7 @@ def test_messages_are_shared_out_as_if_each_came_alone(
     assert [[int(body) for body in channel.bodies()] for channel in channels] == following
 
 
-def test_what_is_acknowledged_together_counts_for_each_consumer() -> None:
+def test_acks_of_several_consumers_in_one_call_count_for_each() -> None:
     world = World()
     queue = world.queue()
     channel = Channel()
@@ -250,7 +251,7 @@ def test_what_is_acknowledged_together_counts_for_each_consumer() -> None:
 
 
 @pytest.mark.parametrize("arguments", [{}, {"max_length_bytes": 1_000_000}, {"max_priority": 3}])
-def test_busy_consumers_are_not_asked_again_before_they_are_done(arguments: dict[str, int]) -> None:
+def test_consumers_with_full_prefetch_are_not_polled_before_they_ack(arguments: dict[str, int]) -> None:
     asked = 0
 
     class Asked(Channel):
@@ -279,7 +280,7 @@ def test_busy_consumers_are_not_asked_again_before_they_are_done(arguments: dict
     assert asked <= 150
 
 
-def test_a_consumer_of_lower_priority_has_what_the_higher_cannot_take() -> None:
+def test_a_consumer_of_lower_priority_gets_messages_that_the_higher_cannot_take() -> None:
     world = World()
     world.queue()
     low, _ = world.consume(tag="low", prefetch=2)
@@ -288,7 +289,7 @@ def test_a_consumer_of_lower_priority_has_what_the_higher_cannot_take() -> None:
     assert (high.bodies(), low.bodies()) == ([b"0", b"1"], [b"2"])
 
 
-def test_a_congested_receiver_is_left_alone_until_it_is_woken() -> None:
+def test_a_congested_receiver_gets_nothing_until_it_is_woken() -> None:
     world = World()
     world.queue()
     channel, consumer = world.consume()
@@ -301,7 +302,7 @@ def test_a_congested_receiver_is_left_alone_until_it_is_woken() -> None:
     assert channel.bodies() == [b"0"]
 
 
-def test_nothing_is_delivered_inside_a_verb() -> None:
+def test_nothing_is_delivered_inside_an_operation() -> None:
     world = World()
     world.queue()
     world.publish("q", *FIVE)
@@ -314,7 +315,7 @@ def test_nothing_is_delivered_inside_a_verb() -> None:
     assert consumer.in_flight == 1
 
 
-def test_a_cancelled_consumer_keeps_what_it_has() -> None:
+def test_a_cancelled_consumer_keeps_its_unacked_messages() -> None:
     world = World()
     queue = world.queue()
     world.publish("q", *FIVE)
@@ -339,7 +340,7 @@ def test_a_single_active_consumer_is_followed_by_the_next() -> None:
     assert second.seen == [("b", body, True) for body in FIVE[:3]]
 
 
-def test_exclusive_consumers_exclude() -> None:
+def test_exclusive_consumers_exclude_others() -> None:
     world = World()
     world.queue()
     _, consumer = world.consume()
@@ -352,10 +353,10 @@ def test_exclusive_consumers_exclude() -> None:
     world.queue("sac", single_active_consumer=True)
     with pytest.raises(ExclusiveUse):
         world.consume("sac", exclusive=True)
-    world.publish("q", b"x")  # one who asks is not a consumer
+    world.publish("q", b"x")  # a get is not a consumer
 
 
-def test_a_requeue_by_the_only_consumer_comes_back_to_it() -> None:
+def test_a_requeue_by_the_only_consumer_is_redelivered_to_it() -> None:
     world = World()
     world.queue()
     channel, _ = world.consume()
@@ -366,7 +367,7 @@ def test_a_requeue_by_the_only_consumer_comes_back_to_it() -> None:
     assert channel.seen[-1] == ("c", b"x", True)
 
 
-def test_many_messages_are_given_out_over_several_turns() -> None:
+def test_many_messages_are_delivered_over_several_turns() -> None:
     world = World()
     world.queue()
     world.publish("q", *[b"%d" % number for number in range(2500)])
@@ -381,7 +382,7 @@ def pass_without_turns(world: World, milliseconds: int) -> None:
         pass
 
 
-def test_many_expired_messages_leave_over_several_turns_also_with_a_consumer() -> None:
+def test_many_messages_expire_over_several_turns_also_with_a_consumer() -> None:
     world = World()
     queue = world.queue(message_ttl=1000)
     world.publish("q", *[b"%d" % number for number in range(3500)])
@@ -395,7 +396,7 @@ def test_many_expired_messages_leave_over_several_turns_also_with_a_consumer() -
     assert channel.bodies() == []
 
 
-def test_who_asks_for_one_message_has_the_first_that_is_not_expired() -> None:
+def test_a_get_returns_the_first_message_that_is_not_expired() -> None:
     world = World()
     world.queue()
     world.publish("q", *[b"expired"] * 2500, expiration="1000")
@@ -409,7 +410,7 @@ def test_who_asks_for_one_message_has_the_first_that_is_not_expired() -> None:
 # -- writes that fail
 
 
-def test_a_publish_that_could_not_be_written_is_refused_and_leaves_nothing() -> None:
+def test_a_publish_whose_write_failed_is_refused_and_leaves_nothing() -> None:
     world = World()
     queue = world.queue()
     world.publish("q", b"kept")
@@ -421,7 +422,7 @@ def test_a_publish_that_could_not_be_written_is_refused_and_leaves_nothing() -> 
     assert world.drain() == [b"kept"]
 
 
-def test_purged_messages_are_gone_but_for_those_that_are_out() -> None:
+def test_a_purge_removes_all_messages_except_unacked_ones() -> None:
     world = World()
     queue = world.queue()
     world.publish("q", *FIVE)
@@ -435,11 +436,11 @@ def test_purged_messages_are_gone_but_for_those_that_are_out() -> None:
     assert world.drain() == [b"0", b"new"]
 
 
-# -- limits that consumers share
+# -- shared prefetch
 
 
 def shared_limit(world: World, most: int, *queues: str) -> tuple[Channel, SharedPrefetch]:
-    """A channel with a consumer on each queue, and one limit for all of them."""
+    """A channel with a consumer on each queue, and one prefetch limit for all of them."""
     shared_prefetch = SharedPrefetch()
     shared_prefetch.most = most
     channel = Channel()
@@ -459,7 +460,7 @@ def two_queues() -> World:
     return world
 
 
-def test_a_limit_that_consumers_share_counts_over_their_queues() -> None:
+def test_a_shared_prefetch_counts_over_all_queues() -> None:
     world = two_queues()
     channel, shared_prefetch = shared_limit(world, 3, "a", "b")
     assert len(channel.bodies()) == 3
@@ -474,7 +475,7 @@ def test_a_limit_that_consumers_share_counts_over_their_queues() -> None:
     assert shared_prefetch.in_flight == 9
 
 
-def test_a_message_that_is_settled_in_one_queue_makes_room_for_another_queue() -> None:
+def test_an_ack_in_one_queue_frees_shared_prefetch_for_another() -> None:
     world = two_queues()
     channel, _ = shared_limit(world, 5, "a", "b")
     assert {delivery.queue.name for delivery in channel.out} == {"a"}
@@ -483,7 +484,7 @@ def test_a_message_that_is_settled_in_one_queue_makes_room_for_another_queue() -
     assert [tag for tag, _, _ in channel.seen] == ["b"] * 5
 
 
-def test_what_a_deleted_queue_gave_does_not_count_any_more() -> None:
+def test_messages_of_a_deleted_queue_free_the_shared_prefetch() -> None:
     world = two_queues()
     channel, shared_prefetch = shared_limit(world, 5, "a", "b")
     channel.bodies()
@@ -494,7 +495,7 @@ def test_what_a_deleted_queue_gave_does_not_count_any_more() -> None:
     assert len(shared_prefetch.consumers) == 1
 
 
-def test_who_does_not_acknowledge_has_no_part_in_a_shared_limit() -> None:
+def test_a_consumer_without_acks_does_not_count_for_a_shared_prefetch() -> None:
     world = two_queues()
     channel, shared_prefetch = shared_limit(world, 1, "a")
     world.broker.queues.subscribe(

@@ -1,4 +1,4 @@
-"""Keys spread over destinations by weight."""
+"""Consistent hashing of routing keys over weighted destinations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from trimq.core.routing.consistent_hash import HashRing
 KEYS = [f"key {number}" for number in range(4000)]
 
 
-def test_weights_share_the_keys() -> None:
+def test_keys_are_distributed_by_weight() -> None:
     ring: HashRing[str] = HashRing()
     ring.add("one", 1, "one")
     ring.add("three", 3, "three")
@@ -17,7 +17,7 @@ def test_weights_share_the_keys() -> None:
     assert 0.6 < shares["three"] / len(KEYS) < 0.9
 
 
-def test_keys_stay_where_they_are_when_another_comes_and_goes() -> None:
+def test_keys_keep_their_destination_when_another_is_added_and_removed() -> None:
     ring: HashRing[str] = HashRing()
     for name in "abc":
         ring.add(name, 2, name)
@@ -30,7 +30,7 @@ def test_keys_stay_where_they_are_when_another_comes_and_goes() -> None:
     assert {key: ring.find(key) for key in KEYS} == before
 
 
-def test_an_empty_ring_has_nobody() -> None:
+def test_an_empty_ring_has_no_destination() -> None:
     ring: HashRing[str] = HashRing()
     assert ring.find("a") is None
     ring.remove("never there")

@@ -1,4 +1,4 @@
-"""Exchanges, bindings and the ways through them."""
+"""Exchanges, bindings and routing."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class World:
         )
 
 
-def test_each_kind_has_its_way() -> None:
+def test_each_kind_of_exchange_routes() -> None:
     world = World()
     for kind in ("direct", "fanout", "topic", "headers"):
         world.declare(f"my.{kind}", kind)
@@ -83,7 +83,7 @@ def test_each_kind_has_its_way() -> None:
     assert world.route("", "q7", "q8") == ["q7", "q8"]
 
 
-def test_a_known_route_is_forgotten_when_bindings_change() -> None:
+def test_a_cached_route_is_dropped_when_bindings_change() -> None:
     world = World()
     world.bind("amq.direct", "q1", "k")
     assert world.route("amq.direct", "k") == ["q1"]
@@ -96,7 +96,7 @@ def test_a_known_route_is_forgotten_when_bindings_change() -> None:
     assert world.router.known("", "amq.match", "") is None
 
 
-def test_a_queue_is_found_once_through_cycles_and_doubled_bindings() -> None:
+def test_a_queue_is_routed_to_once_through_cycles_and_duplicate_bindings() -> None:
     world = World()
     world.declare("x", "fanout")
     world.declare("y", "fanout")
@@ -108,18 +108,18 @@ def test_a_queue_is_found_once_through_cycles_and_doubled_bindings() -> None:
     assert world.route("x", "k") == ["q"]
 
 
-def test_an_alternate_takes_what_nothing_else_matched() -> None:
+def test_an_alternate_exchange_gets_unrouted_messages() -> None:
     world = World()
     world.declare("x", arguments={"alternate-exchange": "ae"})
     world.bind("x", "q", "k")
-    assert world.route("x", "other") == []  # it may name one that is missing
+    assert world.route("x", "other") == []  # the alternate exchange may be missing
     world.declare("ae", "fanout")
     world.bind("ae", "rest")
     assert world.route("x", "other") == ["rest"]
     assert world.route("x", "k") == ["q"]
 
 
-def test_an_auto_delete_exchange_goes_with_its_last_binding_as_source() -> None:
+def test_an_auto_delete_exchange_is_deleted_with_its_last_binding_as_source() -> None:
     world = World()
     world.declare("x", auto_delete=True)
     world.declare("source", "fanout")
@@ -134,7 +134,7 @@ def test_an_auto_delete_exchange_goes_with_its_last_binding_as_source() -> None:
     assert world.exchanges.find("", "x") is None
 
 
-def test_a_chain_of_auto_delete_exchanges_goes_together() -> None:
+def test_a_chain_of_auto_delete_exchanges_is_deleted_together() -> None:
     world = World()
     world.declare("x", auto_delete=True)
     world.declare("y", auto_delete=True)
@@ -145,7 +145,7 @@ def test_a_chain_of_auto_delete_exchanges_goes_together() -> None:
     assert world.exchanges.find("", "x") is None
 
 
-def test_durable_definitions_outlive_a_restart_and_others_do_not() -> None:
+def test_only_durable_definitions_survive_a_restart() -> None:
     world = World()
     world.declare("x", "topic", arguments={"alternate-exchange": "ae", "other": [1, b"x"]})
     world.declare("transient", "fanout", durable=False)
@@ -164,7 +164,7 @@ def test_durable_definitions_outlive_a_restart_and_others_do_not() -> None:
     assert world.exchanges.bindings_of("", "q") == [Binding("amq.fanout", "q", True, "", {})]
 
 
-def test_a_refused_pass_takes_definitions_back() -> None:
+def test_definitions_of_a_refused_pass_are_undone() -> None:
     world = World()
     world.declare("old")
     world.bind("old", "q", "kept")
@@ -232,7 +232,7 @@ def test_another_declaration_of_the_same_name_is_refused(
         ),
     ],
 )
-def test_what_cannot_be_is_refused(verb: object, refusal: type[Refusal]) -> None:
+def test_invalid_declarations_and_bindings_are_refused(verb: object, refusal: type[Refusal]) -> None:
     world = World()
     world.declare("used")
     world.bind("used", "q")
@@ -241,7 +241,7 @@ def test_what_cannot_be_is_refused(verb: object, refusal: type[Refusal]) -> None
         verb(world)  # type: ignore[operator]
 
 
-def test_what_is_missing_is_no_mistake_when_it_is_to_go() -> None:
+def test_deleting_a_missing_exchange_or_binding_is_no_error() -> None:
     world = World()
     assert world.exchanges.delete("", "nope", False) is None
     world.unbind("nope", "q")
@@ -263,7 +263,7 @@ def test_a_hash_exchange_chooses_one_queue() -> None:
 
 
 @pytest.mark.parametrize("value", ["text", 5, [1], {"a": 1}])
-def test_copies_must_be_an_array_of_keys(value: Value) -> None:
+def test_a_cc_header_must_be_an_array_of_keys(value: Value) -> None:
     assert copied_keys({"CC": ["a"], "BCC": ["b", "c"]}) == ["a", "b", "c"]
     with pytest.raises(InvalidHeader):
         copied_keys({"CC": value})

@@ -1,4 +1,4 @@
-"""Headers against bindings, as RabbitMQ 4.3.6 answered."""
+"""Headers exchanges, as observed with RabbitMQ 4.3.6."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_headers_match(arguments: FieldTable, headers: FieldTable, expected: boo
 
 
 @pytest.mark.parametrize("way", ["foo", 1, None])
-def test_another_way_to_match_is_refused(way: object) -> None:
+def test_an_unknown_x_match_is_refused(way: object) -> None:
     with pytest.raises(InvalidMatch):
         check_arguments({"x-match": way})  # type: ignore[dict-item]
     check_arguments({"a": 1})
@@ -69,8 +69,8 @@ def test_an_index_of_bindings_finds_those_that_match_one_by_one_in_their_order(
     assert len(index) == len(left)
 
 
-def test_of_many_bindings_only_those_that_have_a_header_in_common_are_looked_at() -> None:
-    """Each look at a binding reads the headers: so many do not stop everybody else for long."""
+def test_only_bindings_with_a_common_header_are_compared() -> None:
+    """Each comparison of a binding reads the headers; this keeps routing fast with many bindings."""
 
     class Watched(dict[str, object]):
         looks = 0

@@ -1,4 +1,4 @@
-"""Topic patterns against what RabbitMQ 4.3.6 answered, and against a plain reading of the rules."""
+"""Topic patterns, compared with the answers of RabbitMQ 4.3.6 and with a simple matcher."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trimq.core.routing.topic_trie import TopicTrie, words_of
 
 KEYS = ["", "a", "a.b", "a.b.c", "b", "a..b", ".", "a.", ".a", "a.x.b", "a.x.y.b", "*", "#", "a.#", "aa"]
 
-# The keys that each pattern matched on a genuine broker, as their places in KEYS.
+# The keys that each pattern matched on RabbitMQ, as indexes into KEYS.
 TABLE = {
     "": [0],
     "#": list(range(15)),
@@ -35,13 +35,13 @@ TABLE = {
 
 
 @pytest.mark.parametrize("pattern", TABLE)
-def test_a_pattern_matches_what_it_matches_on_a_genuine_broker(pattern: str) -> None:
+def test_a_pattern_matches_as_on_rabbitmq(pattern: str) -> None:
     trie: TopicTrie[str] = TopicTrie()
     trie.add(pattern, "q")
     assert [place for place, key in enumerate(KEYS) if trie.match(key)] == TABLE[pattern]
 
 
-def test_all_patterns_at_once_match_alike() -> None:
+def test_all_patterns_in_one_trie_match_as_each_alone() -> None:
     trie: TopicTrie[str] = TopicTrie()
     for pattern in TABLE:
         trie.add(pattern, pattern)
@@ -49,14 +49,16 @@ def test_all_patterns_at_once_match_alike() -> None:
         assert set(trie.match(key)) == {pattern for pattern, places in TABLE.items() if place in places}
 
 
-def plainly(pattern: list[str], words: list[str]) -> bool:
+def matches_simply(pattern: list[str], words: list[str]) -> bool:
     if not pattern:
         return not words
     if pattern[0] == "#":
-        return any(plainly(pattern[1:], words[at:]) for at in range(len(words) + 1))
+        return any(matches_simply(pattern[1:], words[at:]) for at in range(len(words) + 1))
     if not words:
         return False
-    return (pattern[0] == "*" or (pattern[0] == words[0] and words[0] != "#")) and plainly(pattern[1:], words[1:])
+    return (pattern[0] == "*" or (pattern[0] == words[0] and words[0] != "#")) and matches_simply(
+        pattern[1:], words[1:]
+    )
 
 
 WORDS = st.lists(st.sampled_from(["a", "b", "", "c"]), max_size=5).map(".".join)
@@ -64,20 +66,20 @@ PATTERNS = st.lists(st.sampled_from(["a", "b", "", "*", "#"]), max_size=5).map("
 
 
 @given(st.lists(PATTERNS, max_size=6), st.lists(PATTERNS, max_size=3), WORDS)
-def test_it_matches_as_the_rules_read(patterns: list[str], removed: list[str], key: str) -> None:
+def test_the_trie_matches_as_the_simple_matcher(patterns: list[str], removed: list[str], key: str) -> None:
     trie: TopicTrie[str] = TopicTrie()
     for pattern in [*patterns, *removed]:
         trie.add(pattern, pattern)
     for pattern in removed:
         trie.remove(pattern, pattern)
-    wanted = {pattern for pattern in patterns if plainly(words_of(pattern), words_of(key))}
+    wanted = {pattern for pattern in patterns if matches_simply(words_of(pattern), words_of(key))}
     assert set(trie.match(key)) == wanted
     for pattern in patterns:
         trie.remove(pattern, pattern)
     assert trie._root.children == {}
 
 
-def test_many_hashes_do_not_take_for_ever() -> None:
+def test_a_pattern_with_many_hashes_is_matched_quickly() -> None:
     trie: TopicTrie[str] = TopicTrie()
     trie.add(".".join("#" * 20), "q")
     assert trie.match(".".join("abcdefghijklmnopqrstuvwxyz" * 2)) == ["q"]

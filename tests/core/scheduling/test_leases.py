@@ -33,18 +33,18 @@ def leases(time: ManualTime, expired: list[Lease]) -> Leases:
     return Leases(time, expired.append)
 
 
-def test_a_settled_lease_is_gone_and_never_expires(time: ManualTime, leases: Leases, expired: list[Lease]) -> None:
+def test_an_acked_lease_is_removed_and_never_expires(time: ManualTime, leases: Leases, expired: list[Lease]) -> None:
     id = leases.grant(STREAM, 5, "a", 2_000, 1)
     assert leases.settle(id) == Lease(id, STREAM, 5, "a", 2_000, 1)
     with pytest.raises(LeaseGone, match=str(id)):
         leases.settle(id)
-    assert time.next_due_ms() is None, "nothing is left to wake up for"
+    assert time.next_due_ms() is None, "a timer is still armed"
     run(time, 9_000)
     assert expired == []
     assert len(leases) == 0
 
 
-def test_a_lease_expires_at_its_deadline_and_cannot_be_settled_then(
+def test_a_lease_expires_at_its_deadline_and_cannot_be_acked_then(
     time: ManualTime, leases: Leases, expired: list[Lease]
 ) -> None:
     id = leases.grant(STREAM, 5, "a", 2_000, 3)
@@ -69,7 +69,9 @@ def test_an_extended_lease_expires_at_its_new_deadline(
     assert [lease.deadline_ms for lease in expired] == [deadline_ms]
 
 
-def test_leases_of_a_vanished_holder_come_back_in_order(time: ManualTime, leases: Leases, expired: list[Lease]) -> None:
+def test_leases_of_a_disconnected_holder_are_released_in_order(
+    time: ManualTime, leases: Leases, expired: list[Lease]
+) -> None:
     for stream, offset, holder in [(OTHER, 1, "a"), (STREAM, 9, "a"), (STREAM, 4, "b"), (STREAM, 2, "a")]:
         leases.grant(stream, offset, holder, 2_000, 1)
     assert [(lease.stream, lease.offset) for lease in leases.release("a")] == [(STREAM, 2), (STREAM, 9), (OTHER, 1)]
@@ -79,7 +81,7 @@ def test_leases_of_a_vanished_holder_come_back_in_order(time: ManualTime, leases
     assert [lease.offset for lease in expired] == [4]
 
 
-def test_the_lowest_offset_that_is_out_is_known_for_each_stream(leases: Leases) -> None:
+def test_the_lowest_leased_offset_of_each_stream_is_known(leases: Leases) -> None:
     ids = {offset: leases.grant(STREAM, offset, "a", 2_000, 1) for offset in (7, 3, 5)}
     leases.grant(OTHER, 1, "a", 2_000, 1)
     assert (leases.lowest(STREAM), leases.count_of_stream(STREAM)) == (3, 3)
@@ -92,7 +94,7 @@ def test_the_lowest_offset_that_is_out_is_known_for_each_stream(leases: Leases) 
     assert leases.lowest(OTHER) == 1
 
 
-def test_a_message_is_out_once_at_a_time(leases: Leases) -> None:
+def test_a_message_has_one_lease_at_a_time(leases: Leases) -> None:
     id = leases.grant(STREAM, 5, "a", 2_000, 1)
     with pytest.raises(AlreadyLeased):
         leases.grant(STREAM, 5, "b", 2_000, 1)
@@ -117,7 +119,7 @@ def test_an_expired_message_may_be_granted_to_the_next_holder_at_once(time: Manu
     assert len(leases) == 1
 
 
-def test_a_lease_whose_expiry_is_refused_stays_and_expires_later(time: ManualTime) -> None:
+def test_a_lease_whose_expiry_is_refused_expires_later(time: ManualTime) -> None:
     log: list[int] = []
 
     def refuse_once(lease: Lease) -> None:
@@ -134,7 +136,7 @@ def test_a_lease_whose_expiry_is_refused_stays_and_expires_later(time: ManualTim
     assert len(leases) == 0
 
 
-def test_a_message_that_comes_and_goes_behind_a_stuck_one_takes_bounded_room(leases: Leases) -> None:
+def test_leases_granted_and_acked_behind_an_old_one_use_bounded_memory(leases: Leases) -> None:
     leases.grant(STREAM, 0, "a", 2_000, 1)
     for attempt in range(5_000):
         leases.settle(leases.grant(STREAM, 5, "b", 2_000, attempt))
@@ -142,7 +144,7 @@ def test_a_message_that_comes_and_goes_behind_a_stuck_one_takes_bounded_room(lea
     assert leases.lowest(STREAM) == 0
 
 
-def test_leases_that_are_granted_and_settled_together_are_those_that_came_one_by_one(
+def test_leases_granted_and_acked_in_a_batch_equal_those_granted_one_by_one(
     time: ManualTime, leases: Leases, expired: list[Lease]
 ) -> None:
     one = Leases(time, expired.append)
@@ -163,7 +165,7 @@ def test_leases_that_are_granted_and_settled_together_are_those_that_came_one_by
     assert sorted(lease.offset for lease in expired) == [5, 5, 7, 7]
 
 
-def test_of_several_none_is_granted_or_settled_if_one_cannot_be(leases: Leases) -> None:
+def test_a_batch_of_grants_or_acks_fails_as_a_whole(leases: Leases) -> None:
     (id,) = leases.grant_all(STREAM, [5], "a", 2_000, 1)
     with pytest.raises(AlreadyLeased):
         leases.grant_all(STREAM, [4, 5], "a", 2_000, 1)

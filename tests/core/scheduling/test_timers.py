@@ -25,7 +25,7 @@ STREAM, OTHER = StreamId(UUID(int=1), 0), StreamId(UUID(int=1), 1)
 
 
 class CountingTime(ManualTime):
-    """Also counts the timers that are armed."""
+    """A manual clock that counts armed timers."""
 
     def __init__(self, now_ms: int) -> None:
         super().__init__(now_ms)
@@ -74,7 +74,7 @@ def test_timers_fire_when_due_and_equal_ones_in_the_order_of_scheduling(
     assert len(timers) == 0
 
 
-def test_what_is_past_due_fires_at_the_next_turn_not_inside_the_call(
+def test_an_overdue_timer_fires_in_the_next_turn_not_inside_the_call(
     time: CountingTime, timers: Timers, fired: list[tuple[int, int]]
 ) -> None:
     timers.schedule(-5, entry(1))
@@ -89,7 +89,7 @@ def test_one_timer_of_the_clock_is_armed_and_none_while_nothing_is_pending(time:
     calls = time.calls
     for position in range(100):
         timers.schedule(9_000 + position, entry(position))
-    assert time.calls == calls, "later ones need no timer of their own"
+    assert time.calls == calls, "more than one timer of the clock is armed"
     early = timers.schedule(5_000, entry(2))
     assert time.next_due_ms() == 5_000
     timers.cancel(early)
@@ -112,7 +112,7 @@ def test_a_cancelled_timer_does_not_fire_and_is_cancelled_once(
     assert fired == []
 
 
-def test_an_old_id_never_means_a_later_timer_in_the_same_slot(time: CountingTime, timers: Timers) -> None:
+def test_an_old_id_never_refers_to_a_later_timer_in_the_same_slot(time: CountingTime, timers: Timers) -> None:
     old = timers.schedule(2_000, entry(1))
     timers.cancel(old)
     new = timers.schedule(2_000, entry(2))
@@ -122,7 +122,7 @@ def test_an_old_id_never_means_a_later_timer_in_the_same_slot(time: CountingTime
 
 
 @pytest.mark.parametrize("id", [0, -1, 5, 1 << 32, 1 << 90])
-def test_an_id_that_never_was_is_not_pending(timers: Timers, id: int) -> None:
+def test_an_unknown_id_is_not_pending(timers: Timers, id: int) -> None:
     assert timers.get(id) is None
     timers.schedule(2_000, entry(1))
     assert not timers.cancel(id) or id == 1 << 32
@@ -187,7 +187,7 @@ def test_a_firing_may_schedule_and_cancel(time: CountingTime) -> None:
     assert len(timers) == 0
 
 
-def test_a_refused_firing_is_tried_again_with_the_same_id_and_holds_up_nobody(time: CountingTime) -> None:
+def test_a_refused_firing_is_retried_with_the_same_id_and_blocks_no_other(time: CountingTime) -> None:
     log: list[tuple[int, int, int]] = []
 
     def fire(pending: PendingTimer) -> None:
@@ -241,7 +241,7 @@ def test_a_timer_whose_effect_was_found_after_a_crash_is_dropped_when_due(time: 
     assert log[2:] == [entry(1)]
 
 
-def test_streams_come_and_go_without_a_trace(time: CountingTime, timers: Timers) -> None:
+def test_removed_streams_leave_no_trace(time: CountingTime, timers: Timers) -> None:
     for number in range(1_000):
         stream = StreamId(UUID(int=number), number)
         id = timers.schedule(9_000, entry(number, stream))
@@ -250,7 +250,7 @@ def test_streams_come_and_go_without_a_trace(time: CountingTime, timers: Timers)
     assert len(timers._streams._names) == 1
 
 
-def test_a_due_time_beyond_all_time_is_held_at_the_latest(time: CountingTime, timers: Timers) -> None:
+def test_a_due_time_beyond_the_maximum_is_clamped(time: CountingTime, timers: Timers) -> None:
     id = timers.schedule(1 << 80, entry(1))
     assert timers.get(id) == PendingTimer(id, (1 << 63) - 1, entry(1))
 
@@ -260,7 +260,7 @@ def keys_held(timers: Timers) -> int:
 
 
 @pytest.mark.parametrize("due_ms", [lambda number: 9_000_000, lambda number: 9_000_000 - number])
-def test_timers_that_are_cancelled_or_moved_all_the_time_take_bounded_room(
+def test_timers_that_are_cancelled_or_rescheduled_use_bounded_memory(
     timers: Timers, monkeypatch: pytest.MonkeyPatch, due_ms: Callable[[int], int]
 ) -> None:
     monkeypatch.setattr(timer_heap, "_STALE_KEYS_ALLOWED", 16)
@@ -285,11 +285,11 @@ def test_a_pending_timer_takes_at_most_150_bytes(timers: Timers) -> None:
     assert held / count <= 150
 
 
-# -- rows
+# -- batches
 
 
-def in_rows(time: CountingTime, special: set[int]) -> tuple[Timers, list[list[int]]]:
-    """Timers of which those with a special position are fired alone. What was fired together is listed together."""
+def batched_timers(time: CountingTime, special: set[int]) -> tuple[Timers, list[list[int]]]:
+    """Timers that fire special positions one by one, and the lists of positions that were fired together."""
     rows: list[list[int]] = []
 
     def fire_batch(row: Sequence[TimerEntry], begin: int) -> int:
@@ -302,8 +302,8 @@ def in_rows(time: CountingTime, special: set[int]) -> tuple[Timers, list[list[in
     return Timers(time, lambda pending: rows.append([pending.entry.position]), fire_batch=fire_batch), rows
 
 
-def test_what_is_due_together_is_fired_together_except_for_what_is_special(time: CountingTime) -> None:
-    timers, rows = in_rows(time, {2, 3, 6})
+def test_timers_due_together_are_fired_in_a_batch_except_special_ones(time: CountingTime) -> None:
+    timers, rows = batched_timers(time, {2, 3, 6})
     for position in range(7):
         timers.schedule(2_000, entry(position))
     timers.schedule(2_001, entry(7))
@@ -318,8 +318,8 @@ def test_what_is_due_together_is_fired_together_except_for_what_is_special(time:
     assert (len(timers), time.next_due_ms()) == (0, None)
 
 
-def test_a_turn_fires_rows_of_a_bounded_number(time: CountingTime) -> None:
-    timers, rows = in_rows(time, set())
+def test_a_turn_fires_a_bounded_number_in_batches(time: CountingTime) -> None:
+    timers, rows = batched_timers(time, set())
     for position in range(FIRES_PER_TURN + 1):
         timers.schedule(2_000, entry(position))
     run(time, 2_000)
@@ -342,7 +342,7 @@ def test_a_turn_that_takes_long_leaves_the_rest_to_the_next(time: CountingTime) 
     assert len(timers) == 0
 
 
-def test_a_refused_row_is_tried_again_as_a_whole(time: CountingTime, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_refused_batch_is_retried_as_a_whole(time: CountingTime, caplog: pytest.LogCaptureFixture) -> None:
     log: list[tuple[int, list[int]]] = []
 
     def fire_batch(row: Sequence[TimerEntry], begin: int) -> int:
@@ -359,7 +359,9 @@ def test_a_refused_row_is_tried_again_as_a_whole(time: CountingTime, caplog: pyt
     assert (len(timers), "planted" in caplog.text) == (0, True)
 
 
-def test_a_row_that_fails_by_a_bug_is_logged_and_dropped(time: CountingTime, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_batch_that_fails_by_a_bug_is_logged_and_dropped(
+    time: CountingTime, caplog: pytest.LogCaptureFixture
+) -> None:
     def fire_batch(row: Sequence[TimerEntry], begin: int) -> int:
         raise RuntimeError("planted")
 
@@ -369,7 +371,7 @@ def test_a_row_that_fails_by_a_bug_is_logged_and_dropped(time: CountingTime, cap
     assert (len(timers), "planted" in caplog.text) == (0, True)
 
 
-def test_timers_that_are_scheduled_and_cancelled_together_are_those_that_came_one_by_one() -> None:
+def test_timers_scheduled_and_cancelled_in_a_batch_equal_those_scheduled_one_by_one() -> None:
     log: list[tuple[int, TimerEntry]] = []
     together, alone = CountingTime(1_000), CountingTime(1_000)
     many = Timers(together, lambda pending: log.append((together.now_ms(), pending.entry)))
@@ -392,14 +394,14 @@ def test_timers_that_are_scheduled_and_cancelled_together_are_those_that_came_on
     assert together.next_due_ms() is None
 
 
-def test_many_that_are_cancelled_together_leave_few_keys(time: CountingTime, timers: Timers) -> None:
+def test_timers_cancelled_in_a_batch_leave_few_keys(time: CountingTime, timers: Timers) -> None:
     for _ in range(400):
         timers.cancel_all(timers.schedule_all(2_000, STREAM, range(64)))
     assert len(timers._keys._keys) + len(timers._keys._unswept) <= 3 * timer_heap._STALE_KEYS_ALLOWED
     assert (len(timers), time.next_due_ms()) == (0, None)
 
 
-def test_timers_that_are_scheduled_together_later_may_be_due_earlier() -> None:
+def test_timers_of_a_later_batch_may_be_due_earlier() -> None:
     time, log = CountingTime(1_000), []
     many = Timers(time, lambda pending: log.append(time.now_ms()))
     many.schedule_all(3_000, STREAM, [1])

@@ -7,7 +7,7 @@ import pytest
 from trimq.core.scheduling.waiters import Waiters, Watch
 
 
-def test_waiters_are_woken_once_in_the_order_in_which_they_came() -> None:
+def test_waiters_are_woken_once_in_the_order_of_registration() -> None:
     waiters, woken = Waiters(), list[str]()
     for name in "abc":
         waiters.watch(lambda name=name: woken.append(name))  # type: ignore[misc]
@@ -17,7 +17,7 @@ def test_waiters_are_woken_once_in_the_order_in_which_they_came() -> None:
     assert len(waiters) == 0
 
 
-def test_who_waits_again_during_a_wake_up_waits_for_the_next_one() -> None:
+def test_a_waiter_that_watches_again_during_a_wake_up_waits_for_the_next_one() -> None:
     waiters, woken = Waiters(), list[int]()
 
     def wait_again() -> None:
@@ -31,7 +31,7 @@ def test_who_waits_again_during_a_wake_up_waits_for_the_next_one() -> None:
     assert woken == [0, 1]
 
 
-def test_a_cancelled_watch_is_not_woken_and_takes_no_room() -> None:
+def test_a_cancelled_watch_is_not_woken_and_uses_no_memory() -> None:
     waiters, woken = Waiters(), list[str]()
     watch = waiters.watch(lambda: woken.append("cancelled"))
     waiters.watch(lambda: woken.append("kept"))
@@ -42,7 +42,7 @@ def test_a_cancelled_watch_is_not_woken_and_takes_no_room() -> None:
     assert woken == ["kept"]
 
 
-def test_one_who_is_woken_may_cancel_those_behind_it() -> None:
+def test_a_woken_waiter_may_cancel_later_ones() -> None:
     waiters, woken = Waiters(), list[str]()
     behind: list[Watch] = []
     waiters.watch(lambda: behind[0].cancel())
@@ -52,7 +52,7 @@ def test_one_who_is_woken_may_cancel_those_behind_it() -> None:
     assert woken == ["last"]
 
 
-def test_a_waiter_that_fails_does_not_keep_the_others_asleep(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_waiter_that_fails_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
     waiters, woken = Waiters(), list[str]()
 
     def fail() -> None:

@@ -40,7 +40,7 @@ def runner(files: FaultyFiles) -> PassRunner:
 
 @pytest.fixture
 def access(files: FaultyFiles, runner: PassRunner) -> Access:
-    """With one user, so that rights count."""
+    """With one user, so that permissions are enforced."""
     access = open_access(files, runner)
     access.define_user("root", "secret", is_administrator=True)
     runner.settle()
@@ -72,12 +72,14 @@ def test_everyone_is_allowed_everything_while_no_user_is_defined(files: FaultyFi
         (Right("alice", "", ".*", ".*", ".*"), "orders", set(ON_NAMES)),
     ],
 )
-def test_a_right_allows_what_its_patterns_say(access: Access, right: Right, name: str, expected: set[Action]) -> None:
+def test_a_right_allows_the_actions_of_its_patterns(
+    access: Access, right: Right, name: str, expected: set[Action]
+) -> None:
     access.grant(right)
     assert allowed(access, Resource(ResourceKind.TOPIC, "", name)) == expected
 
 
-def test_a_right_is_of_one_namespace(access: Access) -> None:
+def test_a_right_applies_to_one_namespace(access: Access) -> None:
     access.grant(Right("alice", "shop", read=".*"))
     assert access.allowed(ALICE, Action.READ, ORDERS._replace(namespace="shop"))
     assert not access.allowed(ALICE, Action.READ, ORDERS)
@@ -88,18 +90,18 @@ def test_an_administrator_and_the_broker_itself_may_do_everything(access: Access
     assert allowed(access, BROKER, SYSTEM) == set(Action)
 
 
-def test_nobody_becomes_the_broker_itself_by_its_name(access: Access) -> None:
+def test_a_user_named_like_the_broker_has_no_special_rights(access: Access) -> None:
     assert allowed(access, ORDERS, replace(SYSTEM, address="10.0.0.1")) == set()
 
 
-def test_a_denial_names_who_what_and_where(access: Access) -> None:
+def test_a_denial_names_the_user_the_action_and_the_resource(access: Access) -> None:
     with pytest.raises(AccessDenied, match="alice may not write topic orders of shop"):
         access.require(ALICE, Action.WRITE, ORDERS._replace(namespace="shop"))
     access.grant(Right("alice", "shop", write="orders"))
     access.require(ALICE, Action.WRITE, ORDERS._replace(namespace="shop"))
 
 
-def test_a_decision_is_not_remembered_beyond_a_change(access: Access) -> None:
+def test_a_cached_decision_is_dropped_after_a_change(access: Access) -> None:
     assert not access.allowed(ALICE, Action.READ, ORDERS)
     access.grant(Right("alice", "", read="orders"))
     assert access.allowed(ALICE, Action.READ, ORDERS)
@@ -111,7 +113,7 @@ def test_a_decision_is_not_remembered_beyond_a_change(access: Access) -> None:
     assert access.revoke("alice", "") is None
 
 
-def test_who_becomes_or_ceases_to_be_an_administrator_is_judged_anew(access: Access) -> None:
+def test_a_change_of_the_administrator_flag_takes_effect_at_once(access: Access) -> None:
     assert not access.allowed(ALICE, Action.READ, ORDERS)
     access.define_user("alice", "secret", is_administrator=True)
     assert access.allowed(ALICE, Action.READ, ORDERS)
@@ -119,7 +121,7 @@ def test_who_becomes_or_ceases_to_be_an_administrator_is_judged_anew(access: Acc
     assert not access.allowed(ALICE, Action.READ, ORDERS)
 
 
-def test_remembered_decisions_are_bounded_and_stay_right(access: Access, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cached_decisions_are_bounded_and_stay_correct(access: Access, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trimq.core.security.access._CACHED_DECISIONS", 4)
     access.grant(Right("alice", "", read="[02468]$"))
     for _ in range(2):
@@ -149,7 +151,7 @@ def test_a_password_is_verified_and_may_be_changed(access: Access) -> None:
     assert "secret" not in repr(access.users())
 
 
-def test_a_removed_user_takes_its_rights_along(access: Access) -> None:
+def test_removing_a_user_removes_its_rights(access: Access) -> None:
     access.define_user("alice", "secret")
     access.grant(Right("alice", "", read=".*"))
     access.grant(Right("alice", "shop", read=".*"))
@@ -162,7 +164,7 @@ def test_a_removed_user_takes_its_rights_along(access: Access) -> None:
 
 
 @pytest.mark.parametrize("field", ["configure", "write", "read"])
-def test_what_is_no_pattern_is_refused(access: Access, field: str) -> None:
+def test_an_invalid_pattern_is_refused(access: Access, field: str) -> None:
     with pytest.raises(InvalidSetting, match=field):
         access.grant(Right("alice", "", **{field: "("}))
     assert access.rights() == []
@@ -173,7 +175,7 @@ def test_a_user_without_a_name_is_refused(access: Access) -> None:
         access.define_user("", "secret")
 
 
-def test_what_could_not_be_written_is_not_allowed(files: FaultyFiles, runner: PassRunner, access: Access) -> None:
+def test_a_right_whose_write_failed_is_not_granted(files: FaultyFiles, runner: PassRunner, access: Access) -> None:
     files.room_bytes = 0
     access.grant(Right("alice", "", read=".*"))
     access.define_user("alice", "secret", is_administrator=True)

@@ -1,4 +1,4 @@
-"""Logins: guests from this machine until users exist, then users with their passwords and namespaces."""
+"""Authentication: guests from this machine until users exist, then users with passwords and namespaces."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HERE, THERE = "127.0.0.1:5000", "10.1.2.3:5000"
 
 
 class Gate:
-    """Logins on an access table of their own, with work that is counted."""
+    """An authenticator with its own access table that counts password checks."""
 
     def __init__(self) -> None:
         files = MemoryFiles()
@@ -52,13 +52,11 @@ class Gate:
         ("", "", HERE, False),
     ],
 )
-def test_while_nobody_is_defined_only_a_guest_of_this_machine_is_let_in(
-    name: str, password: str, address: str, expected: bool
-) -> None:
+def test_without_users_only_a_local_guest_may_log_in(name: str, password: str, address: str, expected: bool) -> None:
     assert Gate().check(name, password, address) is expected
 
 
-def test_a_user_is_let_in_with_the_right_password_only() -> None:
+def test_a_user_may_log_in_with_the_right_password_only() -> None:
     gate = Gate()
     gate.access.define_user("alice", "secret")
     assert gate.check("alice", "secret", THERE)
@@ -67,7 +65,7 @@ def test_a_user_is_let_in_with_the_right_password_only() -> None:
     assert not gate.check("guest", "guest")
 
 
-def test_a_password_that_was_right_is_recognised_until_it_changes() -> None:
+def test_a_verified_password_is_cached_until_it_changes() -> None:
     gate = Gate()
     gate.access.define_user("alice", "secret")
     assert gate.check("alice", "secret")
@@ -82,7 +80,7 @@ def test_a_password_that_was_right_is_recognised_until_it_changes() -> None:
     assert not gate.check("alice", "other")
 
 
-def test_a_namespace_is_entered_by_those_who_have_a_right_in_it() -> None:
+def test_only_users_with_a_right_in_a_namespace_may_use_it() -> None:
     gate = Gate()
     assert gate.authenticator.may_access_namespace("guest", "")
     assert gate.authenticator.may_access_namespace("guest", "shop")
@@ -106,5 +104,5 @@ def test_a_namespace_is_entered_by_those_who_have_a_right_in_it() -> None:
         ("", False),
     ],
 )
-def test_an_address_of_this_machine_is_known(address: str, expected: bool) -> None:
+def test_local_addresses_are_recognised(address: str, expected: bool) -> None:
     assert is_loopback(address) is expected

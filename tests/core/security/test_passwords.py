@@ -19,14 +19,14 @@ def test_the_salt_makes_equal_passwords_different() -> None:
 
 def test_a_hash_names_its_parameters_so_that_they_may_rise_later() -> None:
     assert HASHED.startswith("scrypt$14$8$1$")
-    # Made by the same function of the standard library with a cost of 2, a block size of 1 and two lanes.
+    # Computed by the scrypt of the standard library with cost 2, block size 1 and parallelism 2.
     assert matches("x", "scrypt$1$1$2$AAAA$yH4QAPb0ilsT87DR8QKXCw==")
 
 
-def test_nothing_known_matches_the_hash_of_an_unknown_user() -> None:
+def test_no_password_matches_the_hash_of_an_unknown_user() -> None:
     hashed = unknown_password(bytes)
     assert not matches("", hashed)
-    assert hashed.split("$")[:4] == HASHED.split("$")[:4], "it must take as long"
+    assert hashed.split("$")[:4] == HASHED.split("$")[:4], "the hash of an unknown user costs less than a real one"
 
 
 @pytest.mark.parametrize(
@@ -46,5 +46,5 @@ def test_nothing_known_matches_the_hash_of_an_unknown_user() -> None:
         "plain$14$8$1$AAAA$AAAA",
     ],
 )
-def test_a_hash_that_cannot_be_read_matches_nothing(hashed: str) -> None:
+def test_an_invalid_hash_matches_nothing(hashed: str) -> None:
     assert not matches("secret", hashed)

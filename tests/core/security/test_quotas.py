@@ -1,4 +1,4 @@
-"""Bytes a second: who has which quota, and how long one has to wait."""
+"""Byte-rate quotas: the quota that applies to a client, and its throttle time."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def rig() -> Rig:
     return Rig()
 
 
-def test_without_a_quota_nobody_waits(rig: Rig) -> None:
+def test_without_a_quota_no_client_is_throttled(rig: Rig) -> None:
     assert rig.quotas.charge(ALICE, IN, 1 << 40) == 0
     assert rig.quotas.wait_ms(ALICE, IN) == 0
 
 
-def test_who_sends_faster_than_the_quota_waits_until_the_rate_is_kept(rig: Rig) -> None:
+def test_a_client_over_quota_is_throttled_until_the_rate_is_kept(rig: Rig) -> None:
     rig.quotas.define(QuotaEntity(NAMED), {IN: 1000})
-    assert rig.quotas.charge(ALICE, IN, 1000) == 0  # a second's worth at once
+    assert rig.quotas.charge(ALICE, IN, 1000) == 0  # a burst of one second
     assert rig.quotas.charge(ALICE, IN, 500) == 500
     rig.pass_ms(200)
     assert rig.quotas.wait_ms(ALICE, IN) == 300
@@ -57,21 +57,21 @@ def test_who_sends_faster_than_the_quota_waits_until_the_rate_is_kept(rig: Rig) 
     assert rig.quotas.charge(ALICE, IN, 1) == 1
 
 
-def test_what_goes_out_is_not_charged_to_what_comes_in(rig: Rig) -> None:
+def test_sent_bytes_are_not_charged_to_the_receive_quota(rig: Rig) -> None:
     rig.quotas.define(QuotaEntity(NAMED), {IN: 10, OUT: 20})
     assert rig.quotas.charge(ALICE, OUT, 40) == 1000
     assert rig.quotas.wait_ms(ALICE, IN) == 0
 
 
 @given(st.lists(st.tuples(st.integers(1, 5000), st.integers(0, 3000)), min_size=1, max_size=50))
-def test_over_any_time_no_more_passes_than_the_rate_and_one_second_allow(steps: list[tuple[int, int]]) -> None:
+def test_over_any_time_no_more_passes_than_the_rate_and_a_burst_of_one_second(steps: list[tuple[int, int]]) -> None:
     rig = Rig()
     rate = 1000
     rig.quotas.define(QuotaEntity(NAMED), {IN: rate})
     began_ms, sent, last = rig.time.now_ms(), 0, 0
     for size, pause_ms in steps:
         rig.pass_ms(rig.quotas.wait_ms(ALICE, IN))
-        assert rig.quotas.wait_ms(ALICE, IN) == 0  # whoever waits as told may go on
+        assert rig.quotas.wait_ms(ALICE, IN) == 0  # a client that waited for its throttle time may continue
         rig.quotas.charge(ALICE, IN, size)
         sent, last = sent + size, size
         rig.pass_ms(pause_ms)
@@ -92,21 +92,21 @@ RANKED = [
 
 
 @pytest.mark.parametrize("rank", range(len(RANKED)))
-def test_the_closest_quota_counts(rig: Rig, rank: int) -> None:
+def test_the_most_specific_quota_applies(rig: Rig, rank: int) -> None:
     for place, holder in enumerate(RANKED[rank:], rank):
         rig.quotas.define(holder, {IN: 100 * (place + 1)})
-    # Of 1000 bytes beyond the first second's worth, those of the closest rate are waited for.
+    # Of 1000 bytes beyond the burst, the throttle time is computed by the most specific rate.
     rig.quotas.charge(ALICE, IN, 100 * (rank + 1))
     assert rig.quotas.charge(ALICE, IN, 1000) == round(10_000 / (rank + 1))
 
 
-def test_a_quota_of_the_other_direction_is_passed_over(rig: Rig) -> None:
+def test_a_quota_of_the_other_direction_is_ignored(rig: Rig) -> None:
     rig.quotas.define(QuotaEntity(NAMED), {OUT: 1})
     rig.quotas.define(QuotaEntity(ANY), {IN: 100})
     assert rig.quotas.charge(ALICE, IN, 200) == 1000
 
 
-def test_a_principals_clients_share_its_quota_and_one_for_all_is_each_ones_own(rig: Rig) -> None:
+def test_clients_of_a_principal_share_its_quota_and_a_default_applies_to_each_alone(rig: Rig) -> None:
     rig.quotas.define(QuotaEntity(NAMED), {IN: 100})
     other_client = Caller("alice", "other", "10.0.0.1", "kafka")
     rig.quotas.charge(ALICE, IN, 200)
@@ -120,7 +120,7 @@ def test_a_principals_clients_share_its_quota_and_one_for_all_is_each_ones_own(r
 @pytest.mark.parametrize(
     ("holder", "rates"), [(QuotaEntity(), {IN: 1}), (QuotaEntity(NAMED), {IN: 0}), (QuotaEntity(NAMED), {OUT: -1})]
 )
-def test_a_quota_for_nobody_or_below_a_byte_is_refused(
+def test_a_quota_without_an_entity_or_below_a_byte_is_refused(
     rig: Rig, holder: QuotaEntity, rates: dict[Direction, int]
 ) -> None:
     with pytest.raises(InvalidSetting):
@@ -128,7 +128,7 @@ def test_a_quota_for_nobody_or_below_a_byte_is_refused(
     assert not rig.quotas.all()
 
 
-def test_quotas_survive_a_restart_and_removal_too(rig: Rig) -> None:
+def test_quotas_and_their_removal_survive_a_restart(rig: Rig) -> None:
     rig.quotas.define(QuotaEntity(NAMED, ANY), {IN: 5, OUT: 6})
     rig.quotas.define(QuotaEntity(None, QuotaEntityName("x")), {IN: 7})
     rig.runner.settle()
@@ -144,7 +144,7 @@ def test_quotas_survive_a_restart_and_removal_too(rig: Rig) -> None:
     assert list(rig.quotas.all()) == [QuotaEntity(NAMED, ANY)]
 
 
-def test_client_ids_that_are_invented_take_bounded_memory(rig: Rig) -> None:
+def test_many_random_client_ids_use_bounded_memory(rig: Rig) -> None:
     rig.quotas.define(QuotaEntity(None, ANY), {IN: 1000})
     for number in range(10_050):
         rig.quotas.charge(Caller("alice", str(number), "", "kafka"), IN, 1)

@@ -1,4 +1,4 @@
-"""SCRAM credentials: derived as RFC 5802 says, kept, replaced and removed."""
+"""SCRAM credentials: derivation by RFC 5802, storage, replacement and removal."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_keys_are_those_of_the_rfcs_example() -> None:
     ],
     ids=lambda change: next(iter(change)),
 )
-def test_what_would_be_weak_or_is_incomplete_is_refused(change: dict[str, object]) -> None:
+def test_a_weak_or_incomplete_credential_is_refused(change: dict[str, object]) -> None:
     good = {"user": "u", "mechanism": SHA_512, "iterations": 8192, "salt": b"s", "salted_password": b"p"}
     derive_credential(**good)
     with pytest.raises(InvalidSetting):
@@ -71,7 +71,7 @@ def test_a_user_has_one_credential_for_each_mechanism() -> None:
     assert credentials.of("bob") == []
 
 
-def test_credentials_survive_a_restart_and_removal_too() -> None:
+def test_credentials_and_their_removal_survive_a_restart() -> None:
     files = FaultyFiles(MemoryFiles())
     credentials, runner = opened(files)
     credentials.put(credential("a/b"))

@@ -25,7 +25,7 @@ def core() -> TransactingCore:
 
 
 def failing(part: str) -> Callable[[str, str], None]:
-    """Writes to files whose name has `part` in it fail."""
+    """Makes writes fail in files with `part` in their name."""
 
     def before(operation: str, name: str) -> None:
         if operation == "write" and part in name:
@@ -40,7 +40,9 @@ def healthy(operation: str, name: str) -> None:
 
 @pytest.mark.parametrize("bumps_epoch", [False, True])
 @pytest.mark.parametrize("is_commit", [True, False])
-def test_an_end_puts_a_marker_on_every_stream(core: TransactingCore, is_commit: bool, bumps_epoch: bool) -> None:
+def test_the_end_of_a_transaction_writes_a_marker_to_every_stream(
+    core: TransactingCore, is_commit: bool, bumps_epoch: bool
+) -> None:
     producer = core.init_producer()
     core.add(producer, 0, 1)
     core.write(producer, b"a")
@@ -54,7 +56,7 @@ def test_an_end_puts_a_marker_on_every_stream(core: TransactingCore, is_commit: 
     assert core.stream().stable_end == core.stream().end == 2
 
 
-def test_an_end_is_answered_only_when_its_markers_are_durable(core: TransactingCore) -> None:
+def test_the_end_of_a_transaction_is_confirmed_when_its_markers_are_durable(core: TransactingCore) -> None:
     producer = core.init_producer()
     core.add(producer, 0)
     core.write(producer, b"a")
@@ -84,7 +86,7 @@ def test_a_write_outside_of_a_transaction_is_refused(core: TransactingCore) -> N
     assert core.committed() == [b"a"]
 
 
-def test_a_producer_that_takes_over_aborts_what_was_open(core: TransactingCore) -> None:
+def test_a_producer_that_takes_over_aborts_the_open_transaction(core: TransactingCore) -> None:
     old = core.init_producer()
     core.add(old, 0)
     core.write(old, b"a")
@@ -114,7 +116,7 @@ def test_a_transaction_that_takes_too_long_is_aborted(core: TransactingCore) -> 
         core.end(producer)
 
 
-def test_the_time_of_a_transaction_begins_with_it_and_not_with_its_name(core: TransactingCore) -> None:
+def test_the_timeout_of_a_transaction_begins_with_the_transaction(core: TransactingCore) -> None:
     producer = core.init_producer(timeout_ms=1_000)
     for _ in range(5):
         core.add(producer, 0)
@@ -130,7 +132,7 @@ def test_a_timeout_has_limits(core: TransactingCore, timeout_ms: int) -> None:
         core.init_producer(timeout_ms=timeout_ms)
 
 
-def test_a_name_that_nobody_used_for_a_week_is_forgotten(core: TransactingCore) -> None:
+def test_a_transactional_id_unused_for_a_week_is_deleted(core: TransactingCore) -> None:
     core.init_producer("used")
     core.init_producer("ongoing", timeout_ms=900_000)
     core.advance(6 * 86_400_000)
@@ -157,7 +159,7 @@ def test_cursors_of_a_transaction_move_only_if_it_commits(core: TransactingCore,
     assert not core.is_unstable()
 
 
-def test_a_plain_commit_during_the_transaction_stays(core: TransactingCore) -> None:
+def test_a_plain_commit_during_the_transaction_is_kept(core: TransactingCore) -> None:
     producer = core.init_producer()
     core.add(producer, groups=("g",))
     core.commit_cursor(producer, 7)
@@ -216,16 +218,16 @@ def test_a_single_cursor_that_is_deleted_is_not_moved(core: TransactingCore) -> 
     assert (core.cursor(0), core.cursor(1)) == (None, 8)
 
 
-def test_a_group_of_an_open_transaction_is_not_forgotten_as_unused(core: TransactingCore) -> None:
+def test_a_group_of_an_open_transaction_is_not_deleted_as_unused(core: TransactingCore) -> None:
     producer = core.init_producer(timeout_ms=900_000)
     core.add(producer, groups=("g",))
     core.commit_cursor(producer, 7)
-    core.advance(700_000)  # groups are looked at every ten minutes
+    core.advance(700_000)  # groups are checked every ten minutes
     core.end(producer)
     assert core.cursor() == 7
 
 
-def test_the_end_of_a_transaction_is_tried_again_though_a_group_was_deleted_meanwhile(core: TransactingCore) -> None:
+def test_the_end_of_a_transaction_is_retried_although_a_group_was_deleted(core: TransactingCore) -> None:
     producer = core.init_producer()
     core.add(producer, 0, groups=("g",))
     core.write(producer, b"a")
@@ -255,7 +257,7 @@ def test_a_decided_transaction_is_completed_after_a_power_cut(core: TransactingC
     core.commit_cursor(producer, 5)
     core.begin_end(producer, is_commit)
     core.runner.end_pass()
-    core.runner.offload.run_one()  # the decision is on disk, the markers are not
+    core.runner.offload.run_one()  # the decision is durable, the markers are not
     assert core.registry.get("t").is_prepared
     core.cut_power()
     assert core.registry.get("t").state is (
@@ -264,10 +266,10 @@ def test_a_decided_transaction_is_completed_after_a_power_cut(core: TransactingC
     assert core.committed() == ([b"a"] if is_commit else [])
     assert core.cursor() == (5 if is_commit else None)
     assert core.stream().stable_end == core.stream().end
-    core.end(producer, is_commit)  # the answer was lost, the producer asks again
+    core.end(producer, is_commit)  # the response was lost, the producer repeats the request
 
 
-def test_an_undecided_transaction_goes_on_after_a_power_cut_until_its_time_is_over(core: TransactingCore) -> None:
+def test_an_open_transaction_continues_after_a_power_cut_until_its_timeout(core: TransactingCore) -> None:
     producer = core.init_producer(timeout_ms=10_000)
     core.add(producer, 0, groups=("g",))
     core.write(producer, b"a")
@@ -285,7 +287,7 @@ def test_an_undecided_transaction_goes_on_after_a_power_cut_until_its_time_is_ov
     assert not core.is_unstable()
 
 
-def test_a_batch_whose_transaction_was_lost_in_a_power_cut_holds_up_no_reader(core: TransactingCore) -> None:
+def test_a_batch_whose_transaction_was_lost_in_a_power_cut_blocks_no_reader(core: TransactingCore) -> None:
     producer = core.init_producer()
     core.write(producer, b"a", may_join=True)
     core.runner.end_pass()
@@ -300,7 +302,7 @@ def test_a_batch_whose_transaction_was_lost_in_a_power_cut_holds_up_no_reader(co
     assert core.stream().stable_end == core.stream().end
 
 
-def test_a_decision_that_cannot_be_written_is_refused_and_the_transaction_stays_open(core: TransactingCore) -> None:
+def test_a_decision_whose_write_fails_is_refused_and_the_transaction_stays_open(core: TransactingCore) -> None:
     producer = core.init_producer()
     core.add(producer, 0)
     core.write(producer, b"a")
@@ -316,7 +318,7 @@ def test_a_decision_that_cannot_be_written_is_refused_and_the_transaction_stays_
 
 
 @pytest.mark.parametrize("part", ["orders-0/", "cursors"])
-def test_a_marker_or_cursor_that_cannot_be_written_is_tried_again(core: TransactingCore, part: str) -> None:
+def test_a_marker_or_cursor_whose_write_fails_is_retried(core: TransactingCore, part: str) -> None:
     producer = core.init_producer()
     core.add(producer, 0, groups=("g",))
     core.write(producer, b"a")
@@ -335,7 +337,7 @@ def test_a_marker_or_cursor_that_cannot_be_written_is_tried_again(core: Transact
     assert core.cursor() == 5
 
 
-def test_a_marker_for_which_no_segment_can_be_made_is_tried_again(core: TransactingCore) -> None:
+def test_a_marker_for_which_no_segment_can_be_created_is_retried(core: TransactingCore) -> None:
     producer = core.init_producer()
     core.add(producer, 0)
     core.write(producer, b"a")
@@ -357,7 +359,7 @@ def test_a_marker_for_which_no_segment_can_be_made_is_tried_again(core: Transact
     assert core.committed() == [b"a"]
 
 
-def test_a_completion_that_cannot_be_written_is_tried_again(core: TransactingCore) -> None:
+def test_a_completion_whose_write_fails_is_retried(core: TransactingCore) -> None:
     producer = core.init_producer()
     core.add(producer, 0)
     answers = core.begin_end(producer)
@@ -372,7 +374,7 @@ def test_a_completion_that_cannot_be_written_is_tried_again(core: TransactingCor
     assert core.registry.get("t").is_complete
 
 
-def test_a_time_out_that_cannot_be_written_is_tried_again(core: TransactingCore) -> None:
+def test_a_timeout_whose_write_fails_is_retried(core: TransactingCore) -> None:
     producer = core.init_producer(timeout_ms=1_000)
     core.add(producer, 0)
     core.write(producer, b"a")
@@ -385,7 +387,7 @@ def test_a_time_out_that_cannot_be_written_is_tried_again(core: TransactingCore)
     assert core.shape() == "dA"
 
 
-def test_a_batch_that_joins_is_ended_when_its_transaction_cannot_be_written(core: TransactingCore) -> None:
+def test_a_batch_that_joins_is_aborted_when_the_write_of_its_transaction_fails(core: TransactingCore) -> None:
     producer = core.init_producer()
     core.files.before = failing("transactions")
     core.write(producer, b"a", may_join=True)
@@ -394,11 +396,11 @@ def test_a_batch_that_joins_is_ended_when_its_transaction_cannot_be_written(core
     core.settle()
     assert core.shape() == "dA"
     assert core.committed() == []
-    with pytest.raises(StaleProducer):  # else it would be taken to repeat a batch that counts
+    with pytest.raises(StaleProducer):  # otherwise it would be taken for a duplicate of a committed batch
         core.write(producer, b"a", may_join=True)
 
 
-def test_a_producer_waits_until_a_batch_without_a_transaction_is_ended(core: TransactingCore) -> None:
+def test_a_producer_waits_until_a_batch_without_a_transaction_is_aborted(core: TransactingCore) -> None:
     producer = core.init_producer()
     core.files.before = failing("transactions")
     core.write(producer, b"a", may_join=True)
@@ -414,7 +416,7 @@ def test_a_producer_waits_until_a_batch_without_a_transaction_is_ended(core: Tra
         core.write(producer, b"a", may_join=True)
 
 
-def test_what_a_power_cut_left_without_a_transaction_is_ended_although_the_disk_is_full_at_first(
+def test_a_batch_left_without_a_transaction_by_a_power_cut_is_aborted_although_the_disk_is_full_at_first(
     core: TransactingCore,
 ) -> None:
     producer = core.init_producer()
@@ -436,7 +438,7 @@ def test_what_a_power_cut_left_without_a_transaction_is_ended_although_the_disk_
         core.write(producer, b"a", may_join=True)
 
 
-def test_the_streams_of_a_deleted_topic_hold_up_no_transaction(core: TransactingCore) -> None:
+def test_streams_of_a_deleted_topic_block_no_transaction(core: TransactingCore) -> None:
     producer = core.init_producer()
     core.add(producer, 0, 1)
     core.core.broker.topics.delete(SYSTEM, core.core.broker.topics.get(SYSTEM, "orders"))

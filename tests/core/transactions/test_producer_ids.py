@@ -12,7 +12,7 @@ def open_ids(files: FaultyFiles, runner: PassRunner, floor: int = 0) -> Producer
     return ProducerIds(table, floor)
 
 
-def test_ids_are_given_once_also_after_a_restart() -> None:
+def test_producer_ids_are_unique_across_restarts() -> None:
     files = FaultyFiles(MemoryFiles())
     seen: set[int] = set()
     for _ in range(3):
@@ -37,7 +37,7 @@ def test_an_id_waits_for_its_block_to_be_durable() -> None:
     assert runner.passes.durable >= first.ticket.number
 
 
-def test_a_block_that_cannot_be_written_is_refused_and_tried_again() -> None:
+def test_a_block_whose_write_fails_is_refused_and_retried() -> None:
     files = FaultyFiles(MemoryFiles())
     runner = PassRunner(files)
     ids = open_ids(files, runner)

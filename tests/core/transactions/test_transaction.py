@@ -43,7 +43,7 @@ def in_state(state: TransactionState) -> Transaction:
     return msgspec.structs.replace(ongoing(), state=state)
 
 
-def test_a_transaction_begins_with_what_is_added_first_and_its_time_counts_from_there() -> None:
+def test_a_transaction_and_its_timeout_begin_with_the_first_added_stream() -> None:
     known = ongoing()
     assert (known.state, known.started_ms, known.due_ms) == (TransactionState.ONGOING, 20, 1_020)
     more = add(known, ME, [OTHER], [], 30)
@@ -59,7 +59,7 @@ def test_a_transaction_begins_with_what_is_added_first_and_its_time_counts_from_
         (ProducerIdentity(7, -1), ProducerFenced),
     ],
 )
-def test_only_the_present_producer_is_heard(producer: ProducerIdentity, refusal: type[Refusal]) -> None:
+def test_only_the_current_producer_is_accepted(producer: ProducerIdentity, refusal: type[Refusal]) -> None:
     known = ongoing()
     with pytest.raises(refusal):
         add(known, producer, [STREAM], [], 30)
@@ -71,13 +71,13 @@ def test_only_the_present_producer_is_heard(producer: ProducerIdentity, refusal:
         commit_cursors(known, producer, "g", [], 30)
 
 
-def test_a_name_that_nobody_uses_belongs_to_nobody() -> None:
+def test_an_unused_transactional_id_has_no_producer() -> None:
     with pytest.raises(ForeignProducer):
         end(None, ME, True, False, 30, new_id)
 
 
 @pytest.mark.parametrize("state", [state for state in TransactionState if state is not TransactionState.ONGOING])
-def test_writes_are_taken_only_while_a_transaction_is_ongoing(state: TransactionState) -> None:
+def test_writes_are_accepted_only_while_a_transaction_is_ongoing(state: TransactionState) -> None:
     with pytest.raises(WrongTransactionState):
         require_stream(in_state(state), ME, STREAM)
     require_stream(ongoing(), ME, STREAM)
@@ -133,7 +133,7 @@ def test_a_complete_transaction_leaves_nothing_to_the_next() -> None:
     assert (again.streams, again.groups, again.started_ms) == ({OTHER}, frozenset(), 50)
 
 
-def test_cursors_are_taken_for_groups_that_were_added_and_the_last_one_counts() -> None:
+def test_cursors_are_accepted_for_added_groups_and_the_last_one_applies() -> None:
     with pytest.raises(WrongTransactionState):
         commit_cursors(ongoing(), ME, "stranger", [], 30)
     known = commit_cursors(ongoing(), ME, "g", [PendingCursor("g", STREAM, 5, 25)], 25)
@@ -147,7 +147,7 @@ def test_cursors_are_taken_for_groups_that_were_added_and_the_last_one_counts() 
         (None, None, False),
         (Cursor(1, 90), Cursor(1, 90), False),
         (Cursor(1, 100), Cursor(1, 100), False),  # in the same millisecond, but before
-        (Cursor(1, 90), Cursor(2, 95), False),  # of another transaction, which began earlier
+        (Cursor(1, 90), Cursor(2, 95), False),  # of another transaction that began earlier
         (Cursor(1, 90), Cursor(2, 100), True),
         (Cursor(1, 90), Cursor(2, 101), True),
         (None, Cursor(2, 101), True),
@@ -157,7 +157,7 @@ def test_a_cursor_that_was_committed_later_stays(seen: Cursor | None, found: Cur
     assert PendingCursor("g", STREAM, 5, 100, seen=seen).is_older_than(found) is is_older
 
 
-# -- who takes over
+# -- takeover
 
 
 def test_a_renewal_raises_the_epoch_and_fences_the_producer_before() -> None:
@@ -168,25 +168,25 @@ def test_a_renewal_raises_the_epoch_and_fences_the_producer_before() -> None:
 
 
 @pytest.mark.parametrize("claimed", [ProducerIdentity(7, 5), ProducerIdentity(8, 1), ProducerIdentity(8, 0)])
-def test_a_renewal_by_a_stranger_is_fenced(claimed: ProducerIdentity) -> None:
+def test_a_renewal_by_another_producer_is_fenced(claimed: ProducerIdentity) -> None:
     with pytest.raises(ProducerFenced):
         renew(renew(begin(7, 1_000, 10), None, 1_000, 20, new_id), claimed, 1_000, 30, new_id)
 
 
-def test_a_renewal_whose_answer_was_lost_may_be_asked_for_again() -> None:
+def test_a_renewal_whose_response_was_lost_may_be_repeated() -> None:
     first = renew(begin(7, 1_000, 10), ME, 1_000, 20, new_id)
     second = renew(first, ME, 1_000, 30, new_id)
     assert first.producer == second.producer == ProducerIdentity(7, 1)
 
 
-def test_an_ongoing_transaction_is_aborted_under_the_next_epoch_before_its_name_is_taken_over() -> None:
+def test_an_ongoing_transaction_is_aborted_under_the_next_epoch_before_its_transactional_id_is_taken_over() -> None:
     fenced = renew(ongoing(), None, 1_000, 30, new_id)
     assert (fenced.state, fenced.producer, fenced.streams) == (PA, ProducerIdentity(7, 1), {STREAM})
     taken = renew(complete(fenced, 40), None, 1_000, 50, new_id)
     assert taken.producer == ProducerIdentity(7, 2)
 
 
-def test_who_took_too_long_is_fenced_but_may_come_back() -> None:
+def test_a_producer_that_timed_out_is_fenced_but_may_renew() -> None:
     done = complete(expire(ongoing(), 2_000), 2_010)
     assert (done.state, done.producer) == (CA, ProducerIdentity(7, 1))
     with pytest.raises(ProducerFenced):
@@ -206,7 +206,7 @@ def test_when_the_epochs_are_used_up_another_producer_id_takes_over() -> None:
 
 
 @pytest.mark.parametrize("is_commit", [True, False])
-def test_an_end_may_raise_the_epoch_and_be_asked_for_again_with_the_old_one(is_commit: bool) -> None:
+def test_an_end_that_raises_the_epoch_may_be_repeated_with_the_old_one(is_commit: bool) -> None:
     ended = end(ongoing(), ME, is_commit, True, 30, new_id)
     assert ended.producer == ProducerIdentity(7, 1)
     with pytest.raises(TransactionUnderWay):
@@ -218,7 +218,7 @@ def test_an_end_may_raise_the_epoch_and_be_asked_for_again_with_the_old_one(is_c
 
 
 @pytest.mark.parametrize("state", [EMPTY, CC, CA])
-def test_an_abort_of_nothing_raises_the_epoch_and_a_commit_of_nothing_is_refused(state: TransactionState) -> None:
+def test_an_empty_abort_raises_the_epoch_and_an_empty_commit_is_refused(state: TransactionState) -> None:
     known = msgspec.structs.replace(begin(7, 1_000, 10), state=state)
     with pytest.raises(WrongTransactionState):
         end(known, ME, True, True, 30, new_id)
@@ -235,13 +235,13 @@ def test_an_end_under_the_last_epoch_hands_over_to_another_producer_id() -> None
 
 
 @pytest.mark.parametrize("state", list(TransactionState))
-def test_a_state_survives_its_stored_form(state: TransactionState) -> None:
+def test_a_state_survives_encoding_and_decoding(state: TransactionState) -> None:
     cursors = (PendingCursor("g", STREAM, 5, 25, 1, "note", Cursor(1, 2)),)
     known = msgspec.structs.replace(in_state(state), cursors=cursors, previous_epoch=3)
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(known), type=Transaction) == known
 
 
-def test_a_producer_is_never_given_an_epoch_that_was_in_use() -> None:
+def test_a_producer_never_gets_an_epoch_that_was_used() -> None:
     ids = itertools.count(100)
     known, seen = begin(7, 1_000, 10), set()
     for _ in range(70_000):

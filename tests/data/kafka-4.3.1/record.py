@@ -1,10 +1,10 @@
-"""Fills the topics whose partition folders are kept beside this file, on a running Kafka: record.py HOST:PORT.
+"""Fills the topics of the partition folders that are kept beside this file, on a running Kafka: record.py HOST:PORT.
 
 Run it against an empty Kafka 4.3.1 that was started with log.cleaner.backoff.ms=300 and log.initial.task.delay.ms=100.
-Wait until the cleaner has left two segments of `profiles`, stop Kafka, and copy the folders but for the files that end
+Wait until the cleaner has left two segments of `profiles`, stop Kafka, and copy the folders without the files that end
 in `.deleted`. For `cut-0`, start it again, run `record.py HOST:PORT cut`, and kill Kafka with signal 9. Beside each
-folder belongs what `org.apache.kafka.tools.DumpLogSegments --deep-iteration --print-data-log --files …` prints when it
-is run inside of the folder, on all of its files in the order of their names.
+folder, store the output of `org.apache.kafka.tools.DumpLogSegments --deep-iteration --print-data-log --files …`, run
+inside the folder on all of its files in the order of their names.
 """
 
 import sys
@@ -29,7 +29,7 @@ def producer(address: str, **settings: str) -> Producer:
 
 
 def record_orders(address: str) -> None:
-    """Every codec, headers, null keys and bodies, three segments, idempotent and not."""
+    """Records with every codec, headers, null keys and bodies, in three segments, idempotent and not."""
     create(address, "orders")
     for minute, codec in enumerate(["none", "gzip", "snappy", "lz4", "zstd", "none"]):
         sender = producer(address, compression_type=codec, linger_ms="20", enable_idempotence=str(minute > 0).lower())
@@ -92,13 +92,13 @@ def record_profiles(address: str) -> None:
             change_of_mind.begin_transaction()
             name = f"{verdict.__name__} {minute}"
             change_of_mind.produce("profiles", name, name, timestamp=BASE_MS + minute * 70_000 + 40)
-            change_of_mind.flush()  # else an abort drops what was not sent yet
+            change_of_mind.flush()  # otherwise an abort drops the unsent records
             verdict()
     print("profiles: wait for the cleaner")
 
 
 def record_stamped(address: str) -> None:
-    """The broker's own time in every batch."""
+    """Batches with log append time."""
     create(address, "stamped", message_timestamp_type="LogAppendTime")
     sender = producer(address, linger_ms="20", compression_type="lz4")
     for number in range(12):
@@ -110,7 +110,7 @@ def record_stamped(address: str) -> None:
 
 
 def record_cut(address: str) -> None:
-    """For a kill: the active segment's indexes are still preallocated, one transaction is open."""
+    """State for a kill: the indexes of the active segment are still preallocated, one transaction is open."""
     create(address, "cut", segment_index_bytes="2400")
     plain = producer(address, linger_ms="0")
     open_ended = producer(address, transactional_id="open-ended", linger_ms="0")

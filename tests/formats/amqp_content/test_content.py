@@ -37,7 +37,7 @@ from trimq.model import Record
 CONTENT = Content(b"orders", b"a.b", write_properties(headers={"k": "v", "n": 1}, delivery_mode=2), b"hello", 1234)
 
 
-def test_what_was_stored_is_read_again() -> None:
+def test_a_stored_content_is_read_back() -> None:
     data = encode(encode_content(CONTENT), 7, 99, TRANSIENT)
     stored, end = read_stored(data, 0) or pytest.fail("not whole")
     assert end == len(data)
@@ -45,7 +45,7 @@ def test_what_was_stored_is_read_again() -> None:
     assert (stored.offset, stored.expires_ms, stored.is_transient) == (7, 99, True)
 
 
-def test_contents_in_a_row_are_stored_as_each_of_them_alone() -> None:
+def test_a_batch_of_contents_is_stored_as_single_contents_are() -> None:
     contents = [
         CONTENT,
         CONTENT._replace(body=b""),
@@ -59,7 +59,7 @@ def test_contents_in_a_row_are_stored_as_each_of_them_alone() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"x" * 4095, b"x" * 4096, b"x" * 100_000])
-def test_bodies_of_every_length_are_kept(body: bytes) -> None:
+def test_bodies_of_every_length_are_stored(body: bytes) -> None:
     data = encode(encode_content(CONTENT._replace(body=body)), 1)
     assert (read_stored(data, 0) or pytest.fail("not whole"))[0].content.body == body
 
@@ -73,26 +73,26 @@ def test_a_flipped_bit_anywhere_is_noticed() -> None:
     assert check_record(data, 0) is not None
 
 
-def test_a_torn_record_is_none() -> None:
+def test_a_torn_record_is_not_a_record() -> None:
     data = encode(encode_content(CONTENT), 7)
     assert all(read_head(data[:size], 0) is None for size in range(len(data)))
 
 
-def test_a_length_is_not_believed_beyond_the_bytes() -> None:
+def test_a_length_beyond_the_available_bytes_is_refused() -> None:
     data = b"\0\0\0\0\xff\xff\xff\xff" + b"\1" * HEAD_BYTES
     assert read_head(data, 0) is None
     assert record_bytes(data, 0) == 8 + 0xFFFFFFFF
     assert record_bytes(data[:7], 0) == 0
 
 
-def test_iteration_ends_at_the_first_bytes_that_are_no_record() -> None:
+def test_iteration_ends_at_the_first_invalid_record() -> None:
     records = [encode(encode_content(CONTENT), offset) for offset in range(3)]
     found = list(iterate_heads(b"".join(records) + b"garbage" * 20))
     assert [head.offset for _, head in found] == [0, 1, 2]
     assert found[1][0] == len(records[0])
 
 
-def test_a_footer_is_told_from_a_content() -> None:
+def test_a_footer_is_distinguished_from_a_content() -> None:
     footer = Footer(3, 1, 0, 10, 14, 500, NEVER, 1, 9)
     data = encode_footer(footer)
     assert len(data) == FOOTER_BYTES
@@ -103,7 +103,7 @@ def test_a_footer_is_told_from_a_content() -> None:
     assert read_footer(data[:-1]) is None
 
 
-def test_a_reference_stands_for_a_body_and_its_length() -> None:
+def test_a_reference_has_a_body_number_and_its_length() -> None:
     data = encode(encode_reference(CONTENT, 1 << 40), 7, 99, SHARED)
     head = check_record(data, 0) or pytest.fail("not whole")
     assert (head.blob, head.body_bytes, head.end) == (1 << 40, len(CONTENT.body), len(data))
@@ -115,7 +115,7 @@ def test_a_reference_stands_for_a_body_and_its_length() -> None:
         blob_of(stored._replace(content=CONTENT))
 
 
-def test_references_of_a_segment_are_read_again() -> None:
+def test_references_of_a_segment_are_read_back() -> None:
     pairs = [(0, 5), (7, 1 << 63), (4_000_000_000, 9)]
     data = encode_references(pairs, 8)
     assert len(data) == references_bytes(len(pairs))
@@ -139,7 +139,7 @@ def test_a_record_of_another_protocol_becomes_a_content() -> None:
     assert to_record(content).headers == (("a", b"1"),)
 
 
-def test_headers_that_are_damaged_are_kept_as_they_came() -> None:
+def test_damaged_headers_are_kept_unchanged() -> None:
     damaged = CONTENT._replace(header=b"\x20\x00\x00\x00\x00\x05\x09abcd")
     assert to_record(damaged).headers == ()
     assert from_record(to_record(damaged)) == damaged

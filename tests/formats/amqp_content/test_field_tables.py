@@ -1,4 +1,4 @@
-"""Field tables: every type keeps its width, and bytes that are no table are refused."""
+"""Field tables: every type keeps its width, and invalid tables are refused."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from trimq.formats.amqp_content import field_tables as fields
 from trimq.formats.amqp_content.field_tables import BadField, read_table, read_value, write_table, write_value
 
-# (bytes with their type, the value they are)
+# (encoded value with its type, decoded value)
 VALUES: list[tuple[bytes, fields.Value]] = [
     (b"t\x01", True),
     (b"t\x00", False),
@@ -42,19 +42,19 @@ def test_a_value_is_read_and_written_with_its_own_type(raw: bytes, value: fields
 
 
 @pytest.mark.parametrize(("raw", "value"), VALUES)
-def test_a_value_that_is_cut_short_is_refused(raw: bytes, value: fields.Value) -> None:
+def test_a_truncated_value_is_refused(raw: bytes, value: fields.Value) -> None:
     for end in range(len(raw)):
         with pytest.raises(BadField):
             read_value(raw, 0, end)
 
 
-def test_a_length_that_reaches_behind_the_table_is_refused() -> None:
+def test_a_length_beyond_the_table_is_refused() -> None:
     inner = b"\x01aS" + struct.pack(">I", 2**31)
     with pytest.raises(BadField, match="beyond its table"):
         read_table(struct.pack(">I", len(inner)) + inner, 0, 4 + len(inner))
 
 
-def test_tables_that_nest_without_end_are_refused() -> None:
+def test_tables_nested_too_deep_are_refused() -> None:
     raw = b""
     for _ in range(fields.MAX_DEPTH + 2):
         raw = b"A" + struct.pack(">I", len(raw)) + raw
@@ -69,13 +69,13 @@ def test_tables_that_nest_without_end_are_refused() -> None:
 
 
 @pytest.mark.parametrize("raw", [b"\x01\xffV", b"\x05aV", b"\x01a?", b"\x01a"])
-def test_an_entry_that_is_none_is_refused(raw: bytes) -> None:
+def test_an_invalid_entry_is_refused(raw: bytes) -> None:
     with pytest.raises(BadField):
         read_table(struct.pack(">I", len(raw)) + raw, 0, 4 + len(raw))
 
 
 @pytest.mark.parametrize("value", [2**63, fields.Byte(200), fields.Single(1e300), fields.Decimal(300, 0), object()])
-def test_a_value_without_a_form_is_refused(value: fields.Value) -> None:
+def test_a_value_that_cannot_be_encoded_is_refused(value: fields.Value) -> None:
     with pytest.raises(BadField):
         write_table({"a": value})
 

@@ -1,4 +1,4 @@
-"""Property lists: found one by one, changed one by one, all other bytes as they were."""
+"""Property lists: single properties are read and changed, and all other bytes stay unchanged."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ALL: dict[str, Value] = {
 RAW = write_properties(**ALL)
 
 
-def test_all_properties_come_back() -> None:
+def test_all_properties_are_read_back() -> None:
     check_properties(RAW)
     assert read_properties(RAW) == ALL
     assert list(ALL) == list(PROPERTIES)
@@ -52,14 +52,14 @@ def test_one_property_is_found_among_all_and_alone(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PROPERTIES)
-def test_a_property_is_taken_out_and_put_back(name: str) -> None:
+def test_a_property_is_removed_and_added_again(name: str) -> None:
     without = replace(RAW, **{name: None})
     assert name not in read_properties(without)
     assert replace(without, **{name: ALL[name]}) == RAW
 
 
-def test_what_is_not_changed_keeps_its_bytes() -> None:
-    # A timestamp of a table is kept as one, though nobody reads the table.
+def test_unchanged_properties_keep_their_bytes() -> None:
+    # A timestamp in a table keeps its type, although the table is not decoded.
     raw = write_properties(headers={"n": fields.UnsignedShort(1), "t": fields.Timestamp(2)}, expiration="5")
     changed = replace(raw, expiration="6")
     assert changed == raw.replace(b"\x015", b"\x016")
@@ -76,12 +76,12 @@ def test_only_delivery_mode_two_is_persistent(mode: int | None, expected: bool) 
 
 
 @pytest.mark.parametrize("raw", [b"", b"\x80", b"\x00\x01", b"\x00\x02", b"\x80\x00", b"\x80\x00\x02a", EMPTY + b"x"])
-def test_a_list_that_is_not_what_its_flags_say_is_refused(raw: bytes) -> None:
+def test_a_list_that_does_not_match_its_flags_is_refused(raw: bytes) -> None:
     with pytest.raises(BadField):
         check_properties(raw)
 
 
-def test_every_cut_of_a_list_is_refused() -> None:
+def test_every_truncated_list_is_refused() -> None:
     for size in range(len(RAW)):
         with pytest.raises(BadField):
             check_properties(RAW[:size])

@@ -27,13 +27,13 @@ def keys_of(batch: bytes | None) -> list[bytes | None]:
     return [record.key for record in iterate_records(batch)]
 
 
-def test_a_record_is_laid_out_as_kafka_lays_it_out() -> None:
+def test_a_record_has_kafkas_layout() -> None:
     encoded = encode_record(300, 1, b"k", None, [(b"h", b"x"), (b"", None)])
     assert encoded.hex() == "1c" + "00" + "d804" + "02" + "026b" + "01" + "04" + "0268" + "0278" + "00" + "01"
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_a_new_batch_may_be_sent(codec: Codec) -> None:
+def test_a_new_batch_is_valid_for_sending(codec: Codec) -> None:
     made = from_records(FIVE, codec=codec, transactional=True, **PRODUCER)
     header = check_sent(made)
     assert (header.codec, header.is_transactional, header.is_control) == (codec, True, False)
@@ -53,18 +53,18 @@ def test_a_new_batch_is_writable_and_numbered() -> None:
     assert [record.offset for record in to_records(made)] == [1000, 1001, 1002, 1003, 1004]
 
 
-def test_append_time_overrides_the_times_of_the_records() -> None:
+def test_append_time_overrides_the_timestamps_of_the_records() -> None:
     made = from_records(FIVE, append_time_ms=NOW + 77)
     assert check_sent(made).is_log_append_time
     assert {record.timestamp_ms for record in to_records(made)} == {NOW + 77}
 
 
-def test_a_batch_of_nothing_is_refused() -> None:
+def test_an_empty_batch_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one"):
         from_records([])
 
 
-def test_what_has_no_field_is_refused_rather_than_lost() -> None:
+def test_a_record_field_without_a_counterpart_is_refused() -> None:
     with pytest.raises(ValueError, match="priority"):
         from_records([Record(body=b"v", extras={"priority": 4})])
 
@@ -82,7 +82,7 @@ def test_another_codec_changes_nothing_else(old: Codec, new: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_compaction_keeps_what_is_wanted_where_it_was(codec: Codec) -> None:
+def test_compaction_keeps_selected_records_at_their_offsets(codec: Codec) -> None:
     before = from_records(FIVE, codec=codec, base_offset=40, transactional=True, **PRODUCER)
     after = retain(before, keeping(b"b", b"d"), None)
     assert after is not None
@@ -102,18 +102,18 @@ def test_compaction_keeps_what_is_wanted_where_it_was(codec: Codec) -> None:
     assert [getattr(header, name) for name in unchanged] == [getattr(original, name) for name in unchanged]
 
 
-def test_nothing_wanted_is_nothing() -> None:
+def test_a_batch_without_kept_records_is_none() -> None:
     assert retain(from_records(FIVE), lambda record: False, HORIZON) is None
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_a_batch_that_stays_whole_stays_as_it_is(codec: Codec) -> None:
+def test_a_batch_with_all_records_kept_is_unchanged(codec: Codec) -> None:
     before = bytes(from_records(FIVE, codec=codec))
     assert retain(b"." + before + b".", lambda record: True, None, 1) == before
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_the_horizon_is_set_once_and_times_stay(codec: Codec) -> None:
+def test_the_delete_horizon_is_set_once_and_timestamps_are_kept(codec: Codec) -> None:
     before = from_records(FIVE, codec=codec, base_offset=40)
     once = retain(before, lambda record: True, HORIZON)
     assert once is not None
@@ -127,7 +127,7 @@ def test_the_horizon_is_set_once_and_times_stay(codec: Codec) -> None:
     assert [record.timestamp_ms for record in iterate_records(thinner)] == [NOW, NOW + 2]
 
 
-def test_the_horizon_is_for_tombstones_that_are_kept() -> None:
+def test_the_delete_horizon_is_set_for_kept_tombstones() -> None:
     before = from_records(FIVE)
     after = retain(before, keeping(b"a", b"b"), HORIZON)
     assert after is not None
@@ -135,7 +135,7 @@ def test_the_horizon_is_for_tombstones_that_are_kept() -> None:
     assert keys_of(after) == [b"a", b"b"]
 
 
-def test_the_horizon_of_a_control_batch_is_its_callers_to_give() -> None:
+def test_the_delete_horizon_of_a_control_batch_is_set_by_the_caller() -> None:
     before = from_records(FIVE[:1], control=True)
     assert retain(before, lambda record: True, None) == before
     after = retain(before, lambda record: True, HORIZON)
@@ -143,7 +143,7 @@ def test_the_horizon_of_a_control_batch_is_its_callers_to_give() -> None:
     assert check_stored(after).delete_horizon_ms == HORIZON
 
 
-def test_append_time_stays_the_time_of_all_that_is_kept() -> None:
+def test_append_time_is_kept_for_all_kept_records() -> None:
     before = from_records(FIVE, append_time_ms=NOW + 500)
     for horizon_ms in (None, HORIZON):
         after = retain(before, keeping(b"b", b"c"), horizon_ms)
@@ -152,7 +152,7 @@ def test_append_time_stays_the_time_of_all_that_is_kept() -> None:
         assert {record.timestamp_ms for record in iterate_records(after)} == {NOW + 500}
 
 
-def test_extreme_times_survive_a_horizon() -> None:
+def test_extreme_timestamps_survive_a_delete_horizon() -> None:
     times = (-(2**63), 2**63 - 1, -1)
     head = read_header(from_records([Record(body=b"v", timestamp_ms=0)] * 3))
     before = build_batch(head, b"".join(encode_record(time, n, b"k", None) for n, time in enumerate(times)))
@@ -161,7 +161,7 @@ def test_extreme_times_survive_a_horizon() -> None:
     assert [record.timestamp_ms for record in iterate_records(after)] == list(times)
 
 
-def test_a_batch_may_be_thinned_out_again_and_again() -> None:
+def test_a_batch_may_be_compacted_repeatedly() -> None:
     batch: bytes | None = bytes(from_records(FIVE, base_offset=40, codec=Codec.ZSTD))
     for keys in ([b"a", b"c", b"e"], [b"c", b"e"], [b"e"]):
         assert batch is not None

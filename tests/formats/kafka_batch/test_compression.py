@@ -29,7 +29,7 @@ CONTENTS = {
     "one snappy block": b"ab" * 16 * 1024,
     "one byte more": b"ab" * 16 * 1024 + b"c",
 }
-# Payloads that a genuine broker took and gave back: three records of 200 letters.
+# Payloads that Apache Kafka accepted and returned: three records of 200 letters.
 GENUINE = {
     Codec.SNAPPY: (
         "82534e4150505900000000010000000100000045f504209e0300000001900361fe0100fe0100fe01000d012800a00300"
@@ -47,26 +47,26 @@ GENUINE = {
 
 @pytest.mark.parametrize("codec", Codec)
 @pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS)
-def test_what_was_compressed_expands_to_itself(codec: Codec, content: bytes) -> None:
+def test_compressed_bytes_are_decompressed_unchanged(codec: Codec, content: bytes) -> None:
     assert decompress(codec, compress(codec, content), len(content)) == content
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_views_are_taken(codec: Codec) -> None:
+def test_views_are_accepted(codec: Codec) -> None:
     packed = compress(codec, memoryview(b"..letters..")[2:9])
     assert decompress(codec, memoryview(b"." + packed)[1:], 100) == b"letters"
     assert decompress(codec, bytearray(packed), 100) == b"letters"
 
 
 @pytest.mark.parametrize("codec", GENUINE)
-def test_payloads_of_genuine_clients_are_read(codec: Codec) -> None:
+def test_payloads_of_other_clients_are_read(codec: Codec) -> None:
     expanded = decompress(codec, bytes.fromhex(GENUINE[codec]), 1000)
     assert len(expanded) == 629
     for letter in b"abc":
         assert bytes([letter]) * 200 in expanded
 
 
-def test_gzip_of_the_standard_library_is_read_and_reads_ours() -> None:
+def test_gzip_is_compatible_with_the_standard_library() -> None:
     assert decompress(Codec.GZIP, gzip.compress(b"letters"), 7) == b"letters"
     assert decompress(Codec.GZIP, gzip.compress(b"let") + gzip.compress(b"ters"), 7) == b"letters"
     assert gzip.decompress(compress(Codec.GZIP, b"letters")) == b"letters"
@@ -123,7 +123,7 @@ def test_the_limit_is_exact(codec: Codec) -> None:
 
 @pytest.mark.parametrize("codec", COMPRESSING)
 @pytest.mark.parametrize("limit", [0, 1, 1000, MIB])
-def test_a_bomb_is_stopped_at_the_limit(codec: Codec, limit: int) -> None:
+def test_a_compression_bomb_is_stopped_at_the_limit(codec: Codec, limit: int) -> None:
     packed = compress(codec, bytes(64 * MIB))
     tracemalloc.start()
     try:
@@ -136,7 +136,7 @@ def test_a_bomb_is_stopped_at_the_limit(codec: Codec, limit: int) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the peak of resident memory in kilobytes")
 @pytest.mark.parametrize("codec", COMPRESSING)
-def test_a_bomb_takes_no_memory_outside_of_python_either(codec: Codec) -> None:
+def test_a_compression_bomb_uses_no_memory_outside_of_python_either(codec: Codec) -> None:
     program = f"""
 import resource, sys
 from trimq.formats.kafka_batch.compression import ExpandsTooFar, decompress
@@ -169,7 +169,7 @@ def test_a_snappy_block_that_declares_more_than_it_can_hold_allocates_nothing() 
 
 
 @pytest.mark.parametrize("codec", COMPRESSING)
-def test_bytes_that_are_cut_or_changed_or_absent_are_refused(codec: Codec) -> None:
+def test_truncated_changed_or_missing_bytes_are_refused(codec: Codec) -> None:
     packed = compress(codec, b"letters" * 1000)
     for bad in (b"", packed[:-1], packed[: len(packed) // 2], b"garbage", b"\x00" * 30, b"\xff" * 30):
         with pytest.raises(BadCompression):

@@ -15,7 +15,7 @@ PLAIN = BatchHeader(0, 0, -1, 2, 0, 0, 0, 1_700_000_000_000, 1_700_000_000_001, 
 
 
 def craft(payload: bytes = RECORD, **fields: Any) -> bytearray:
-    """A batch with any fields, and the right length, magic and CRC unless told otherwise."""
+    """A batch with any fields, and the right length, magic and CRC unless given."""
     made = batch.build_batch(
         PLAIN._replace(**{k: v for k, v in fields.items() if k not in ("length", "magic", "crc")}), payload
     )
@@ -28,7 +28,7 @@ def craft(payload: bytes = RECORD, **fields: Any) -> bytearray:
     return made
 
 
-def test_every_field_is_where_kafka_has_it() -> None:
+def test_every_field_has_kafkas_position() -> None:
     covered = struct.pack(">hiqqqhii", 0x71, 9, 100, 200, 4711, 3, 40, 8)
     head = struct.pack(">qiibI", 1000, 9 + len(covered), 6, 2, crc32c(covered))
     header = batch.read_header(b"...." + head + covered, 4)
@@ -59,14 +59,14 @@ def test_sequences_wrap_to_zero(base_sequence: int, last_offset_delta: int, last
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_a_sound_batch_passes_every_check(kind: type) -> None:
+def test_a_valid_batch_passes_every_check(kind: type) -> None:
     sound = kind(bytes(craft()))
     header = batch.read_header(sound)
     assert batch.check(sound) == batch.check_stored(sound) == batch.check_sent(sound) == header
     assert header.size == len(sound)
 
 
-def test_a_batch_is_checked_where_it_lies() -> None:
+def test_a_batch_is_checked_inside_a_larger_buffer() -> None:
     around = b"before" + bytes(craft()) + b"after"
     assert batch.check(around, 6) == batch.read_header(craft())
 
@@ -104,7 +104,7 @@ SENT_BADLY = {
 
 
 @pytest.mark.parametrize(("sent", "error"), SENT_BADLY.values(), ids=SENT_BADLY)
-def test_what_a_producer_sends_is_refused_for_what_is_wrong(sent: bytes, error: type[batch.BadBatch]) -> None:
+def test_an_invalid_batch_of_a_producer_is_refused_with_its_error(sent: bytes, error: type[batch.BadBatch]) -> None:
     with pytest.raises(batch.BadBatch) as caught:
         batch.check_sent(sent)
     assert caught.type is error
@@ -124,7 +124,7 @@ def test_what_a_producer_sends_is_refused_for_what_is_wrong(sent: bytes, error: 
     ],
     ids=["trailing byte", "torn head", "torn batch", "epoch", "reserved bit", "no producer", "no epoch", "no time"],
 )
-def test_what_kafka_takes_is_taken(sent: bytes) -> None:
+def test_a_batch_that_kafka_accepts_is_accepted(sent: bytes) -> None:
     assert batch.check_sent(sent).record_count == 1
 
 
@@ -141,7 +141,7 @@ STORED_BADLY = {
 
 
 @pytest.mark.parametrize(("stored", "error"), STORED_BADLY.values(), ids=STORED_BADLY)
-def test_what_is_on_disk_is_refused_for_what_is_wrong(stored: bytes, error: type[batch.BadBatch]) -> None:
+def test_an_invalid_stored_batch_is_refused_with_its_error(stored: bytes, error: type[batch.BadBatch]) -> None:
     with pytest.raises(batch.BadBatch) as caught:
         batch.check_stored(stored)
     assert caught.type is error
@@ -158,7 +158,7 @@ def test_what_is_on_disk_is_refused_for_what_is_wrong(stored: bytes, error: type
     ],
     ids=["placed", "compacted", "emptied", "marker", "followed by another"],
 )
-def test_what_compaction_and_the_broker_leave_on_disk_is_sound(stored: bytes) -> None:
+def test_batches_written_by_compaction_and_the_broker_are_valid(stored: bytes) -> None:
     batch.check_stored(stored)
 
 
@@ -187,14 +187,14 @@ def test_a_walk_stops_at_a_torn_tail_after_the_whole_batches(cut: int) -> None:
         next(walking)
 
 
-def test_a_walk_over_zeros_or_a_length_of_zero_ends() -> None:
+def test_a_walk_ends_at_zeros_or_a_length_of_zero() -> None:
     with pytest.raises(batch.BadLength):
         list(batch.walk(bytes(1000), 0, 1000))
     with pytest.raises(batch.BadLength):
         list(batch.walk(craft(length=-12), 0, 70))
 
 
-def test_a_stamp_places_the_batch_and_leaves_the_rest() -> None:
+def test_a_stamp_sets_offset_and_epoch_and_keeps_the_rest() -> None:
     log = b"head" + craft()
     stamped = bytearray(log)
     batch.stamp_batch(stamped, 2**40, 9, 4)
@@ -205,7 +205,7 @@ def test_a_stamp_places_the_batch_and_leaves_the_rest() -> None:
     assert stamped[20:] == log[20:]
 
 
-def test_a_stamp_can_be_had_without_writing() -> None:
+def test_a_stamp_can_be_returned_without_writing() -> None:
     original = b"head" + bytes(craft())
     prefix = batch.stamped_prefix(memoryview(original), 2**40, 9, 4)
     stamped = bytearray(original[4:])
@@ -213,7 +213,7 @@ def test_a_stamp_can_be_had_without_writing() -> None:
     assert prefix + original[20:] == stamped
 
 
-def test_append_time_sets_the_bit_and_the_time_and_a_new_checksum() -> None:
+def test_append_time_sets_the_bit_the_timestamp_and_a_new_checksum() -> None:
     made = craft(attributes=0x11, base_offset=5)
     batch.stamp_append_time(made, 1_800_000_000_000)
     header = batch.check(made)
@@ -224,20 +224,20 @@ def test_append_time_sets_the_bit_and_the_time_and_a_new_checksum() -> None:
     assert header.base_offset == 5
 
 
-def test_create_time_clears_the_bit_and_corrects_a_lie() -> None:
+def test_create_time_clears_the_bit_and_corrects_the_max_timestamp() -> None:
     made = craft(attributes=0x08, max_timestamp_ms=2**60)
     batch.stamp_create_time(made, 1_700_000_000_000)
     header = batch.check(made)
     assert (header.attributes, header.max_timestamp_ms) == (0, 1_700_000_000_000)
 
 
-def test_a_time_that_is_right_already_changes_nothing() -> None:
+def test_a_correct_timestamp_changes_nothing() -> None:
     made = craft()
     batch.stamp_create_time(made, PLAIN.max_timestamp_ms)
     assert made == craft()
 
 
-def test_times_are_stamped_inside_of_a_larger_buffer() -> None:
+def test_timestamps_are_set_inside_a_larger_buffer() -> None:
     log = craft() + craft() + craft()
     batch.stamp_append_time(memoryview(log), 42, len(craft()))
     assert [h.max_timestamp_ms for _, h in batch.walk(log, 0, len(log))] == [

@@ -10,7 +10,7 @@ NOW = 1_700_000_000_000
 
 
 @pytest.mark.parametrize(("commit", "kind"), [(True, "0001"), (False, "0000")])
-def test_a_marker_is_what_a_genuine_broker_writes(commit: bool, kind: str) -> None:
+def test_a_marker_equals_that_of_apache_kafka(commit: bool, kind: str) -> None:
     made = control_batch(4711, 3, 5, commit, NOW, 1234, leader_epoch=2)
     assert len(made) == 78
     assert made[61:].hex() == "20" + "00" + "00" + "00" + "08" + "0000" + kind + "0c" + "0000" + "00000005" + "00"
@@ -27,7 +27,7 @@ def test_a_marker_is_read_back(commit: bool) -> None:
     assert read_control(record) == Marker(commit, 77)
 
 
-def test_other_kinds_of_control_records_are_none_of_ours() -> None:
+def test_other_kinds_of_control_records_are_ignored() -> None:
     assert read_control(BatchRecord(0, NOW, b"\x00\x00\x00\x02", b"", ())) is None
 
 

@@ -45,7 +45,7 @@ def craft(payload: bytes, count: int = 1, *, attributes: int = 0, base_offset: i
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_records_come_out_as_they_went_in(codec: Codec) -> None:
+def test_records_are_read_as_they_were_written(codec: Codec) -> None:
     made = b"before" + bytes(from_records(RECORDS, base_offset=100, codec=codec)) + b"after"
     assert list(iterate_records(made, 6)) == [
         BatchRecord(100, NOW, b"k", b"v", ((b"h1", b"x"), (b"h1", None), (b"", b""))),
@@ -54,20 +54,20 @@ def test_records_come_out_as_they_went_in(codec: Codec) -> None:
     ]
 
 
-def test_records_have_the_append_time_when_the_batch_says_so() -> None:
+def test_records_have_the_append_time_of_their_batch() -> None:
     made = from_records(RECORDS)
     stamp_append_time(made, NOW + 99)
     assert [record.timestamp_ms for record in iterate_records(made)] == [NOW + 99] * 3
 
 
-def test_messages_come_out_in_neutral_words() -> None:
+def test_messages_are_read_as_neutral_records() -> None:
     made = from_records(RECORDS, base_offset=7)
     assert [(r.body, r.key, r.headers, r.timestamp_ms, r.offset) for r in to_records(made)] == [
         (r.body, r.key, r.headers, r.timestamp_ms, 7 + n) for n, r in enumerate(RECORDS)
     ]
 
 
-def test_a_header_name_that_is_not_text_survives_the_way_back() -> None:
+def test_a_header_name_that_is_not_text_survives_decoding_and_encoding() -> None:
     made = craft(encode_record(0, 0, None, b"v", [(b"\xff\xfe", b"x")]))
     (record,) = to_records(made)
     assert list(iterate_records(from_records([record]))) == list(iterate_records(made))
@@ -135,7 +135,7 @@ def test_a_count_that_is_not_the_number_of_records_is_refused(codec: Codec, coun
 
 
 @pytest.mark.parametrize("payload", [sized(b"\x00\x00\x00\x01\x03\x00"), sized(b"\x09\x00\x00\x05\x01\x00")])
-def test_every_negative_length_is_null_and_attributes_mean_nothing(payload: bytes) -> None:
+def test_every_negative_length_is_null_and_attributes_are_ignored(payload: bytes) -> None:
     made = craft(payload)
     assert validate_records(made).first_null_key_index == 0
     assert list(iterate_records(made)) == [BatchRecord(0, NOW, None, None, ())]
@@ -147,7 +147,7 @@ def test_an_emptied_batch_has_no_records() -> None:
     assert validate_records(made) == (-1, -1, None, None, True)
 
 
-def test_a_batch_that_is_cut_is_not_opened() -> None:
+def test_a_truncated_batch_is_refused() -> None:
     made = from_records(RECORDS)
     for cut in (1, 10, len(made) - 5):
         with pytest.raises(TruncatedBatch):
@@ -157,7 +157,7 @@ def test_a_batch_that_is_cut_is_not_opened() -> None:
 
 
 @pytest.mark.parametrize("codec", [*list(Codec)[1:], 5, 6, 7])
-def test_a_payload_that_cannot_be_expanded_is_refused(codec: int) -> None:
+def test_a_payload_that_cannot_be_decompressed_is_refused(codec: int) -> None:
     for payload in (b"garbage", b"", encode_record(0, 0, None, b"v")):
         made = craft(payload, attributes=codec)
         for read in (validate_records, to_records):
@@ -166,7 +166,7 @@ def test_a_payload_that_cannot_be_expanded_is_refused(codec: int) -> None:
 
 
 @pytest.mark.parametrize("codec", list(Codec)[1:])
-def test_a_bomb_is_stopped_by_every_reader(codec: Codec) -> None:
+def test_a_compression_bomb_is_stopped_by_every_reader(codec: Codec) -> None:
     made = from_records([Record(body=bytes(5_000_000), timestamp_ms=NOW)], codec=codec)
     assert expand(made, max_expanded_bytes=5_000_100)[0].record_count == 1
     for read in (expand, iterate_records, to_records, find_max_timestamp):
@@ -179,19 +179,19 @@ def test_a_bomb_is_stopped_by_every_reader(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_validation_sums_up_what_the_records_say(codec: Codec) -> None:
+def test_validation_summarises_the_records(codec: Codec) -> None:
     made = from_records(RECORDS, base_offset=100, codec=codec)
     assert validate_records(made) == (NOW + 5, 101, 1, None, True)
 
 
-def test_the_first_of_several_latest_records_counts() -> None:
+def test_the_first_of_several_latest_records_is_reported() -> None:
     times = [3, 9, 4, 9, 9, 1]
     made = from_records([Record(body=b"v", key=b"k", timestamp_ms=NOW + t) for t in times], base_offset=10)
     assert validate_records(made) == (NOW + 9, 11, None, None, True)
     assert find_max_timestamp(made) == (11, NOW + 9)
 
 
-def test_the_header_is_not_believed() -> None:
+def test_validation_does_not_trust_the_header() -> None:
     made = craft(encode_record(7, 0, b"k", b"v"), max_ms=NOW + 10**9)
     assert validate_records(made).max_timestamp_ms == NOW + 7
 
@@ -207,14 +207,14 @@ def test_the_header_is_not_believed() -> None:
         ([100, -100], None),
     ],
 )
-def test_the_first_record_outside_of_the_window_is_named_and_no_time_is_no_offence(
+def test_the_first_record_outside_of_the_window_is_reported_and_a_missing_timestamp_is_allowed(
     times: list[int], first: int | None
 ) -> None:
     made = from_records([Record(body=b"v", timestamp_ms=NOW + t) for t in times])
     assert validate_records(made, window_ms=(NOW - 100, NOW + 100)).first_outside_window_index == first
 
 
-def test_records_without_a_time_have_no_latest() -> None:
+def test_records_without_a_timestamp_have_no_latest() -> None:
     made = from_records([Record(body=b"v"), Record(body=b"v")])
     assert validate_records(made) == (-1, -1, 0, None, True)
     assert find_max_timestamp(made) is None
@@ -225,7 +225,7 @@ def test_offsets_out_of_order_are_reported() -> None:
     assert validate_records(swapped) == (NOW + 5, 0, None, None, False)
 
 
-def test_a_time_beyond_64_bits_is_refused_from_a_producer_and_wraps_for_a_reader() -> None:
+def test_a_timestamp_beyond_64_bits_is_refused_from_a_producer_and_wraps_for_a_reader() -> None:
     made = craft(encode_record(2**63 - 1, 0, None, b"v"))
     with pytest.raises(BadRecord):
         validate_records(made)
@@ -246,14 +246,14 @@ def test_a_time_beyond_64_bits_is_refused_from_a_producer_and_wraps_for_a_reader
         (NOW, 54, None),
     ],
 )
-def test_the_first_record_of_a_time_is_found(
+def test_the_first_record_at_a_timestamp_is_found(
     codec: Codec, timestamp_ms: int, from_offset: int, found: tuple[int, int] | None
 ) -> None:
     made = from_records([Record(body=b"v", timestamp_ms=NOW + t) for t in (0, 20, 10, 30)], base_offset=50, codec=codec)
     assert find_timestamp(made, timestamp_ms, from_offset=from_offset) == found
 
 
-def test_with_append_time_the_first_record_has_it() -> None:
+def test_with_append_time_the_first_record_is_found() -> None:
     made = from_records(RECORDS, base_offset=9, append_time_ms=NOW + 50)
     assert find_timestamp(made, NOW + 40) == (9, NOW + 50)
     assert find_max_timestamp(made) == (9, NOW + 50)

@@ -13,7 +13,7 @@ def run_of(count: int, *, value: bytes = b"v" * 100, times: tuple[int, ...] = (0
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 63, 64, 65, 66, 500, 8191, 8192, 8193, 8300])
 @pytest.mark.parametrize("times", [(0,), (5, 1, 7, 7, -3), (1000, 2000), (60, 61, 62, 63, 64, 65)])
-def test_runs_of_equal_records_are_walked_to_their_end(count: int, times: tuple[int, ...]) -> None:
+def test_sequences_of_equal_records_are_walked_to_their_end(count: int, times: tuple[int, ...]) -> None:
     data = b"".join(run_of(count, times=times))
     survey = scan_records(data, count)
     assert survey.end == len(data)
@@ -37,7 +37,7 @@ def test_runs_of_equal_records_are_walked_to_their_end(count: int, times: tuple[
         (lambda n: encode_record(0, n, b"key", b"v" * 150), "latest_delta_ms", lambda n: 0),
     ],
 )
-def test_one_that_differs_amid_its_equals_is_seen(odd_one, record, field, expected) -> None:  # type: ignore[no-untyped-def]
+def test_a_different_record_among_equal_ones_is_noticed(odd_one, record, field, expected) -> None:  # type: ignore[no-untyped-def]
     records = run_of(120)
     records[odd_one] = record(odd_one)
     survey = scan_records(b"".join(records), 120)
@@ -47,7 +47,7 @@ def test_one_that_differs_amid_its_equals_is_seen(odd_one, record, field, expect
 
 @pytest.mark.parametrize("odd_one", [1, 5, 63, 64, 65, 119])
 @pytest.mark.parametrize("at", [0, 1, -1, "key", "value"])
-def test_a_wrong_length_amid_its_equals_is_seen(odd_one: int, at: int | str) -> None:
+def test_a_wrong_length_among_equal_ones_is_noticed(odd_one: int, at: int | str) -> None:
     records = [bytearray(record) for record in run_of(120)]
     bad = records[odd_one]
     places = {"key": bad.index(b"\x06key"), "value": bad.index(b"key") + 3}
@@ -58,7 +58,7 @@ def test_a_wrong_length_amid_its_equals_is_seen(odd_one: int, at: int | str) -> 
 
 @pytest.mark.parametrize("odd_one", [5, 63, 64, 119])
 @pytest.mark.parametrize(("delta", "size"), [(1500, 100), (7, 101), (60_000, 99), (10**12, 96)])
-def test_one_of_another_time_amid_long_times_is_seen(odd_one: int, delta: int, size: int) -> None:
+def test_a_different_timestamp_among_long_ones_is_noticed(odd_one: int, delta: int, size: int) -> None:
     records = run_of(120, times=(1000,))
     records[odd_one] = encode_record(delta, odd_one, b"key", b"v" * size)
     survey = scan_records(b"".join(records), 120)
@@ -68,7 +68,7 @@ def test_one_of_another_time_amid_long_times_is_seen(odd_one: int, delta: int, s
 
 
 @pytest.mark.parametrize("odd_one", [5, 63, 64, 119])
-def test_headers_are_looked_at_in_every_record(odd_one: int) -> None:
+def test_headers_are_checked_in_every_record(odd_one: int) -> None:
     records = [encode_record(0, n, b"key", b"v" * 50, [(b"name", b"content")]) for n in range(120)]
     assert scan_records(b"".join(records), 120).end == sum(map(len, records))
     records[odd_one] = records[odd_one].replace(b"\x08name", b"\x0aname")
@@ -76,14 +76,14 @@ def test_headers_are_looked_at_in_every_record(odd_one: int) -> None:
         scan_records(b"".join(records), 120)
 
 
-def test_the_last_record_of_a_run_may_not_be_cut() -> None:
+def test_a_truncated_last_record_is_refused() -> None:
     data = b"".join(run_of(50))
     for cut in (1, 50, 104):
         with pytest.raises((BadVarint, IndexError)):
             scan_records(data[:-cut], 50)
 
 
-def test_fewer_records_than_there_are_end_early() -> None:
+def test_a_count_below_the_number_of_records_ends_early() -> None:
     records = run_of(100)
     assert scan_records(b"".join(records), 30).end == sum(map(len, records[:30]))
 

@@ -12,12 +12,12 @@ from trimq.formats.rocketmq_unit.unit import BadUnit
 MESSAGES = [BatchEntry(0, b"a", b"TAGS\x01A\x02"), BatchEntry(5, b"", b""), BatchEntry(-1, b"c" * 300, b"k\x01v\x02")]
 
 
-def test_messages_come_back_in_their_order() -> None:
+def test_messages_are_read_back_in_order() -> None:
     assert list(read_batch(write_batch(MESSAGES))) == MESSAGES
     assert list(read_batch(b"")) == []
 
 
-def test_a_message_has_the_layout_of_the_genuine_client() -> None:
+def test_a_message_has_the_layout_of_the_java_client() -> None:
     assert write_batch(MESSAGES[:1]) == struct.pack(">iiiii1sh7s", 30, 0, 0, 0, 1, b"a", 7, b"TAGS\x01A\x02")
 
 

@@ -1,4 +1,4 @@
-"""Units that are made together are those that each message alone would have become."""
+"""Units encoded in a batch equal those encoded one by one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ BORN, STORE, ELSEWHERE = pack_host("10.0.0.1", 77), pack_host("10.0.0.2", 10911)
 
 
 class Queue:
-    """Gives out offsets from a number on, and remembers to whom."""
+    """Gives out offsets from a number on, and records the positions."""
 
     def __init__(self, end: int) -> None:
         self.end = end
@@ -26,7 +26,7 @@ def lane_of(queue: Queue, topic: bytes, number: int) -> QueueTarget:
     return QueueTarget(queue.take, number, *topic_field(topic), 0)
 
 
-def test_a_run_is_the_units_of_its_messages_one_behind_the_other() -> None:
+def test_a_batch_is_the_concatenation_of_its_units() -> None:
     short, long = b"orders", b"o" * 128
     first, second = Queue(5), Queue(0)
     lanes = lane_of(first, short, 3), lane_of(second, long, 0)
@@ -50,7 +50,7 @@ def test_a_run_is_the_units_of_its_messages_one_behind_the_other() -> None:
     assert first.taken == [(ends[0], len(units[0]), 65), (ends[2], len(units[2]), 0)]
 
 
-def test_a_run_ends_where_the_room_does_and_what_has_none_takes_no_offset() -> None:
+def test_a_batch_ends_at_the_end_of_the_file_and_messages_without_room_get_no_offset() -> None:
     queue = Queue(0)
     lane = lane_of(queue, b"t", 0)
     run: list[BatchMessage] = [(lane, b"x" * 10, b"", 0, 0, 0, 0, 0, 0, BORN)] * 3

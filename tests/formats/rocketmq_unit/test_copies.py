@@ -1,4 +1,4 @@
-"""What is kept of stored units, when others are made of them."""
+"""Fields that are kept when a stored unit is copied into a new one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def unit_of(
 
 
 @pytest.mark.parametrize("body", [b"", b"body", bytes(70_000)])
-def test_what_a_copy_keeps_is_what_a_reader_finds(body: bytes) -> None:
+def test_a_copy_keeps_the_fields_that_a_reader_finds(body: bytes) -> None:
     data = unit_of(body)
     unit = read_unit(data)
     found = read_copy_source(memoryview(data))
@@ -42,11 +42,11 @@ def test_what_a_copy_keeps_is_what_a_reader_finds(body: bytes) -> None:
         b"",
     ],
 )
-def test_units_that_are_unlike_most_are_left_to_others(data: bytes) -> None:
+def test_unusual_units_are_refused_by_the_fast_path(data: bytes) -> None:
     assert read_copy_source(memoryview(data)) is None
 
 
-def test_no_damage_to_its_lengths_makes_more_of_a_unit_than_there_is() -> None:
+def test_damaged_lengths_never_reach_beyond_the_unit() -> None:
     data = unit_of()
     for at in range(len(data)):
         for changed in (0, 0x7F, 0xFF):

@@ -28,17 +28,17 @@ def test_an_id_with_an_ipv6_address_has_56_characters() -> None:
 
 
 @pytest.mark.parametrize("id", ["", "7F", "G" * 32, "7F " * 10 + "00", "0" * 33])
-def test_what_is_no_id_is_refused(id: str) -> None:
+def test_an_invalid_id_is_refused(id: str) -> None:
     with pytest.raises(BadMessageId):
         read_message_id(id)
 
 
 @pytest.mark.parametrize(("address", "kept"), [("::ffff:1.2.3.4", "1.2.3.4"), ("fe80::1%eth0", "fe80::1")])
-def test_an_address_is_kept_in_its_shortest_form(address: str, kept: str) -> None:
+def test_an_address_is_stored_in_its_shortest_form(address: str, kept: str) -> None:
     assert unpack_host(pack_host(address, 7)) == (kept, 7)
 
 
-def test_what_is_no_address_is_refused() -> None:
+def test_an_invalid_address_is_refused() -> None:
     with pytest.raises(ValueError, match="example"):
         pack_host("example.org", 7)
     with pytest.raises(ValueError, match="9 bytes"):

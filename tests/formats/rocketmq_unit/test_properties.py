@@ -1,4 +1,4 @@
-"""Property strings and the hashes that are made of them."""
+"""Property strings and the hashes of their values."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from trimq.formats.rocketmq_unit.properties import (
         (b"a\x01\xff\x02", {"a": "\ufffd"}),
     ],
 )
-def test_properties_are_read_as_the_genuine_broker_reads_them(raw: bytes, found: dict[str, str]) -> None:
+def test_properties_are_read_as_by_apache_rocketmq(raw: bytes, found: dict[str, str]) -> None:
     assert read_properties(raw) == found
     for name, value in found.items():
         if "\x01" not in value:

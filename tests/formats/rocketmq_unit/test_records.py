@@ -1,4 +1,4 @@
-"""Units and records."""
+"""Conversion between units and records."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ BORN = pack_host("10.0.0.7", 5555)
 DRAFT = UnitDraft(b"orders", 3, b"hello", b"KEYS\x01k1 k2\x02TAGS\x01A\x02", 7, 1, 1_700_000_000_000, BORN, 2, 99)
 
 
-def test_a_record_shows_the_message_in_neutral_words() -> None:
+def test_a_unit_is_converted_to_a_neutral_record() -> None:
     record = to_record(read_unit(encode_unit(DRAFT, 41, 0, 1, HOST)))
     assert (record.body, record.key, record.headers) == (b"hello", b"k1 k2", (("TAGS", b"A"),))
     assert (record.timestamp_ms, record.offset) == (1_700_000_000_000, 41)
 
 
-def test_a_record_becomes_the_message_it_was() -> None:
+def test_a_record_is_converted_back_to_its_message() -> None:
     record = to_record(read_unit(encode_unit(DRAFT, 41, 0, 1, HOST)))
     back = from_record(record, b"orders", 3, HOST)
     assert read_properties(back.properties) == read_properties(DRAFT.properties)
     assert back._replace(properties=b"") == DRAFT._replace(properties=b"")
 
 
-def test_a_record_from_elsewhere_is_born_here() -> None:
+def test_a_record_of_another_protocol_gets_this_broker_as_its_born_host() -> None:
     draft = from_record(Record(None, headers=(("a", None), ("b", b"c"))), b"t", 0, HOST)
     assert (draft.born_host, draft.body, draft.properties, draft.flag) == (HOST, b"", b"b\x01c\x02", 0)
 

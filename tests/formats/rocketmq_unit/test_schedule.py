@@ -1,4 +1,4 @@
-"""When units that wait are due."""
+"""Due times of delayed units."""
 
 from __future__ import annotations
 
@@ -32,5 +32,5 @@ def test_the_code_of_a_unit(topic: bytes, queue: int, properties: bytes, code: i
 
 
 @pytest.mark.parametrize(("text", "time_ms"), [("12", 12), ("", 0), (None, 0), ("-1", 0), ("x", 0), ("9" * 30, 0)])
-def test_what_is_no_time_is_0(text: str | None, time_ms: int) -> None:
+def test_an_invalid_time_is_0(text: str | None, time_ms: int) -> None:
     assert parse_time_ms(text) == time_ms

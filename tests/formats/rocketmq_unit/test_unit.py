@@ -1,4 +1,4 @@
-"""Message units: the layout that a genuine broker writes, and what is refused."""
+"""Message units: the layout of Apache RocketMQ, and refused units."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ DRAFT = UnitDraft(
 )
 
 
-def test_the_layout_is_that_of_the_genuine_broker() -> None:
+def test_the_layout_is_that_of_apache_rocketmq() -> None:
     unit = encode_unit(DRAFT, 41, 4096, 1_700_000_000_123, HOST)
     assert len(unit) == 91 + 5 + 6 + 10
     assert struct.unpack_from(">iIiii", unit) == (len(unit), 0xDAA320A7, zlib.crc32(b"hello") & 0x7FFFFFFF, 3, 7)
@@ -56,21 +56,21 @@ def test_a_topic_of_more_than_127_bytes_takes_the_second_magic() -> None:
 
 
 @pytest.mark.parametrize(("born", "store", "bits"), [(HOST, HOST, 0), (HOST_V6, HOST, 16), (HOST, HOST_V6, 32)])
-def test_the_hosts_decide_the_flags_that_tell_of_them(born: bytes, store: bytes, bits: int) -> None:
+def test_the_hosts_set_the_address_flags(born: bytes, store: bytes, bits: int) -> None:
     unit = encode_unit(DRAFT._replace(born_host=born, sys_flag=48), 0, 0, 5, store)
     found = check_unit(unit)
     assert (found.sys_flag, found.born_host, found.store_host, found.store_ms) == (bits, born, store, 5)
 
 
 @pytest.mark.parametrize("born", [HOST, HOST_V6])
-def test_a_unit_can_be_given_another_place(born: bytes) -> None:
+def test_a_unit_can_be_moved_to_another_position(born: bytes) -> None:
     unit = bytearray(encode_unit(DRAFT._replace(born_host=born), 0, 0, 5, HOST))
     stamp_unit(unit, 8, 9, 10)
     found = check_unit(unit, position=9)
     assert (found.queue_offset, found.position, found.store_ms, found.born_ms) == (8, 9, 10, DRAFT.born_ms)
 
 
-def test_a_unit_that_stands_elsewhere_than_it_says_is_refused() -> None:
+def test_a_unit_at_another_position_than_it_states_is_refused() -> None:
     with pytest.raises(BadUnit, match="position 0 is at 7"):
         check_unit(encode_unit(DRAFT, 0, 0, 1, HOST), position=7)
 
@@ -93,7 +93,7 @@ def test_sizes_that_disagree_are_refused(at: int, value: int) -> None:
         check_unit(unit)
 
 
-def test_what_has_no_length_field_for_it_is_not_written() -> None:
+def test_a_field_too_long_for_its_length_field_is_refused() -> None:
     with pytest.raises(BadUnit):
         encode_unit(DRAFT._replace(properties=b"p" * 32_768), 0, 0, 1, HOST)
     with pytest.raises(BadUnit):
@@ -106,14 +106,14 @@ def test_the_shortest_unit_has_91_bytes() -> None:
     assert check_unit(shortest).size == 91
 
 
-def test_units_follow_each_other() -> None:
+def test_consecutive_units_are_read() -> None:
     data = b"".join(encode_unit(DRAFT, offset, offset * 112, 1, HOST) for offset in range(3))
     assert [unit.queue_offset for unit in iterate_units(data)] == [0, 1, 2]
     with pytest.raises(BadUnit):
         list(iterate_units(data[:-1]))
 
 
-def test_a_filler_says_how_far_the_next_file_is() -> None:
+def test_a_filler_states_the_distance_to_the_next_file() -> None:
     assert filler_size(filler(500)) == 500
     assert filler(500) == bytes.fromhex("000001F4CBD43194")
     assert filler_size(filler(4)) is None
@@ -136,7 +136,7 @@ def read_or_refused(read: Callable[[Buffer, int], Unit], data: Buffer, at: int) 
     st.integers(0, 40),
     st.integers(0, 3),
 )
-def test_a_unit_is_read_the_short_way_as_the_long_way(
+def test_the_fast_path_reads_a_unit_as_the_general_reader_does(
     born: bytes, store: bytes, topic: int, flips: list[tuple[int, int]], cut: int, at: int
 ) -> None:
     draft = DRAFT._replace(topic=b"t" * topic, born_host=born)

@@ -10,7 +10,7 @@ from trimq.storage.group_commit.segment import base_of
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-def test_every_file_of_a_kafka_folder_has_a_name_that_we_know(folder: Path) -> None:
+def test_every_file_name_of_a_kafka_folder_is_recognised(folder: Path) -> None:
     for path in folder.iterdir():
         of_a_segment = path.suffix in (LOG, *SEGMENT_COMPANIONS) and base_of(path.name, path.suffix) is not None
         assert of_a_segment or path.name in (LEADER_EPOCHS, PARTITION_METADATA)

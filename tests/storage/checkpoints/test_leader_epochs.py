@@ -22,7 +22,7 @@ METADATA = format_partition_metadata(TOPIC)
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-def test_kafkas_own_text_files_come_back_byte_for_byte(folder: Path) -> None:
+def test_kafkas_own_text_files_are_written_again_byte_for_byte(folder: Path) -> None:
     epochs = (folder / LEADER_EPOCHS).read_bytes()
     assert parse_epochs(epochs) == [EpochStart(0, 0)]
     assert format_epochs(parse_epochs(epochs)) == epochs
@@ -30,7 +30,7 @@ def test_kafkas_own_text_files_come_back_byte_for_byte(folder: Path) -> None:
     assert format_partition_metadata(parse_partition_metadata(metadata)) == metadata
 
 
-def test_epochs_come_back_in_order() -> None:
+def test_epochs_are_read_in_order() -> None:
     starts = [EpochStart(0, 0), EpochStart(3, 17), EpochStart((1 << 31) - 1, (1 << 63) - 1)]
     assert format_epochs(starts[:2]) == b"0\n2\n0 0\n3 17\n"
     assert parse_epochs(format_epochs(starts)) == starts
@@ -62,7 +62,7 @@ def test_a_log_without_epochs_has_none(data: bytes) -> None:
         ("0\n\u0661\n0 0\n".encode(), "not ASCII text"),
     ],
 )
-def test_epochs_that_cannot_be_are_refused_with_a_reason(data: bytes, complaint: str) -> None:
+def test_invalid_epochs_are_refused_with_a_reason(data: bytes, complaint: str) -> None:
     with pytest.raises(CorruptCompanion, match=complaint):
         parse_epochs(data)
 
@@ -73,7 +73,7 @@ def test_an_id_is_printed_as_kafka_prints_it() -> None:
     assert METADATA == b"version: 0\ntopic_id: 86GyxAAAQACAAP_-_fz7-g"
 
 
-def test_a_line_end_behind_the_metadata_does_no_harm() -> None:
+def test_a_line_end_after_the_metadata_is_ignored() -> None:
     assert parse_partition_metadata(METADATA + b"\n") == TOPIC
 
 
@@ -95,6 +95,6 @@ def test_a_line_end_behind_the_metadata_does_no_harm() -> None:
         (b"\xff", "not ASCII text"),
     ],
 )
-def test_metadata_that_cannot_be_is_refused_with_a_reason(data: bytes, complaint: str) -> None:
+def test_invalid_metadata_is_refused_with_a_reason(data: bytes, complaint: str) -> None:
     with pytest.raises(CorruptCompanion, match=complaint):
         parse_partition_metadata(data)

@@ -30,7 +30,7 @@ def reopened(files: MemoryFiles, bench: Bench) -> Checkpoints:
     return Bench(files).checkpoints
 
 
-def test_nothing_is_known_of_a_new_log() -> None:
+def test_a_new_log_has_no_checkpoint() -> None:
     checkpoints = Bench(MemoryFiles()).checkpoints
     assert checkpoints.point("t-0") is None
     assert checkpoints.epochs("t-0") is None
@@ -40,7 +40,7 @@ def test_nothing_is_known_of_a_new_log() -> None:
     assert not checkpoints.knows("t-0")
 
 
-def test_what_was_saved_comes_back() -> None:
+def test_saved_checkpoints_are_restored() -> None:
     files = MemoryFiles()
     bench = Bench(files)
     bench.checkpoints.save("t-0", POINT)
@@ -60,7 +60,7 @@ def test_what_was_saved_comes_back() -> None:
     assert found.knows("t-0")
 
 
-def test_a_log_is_forgotten_and_no_other() -> None:
+def test_forgetting_a_log_keeps_the_others() -> None:
     files = MemoryFiles()
     bench = Bench(files)
     for folder in ("t-1", "t-11"):
@@ -76,7 +76,7 @@ def test_a_log_is_forgotten_and_no_other() -> None:
     assert found.marked("t-11") == [5]
 
 
-def test_marks_that_are_forgotten_are_not_expected_any_more() -> None:
+def test_forgotten_segment_marks_are_removed() -> None:
     files = MemoryFiles()
     bench = Bench(files)
     for base in (0, 5, 9):

@@ -1,4 +1,5 @@
-"""A commit log that another program wrote: what was built from it is built anew; what cannot be served is refused."""
+"""Adoption of a commit log written by another program: consume queues and index are rebuilt; unsupported folders are
+refused."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ BLANK = struct.pack(">qiq", 0, 2**31 - 1, 0)
 
 
 def forget_tables(bench: CommitBench) -> None:
-    """As if we had never been here."""
+    """Removes TriMQ's own tables, as in a folder that TriMQ never opened."""
     for name in bench.memory.names("tables"):
         bench.memory.remove(f"tables/{name}")
 
@@ -37,7 +38,7 @@ def test_queues_and_keys_are_built_from_the_log_alone() -> None:
     assert "timerwheel" not in bench.names("")
 
 
-def test_a_topic_that_was_deleted_and_made_again_has_its_newer_messages() -> None:
+def test_a_topic_that_was_recreated_has_its_newer_messages() -> None:
     bench = CommitBench()
     bench.put("a", 0, b"old 0", b"old 1", b"old 2")
     bench.store.drop("a")
@@ -63,7 +64,7 @@ def test_a_queue_that_does_not_begin_at_zero_is_filled_as_rocketmq_does_it() -> 
     assert bench.read(f"consumequeue/a/0/{0:020}")[: queue.start * 20] == BLANK * queue.start
 
 
-def test_a_log_of_smaller_files_is_not_opened() -> None:
+def test_a_log_with_smaller_files_is_not_opened() -> None:
     bench = CommitBench()
     bench.put("a", 0, *(b"x" * 700 for _ in range(8)))
     bench.stop()
@@ -74,7 +75,7 @@ def test_a_log_of_smaller_files_is_not_opened() -> None:
     assert len(bench.names("commitlog")) == 2
 
 
-def test_queues_of_batches_are_refused() -> None:
+def test_batch_consume_queues_are_refused() -> None:
     bench = CommitBench()
     bench.stop()
     forget_tables(bench)

@@ -1,4 +1,4 @@
-"""Messages that are appended together: in their queues, in the index, across files, and not where a pass fails."""
+"""Batches of messages in the commit log: their queues, their index keys, file boundaries, and failed passes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trimq.storage.commit_log.store import ROOT
 
 
 def append_batch(bench: CommitBench, *messages: tuple[str, int, bytes], **more_keys: str) -> AppendedUnits:
-    """`more_keys`: of those whose number follows a letter."""
+    """Appends a batch; `more_keys` maps a letter and a message number to the keys of that message."""
     queues = {(topic, number): bench.store.queue(topic, number) for topic, number, _ in messages}
     more = {int(name[1:]): keys for name, keys in more_keys.items()}
     run: list[BatchMessage] = []
@@ -26,7 +26,7 @@ def append_batch(bench: CommitBench, *messages: tuple[str, int, bytes], **more_k
     return bench.store.append_batch(queues.values(), run, unique, more, HOST)
 
 
-def test_a_run_is_stored_as_if_each_had_come_alone() -> None:
+def test_a_batch_is_stored_as_single_messages_are() -> None:
     messages = [("a", 0, b"one"), ("b", 1, b"two"), ("a", 0, b"three"), ("a", 1, b"four")]
     alone, together = CommitBench(), CommitBench()
     for topic, queue, body in messages:
@@ -42,7 +42,7 @@ def test_a_run_is_stored_as_if_each_had_come_alone() -> None:
     assert together.read(f"index/{index}") == alone.read(f"index/{index}")
 
 
-def test_all_keys_of_a_run_are_found() -> None:
+def test_all_keys_of_a_batch_are_found() -> None:
     bench = CommitBench()
     append_batch(bench, ("a", 0, b"one"), ("b", 0, b"two"), _1="k1 k2")
     bench.settle()
@@ -52,7 +52,7 @@ def test_all_keys_of_a_run_are_found() -> None:
     assert (bench.find("a", "Uone"), bench.find("b", "k1")) == ([b"one"], [b"two"])
 
 
-def test_a_run_goes_on_in_the_next_file() -> None:
+def test_a_batch_continues_in_the_next_file() -> None:
     bench = CommitBench()
     bodies = [b"%d" % number * 700 for number in range(8)]
     placed = append_batch(bench, *(("a", 0, body) for body in bodies))
@@ -64,7 +64,7 @@ def test_a_run_goes_on_in_the_next_file() -> None:
     assert bench.bodies("a", 0) == bodies
 
 
-def test_the_rest_of_a_run_is_refused_where_no_other_file_can_be_had() -> None:
+def test_the_rest_of_a_batch_is_refused_where_no_further_file_can_be_created() -> None:
     bench = CommitBench()
 
     def refuse(operation: str, name: str) -> None:
@@ -85,7 +85,7 @@ def test_the_rest_of_a_run_is_refused_where_no_other_file_can_be_had() -> None:
     assert bench.find("a", "U" + "7" * 20) == []
 
 
-def test_a_message_that_fits_no_file_ends_a_run() -> None:
+def test_a_message_that_fits_no_file_ends_a_batch() -> None:
     bench = CommitBench()
     placed = append_batch(bench, ("a", 0, b"one"), ("a", 0, b"x" * 4096), ("a", 0, b"three"))
     assert (len(placed.places), type(placed.refusal)) == (1, MessageTooLong)
@@ -93,7 +93,7 @@ def test_a_message_that_fits_no_file_ends_a_run() -> None:
     assert bench.bodies("a", 0) == [b"one", b"next"]
 
 
-def test_a_run_whose_pass_fails_leaves_nothing_behind() -> None:
+def test_a_batch_of_a_failed_pass_leaves_nothing_behind() -> None:
     bench = CommitBench()
     bench.put("a", 0, b"kept")
 
@@ -112,7 +112,7 @@ def test_a_run_whose_pass_fails_leaves_nothing_behind() -> None:
     assert (bench.find("a", "Ulost"), bench.find("a", "Unext")) == ([], [b"next"])
 
 
-def test_units_that_lie_apart_are_given_as_they_stand() -> None:
+def test_scattered_units_are_returned_as_stored() -> None:
     bench = CommitBench()
     messages = [("a", number % 3, b"%d" % number * 300) for number in range(24)]
     append_batch(bench, *messages)
@@ -127,7 +127,7 @@ def test_units_that_lie_apart_are_given_as_they_stand() -> None:
             assert b"".join(log.gather(places[first : last + 1])) == b"".join(each[first : last + 1])
 
 
-def test_damaged_units_are_not_given_with_others() -> None:
+def test_damaged_units_are_not_returned_with_others() -> None:
     bench = CommitBench()
     append_batch(bench, ("a", 0, b"one"), ("b", 0, b"two"), ("a", 0, b"three"))
     bench.stop()

@@ -1,4 +1,4 @@
-"""The small files beside the commit log: replaced whole, with what they held before kept."""
+"""Configuration files beside the commit log: replaced as a whole, with a backup of the previous contents."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trimq.storage.commit_log.config_files import ConfigFiles
 from trimq.storage.io.memory_files import MemoryFiles
 
 
-def test_what_is_written_is_read_newest_first() -> None:
+def test_written_contents_are_read_newest_first() -> None:
     config = ConfigFiles(MemoryFiles(), "store")
     assert (config.names(), config.versions("a.json")) == ([], [])
     for text in (b"first, and longer", b"second", b"third"):
@@ -21,7 +21,7 @@ def test_what_is_written_is_read_newest_first() -> None:
 
 
 @pytest.mark.parametrize("operation", ["write", "rename"])
-def test_a_failed_write_leaves_what_was_there(operation: str) -> None:
+def test_a_failed_write_keeps_the_old_contents(operation: str) -> None:
     files = FaultyFiles(MemoryFiles())
     config = ConfigFiles(files, "store")
     config.write("a.json", b"first")

@@ -1,4 +1,4 @@
-"""Files of the commit log that are made ahead, warmed and held in memory."""
+"""Commit-log files that are created ahead, warmed and locked in memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BODY = b"x" * 1000
 
 
 def watched(bench: CommitBench, refused: str = "") -> list[tuple[str, str]]:
-    """What is done to the files of the log from now on, but for what is written."""
+    """Records the operations on log files from now on, except writes."""
     seen: list[tuple[str, str]] = []
 
     def before(operation: str, name: str) -> None:
@@ -34,7 +34,7 @@ def log_file(number: int) -> str:
     return f"store/commitlog/{number * 4096:020d}"
 
 
-def test_the_next_file_is_there_before_it_is_needed() -> None:
+def test_the_next_file_is_created_before_it_is_needed() -> None:
     bench = CommitBench(["preallocates"])
     seen = watched(bench)
     bench.put("t", 0, BODY)
@@ -51,7 +51,7 @@ def test_the_next_file_is_there_before_it_is_needed() -> None:
     )
 
 
-def test_a_warm_file_was_written_from_end_to_end() -> None:
+def test_a_warmed_file_was_written_from_end_to_end() -> None:
     bench = CommitBench(["warms"])
     seen = watched(bench)
     bench.put("t", 0, BODY, BODY)
@@ -60,11 +60,11 @@ def test_a_warm_file_was_written_from_end_to_end() -> None:
     assert seen[-1] == ("rename", NEXT)
 
 
-def test_a_file_that_is_not_ready_in_time_is_the_one_after() -> None:
+def test_a_file_that_is_not_ready_in_time_is_created_at_once() -> None:
     bench = CommitBench(["preallocates", "warms"])
     bench.append("t", 0, BODY)
     bench.append("t", 0, BODY)
-    bench.runner.end_pass()  # from now on it is being made
+    bench.runner.end_pass()  # the preparation of the next file begins
     bench.append("t", 0, BODY)
     bench.append("t", 0, BODY)
     bench.runner.end_pass()
@@ -79,7 +79,7 @@ def test_a_file_that_is_not_ready_in_time_is_the_one_after() -> None:
 
 
 @pytest.mark.parametrize("refused", ["create", "reserve", "fill"])
-def test_where_no_file_can_be_made_ahead_the_log_goes_on(refused: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_continues_where_no_file_can_be_created_ahead(refused: str, caplog: pytest.LogCaptureFixture) -> None:
     bench = CommitBench(["warms"])
     watched(bench, refused)
     with caplog.at_level(logging.WARNING):
@@ -90,12 +90,12 @@ def test_where_no_file_can_be_made_ahead_the_log_goes_on(refused: str, caplog: p
     seen = watched(bench)
     bench.put("t", 0, BODY, BODY, BODY)
     assert ("create", log_file(1)) in seen
-    assert ("fill", NEXT) in seen  # and the one after that is made ahead again
+    assert ("fill", NEXT) in seen  # and the file after that is prepared again
     assert len(bench.bodies("t", 0)) == 6
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_whenever_the_power_is_cut_nothing_is_lost(seed: int) -> None:
+def test_a_power_cut_at_any_moment_loses_nothing(seed: int) -> None:
     bench = CommitBench(["preallocates", "warms", "locks"])
     stored = []
     for number in range(12):
@@ -110,7 +110,7 @@ def test_whenever_the_power_is_cut_nothing_is_lost(seed: int) -> None:
             assert [body for body in found if not body.startswith(b"not")] == stored
 
 
-def test_an_orderly_stop_leaves_no_file_that_nobody_uses() -> None:
+def test_a_clean_stop_leaves_no_unused_file() -> None:
     bench = CommitBench(["preallocates"])
     bench.put("t", 0, BODY, BODY)
     assert "next" in bench.memory.names("store")
@@ -120,7 +120,7 @@ def test_an_orderly_stop_leaves_no_file_that_nobody_uses() -> None:
     assert len(bench.bodies("t", 0)) == 2
 
 
-def test_what_a_crash_left_of_the_next_file_is_not_used() -> None:
+def test_a_partly_prepared_file_is_not_used_after_a_crash() -> None:
     bench = CommitBench(["preallocates"])
     bench.memory.open(NEXT, create=True).write(0, [b"rubbish" * 500])
     bench.open()
@@ -130,7 +130,7 @@ def test_what_a_crash_left_of_the_next_file_is_not_used() -> None:
     assert b"rubbish" not in bench.memory.open(log_file(1)).read(0, 4096)
 
 
-def test_the_file_that_is_appended_to_is_held_in_memory_and_no_other() -> None:
+def test_only_the_active_file_is_locked_in_memory() -> None:
     bench = CommitBench(["locks"])
     seen = watched(bench)
     bench.put("t", 0, BODY, BODY, BODY)
@@ -139,7 +139,7 @@ def test_the_file_that_is_appended_to_is_held_in_memory_and_no_other() -> None:
     assert [each for each in seen if "lock" in each[0]] == [("unlock", log_file(0)), ("lock", log_file(1))]
 
 
-def test_what_cannot_be_held_in_memory_is_told_and_the_log_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_memory_lock_is_logged_and_the_log_continues(caplog: pytest.LogCaptureFixture) -> None:
     bench = CommitBench(["locks"])
     watched(bench, "lock")
     with caplog.at_level(logging.WARNING):
@@ -148,7 +148,7 @@ def test_what_cannot_be_held_in_memory_is_told_and_the_log_goes_on(caplog: pytes
     assert len(bench.bodies("t", 0)) == 4
 
 
-def test_at_the_start_that_is_a_mistake() -> None:
+def test_a_failed_memory_lock_at_the_start_is_a_startup_error() -> None:
     bench = CommitBench()
     watched(bench, "lock")
     locked = MemoryLockedFile(4096, bench.runner.offload)

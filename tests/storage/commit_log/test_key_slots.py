@@ -1,4 +1,4 @@
-"""The slots of the key index: wherever they lie, however many have changed, and when the disk refuses."""
+"""Slots of the key index: any positions, any number of changes, and failed writes."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def stored(slots: KeySlots, file: File) -> dict[int, int]:
 
 
 @pytest.mark.parametrize("count", [1, 7, 64, 65, 5000, 200_000])
-def test_what_changed_is_in_memory_until_it_is_written(count: int) -> None:
+def test_changed_slots_are_in_memory_until_they_are_written(count: int) -> None:
     file, slots, rng = file_of(MemoryFiles(), count), KeySlots(AT, count), random.Random(count)
     expected: dict[int, int] = {}
-    for share in (1, 3, 3000):  # few of a stretch are written one by one, many as one
+    for share in (1, 3, 3000):  # few slots of a block are written one by one, many together
         heads = {rng.randrange(count): rng.randrange(1, 1 << 31) for _ in range(share)}
         slots.change(heads)
         assert all(slots.unwritten(slot) == number for slot, number in heads.items())
@@ -42,7 +42,7 @@ def test_what_changed_is_in_memory_until_it_is_written(count: int) -> None:
         assert slots.read(file, min(heads)) == expected[min(heads)]
 
 
-def test_all_are_written_in_turn() -> None:
+def test_all_changed_slots_are_written_in_turn() -> None:
     file, slots = file_of(MemoryFiles(), 6400), KeySlots(AT, 6400)
     heads = {slot: slot + 1 for slot in range(0, 6400, 3)}
     slots.change(heads)
@@ -54,7 +54,7 @@ def test_all_are_written_in_turn() -> None:
     assert stored(slots, file) == heads
 
 
-def test_what_the_disk_refuses_stays_in_memory() -> None:
+def test_slots_whose_write_failed_stay_in_memory() -> None:
     files = FaultyFiles(MemoryFiles())
     file, slots = file_of(files, 6400), KeySlots(AT, 6400)
     slots.change({1: 11, 2: 12, 6399: 13})

@@ -1,4 +1,4 @@
-"""Searches by key that go on in steps, while the log and its index grow and go."""
+"""Searches by key in steps, while the log and its index grow and expire."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def search(bench: CommitBench, key: str, begin_ms: int = 0, end_ms: int = 2 * ST
 
 
 def filled(count: int, **changes: int) -> CommitBench:
-    """Messages of one key, a second between them, in several files of the index."""
+    """Returns a store with messages of one key, a second apart, in several index files."""
     bench = CommitBench(**{"checkpoint_bytes": 2048, **changes})
     for number in range(count):
         bench.put("a", number % 3, b"%d" % number, keys="k")
@@ -26,7 +26,7 @@ def filled(count: int, **changes: int) -> CommitBench:
     return bench
 
 
-def test_what_is_looked_at_in_one_step_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_of_a_search_reads_a_bounded_number_of_entries(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = filled(60)
     reads: list[int] = []
     read = key_index._IndexFile._read
@@ -36,11 +36,11 @@ def test_what_is_looked_at_in_one_step_is_bounded(monkeypatch: pytest.MonkeyPatc
     )
     steps = 0
     for unit in search(bench, "k", 0, START_MS - 1000):
-        assert unit is None, "all are newer"
+        assert unit is None, "found entries newer than the end of the search"
         assert len(reads) <= 5
         reads.clear()
         steps += 1
-    assert steps == 0, "no file has such times"
+    assert steps == 0, "read a file outside the time range"
     for unit in search(bench, "k", START_MS, START_MS + 2000):
         if unit is None:
             assert len(reads) == 5
@@ -49,7 +49,7 @@ def test_what_is_looked_at_in_one_step_is_bounded(monkeypatch: pytest.MonkeyPatc
     assert steps > 0
 
 
-def test_units_are_looked_at_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_units_are_read_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lookup, "_UNITS_AT_ONCE", 4)
     found = list(search(filled(20), "k"))
     assert [each is None for each in found[:10]] == [False, False, False, False, True] * 2
@@ -58,7 +58,7 @@ def test_units_are_looked_at_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> 
     assert [each is None for each in found[:6]] == [False, True] * 3
 
 
-def test_a_search_finds_what_was_there_when_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_finds_the_units_that_existed_when_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(key_index, "MAX_ENTRIES_PER_STEP", 3)
     bench = filled(40, checkpoint_bytes=1500)
     expected = bench.find("a", "k")
@@ -75,7 +75,7 @@ def test_a_search_finds_what_was_there_when_it_began(monkeypatch: pytest.MonkeyP
     assert len(bench.find("a", "k")) == 40 + steps
 
 
-def test_files_may_go_while_a_search_is_in_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_may_be_deleted_during_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(key_index, "MAX_ENTRIES_PER_STEP", 3)
     bench = filled(60, file_bytes=1024)
     steps = search(bench, "k")
@@ -88,7 +88,7 @@ def test_files_may_go_while_a_search_is_in_them(monkeypatch: pytest.MonkeyPatch)
     bench.settle()
     assert oldest not in bench.files.names("store/index")
     rest = [bytes(unit.body) for unit in steps if unit is not None]
-    assert [bytes(unit.body) for unit in found] == kept, "what was found stays"
+    assert [bytes(unit.body) for unit in found] == kept, "a unit that was found before the deletion changed"
     assert set(rest) <= set(bench.find("a", "k"))
     assert oldest not in bench.files.names("store/index")
     bench.put("a", 0, b"next", keys="k")

@@ -1,4 +1,5 @@
-"""The commit store: RocketMQ's files, put order and queue offsets, stops, crashes, rebuilding, keys and expiry."""
+"""The commit-log store: RocketMQ's files, append order and queue offsets, stops, crashes, rebuilding, keys and
+expiry."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from trimq.storage.commit_log.store import ROOT
 from trimq.storage.io.memory_files import NameChange
 
 
-def test_units_stand_in_the_order_in_which_they_were_put() -> None:
+def test_units_are_stored_in_the_order_of_appends() -> None:
     bench = CommitBench()
     placed = bench.append("a", 0, b"one"), bench.append("b", 1, b"two"), bench.append("a", 0, b"three")
     bench.settle()
@@ -46,7 +47,7 @@ def test_nothing_is_read_before_it_is_durable() -> None:
     assert bench.store.log.unit_at(placed.position).body == b"one"
 
 
-def test_a_file_without_room_is_filled_and_the_next_begins() -> None:
+def test_a_full_file_is_padded_and_the_next_begins() -> None:
     bench = CommitBench()
     placed = bench.put("a", 0, *(bytes([48 + number]) * 700 for number in range(8)))
     assert bench.names("commitlog") == ["00000000000000000000", "00000000000000004096"]
@@ -104,11 +105,11 @@ def test_a_stop_leaves_the_files_that_rocketmq_expects() -> None:
     assert struct.unpack_from(">iqii", index, 40 + 28 + number * 20) == (hashed, 0, 0, 0)
 
 
-def test_a_restart_reads_nothing_that_a_checkpoint_covers() -> None:
+def test_a_restart_reads_nothing_before_the_checkpoint() -> None:
     bench = CommitBench()
     bench.put("a", 0, b"one", b"two")
     bench.stop()
-    # Damage that nobody looks at is not found at the start, but is when it is read.
+    # Damage before the checkpoint is not found at the start, but when the unit is read.
     bench.memory.open(f"{ROOT}/commitlog/00000000000000000000").write(88, [b"x"])
     bench.open()
     with pytest.raises(DamagedSegment):
@@ -118,7 +119,7 @@ def test_a_restart_reads_nothing_that_a_checkpoint_covers() -> None:
 
 
 @pytest.mark.parametrize("ends", ["stop", "kill", "crash"])
-def test_what_was_acknowledged_survives(ends: str) -> None:
+def test_acknowledged_units_survive(ends: str) -> None:
     bench = CommitBench()
     for number in range(30):
         bench.put("a", number % 3, b"%d" % number * 20, keys=f"k{number % 4}")
@@ -134,7 +135,7 @@ def test_what_was_acknowledged_survives(ends: str) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_torn_tail_is_cut_and_written_over(seed: int) -> None:
+def test_a_torn_tail_is_cut_and_overwritten(seed: int) -> None:
     bench = CommitBench()
     bench.put("a", 0, b"kept" * 30)
     for number in range(9):
@@ -149,7 +150,7 @@ def test_a_torn_tail_is_cut_and_written_over(seed: int) -> None:
     assert bench.bodies("a", 0) == [*found, b"next"]
 
 
-def test_a_file_that_a_checkpoint_relies_on_is_missed() -> None:
+def test_a_missing_file_before_the_checkpoint_is_damage() -> None:
     bench = CommitBench()
     bench.put("a", 0, *(b"x" * 700 for _ in range(8)))
     bench.stop()
@@ -158,7 +159,7 @@ def test_a_file_that_a_checkpoint_relies_on_is_missed() -> None:
         bench.open()
 
 
-def test_a_tail_that_a_checkpoint_covers_is_missed() -> None:
+def test_a_missing_tail_before_the_checkpoint_is_damage() -> None:
     bench = CommitBench()
     bench.put("a", 0, *(b"x" * 700 for _ in range(8)))
     bench.stop()
@@ -168,7 +169,7 @@ def test_a_tail_that_a_checkpoint_covers_is_missed() -> None:
         bench.open()
 
 
-def test_queues_that_were_deleted_are_built_anew() -> None:
+def test_deleted_consume_queues_are_rebuilt() -> None:
     bench = CommitBench()
     for number in range(20):
         bench.put("a", number % 2, b"%d" % number)
@@ -184,7 +185,7 @@ def test_queues_that_were_deleted_are_built_anew() -> None:
     assert bench.bodies("a", 0) == [b"%d" % number for number in range(0, 20, 2)]
 
 
-def test_queues_with_files_of_another_size_are_built_anew() -> None:
+def test_consume_queues_with_another_file_size_are_rebuilt() -> None:
     bench = CommitBench(queue_file_entries=8)
     bodies = [b"%d" % number for number in range(30)]
     bench.put("t", 0, *bodies)
@@ -197,7 +198,7 @@ def test_queues_with_files_of_another_size_are_built_anew() -> None:
     assert bench.bodies("t", 0) == bodies
 
 
-def test_an_index_that_was_deleted_is_built_anew() -> None:
+def test_a_deleted_index_is_rebuilt() -> None:
     bench = CommitBench()
     for number in range(20):
         bench.put("a", 0, b"%d" % number, keys=f"k{number % 5}")
@@ -209,7 +210,7 @@ def test_an_index_that_was_deleted_is_built_anew() -> None:
     assert bench.find("a", "k3") == [b"18", b"13", b"8", b"3"]
 
 
-def test_keys_are_found_by_time_and_only_where_they_are() -> None:
+def test_keys_are_found_by_time_and_only_in_their_topic() -> None:
     bench = CommitBench()
     for number in range(40):
         bench.now_ms = START_MS + number * 100
@@ -226,7 +227,7 @@ def test_keys_are_found_by_time_and_only_where_they_are() -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_an_index_that_a_crash_caught_half_written_finds_everything(seed: int) -> None:
+def test_an_index_that_was_partly_written_at_a_crash_finds_everything(seed: int) -> None:
     bench = CommitBench(index_entries=1000)
     for number in range(10):
         bench.put("a", 0, b"%d" % number, keys="k")
@@ -247,8 +248,8 @@ def test_an_index_that_a_crash_caught_half_written_finds_everything(seed: int) -
     assert bench.find("a", "k") == expected
 
 
-def test_keys_are_found_wherever_their_slots_lie() -> None:
-    """Slots are written by blocks where several of one have changed, and alone where one has."""
+def test_keys_are_found_at_any_slot_position() -> None:
+    """Several changed slots of one block are written as a block, a single one alone."""
     bench = CommitBench(index_slots=5000, index_entries=4000, file_bytes=1 << 20)
     for first in (0, 1500, 1501, 2900):
         bodies = [b"%04d" % number for number in range(first, {0: 1500, 1500: 1501, 1501: 2900, 2900: 3000}[first])]
@@ -261,7 +262,7 @@ def test_keys_are_found_wherever_their_slots_lie() -> None:
 
 
 @pytest.mark.parametrize("ends", ["stop", "crash", "kill"])
-def test_more_keys_than_a_pass_writes_are_written_by_the_next_ones(ends: str) -> None:
+def test_keys_beyond_the_limit_of_a_pass_are_written_by_later_passes(ends: str) -> None:
     bench = CommitBench(index_slots=5000, index_entries=20_000, file_bytes=1 << 21)
     count = 2 * MAX_KEYS_PER_WRITE + 100
     bodies = [b"%05d" % number for number in range(count)]
@@ -285,12 +286,12 @@ def test_more_keys_than_a_pass_writes_are_written_by_the_next_ones(ends: str) ->
         assert bench.find("t", f"U{number:05d}") == [b"%05d" % number]
 
 
-def test_a_checkpoint_waits_for_keys_that_are_written_in_parts_but_not_for_ever() -> None:
+def test_a_checkpoint_waits_a_bounded_time_for_keys_that_are_written_in_parts() -> None:
     bench = CommitBench(index_slots=5000, index_entries=50_000, file_bytes=1 << 21, checkpoint_bytes=1000)
     for number in range(MAX_KEYS_PER_WRITE):
         bench.append("t", 0, b"%05d" % number)
     bench.settle()
-    assert len(bench.store.keys) == 0, "it is so far behind that all of them are written"
+    assert len(bench.store.keys) == 0, "the index is far behind, but not all keys were written"
     bench.stop()
     bench.open()
     assert bench.find("t", "U04000") == [b"04000"]
@@ -307,7 +308,7 @@ def test_a_rolled_back_unit_is_in_no_queue_and_no_index() -> None:
         bench.kill()
 
 
-def test_old_files_go_with_what_was_built_from_them() -> None:
+def test_old_files_are_deleted_with_their_consume_queues_and_index() -> None:
     bench = CommitBench()
     for number in range(24):
         bench.now_ms = START_MS + number * 1000
@@ -330,14 +331,14 @@ def test_old_files_go_with_what_was_built_from_them() -> None:
         bench.kill()
 
 
-def test_files_that_a_restart_would_look_for_stay() -> None:
+def test_files_that_a_restart_needs_are_kept() -> None:
     bench = CommitBench()
     bench.put("a", 0, *(b"x" * 700 for _ in range(12)))
     assert bench.store.expire(START_MS + 1_000_000) is None
     assert bench.names("commitlog")[0] == f"{0:020d}"
 
 
-def test_files_that_are_due_go_at_the_next_look_though_nothing_more_is_written() -> None:
+def test_expired_files_are_deleted_at_the_next_check_although_nothing_more_is_written() -> None:
     bench = CommitBench()
     bench.put("a", 0, *(b"x" * 700 for _ in range(12)))
     bench.store.expire(START_MS + 1_000_000)
@@ -357,7 +358,7 @@ def test_a_queue_is_searched_by_time() -> None:
     assert {time_ms: find_time(bench.store.log, queue, time_ms) for time_ms in wanted} == wanted
 
 
-def test_time_never_runs_back_in_the_log() -> None:
+def test_store_timestamps_never_decrease() -> None:
     bench = CommitBench()
     bench.put("a", 0, b"one")
     bench.now_ms -= 1000
@@ -368,7 +369,7 @@ def test_time_never_runs_back_in_the_log() -> None:
 
 
 @pytest.mark.parametrize("is_saved", [True, False])
-def test_a_dropped_topic_does_not_come_back(is_saved: bool) -> None:
+def test_a_deleted_topic_stays_deleted(is_saved: bool) -> None:
     bench = CommitBench()
     bench.put("a", 0, b"old", b"older")
     bench.put("b", 0, b"other")
@@ -386,7 +387,7 @@ def test_a_dropped_topic_does_not_come_back(is_saved: bool) -> None:
     assert (bench.bodies("a", 0), bench.bodies("b", 0)) == ([b"new"], [b"other"])
 
 
-def test_a_checkpoint_that_cannot_be_written_is_made_later() -> None:
+def test_a_checkpoint_whose_write_failed_is_retried() -> None:
     bench = CommitBench(checkpoint_bytes=1)
 
     def refuse(operation: str, name: str) -> None:
@@ -404,7 +405,7 @@ def test_a_checkpoint_that_cannot_be_written_is_made_later() -> None:
     assert bench.bodies("a", 0) == [b"one", b"two"]
 
 
-def test_a_log_of_files_of_another_size_is_not_opened() -> None:
+def test_a_log_with_another_file_size_is_not_opened() -> None:
     bench = CommitBench()
     bench.put("a", 0, *(b"x" * 700 for _ in range(8)))
     bench.stop()
@@ -413,14 +414,14 @@ def test_a_log_of_files_of_another_size_is_not_opened() -> None:
         bench.open()
 
 
-def test_the_hosts_of_a_unit_are_kept() -> None:
+def test_the_hosts_of_a_unit_are_stored() -> None:
     bench = CommitBench()
     placed = bench.put("a", 0, b"one")[0]
     unit = bench.store.log.unit_at(placed.position)
     assert (unit.born_host, unit.store_host, unit.born_ms) == (HOST, HOST, START_MS - 5)
 
 
-def test_no_slot_leads_to_entries_that_are_not_on_disk_though_a_file_could_not_be_made(
+def test_no_slot_refers_to_unwritten_entries_although_a_file_could_not_be_created(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(key_index, "_UNWRITTEN_SLOTS", 30)
@@ -456,7 +457,7 @@ def test_no_slot_leads_to_entries_that_are_not_on_disk_though_a_file_could_not_b
     assert [body for body in bodies if bench.find("t", f"U{body.decode()}") != [body]] == []
 
 
-def test_a_header_of_the_key_index_that_could_not_be_written_is_tried_again() -> None:
+def test_a_header_of_the_key_index_whose_write_failed_is_retried() -> None:
     bench = CommitBench()
     bench.put("t", 0, b"one")
     failures = [OSError(errno.EIO, "not now")]
@@ -464,7 +465,7 @@ def test_a_header_of_the_key_index_that_could_not_be_written_is_tried_again() ->
     def refuse_header(operation: str, name: str) -> None:
         if operation == "write" and "index/" in name and bench.store._slots_due is not None and failures:
             if failures[0].errno == errno.EIO:
-                failures[0] = OSError(errno.ENOSPC, "the header")  # the slots are let through
+                failures[0] = OSError(errno.ENOSPC, "the header")  # the writes of slots succeed
             else:
                 raise failures.pop()
 
@@ -480,7 +481,7 @@ def test_a_header_of_the_key_index_that_could_not_be_written_is_tried_again() ->
     assert struct.unpack_from(">i", bench.read(f"index/{index}"), 36) == (2,)
 
 
-def test_keys_that_a_restart_found_are_written_though_nothing_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_recovered_at_a_restart_are_written_without_new_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(key_index, "MAX_KEYS_PER_WRITE", 16)
     monkeypatch.setattr(store, "MAX_KEYS_PER_WRITE", 16)
     monkeypatch.setattr(store, "_KEYS_AT_ONCE", 8)

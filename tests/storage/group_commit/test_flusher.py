@@ -17,7 +17,7 @@ INTERVAL_MS = 100
 
 
 class Bench:
-    """A disk that notes its syncs, and all that a flusher is given."""
+    """A disk that records its syncs, and the other dependencies of a flusher."""
 
     def __init__(self) -> None:
         self.files = FaultyFiles(MemoryFiles())
@@ -32,7 +32,7 @@ class Bench:
         self.is_collecting = False
 
     def turn(self) -> None:
-        """What was to be called soon is called."""
+        """Runs the callbacks scheduled for the next turn."""
         for _ in range(len(self.soon)):
             self.soon.popleft()()
 
@@ -57,7 +57,7 @@ class Bench:
         )
 
     def flush(self, flusher: Flusher, number: int, *names: str, folders: tuple[str, ...] = ()) -> None:
-        """A pass wrote these files, a byte to each."""
+        """Passes on a pass that wrote a byte to each of these files."""
         flusher.dirty.size_bytes += len(names)
         flusher.dirty.files.update(self.files.open(name, create=True) for name in names)
         flusher.dirty.folders.update(folders)
@@ -81,11 +81,11 @@ def test_a_pass_is_durable_after_its_files_and_folders_are_synced() -> None:
     assert (bench.synced, bench.durable) == ([], [])
     bench.offload.run_one()
     assert sorted(bench.synced[:2]) == ["a", "b"]
-    assert bench.synced[2:] == ["folder"], "names last: what they lead to must be there"
+    assert bench.synced[2:] == ["folder"], "folders must be synced after their files"
     assert bench.durable == [1]
 
 
-def test_one_round_is_under_way_at_a_time() -> None:
+def test_only_one_sync_round_runs_at_a_time() -> None:
     bench = Bench()
     flusher = bench.sync_flusher()
     for number, name in enumerate("abcd", 1):
@@ -113,7 +113,7 @@ def test_numbers_are_published_in_order() -> None:
     assert bench.durable[-1] == 19
 
 
-def test_what_is_written_while_a_round_is_under_way_waits_for_the_next() -> None:
+def test_files_written_during_a_round_are_synced_in_the_next() -> None:
     bench = Bench()
     flusher = bench.sync_flusher()
     bench.flush(flusher, 1, "a")
@@ -125,8 +125,8 @@ def test_what_is_written_while_a_round_is_under_way_waits_for_the_next() -> None
     assert (bench.durable, bench.synced) == ([1, 2], ["a", "a"])
 
 
-def with_company(bench: Bench) -> SyncFlusher:
-    """One round is done, and while it was under way another pass was written."""
+def with_concurrent_pass(bench: Bench) -> SyncFlusher:
+    """Finishes one round, during which another pass was written."""
     flusher = bench.sync_flusher()
     bench.flush(flusher, 1, "a")
     bench.flush(flusher, 2, "a")
@@ -134,7 +134,7 @@ def with_company(bench: Bench) -> SyncFlusher:
     return flusher
 
 
-def test_what_comes_alone_is_synced_at_once() -> None:
+def test_a_single_pass_is_synced_at_once() -> None:
     bench = Bench()
     flusher = bench.sync_flusher()
     for number in range(1, 5):
@@ -143,10 +143,10 @@ def test_what_comes_alone_is_synced_at_once() -> None:
         assert (bench.durable[-1], len(bench.soon)) == (number, 0)
 
 
-def test_a_round_waits_while_each_turn_brings_more() -> None:
+def test_a_round_waits_while_each_turn_brings_another_pass() -> None:
     bench = Bench()
-    flusher = with_company(bench)
-    bench.is_collecting = True  # it comes
+    flusher = with_concurrent_pass(bench)
+    bench.is_collecting = True  # another pass is collecting
     bench.turn()
     bench.is_collecting = False
     bench.flush(flusher, 3, "b")  # and is written
@@ -158,9 +158,9 @@ def test_a_round_waits_while_each_turn_brings_more() -> None:
     assert (bench.durable, flusher.is_idle) == ([1, 3], True)
 
 
-def test_a_round_does_not_wait_for_ever() -> None:
+def test_a_round_waits_for_a_bounded_number_of_turns() -> None:
     bench = Bench()
-    flusher = with_company(bench)
+    flusher = with_concurrent_pass(bench)
     turns = 0
     while not len(bench.offload):
         bench.flush(flusher, 3 + turns, "a")
@@ -173,24 +173,24 @@ def test_a_round_does_not_wait_for_ever() -> None:
 
 def test_a_round_does_not_wait_for_long_turns() -> None:
     bench = Bench()
-    flusher = with_company(bench)
+    flusher = with_concurrent_pass(bench)
     bench.flush(flusher, 3, "a")
     bench.time.step(200)
     bench.turn()
     assert len(bench.offload) == 1
 
 
-def test_a_round_does_not_wait_for_what_needs_no_sync() -> None:
+def test_a_round_does_not_wait_for_passes_without_files() -> None:
     bench = Bench()
-    flusher = with_company(bench)
+    flusher = with_concurrent_pass(bench)
     bench.flush(flusher, 3)
     bench.turn()
     assert len(bench.offload) == 1
 
 
-def test_a_round_for_several_passes_is_followed_by_one_that_waits() -> None:
+def test_after_a_round_of_several_passes_the_next_one_waits() -> None:
     bench = Bench()
-    flusher = with_company(bench)
+    flusher = with_concurrent_pass(bench)
     bench.flush(flusher, 3, "a")
     bench.turn()
     bench.turn()
@@ -200,9 +200,9 @@ def test_a_round_for_several_passes_is_followed_by_one_that_waits() -> None:
     assert (len(bench.offload), len(bench.soon)) == (0, 1)
 
 
-def test_the_disk_does_not_wait_where_there_is_much_to_sync() -> None:
+def test_a_round_with_much_to_sync_does_not_wait() -> None:
     bench = Bench()
-    flusher = with_company(bench)
+    flusher = with_concurrent_pass(bench)
     bench.is_collecting = True
     bench.turn()
     assert len(bench.offload) == 0
@@ -217,9 +217,9 @@ def test_the_disk_does_not_wait_where_there_is_much_to_sync() -> None:
     assert (len(bench.soon), flusher.dirty.size_bytes) == (0, 0)
 
 
-def test_who_is_alone_again_is_not_kept_waiting() -> None:
+def test_a_single_pass_after_concurrent_ones_does_not_wait() -> None:
     bench = Bench()
-    flusher = with_company(bench)
+    flusher = with_concurrent_pass(bench)
     bench.turn()
     bench.offload.run_one()
     bench.flush(flusher, 3, "a")
@@ -278,7 +278,7 @@ class Unopenable:
         self._number = number
 
     def begin_sync(self) -> Callable[[], None]:
-        raise OSError(self._number, "it cannot be opened")
+        raise OSError(self._number, "cannot be opened")
 
 
 def add_dirty(flusher: Flusher, file: object) -> None:
@@ -286,7 +286,7 @@ def add_dirty(flusher: Flusher, file: object) -> None:
     files.add(file)
 
 
-def test_what_was_removed_since_needs_no_sync() -> None:
+def test_a_file_that_was_removed_needs_no_sync() -> None:
     bench = Bench()
     flusher = bench.sync_flusher()
     add_dirty(flusher, Gone())
@@ -308,7 +308,7 @@ def test_a_sync_that_fails_publishes_nothing_and_is_reported() -> None:
 
 
 def test_after_a_failed_sync_nothing_is_ever_published() -> None:
-    """The kernel reports a lost page once: a later sync that goes well says nothing about the earlier bytes."""
+    """The kernel reports a lost page once: a later successful sync says nothing about the earlier bytes."""
     bench = Bench()
     flusher = bench.sync_flusher()
     bench.failing_sync()
@@ -332,17 +332,17 @@ def test_a_sync_that_cannot_begin_is_reported() -> None:
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
-def test_where_no_descriptor_is_left_everything_is_synced_at_once(number: int) -> None:
+def test_without_free_descriptors_the_whole_file_system_is_synced(number: int) -> None:
     bench = Bench()
     flusher = bench.sync_flusher()
     add_dirty(flusher, Unopenable(number))
     bench.flush(flusher, 1, "a")
     bench.offload.run_all()
-    assert bench.synced == ["a", "sync_all"], "what was begun is ended: it holds a descriptor"
+    assert bench.synced == ["a", "sync_all"], "a sync that was begun was not ended and holds a descriptor"
     assert (bench.durable, bench.failures) == ([1], [])
 
 
-# -- asynchronous: a pass is acknowledged at once and reaches the disk within the interval
+# -- asynchronous: a pass is acknowledged at once and synced within the interval
 
 
 def test_a_pass_is_acknowledged_at_once() -> None:
@@ -355,7 +355,7 @@ def test_a_pass_is_acknowledged_at_once() -> None:
     assert not flusher.is_idle
 
 
-def test_what_is_dirty_is_synced_after_the_interval() -> None:
+def test_dirty_files_are_synced_after_the_interval() -> None:
     bench = Bench()
     flusher = bench.async_flusher()
     bench.flush(flusher, 1, "a")
@@ -369,7 +369,7 @@ def test_what_is_dirty_is_synced_after_the_interval() -> None:
     assert bench.time.next_due_ms() is None
 
 
-def test_what_becomes_dirty_in_a_round_is_synced_an_interval_later() -> None:
+def test_files_that_become_dirty_during_a_round_are_synced_an_interval_later() -> None:
     bench = Bench()
     flusher = bench.async_flusher()
     bench.flush(flusher, 1, "a")
@@ -394,7 +394,7 @@ def test_a_pass_that_wrote_nothing_starts_no_round() -> None:
     assert flusher.is_idle
 
 
-def test_an_asynchronous_flusher_can_be_hurried() -> None:
+def test_flush_now_syncs_before_the_interval_ends() -> None:
     bench = Bench()
     flusher = bench.async_flusher()
     flusher.flush_now()
@@ -417,10 +417,10 @@ def test_a_failed_sync_is_reported_by_an_asynchronous_flusher_too() -> None:
     assert len(bench.failures) == 1
 
 
-# -- what is dirty
+# -- dirty files
 
 
-def test_dirt_is_merged_without_doubles() -> None:
+def test_dirty_sets_are_merged_without_duplicates() -> None:
     bench = Bench()
     file: File = bench.files.open("a", create=True)
     one, two = Dirty(), Dirty()

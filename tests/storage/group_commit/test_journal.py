@@ -18,7 +18,7 @@ FOLDER = "orders-0"
 
 
 class Owner:
-    """The layout on top: it notes what it is told."""
+    """The layout above the journal; records its notifications."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
@@ -46,7 +46,7 @@ class Bench:
         return self.journal.append(data, len(data))
 
     def contents(self) -> dict[int, bytes]:
-        """What the segments hold, asked of the journal, which must agree with the disk."""
+        """Returns the contents of the segments, and checks that the journal agrees with the disk."""
         for segment in self.journal.segments:
             assert segment.file.size() == segment.size
             assert not segment.size or bytes(segment.view(0, segment.size)) == segment.read(0, 1 << 20)
@@ -64,7 +64,7 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
 
 
 def begun(bench: Bench, *pieces: bytes) -> None:
-    """A journal with one settled segment per piece."""
+    """Fills the journal with one durable segment per piece."""
     base = 0
     for piece in pieces:
         bench.journal.roll(base)
@@ -83,7 +83,7 @@ def reloaded(files: Files) -> Journal:
 # -- appending
 
 
-def test_what_is_appended_counts_at_once_and_is_written_when_the_pass_ends(bench: Bench) -> None:
+def test_an_append_counts_at_once_and_is_written_when_the_pass_ends(bench: Bench) -> None:
     begun(bench, b"abc")
     ticket = bench.append(b"de")
     assert bench.append(b"f") is ticket
@@ -110,7 +110,7 @@ def test_a_pass_is_one_write_per_segment(bench: Bench) -> None:
     assert bench.contents() == {0: b"abc" + b"x" * 100, 103: b"y" * 100}
 
 
-def test_what_follows_a_roll_is_in_the_new_segment(bench: Bench) -> None:
+def test_appends_after_a_roll_are_in_the_new_segment(bench: Bench) -> None:
     begun(bench, b"abc")
     bench.append(b"d")
     assert bench.journal.roll(4) is bench.journal.active
@@ -122,7 +122,7 @@ def test_what_follows_a_roll_is_in_the_new_segment(bench: Bench) -> None:
     assert bench.contents() == {0: b"abcd", 4: b"e", 5: b"f"}
 
 
-def test_the_latest_ticket_is_that_of_what_was_appended_last(bench: Bench) -> None:
+def test_the_latest_ticket_is_that_of_the_last_append(bench: Bench) -> None:
     begun(bench, b"abc")
     assert bench.journal.latest_ticket().number == 1
     assert bench.append(b"d") is bench.journal.latest_ticket()
@@ -138,7 +138,7 @@ def test_a_journal_may_take_part_in_a_pass_without_appending(bench: Bench) -> No
     assert bench.contents() == {0: b"abc"}
 
 
-def test_what_is_settled_survives_a_power_cut_with_its_name() -> None:
+def test_durable_appends_survive_a_power_cut_with_their_file_name() -> None:
     memory = MemoryFiles()
     bench = Bench(memory)
     begun(bench, b"abc", b"de")
@@ -175,7 +175,7 @@ def test_a_pass_that_does_not_fit_is_undone(bench: Bench, room_bytes: int) -> No
     assert bench.owner.notes == ["undone", "written 3", "settled 3"]
 
 
-def test_the_first_segment_of_a_journal_stays_when_its_pass_is_undone(bench: Bench) -> None:
+def test_the_first_segment_of_a_journal_is_kept_when_its_pass_is_undone(bench: Bench) -> None:
     bench.journal.roll(0)
     bench.append(b"abc")
     bench.files.room_bytes = 1
@@ -187,7 +187,7 @@ def test_the_first_segment_of_a_journal_stays_when_its_pass_is_undone(bench: Ben
     assert bench.contents() == {0: b"def"}
 
 
-def test_a_segment_that_stays_after_its_pass_was_undone_gets_a_durable_name() -> None:
+def test_a_segment_that_is_kept_after_an_undone_pass_gets_a_durable_name() -> None:
     memory = MemoryFiles()
     bench = Bench(memory)
     bench.journal.roll(0)
@@ -230,10 +230,10 @@ def test_a_pass_that_cannot_be_undone_stops_the_broker(bench: Bench) -> None:
     assert len(bench.runner.failures) == 1
 
 
-# -- finding
+# -- lookup
 
 
-def test_a_journal_is_found_again(bench: Bench) -> None:
+def test_a_journal_is_loaded_again(bench: Bench) -> None:
     begun(bench, b"abc", b"de", b"f")
     for name in ("notes.txt", "1.log", f"{7:020}.index", f"{7:020}.log.deleted"):
         bench.files.open(f"{FOLDER}/{name}", create=True)
@@ -266,10 +266,10 @@ def test_any_sealed_segment_can_be_removed(bench: Bench, place: int) -> None:
     del left[segment.base]
     assert bench.contents() == left
     assert bench.files.names(FOLDER) == [f"{base:020}.log" for base in left]
-    assert bytes(view) == expected, "who still sends these bytes must not be disturbed"
+    assert bytes(view) == expected, "a view of the removed segment must stay valid"
 
 
-def test_a_removal_survives_a_power_cut_once_it_is_settled() -> None:
+def test_a_removal_survives_a_power_cut_once_it_is_durable() -> None:
     memory = MemoryFiles()
     bench = Bench(memory)
     begun(bench, b"abc", b"de")
@@ -292,7 +292,7 @@ def test_a_segment_can_be_removed_in_the_pass_that_wrote_and_sealed_it(bench: Be
     assert bench.owner.notes == ["written 2", "settled 2"]
 
 
-def test_a_pass_that_removed_what_it_began_can_still_be_undone(bench: Bench) -> None:
+def test_a_pass_that_removed_its_own_segment_can_still_be_undone(bench: Bench) -> None:
     begun(bench, b"abc")
     bench.journal.roll(3)
     bench.append(b"def")
@@ -313,7 +313,7 @@ def test_a_pass_that_removed_what_it_began_can_still_be_undone(bench: Bench) -> 
 @pytest.mark.parametrize(
     ("place", "size", "left"), [(0, 2, {0: b"ab"}), (1, 2, {0: b"abc", 3: b"de"}), (1, 0, {0: b"abc", 3: b""})]
 )
-def test_the_tail_can_be_cut(bench: Bench, place: int, size: int, left: dict[int, bytes]) -> None:
+def test_the_tail_can_be_truncated(bench: Bench, place: int, size: int, left: dict[int, bytes]) -> None:
     begun(bench, b"abc", b"de", b"f")
     bench.files.open(f"{FOLDER}/{5:020}.index", create=True)
     bench.journal.truncate(bench.journal.segments[place], size, (".index",))
@@ -324,7 +324,7 @@ def test_the_tail_can_be_cut(bench: Bench, place: int, size: int, left: dict[int
     assert bench.files.names(FOLDER) == [f"{base:020}.log" for base in left]
 
 
-def test_a_cut_survives_a_power_cut_once_it_is_settled() -> None:
+def test_a_truncation_survives_a_power_cut_once_it_is_durable() -> None:
     memory = MemoryFiles()
     bench = Bench(memory)
     begun(bench, b"abc", b"de")
@@ -334,7 +334,7 @@ def test_a_cut_survives_a_power_cut_once_it_is_settled() -> None:
     assert [(segment.base, segment.size) for segment in reloaded(memory).segments] == [(0, 1)]
 
 
-def test_what_was_left_to_the_page_cache_can_be_made_durable() -> None:
+def test_resync_makes_unsynced_appends_durable() -> None:
     memory = MemoryFiles()
     bench = Bench(memory)
     begun(bench, b"abc")
@@ -352,14 +352,14 @@ def test_what_was_left_to_the_page_cache_can_be_made_durable() -> None:
     assert {segment.base: segment.read(0, 100) for segment in reloaded(memory).segments} == {0: b"abcd", 4: b"ef"}
 
 
-def test_a_closed_journal_opens_its_files_when_they_are_used(bench: Bench) -> None:
+def test_a_closed_journal_reopens_its_files_when_they_are_used(bench: Bench) -> None:
     begun(bench, b"abc", b"de")
     bench.journal.close()
     assert bench.contents() == {0: b"abc", 3: b"de"}
 
 
 @pytest.mark.parametrize(("size", "is_much"), [(200, False), (300_000, True)])
-def test_a_sync_waits_for_more_after_short_writes_and_not_after_long_ones(
+def test_a_sync_waits_for_more_passes_after_short_writes_and_not_after_long_ones(
     bench: Bench, size: int, is_much: bool
 ) -> None:
     begun(bench, b"")

@@ -13,7 +13,7 @@ from trimq.storage.io.memory_files import MemoryFiles
 
 
 class Notes:
-    """A writer that notes what it is told, and fails when it is to."""
+    """A writer that records its calls, and fails on request."""
 
     def __init__(self, passes: Passes, notes: list[str], name: str = "") -> None:
         self._passes = passes
@@ -54,7 +54,7 @@ class Bench:
         return (self.passes.current, self.passes.written, self.passes.durable)
 
 
-def test_all_that_joined_is_written_together_and_settled_together() -> None:
+def test_all_writers_of_a_pass_are_written_together_and_become_durable_together() -> None:
     bench = Bench()
     assert bench.one.append().number == bench.two.append().number == 1
     assert bench.notes == []
@@ -82,7 +82,7 @@ def test_a_pass_without_writers_has_no_number() -> None:
     assert len(bench.runner.offload) == 0
 
 
-def test_passes_that_share_a_round_are_settled_in_their_order() -> None:
+def test_passes_that_share_a_round_become_durable_in_order() -> None:
     bench = Bench()
     for writer in (bench.one, bench.two, bench.one):
         writer.append()
@@ -107,7 +107,7 @@ def test_a_writer_whose_write_fails_is_undone_and_the_others_are_not() -> None:
         "two written",
         "two settled 1",
     ]
-    assert bench.progress() == (2, 1, 1), "those who wait for the pass must hear"
+    assert bench.progress() == (2, 1, 1), "waiters for the pass must be called"
     assert bench.runner.failures == []
 
 
@@ -121,27 +121,27 @@ def test_a_write_that_cannot_be_undone_is_a_failure_of_the_broker() -> None:
     assert failure.errno == errno.EIO
 
 
-def test_a_listener_hears_when_a_pass_is_written_and_when_it_is_durable() -> None:
+def test_a_listener_is_called_when_a_pass_is_written_and_when_it_is_durable() -> None:
     bench = Bench()
-    heard: list[tuple[int, int, int]] = []
-    bench.passes.on_progress(lambda: heard.append(bench.progress()))
+    calls: list[tuple[int, int, int]] = []
+    bench.passes.on_progress(lambda: calls.append(bench.progress()))
     bench.one.append()
     bench.runner.settle()
-    assert heard == [(2, 1, 0), (2, 1, 1)]
+    assert calls == [(2, 1, 0), (2, 1, 1)]
 
 
-def test_a_listener_hears_after_every_writer_is_settled() -> None:
+def test_a_listener_is_called_after_every_writer_is_notified() -> None:
     bench = Bench()
-    bench.passes.on_progress(lambda: bench.notes.append("told"))
+    bench.passes.on_progress(lambda: bench.notes.append("listener"))
     bench.one.append()
     bench.two.append()
     bench.runner.settle()
-    assert bench.notes[-3:] == ["one settled 1", "two settled 1", "told"]
+    assert bench.notes[-3:] == ["one settled 1", "two settled 1", "listener"]
 
 
-def test_what_comes_afterwards_waits_for_its_pass_and_precedes_the_listeners() -> None:
+def test_a_follow_up_waits_for_its_pass_and_runs_before_the_listeners() -> None:
     bench = Bench()
-    bench.passes.on_progress(lambda: bench.notes.append("told"))
+    bench.passes.on_progress(lambda: bench.notes.append("listener"))
     first = bench.one.append()
     bench.passes.on_durable(first, lambda ticket: bench.notes.append(f"after {ticket.number}"))
     bench.runner.end_pass()
@@ -150,24 +150,24 @@ def test_what_comes_afterwards_waits_for_its_pass_and_precedes_the_listeners() -
     bench.runner.end_pass()
     bench.notes.clear()
     bench.runner.offload.run_one()
-    assert bench.notes == ["one settled 1", "after 1", "told"]
+    assert bench.notes == ["one settled 1", "after 1", "listener"]
     bench.notes.clear()
     bench.runner.end_pass()
     bench.runner.offload.run_one()
-    assert bench.notes == ["two settled 2", "after 2", "told"]
+    assert bench.notes == ["two settled 2", "after 2", "listener"]
 
 
-def test_what_comes_afterwards_hears_of_a_refusal_too() -> None:
+def test_a_follow_up_is_called_after_a_refusal_too() -> None:
     bench = Bench()
     ticket = bench.one.append()
     ticket.refusal = WriteFailed("no room")
-    heard: list[Refusal | None] = []
-    bench.passes.on_durable(ticket, lambda told: heard.append(told.refusal))
+    calls: list[Refusal | None] = []
+    bench.passes.on_durable(ticket, lambda done: calls.append(done.refusal))
     bench.runner.settle()
-    assert heard == [ticket.refusal]
+    assert calls == [ticket.refusal]
 
 
-def test_a_writer_may_write_again_when_it_is_settled() -> None:
+def test_a_writer_may_append_again_when_it_is_notified() -> None:
     bench = Bench()
 
     def append_once_more() -> None:
@@ -181,7 +181,7 @@ def test_a_writer_may_write_again_when_it_is_settled() -> None:
 
 
 @pytest.mark.parametrize("steps", range(4))
-def test_passes_are_idle_when_nothing_is_unwritten_or_unsettled(steps: int) -> None:
+def test_passes_are_idle_when_all_is_written_and_durable(steps: int) -> None:
     bench = Bench()
     if steps > 0:
         bench.one.append()
@@ -192,14 +192,14 @@ def test_passes_are_idle_when_nothing_is_unwritten_or_unsettled(steps: int) -> N
     assert bench.passes.is_idle is (steps in (0, 3))
 
 
-def test_what_follows_a_pass_and_fails_is_told_of_and_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_follow_up_that_fails_is_logged_and_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
     bench = Bench()
     ticket = bench.one.append()
-    bench.passes.on_progress(lambda: bench.notes.append("told"))
+    bench.passes.on_progress(lambda: bench.notes.append("listener"))
     bench.passes.on_durable_guarded(ticket, lambda _: 1 // 0)
     bench.passes.on_durable_guarded(ticket, lambda _: bench.notes.append("next"))
     bench.runner.settle()
-    assert bench.notes[-3:] == ["one settled 1", "next", "told"]
+    assert bench.notes[-3:] == ["one settled 1", "next", "listener"]
     (record,) = caplog.records
     assert record.exc_info is not None
     assert record.exc_info[0] is ZeroDivisionError
@@ -209,7 +209,7 @@ def test_what_follows_a_pass_and_fails_is_told_of_and_stops_nothing(caplog: pyte
 
 
 @pytest.mark.parametrize("register", [Passes.on_durable, Passes.on_synced])
-def test_what_keeps_step_with_the_files_and_fails_is_heard_by_whoever_settles(
+def test_an_error_in_a_durability_callback_is_raised_to_the_flusher(
     register: Callable[[Passes, Ticket, Callable[[Ticket], object]], None],
 ) -> None:
     bench = Bench()
@@ -219,7 +219,7 @@ def test_what_keeps_step_with_the_files_and_fails_is_heard_by_whoever_settles(
         bench.runner.offload.run_one()
 
 
-def test_what_has_joined_and_is_not_written_is_being_collected() -> None:
+def test_a_pass_with_unwritten_writers_is_collecting() -> None:
     bench = Bench()
     turns = bench.passes.turns
     assert not turns.is_collecting()

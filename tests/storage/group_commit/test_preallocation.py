@@ -1,4 +1,4 @@
-"""Zeros behind the data of a file that is about to grow: who gets them, and that nobody else ever sees them."""
+"""Preallocation: the files that get zeros after their data, and that readers never see them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Owner:
 
 
 class ShortFile(MemoryFile):
-    """One that the disk has 4,500 bytes for."""
+    """A file on a disk with room for 4,500 bytes."""
 
     def write(self, position: int, parts: Sequence[Buffer]) -> None:
         data = b"".join(parts)
@@ -51,7 +51,7 @@ class SmallDisk(MemoryFiles):
 def journals(
     count: int, full_bytes: int = 0, syncfs_threshold: int = 1, disk: MemoryFiles | None = None
 ) -> tuple[PassRunner, list[Journal]]:
-    """In one folder each, with one segment."""
+    """Opens journals in a folder each, with one segment."""
     files: Files = FaultyFiles(disk or MemoryFiles())
     runner = PassRunner(files, syncfs_threshold)
     made = []
@@ -77,10 +77,10 @@ def room_of(journal: Journal) -> int:
     return len(data) - segment.size
 
 
-# -- who gets it
+# -- files that get preallocation
 
 
-def test_a_file_that_grows_gets_as_much_room_as_was_appended_and_is_not_made_longer_before_it_is_full() -> None:
+def test_a_growing_file_is_preallocated_by_as_much_as_was_appended_and_not_again_before_it_is_full() -> None:
     runner, made = journals(1)
     append(runner, made, 1000, passes=3)
     assert room_of(made[0]) == 0
@@ -92,28 +92,28 @@ def test_a_file_that_grows_gets_as_much_room_as_was_appended_and_is_not_made_lon
     assert room_of(made[0]) == 20480 - 9000
 
 
-def test_room_is_bounded() -> None:
+def test_preallocation_is_bounded() -> None:
     runner, made = journals(1)
     append(runner, made, 10_000, passes=200)
     assert 0 < room_of(made[0]) < 260 * 1024
 
 
 @pytest.mark.parametrize(("end", "room"), [(2**31 - 8192, 4096), (2**31 - 4096, 0), (2**31 + 4096, 0)])
-def test_a_file_does_not_become_too_long_for_kafka_by_its_room(end: int, room: int) -> None:
+def test_preallocation_does_not_make_a_file_too_long_for_kafka(end: int, room: int) -> None:
     segment = Segment(0, MemoryFiles().open("log", create=True), end - 4096)
     segment.size = end
     assert len(segment.preallocation_after(end - 100, full_bytes=0)) == room
     assert segment.preallocated_to == (end + room if room else 0)
 
 
-def test_a_pass_that_would_fill_the_room_soon_makes_none() -> None:
+def test_a_pass_that_would_fill_the_preallocation_soon_preallocates_nothing() -> None:
     runner, made = journals(1)
     append(runner, made, 1000, passes=2)
     append(runner, made, 100_000, passes=3)
     assert room_of(made[0]) == 0
 
 
-def test_many_writers_make_no_room() -> None:
+def test_many_writers_preallocate_nothing() -> None:
     runner, made = journals(3, syncfs_threshold=2)
     append(runner, made, 1000, passes=8)
     assert [room_of(journal) for journal in made] == [0, 0, 0]
@@ -121,7 +121,7 @@ def test_many_writers_make_no_room() -> None:
     assert [room_of(journal) > 0 for journal in made] == [True, True, False]
 
 
-def test_a_disk_without_the_bytes_for_room_takes_the_data() -> None:
+def test_a_disk_without_space_for_preallocation_takes_the_data() -> None:
     runner, made = journals(1, disk=SmallDisk())
     append(runner, made, 1000, passes=4)
     assert made[0].active.size == made[0].active.file.size() == 4000
@@ -133,7 +133,7 @@ def test_a_disk_without_the_bytes_for_room_takes_the_data() -> None:
     assert made[0].active.size == made[0].active.file.size() == 4500
 
 
-def test_files_of_full_size_have_it_within_that_size_and_keep_it_when_they_are_sealed() -> None:
+def test_files_of_fixed_size_are_preallocated_within_that_size_and_keep_it_when_sealed() -> None:
     runner, made = journals(1, full_bytes=10_000)
     append(runner, made, 1000, passes=8)
     sealed = made[0].active
@@ -145,7 +145,7 @@ def test_files_of_full_size_have_it_within_that_size_and_keep_it_when_they_are_s
     assert (sealed.size, sealed.file.size()) == (8500, 10_000)
 
 
-def test_what_is_undone_in_a_file_of_full_size_leaves_zeros() -> None:
+def test_an_undone_pass_in_a_file_of_fixed_size_leaves_zeros() -> None:
     runner, made = journals(1, full_bytes=100_000)
     append(runner, made, 1000, passes=8)
     made[0].append(b"y" * 500, 500)
@@ -155,7 +155,7 @@ def test_what_is_undone_in_a_file_of_full_size_leaves_zeros() -> None:
     assert bytes(active.file.view(8000, 1000)) == bytes(1000)
 
 
-# -- when it goes
+# -- removal of preallocation
 
 
 def test_a_sealed_file_ends_with_its_data() -> None:
@@ -177,17 +177,17 @@ def test_a_file_that_is_sealed_before_anything_is_appended_ends_with_its_data_to
     assert sealed.file.size() == sealed.size == 4000
 
 
-def test_a_stopped_log_has_none_on_disk() -> None:
+def test_a_stopped_log_has_no_preallocation_on_disk() -> None:
     bench = LogBench()
     bench.fill(10)
     assert bench.contents(FIRST).endswith(bytes(1000))
     bench.close()
-    bench.log.close()  # once more finds nothing to do
+    bench.log.close()  # a second call finds nothing to do
     bench.memory.crash()
     assert len(bench.contents(FIRST)) == bench.log.size_bytes
 
 
-def test_a_log_of_which_nothing_is_to_be_saved_gives_its_room_back_when_it_stops() -> None:
+def test_a_log_without_unsaved_state_is_truncated_to_its_data_when_it_stops() -> None:
     bench = LogBench()
     bench.fill(10)
     bench.log.checkpoint()
@@ -199,7 +199,7 @@ def test_a_log_of_which_nothing_is_to_be_saved_gives_its_room_back_when_it_stops
 # -- after a crash
 
 
-def test_room_is_cut_by_a_restart_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
+def test_preallocation_is_cut_at_a_restart_without_a_log_line(caplog: pytest.LogCaptureFixture) -> None:
     bench = LogBench()
     bench.fill(10)
     kept = bench.batches()
@@ -210,25 +210,25 @@ def test_room_is_cut_by_a_restart_without_a_word(caplog: pytest.LogCaptureFixtur
     assert len(bench.contents(FIRST)) == bench.log.size_bytes
 
 
-def test_what_is_torn_within_the_room_is_cut_and_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_torn_batch_within_the_preallocation_is_cut_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     bench = LogBench()
     bench.fill(10)
     kept, end = bench.batches(), bench.log.size_bytes
-    bench.spoil(FIRST, lambda data: data.__setitem__(end + 300, 7))
+    bench.damage(FIRST, lambda data: data.__setitem__(end + 300, 7))
     with caplog.at_level(logging.WARNING):
         bench.kill()
     assert "cutting torn tail" in caplog.text
     assert bench.batches() == kept
 
 
-def test_verify_takes_room_for_what_it_is() -> None:
+def test_verify_accepts_preallocation() -> None:
     bench = LogBench()
     bench.fill(10)
     assert list(verify(bench.memory, lambda done, total: None)) == []
 
 
-def test_room_in_a_file_that_was_just_about_to_be_sealed_is_no_damage() -> None:
-    """A process that is killed at the end of a pass has made the next file, and not yet cut the last."""
+def test_preallocation_in_a_file_that_was_about_to_be_sealed_is_no_damage() -> None:
+    """A process that is killed at the end of a pass may have created the next file without truncating the last."""
     bench = LogBench()
     bench.fill(10)
     bench.memory.open(f"{FOLDER}/{bench.log.end:020d}.log", create=True)
@@ -247,19 +247,19 @@ def test_room_in_a_file_that_was_just_about_to_be_sealed_is_no_damage() -> None:
     assert (bench.batches(), bodies(machine.logs["q"])) == (kept, messages)
 
 
-def test_verify_finds_zeros_where_something_was_durable() -> None:
+def test_verify_finds_zeros_in_place_of_durable_data() -> None:
     bench = LogBench()
     bench.fill(10)
     bench.log.checkpoint()
     bench.settle()
     end = bench.log.size_bytes
-    bench.spoil(FIRST, lambda data: data.__setitem__(slice(end - 150, end), bytes(150)))
+    bench.damage(FIRST, lambda data: data.__setitem__(slice(end - 150, end), bytes(150)))
     findings = list(verify(bench.memory, lambda done, total: None))
     assert [finding.file for finding in findings] == [f"{FOLDER}/{FIRST}"]
     assert "restore it from a copy" in findings[0].remedy
 
 
-def test_a_queue_gives_its_room_back_when_it_is_stopped_and_when_it_crashed(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_queue_log_is_truncated_to_its_data_after_a_stop_and_after_a_crash(caplog: pytest.LogCaptureFixture) -> None:
     machine = QueueLogs(segment_bytes=100_000)
     log = machine.make()
     for again in (machine.stop, machine.crash, machine.kill):
@@ -278,7 +278,7 @@ def test_a_queue_gives_its_room_back_when_it_is_stopped_and_when_it_crashed(capl
     assert not caplog.records
 
 
-def test_a_volatile_queue_makes_no_room() -> None:
+def test_a_volatile_queue_preallocates_nothing() -> None:
     machine = QueueLogs(segment_bytes=100_000)
     log = machine.make(is_volatile=True)
     for number in range(12):

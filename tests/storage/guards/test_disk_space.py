@@ -15,16 +15,16 @@ LOW_WATER = 1_000
 
 
 class Disk(MemoryFiles):
-    """A disk whose free space others change; it counts how often it is asked."""
+    """A disk with free space that the test changes; counts the queries."""
 
     def __init__(self, free_bytes: int) -> None:
         super().__init__()
         self.free_bytes = free_bytes
-        self.asked = 0
+        self.query_count = 0
         self.is_failing = False
 
     def space(self) -> Space:
-        self.asked += 1
+        self.query_count += 1
         if self.is_failing:
             raise OSError(errno.EIO, "input/output error")
         return Space(self.free_bytes, TOTAL)
@@ -53,14 +53,14 @@ def test_writes_are_refused_below_the_low_water_mark(free_bytes: int, is_accepti
     assert Bench(free_bytes).is_accepting() is is_accepting
 
 
-def test_a_refusal_says_how_much_room_there_is() -> None:
+def test_a_refusal_states_the_free_space() -> None:
     with pytest.raises(DiskFull) as caught:
         Bench(999).guard.check()
     assert (caught.value.free_bytes, caught.value.retriable) == (999, True)
     assert str(caught.value) == "the disk has 999 bytes free; writes are accepted again at 1101 or more"
 
 
-def test_no_less_than_nothing_is_said_to_be_free(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_reported_free_space_is_never_negative(caplog: pytest.LogCaptureFixture) -> None:
     bench = Bench(5_000)
     bench.guard.check()
     bench.guard.spend(6_000)
@@ -69,34 +69,34 @@ def test_no_less_than_nothing_is_said_to_be_free(caplog: pytest.LogCaptureFixtur
     assert "disk: refusing writes (0 bytes free)" in caplog.text
 
 
-def test_what_is_spent_counts_at_once() -> None:
+def test_spent_bytes_count_at_once() -> None:
     bench = Bench(1_100)
     assert bench.is_accepting()
     bench.guard.spend(100)
     assert bench.is_accepting()
     bench.guard.spend(1)
     assert not bench.is_accepting()
-    assert bench.disk.asked == 1
+    assert bench.disk.query_count == 1
 
 
-def test_the_disk_is_asked_once_a_second() -> None:
+def test_the_disk_is_queried_once_a_second() -> None:
     bench = Bench(9_000)
     for _ in range(3):
         for _ in range(1_000):
             bench.guard.check()
             bench.guard.spend(1)
         bench.wait()
-    assert bench.disk.asked == 3
+    assert bench.disk.query_count == 3
 
 
-def test_a_broker_at_rest_is_not_woken() -> None:
+def test_an_idle_broker_is_not_woken() -> None:
     bench = Bench(9_000)
     bench.guard.check()
     bench.wait()
     assert bench.time.next_due_ms() is None
 
 
-def test_after_a_rest_the_disk_is_asked_before_the_first_write() -> None:
+def test_after_an_idle_time_the_disk_is_queried_before_the_first_write() -> None:
     bench = Bench(9_000)
     assert bench.is_accepting()
     bench.wait()
@@ -104,10 +104,10 @@ def test_after_a_rest_the_disk_is_asked_before_the_first_write() -> None:
     assert not bench.is_accepting()
 
 
-def test_the_disk_knows_better_than_what_was_spent() -> None:
+def test_a_query_of_the_disk_replaces_the_spent_bytes() -> None:
     bench = Bench(5_000)
     bench.guard.check()
-    bench.guard.spend(4_500)  # of a sparse file, say
+    bench.guard.spend(4_500)  # for example of a sparse file
     assert not bench.is_accepting()
     bench.wait()
     assert bench.is_accepting()
@@ -118,12 +118,12 @@ def test_writes_are_accepted_again_well_above_the_mark(free_bytes: int, is_accep
     bench = Bench(999)
     assert not bench.is_accepting()
     bench.disk.free_bytes = free_bytes
-    assert not bench.is_accepting(), "the disk is not asked by every write"
+    assert not bench.is_accepting(), "the disk was queried by a write"
     bench.wait()
     assert bench.is_accepting() is is_accepting
 
 
-def test_after_it_recovered_the_low_water_mark_counts_again() -> None:
+def test_after_a_recovery_the_low_water_mark_applies_again() -> None:
     bench = Bench(999)
     assert not bench.is_accepting()
     for free_bytes, is_accepting in [(1_101, True), (1_000, True), (999, False), (1_050, False), (2_000, True)]:
@@ -132,7 +132,7 @@ def test_after_it_recovered_the_low_water_mark_counts_again() -> None:
         assert bench.is_accepting() is is_accepting, free_bytes
 
 
-def test_without_a_mark_all_room_may_be_used() -> None:
+def test_without_a_low_water_mark_all_space_may_be_used() -> None:
     disk = Disk(10)
     guard = DiskSpaceGuard(disk, ManualTime(0), 0, 100)
     guard.check()
@@ -143,7 +143,7 @@ def test_without_a_mark_all_room_may_be_used() -> None:
         guard.check()
 
 
-def test_a_disk_that_does_not_answer_is_taken_to_be_as_it_was() -> None:
+def test_a_failed_query_keeps_the_last_known_free_space() -> None:
     bench = Bench(1_500)
     bench.guard.check()
     bench.guard.spend(400)
@@ -166,7 +166,7 @@ def test_a_guard_that_is_stopped_leaves_no_timer() -> None:
     ("free_bytes", "percent", "excess_bytes"),
     [(500, 95, 0), (499, 95, 1), (0, 95, 500), (10_000, 95, 0), (0, 100, 0), (2_000, 75, 500)],
 )
-def test_pressure_is_what_must_go_to_come_down_to_the_mark(free_bytes: int, percent: int, excess_bytes: int) -> None:
+def test_pressure_is_the_number_of_bytes_above_the_mark(free_bytes: int, percent: int, excess_bytes: int) -> None:
     assert Bench(free_bytes, percent).guard.pressure() == excess_bytes
 
 

@@ -32,12 +32,12 @@ def test_writes_are_refused_above_the_limit_until_memory_is_well_below_it() -> N
     assert seen == [True, False, False, False, True, True, False]
 
 
-def test_the_system_is_asked_once_a_second_and_not_when_nobody_writes() -> None:
+def test_memory_is_queried_once_a_second_and_not_without_writes() -> None:
     files, time = MemoryFiles(), ManualTime(5)
     guard = MemoryGuard(files, time, 60)
     assert is_accepting(guard)
     files.taken = Memory(999, 1000)
-    assert is_accepting(guard)  # it is not looked at again yet
+    assert is_accepting(guard)  # not queried again yet
     while time.step(time.now_ms() + REFRESH_MS):
         pass
     assert time.next_due_ms() is None
@@ -45,8 +45,8 @@ def test_the_system_is_asked_once_a_second_and_not_when_nobody_writes() -> None:
         guard.check()
 
 
-def test_what_a_process_takes_is_known_without_the_files_that_it_maps(tmp_path) -> None:
-    # In a process of its own: one that has freed much takes nothing more when it fills it again.
+def test_the_memory_of_a_process_is_counted_without_mapped_files(tmp_path) -> None:
+    # In a subprocess: a process that has freed much memory uses no more when it fills it again.
     ended = subprocess.run([sys.executable, "-c", _TAKING, str(tmp_path)], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (0, "sound\n"), ended.stderr
 

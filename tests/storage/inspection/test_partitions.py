@@ -1,4 +1,4 @@
-"""What `trimq storage verify` finds in a folder, and that it changes nothing."""
+"""Findings of `trimq storage verify`, which changes nothing."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ def everything(files: MemoryFiles, folder: str = "") -> dict[str, bytes]:
     return contents
 
 
-def test_a_sound_folder_gives_no_findings_and_stays_as_it_is(stopped: LogBench) -> None:
+def test_a_valid_folder_gives_no_findings_and_is_not_changed(stopped: LogBench) -> None:
     before = everything(stopped.memory)
     assert found(stopped.memory) == []
     assert everything(stopped.memory) == before
 
 
-def test_the_progress_ends_where_the_bytes_do(stopped: LogBench) -> None:
+def test_the_progress_ends_at_the_size_of_the_files(stopped: LogBench) -> None:
     steps: list[tuple[int, int]] = []
     list(verify(stopped.memory, lambda done, total: steps.append((done, total))))
     size = sum(len(stopped.contents(name)) for name in stopped.names(".log"))
@@ -72,16 +72,16 @@ def test_the_progress_ends_where_the_bytes_do(stopped: LogBench) -> None:
     assert steps[-1] == (size, size)
 
 
-def test_a_folder_of_nothing_is_sound() -> None:
+def test_an_empty_folder_is_valid() -> None:
     assert found(MemoryFiles()) == []
 
 
 @pytest.mark.parametrize("position", [0, 7, 13, 30, 80], ids=["offset", "offset's end", "epoch", "header", "records"])
 @pytest.mark.parametrize("place", [0, 1])
 def test_every_flipped_byte_of_a_sealed_segment_is_found(stopped: LogBench, place: int, position: int) -> None:
-    """Those that no batch's checksum covers, too."""
+    """Bytes without a batch checksum included."""
     name = stopped.names(".log")[place]
-    stopped.spoil(name, flip(position))
+    stopped.damage(name, flip(position))
     (finding,) = found(stopped.memory)
     assert finding.file == f"{FOLDER}/{name}"
     assert ".lost" in finding.remedy
@@ -90,7 +90,7 @@ def test_every_flipped_byte_of_a_sealed_segment_is_found(stopped: LogBench, plac
 def test_a_sealed_segment_of_another_size_is_found(stopped: LogBench) -> None:
     name = stopped.names(".log")[0]
     size = stopped.batches()[0].header.size
-    stopped.spoil(name, lambda data: data.__delitem__(slice(size, None)))
+    stopped.damage(name, lambda data: data.__delitem__(slice(size, None)))
     (finding,) = found(stopped.memory)
     assert (finding.file, finding.position) == (f"{FOLDER}/{name}", size)
 
@@ -108,13 +108,13 @@ def test_a_sealed_segment_of_another_size_is_found(stopped: LogBench) -> None:
 )
 def test_a_damaged_companion_is_found(stopped: LogBench, suffix: str, change: Change) -> None:
     name = next(name for name in stopped.names(suffix) if stopped.contents(name))
-    stopped.spoil(name, change)
+    stopped.damage(name, change)
     (finding,) = found(stopped.memory)
     assert finding.file.startswith(f"{FOLDER}/{name[:20]}")
     assert "tart the broker" in finding.remedy
 
 
-def test_a_torn_tail_is_told_from_damage() -> None:
+def test_a_torn_tail_is_distinguished_from_damage() -> None:
     bench = LogBench()
     bench.fill(3)
     bench.begin_append(batch_of(bytes(500)))
@@ -124,20 +124,20 @@ def test_a_torn_tail_is_told_from_damage() -> None:
     assert "never acknowledged" in finding.remedy
     bench.open()
     bench.close()
-    bench.spoil(bench.names(".log")[0], flip(100))
+    bench.damage(bench.names(".log")[0], flip(100))
     (finding,) = found(bench.memory)
     assert ".lost" in finding.remedy
 
 
 def test_a_damaged_table_is_found(stopped: LogBench) -> None:
     name = stopped.memory.names("tables")[0]
-    stopped.spoil(name, flip(40), folder="tables")
+    stopped.damage(name, flip(40), folder="tables")
     assert found(stopped.memory)[0].file == f"tables/{name}"
 
 
-def test_the_remedy_for_a_damaged_segment_is_one_that_works(stopped: LogBench) -> None:
+def test_the_suggested_remedy_for_a_damaged_segment_works(stopped: LogBench) -> None:
     name = stopped.names(".log")[0]
-    stopped.spoil(name, lambda data: data.clear())
+    stopped.damage(name, lambda data: data.clear())
     (finding,) = found(stopped.memory)
     with pytest.raises(Damage, match=r"\.lost"):
         stopped.open()
@@ -149,7 +149,7 @@ def test_the_remedy_for_a_damaged_segment_is_one_that_works(stopped: LogBench) -
 
 
 @pytest.mark.parametrize("kafka", FOLDERS, ids=lambda folder: folder.name)
-def test_kafkas_own_folders_are_sound(kafka: Path, tmp_path: Path) -> None:
+def test_kafkas_own_folders_are_valid(kafka: Path, tmp_path: Path) -> None:
     shutil.copytree(kafka, tmp_path / ROOT / kafka.name)
     files = DiskFiles(str(tmp_path))
     assert list(verify(files, lambda done, total: None)) == []
@@ -163,6 +163,6 @@ def test_partitions_are_listed_and_other_folders_are_not(tmp_path: Path) -> None
     assert sorted(partitions(files)) == [("a", 0), ("a-b", 12)]
 
 
-def test_every_batch_is_walked(stopped: LogBench) -> None:
+def test_every_batch_is_listed(stopped: LogBench) -> None:
     walked = [header.base_offset for segment in segments(stopped.memory, FOLDER) for _, header, _ in batches(segment)]
     assert walked == [stored.header.base_offset for stored in stopped.batches()]

@@ -17,7 +17,7 @@ STEPS = ["create", "resize", "write", "sync", "rename", "sync_folder"]
 
 
 class Kept:
-    """Of what was not synced, a power cut keeps all names or none, and the contents' newest, a torn or no state."""
+    """Survivors of a power cut: all unsynced names or none, and the newest, a torn or no version of the contents."""
 
     def __init__(self, names: bool, contents: float) -> None:
         self._names = names
@@ -49,7 +49,7 @@ def contents(files: Files) -> bytes | None:
 
 
 def stopped_at(files: Files, step: int, error: BaseException) -> FaultyFiles:
-    """Files with `error` ahead of the change number `step`."""
+    """Returns files that raise `error` before the change number `step`."""
     faulty = FaultyFiles(files)
     numbers = count()
 
@@ -79,7 +79,7 @@ def test_a_power_cut_at_any_moment_leaves_the_old_contents_or_the_new(
 
 
 @pytest.mark.parametrize(("kept_names", "kept_contents"), [(False, 0), (True, 0.5), (True, 1)])
-def test_what_was_replaced_survives_a_power_cut(kept_names: bool, kept_contents: float) -> None:
+def test_a_replacement_survives_a_power_cut(kept_names: bool, kept_contents: float) -> None:
     files = with_folder(OLD)
     replace_file(files, NAME, b"new")
     files.crash(Kept(kept_names, kept_contents))
@@ -87,7 +87,7 @@ def test_what_was_replaced_survives_a_power_cut(kept_names: bool, kept_contents:
 
 
 @pytest.mark.parametrize("step", range(len(STEPS) - 1), ids=lambda step: STEPS[step])
-def test_a_failure_leaves_the_old_contents_and_no_litter(step: int) -> None:
+def test_a_failure_leaves_the_old_contents_and_no_temporary_file(step: int) -> None:
     files = with_folder(OLD)
     with pytest.raises(OSError, match="broken"):
         replace_file(stopped_at(files, step, OSError("broken")), NAME, b"new")

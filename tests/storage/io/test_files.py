@@ -19,7 +19,7 @@ from trimq.storage.io.files import DiskFiles
 from trimq.storage.io.folder_lock import FolderLock
 
 LIMIT = 4
-LARGE = 256 * 1024  # well above what is copied rather than mapped
+LARGE = 256 * 1024  # well above the size that is copied rather than mapped
 
 
 @pytest.fixture
@@ -30,12 +30,12 @@ def files(tmp_path: Path) -> Iterator[DiskFiles]:
 
 
 def descriptors(files: DiskFiles) -> int:
-    """How many descriptors of this process lead into the folder."""
+    """Counts the descriptors of this process that refer to the folder."""
     count = 0
     for number in os.listdir("/proc/self/fd"):
         try:
             count += os.readlink(f"/proc/self/fd/{number}").startswith(files.root + "/")
-        except FileNotFoundError:  # the listing's own
+        except FileNotFoundError:  # the descriptor of the listing itself
             continue
     return count
 
@@ -50,7 +50,7 @@ def test_parts_are_written_one_after_the_other(files: DiskFiles) -> None:
     assert (file.read(0, 100), file.size(), file.read(2, 3), file.read(7, 1)) == (b"abcdEFg", 7, b"cdE", b"")
 
 
-def test_there_may_be_more_parts_than_the_kernel_takes_at_once(files: DiskFiles) -> None:
+def test_more_parts_than_the_kernel_accepts_in_one_call_are_written(files: DiskFiles) -> None:
     file = files.open("one", create=True)
     parts = [number.to_bytes(2, "big") for number in range(3000)]
     file.write(3, parts)
@@ -58,7 +58,7 @@ def test_there_may_be_more_parts_than_the_kernel_takes_at_once(files: DiskFiles)
 
 
 @pytest.mark.parametrize("step", [1, 3, 4, 7])
-def test_a_write_that_falls_short_goes_on(files: DiskFiles, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_write_is_continued(files: DiskFiles, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     write, write_parts = os.pwrite, os.pwritev
 
     def short_parts(fd: int, parts: Sequence[Buffer], position: int) -> int:
@@ -71,7 +71,7 @@ def test_a_write_that_falls_short_goes_on(files: DiskFiles, step: int, monkeypat
     assert file.read(0, 100) == b"\0\0abcdefgh"
 
 
-def test_a_write_that_the_disk_does_not_take_is_an_error(files: DiskFiles) -> None:
+def test_a_write_that_the_disk_refuses_is_an_error(files: DiskFiles) -> None:
     file = files.open("one", create=True)
     file.write(0, [b"abc"])
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -97,12 +97,12 @@ def test_a_file_must_exist_unless_it_is_created(files: DiskFiles) -> None:
     assert files.names("") == []
 
 
-def test_to_create_a_file_that_exists_leaves_it_as_it_is(files: DiskFiles) -> None:
+def test_creating_a_file_that_exists_keeps_its_contents(files: DiskFiles) -> None:
     files.open("one", create=True).write(0, [b"abc"])
     assert files.open("one", create=True).read(0, 100) == b"abc"
 
 
-# -- the bound on descriptors
+# -- the limit of open descriptors
 
 
 def test_no_more_files_are_open_than_allowed(files: DiskFiles) -> None:
@@ -127,7 +127,7 @@ def test_the_file_used_longest_ago_is_closed_first(files: DiskFiles) -> None:
     assert opened[0].read(0, 1) == b""
 
 
-def test_a_map_costs_one_descriptor_more_and_goes_with_its_file(files: DiskFiles) -> None:
+def test_a_mapping_uses_one_more_descriptor_and_is_closed_with_its_file(files: DiskFiles) -> None:
     for number in range(5 * LIMIT):
         file = files.open(str(number), create=True)
         file.write(0, [b"abc"])
@@ -136,7 +136,7 @@ def test_a_map_costs_one_descriptor_more_and_goes_with_its_file(files: DiskFiles
         assert descriptors(files) <= 2 * LIMIT
 
 
-def test_closing_gives_back_every_descriptor(files: DiskFiles) -> None:
+def test_closing_releases_every_descriptor(files: DiskFiles) -> None:
     opened = [files.open(str(number), create=True) for number in range(3)]
     for file in opened:
         file.write(0, [b"abc"])
@@ -144,13 +144,13 @@ def test_closing_gives_back_every_descriptor(files: DiskFiles) -> None:
     files.close()
     gc.collect()
     assert descriptors(files) == 0
-    assert opened[0].read(0, 3) == b"abc", "it opens again when it is used"
+    assert opened[0].read(0, 3) == b"abc", "a closed file must reopen when it is used"
 
 
 # -- views
 
 
-def test_a_view_outlives_whatever_happens_to_its_file(files: DiskFiles) -> None:
+def test_a_view_stays_valid_whatever_happens_to_its_file(files: DiskFiles) -> None:
     file = files.open("one", create=True)
     file.write(0, [b"a" * LARGE])
     view = file.view(10, LARGE - 10)
@@ -175,7 +175,7 @@ def test_views_stay_valid_when_the_tail_is_cut_and_grows_again(files: DiskFiles)
 
 
 @pytest.mark.parametrize("more", [1, 1000, LARGE])
-def test_a_view_may_reach_past_what_is_mapped(files: DiskFiles, more: int) -> None:
+def test_a_view_may_reach_past_the_mapped_bytes(files: DiskFiles, more: int) -> None:
     file = files.open("one", create=True)
     file.write(0, [b"abc"])
     first = file.view(0, 3)
@@ -185,7 +185,7 @@ def test_a_view_may_reach_past_what_is_mapped(files: DiskFiles, more: int) -> No
     assert bytes(first) == b"abc"
 
 
-def test_a_view_shows_what_was_written_after_it_was_mapped(files: DiskFiles) -> None:
+def test_a_view_shows_bytes_written_after_it_was_mapped(files: DiskFiles) -> None:
     file = files.open("one", create=True)
     file.resize(LARGE)
     view = file.view(0, LARGE)
@@ -203,10 +203,10 @@ def test_a_view_of_nothing_is_empty(files: DiskFiles) -> None:
     assert bytes(files.open("empty", create=True).view(0, 0)) == b""
 
 
-# -- what the page cache holds
+# -- page cache
 
 
-def test_what_was_just_written_is_cached(files: DiskFiles) -> None:
+def test_freshly_written_bytes_are_cached(files: DiskFiles) -> None:
     file = files.open("one", create=True)
     file.write(0, [b"a" * LARGE])
     assert file.begin_warm(0, LARGE) is None
@@ -232,7 +232,7 @@ def test_bytes_that_the_kernel_would_wait_for_are_not_cached(
 
 
 @pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.EINVAL])
-def test_a_file_system_that_cannot_tell_counts_as_cached(
+def test_a_file_system_without_cache_queries_counts_as_cached(
     files: DiskFiles, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def read(*_: object) -> int:
@@ -253,7 +253,7 @@ def test_a_broken_disk_is_not_a_cold_one(files: DiskFiles, monkeypatch: pytest.M
         file.begin_warm(0, 10)
 
 
-def test_warming_brings_every_byte_in_and_gives_its_descriptor_back(
+def test_warming_reads_every_byte_and_releases_its_descriptor(
     files: DiskFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[int, int]] = []
@@ -281,7 +281,7 @@ def test_warming_brings_every_byte_in_and_gives_its_descriptor_back(
 # -- syncs
 
 
-def test_a_sync_has_a_descriptor_of_its_own(files: DiskFiles) -> None:
+def test_a_sync_uses_its_own_descriptor(files: DiskFiles) -> None:
     file = files.open("one", create=True)
     file.write(0, [b"abc"])
     sync = file.begin_sync()
@@ -292,7 +292,7 @@ def test_a_sync_has_a_descriptor_of_its_own(files: DiskFiles) -> None:
     assert descriptors(files) == 0
 
 
-def test_a_sync_that_fails_says_so_and_keeps_no_descriptor(files: DiskFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_sync_raises_and_keeps_no_descriptor(files: DiskFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(fd: int) -> None:
         raise OSError(errno.EIO, "input/output error")
 
@@ -357,7 +357,7 @@ def test_a_rename_replaces(files: DiskFiles) -> None:
     assert files.open("old").read(0, 10) == b"new"
 
 
-def test_the_space_of_the_disk_is_known(files: DiskFiles) -> None:
+def test_the_space_of_the_disk_is_reported(files: DiskFiles) -> None:
     space = files.space()
     assert 0 < space.free_bytes <= space.total_bytes
 
@@ -365,7 +365,7 @@ def test_the_space_of_the_disk_is_known(files: DiskFiles) -> None:
 # -- the lock
 
 
-def test_a_folder_has_one_owner_who_is_named(tmp_path: Path) -> None:
+def test_a_folder_has_one_owner_and_the_error_names_its_pid(tmp_path: Path) -> None:
     root = str(tmp_path / "data")
     lock = FolderLock(root)
     with pytest.raises(StartupError, match=rf"{root} is in use by the broker with pid {os.getpid()}$"):
@@ -383,7 +383,7 @@ sys.stdin.read()
 """
 
 
-def test_the_lock_falls_with_an_owner_that_is_killed(tmp_path: Path) -> None:
+def test_the_lock_is_released_when_its_owner_is_killed(tmp_path: Path) -> None:
     root = str(tmp_path / "data")
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(
@@ -400,7 +400,7 @@ def test_the_lock_falls_with_an_owner_that_is_killed(tmp_path: Path) -> None:
         lock.release()
 
 
-def test_room_that_is_reserved_is_taken_from_the_disk_and_holds_zeros(tmp_path: Path) -> None:
+def test_reserved_space_is_allocated_and_filled_with_zeros(tmp_path: Path) -> None:
     files = DiskFiles(str(tmp_path))
     file = files.open("f", create=True)
     file.begin_reserve(1 << 20)()
@@ -411,7 +411,7 @@ def test_room_that_is_reserved_is_taken_from_the_disk_and_holds_zeros(tmp_path: 
     files.close()
 
 
-def test_what_is_locked_counts_as_locked_until_it_is_released(tmp_path: Path) -> None:
+def test_locked_memory_is_counted_until_it_is_released(tmp_path: Path) -> None:
     def locked_kib() -> int:
         (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmLck")]
         return int(line.split()[1])
@@ -425,17 +425,17 @@ def test_what_is_locked_counts_as_locked_until_it_is_released(tmp_path: Path) ->
     release()
     assert locked_kib() == before
     with pytest.raises(OSError, match=r"RLIMIT_MEMLOCK is .*65536 bytes are needed"):
-        file.begin_lock(65536)()  # more than there is of it
+        file.begin_lock(65536)()  # more than the limit
     assert locked_kib() == before
     files.close()
 
 
-# -- when no descriptor is left
+# -- exhausted descriptors
 
 
 @contextmanager
 def no_more_descriptors() -> Iterator[None]:
-    """The process may open nothing more than it has open now."""
+    """Lets the process open no further descriptors."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     highest = max(int(number) for number in os.listdir("/proc/self/fd"))
     fillers = []
@@ -451,26 +451,26 @@ def no_more_descriptors() -> Iterator[None]:
             os.close(filler)
 
 
-def test_files_give_each_other_descriptors_where_none_is_left(files: DiskFiles) -> None:
+def test_without_free_descriptors_files_close_each_other(files: DiskFiles) -> None:
     first, second, third = (files.open(name, create=True) for name in ("one", "two", "three"))
     third.close()
     with no_more_descriptors():
-        third.write(0, [b"written"])  # one of the others gives its own
+        third.write(0, [b"written"])  # closes one of the others
         sync = third.begin_sync()  # and the other
         sync()
         assert third.read(0, 7) == b"written"
     for file in (first, second):
-        file.write(0, [b"x"])  # they open again
+        file.write(0, [b"x"])  # they reopen
 
 
-def test_one_file_alone_cannot_be_opened_where_no_descriptor_is_left(files: DiskFiles) -> None:
+def test_without_free_descriptors_the_only_file_cannot_be_opened(files: DiskFiles) -> None:
     only = files.open("one", create=True)
     only.close()
     with no_more_descriptors(), pytest.raises(OSError, match="Too many open files"):
         only.write(0, [b"x"])
 
 
-def test_everything_and_every_folder_is_synced_where_no_descriptor_is_left(files: DiskFiles) -> None:
+def test_without_free_descriptors_files_and_folders_are_synced(files: DiskFiles) -> None:
     files.make_folder("folder")
     with no_more_descriptors():
         files.sync_all()

@@ -15,7 +15,7 @@ def written(text: bytes) -> MemoryFiles:
     return files
 
 
-def test_a_folder_that_is_first_used_says_its_format_from_then_on() -> None:
+def test_a_new_folder_gets_a_format_file() -> None:
     files = MemoryFiles()
     assert not check_format(files)
     require_format(files)
@@ -26,13 +26,13 @@ def test_a_folder_that_is_first_used_says_its_format_from_then_on() -> None:
     assert files.names("") == [NAME]
 
 
-def test_a_folder_that_is_only_looked_at_is_not_changed() -> None:
+def test_a_read_only_check_does_not_change_the_folder() -> None:
     files = MemoryFiles()
     check_format(files)
     assert files.names("") == []
 
 
-def test_a_newer_format_is_refused_with_a_sentence() -> None:
+def test_a_newer_format_is_refused_with_a_clear_message() -> None:
     files = written(b'{"version":%d,"more":[]}' % (VERSION + 1))
     for look in (check_format, require_format):
         with pytest.raises(StartupError, match=rf"has format {VERSION + 1}, but .* up to {VERSION}: use the version"):
@@ -40,6 +40,6 @@ def test_a_newer_format_is_refused_with_a_sentence() -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b"\0" * 12, b"1", b'{"version":0}', b'{"version":"one"}', b"{", b'"\xff"'])
-def test_a_file_that_does_not_say_it_is_refused_with_a_sentence(text: bytes) -> None:
+def test_an_invalid_format_file_is_refused_with_a_clear_message(text: bytes) -> None:
     with pytest.raises(StartupError, match="is not a valid format file"):
         check_format(written(text))

@@ -1,4 +1,4 @@
-"""A file of the data folder that Java programs lock: held against them, and not taken from them."""
+"""The lock file of the data folder that Java programs use too: held against them, and not taken from them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ with open(sys.argv[1], "r+") as held:
 def test_a_file_that_another_program_holds_is_refused_and_ours_is_refused_to_others(tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
     lock = FolderLock(str(tmp_path))
-    lock.hold("store/lock")  # there is none yet
+    lock.hold("store/lock")  # the file does not exist yet
     (tmp_path / "store" / "lock").write_text("lock")
     command = [sys.executable, "-c", HOLD, str(tmp_path / "store" / "lock")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:

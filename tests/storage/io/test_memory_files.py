@@ -1,4 +1,4 @@
-"""Files in memory: what they promise like files on disk, and what a crash leaves of them."""
+"""Files in memory: the same behaviour as files on disk, and their state after a crash."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def put(files: Files, name: str, data: bytes, synced: bool = False) -> None:
         files.sync_folder(name.rpartition("/")[0])
 
 
-# -- as files on disk behave
+# -- same behaviour as files on disk
 
 
-def test_parts_are_written_one_behind_the_other(files: Files) -> None:
+def test_parts_are_written_consecutively(files: Files) -> None:
     file = files.open("a", create=True)
     file.write(0, [b"ab", b"", b"cd"])
     file.write(6, [b"gh"])
@@ -66,7 +66,7 @@ def test_reading_stops_at_the_end(files: Files) -> None:
     assert files.open("a").read(100, 1) == b""
 
 
-def test_a_view_outlives_growth_and_removal(files: Files) -> None:
+def test_a_view_stays_valid_after_growth_and_removal(files: Files) -> None:
     put(files, "a", b"abc")
     file = files.open("a")
     view = file.view(0, 3)
@@ -83,7 +83,7 @@ def test_a_view_cannot_be_written_through(files: Files) -> None:
     view.release()
 
 
-def test_names_are_those_of_the_folder_alone_and_sorted(files: Files) -> None:
+def test_names_are_sorted_and_only_those_of_the_folder(files: Files) -> None:
     files.make_folder("f/g")
     for name in ("f/b", "f/a", "top"):
         put(files, name, b"")
@@ -101,7 +101,7 @@ def test_a_rename_replaces(files: Files) -> None:
     assert contents(files, "new") == b"1"
 
 
-def test_a_folder_is_renamed_with_what_is_in_it(files: Files) -> None:
+def test_a_folder_is_renamed_with_its_contents(files: Files) -> None:
     files.make_folder("f")
     put(files, "f/a", b"1")
     files.rename("f", "g")
@@ -131,11 +131,13 @@ REFUSED: list[tuple[Callable[[Files], object], int]] = [
 
 
 @pytest.mark.parametrize(("ask", "number"), REFUSED)
-def test_what_cannot_be_is_refused_as_a_disk_would(files: Files, ask: Callable[[Files], object], number: int) -> None:
+def test_invalid_operations_raise_the_error_of_a_disk(
+    files: Files, ask: Callable[[Files], object], number: int
+) -> None:
     files.make_folder("full")
     files.make_folder("empty")
     put(files, "full/a", b"")
-    with pytest.raises(OSError) as caught:  # noqa: PT011 the number is the point
+    with pytest.raises(OSError) as caught:  # noqa: PT011 the error number matters, not the message
         ask(files)
     assert caught.value.errno == number
 
@@ -146,7 +148,7 @@ def test_an_empty_folder_is_removed(files: Files) -> None:
     assert files.names("") == []
 
 
-def test_space_counts_what_is_written() -> None:
+def test_space_counts_written_bytes() -> None:
     files = MemoryFiles(total_bytes=10)
     put(files, "a", b"abc")
     assert files.space() == (7, 10)
@@ -154,7 +156,7 @@ def test_space_counts_what_is_written() -> None:
     assert files.space() == (0, 10)
 
 
-# -- what a crash leaves
+# -- state after a crash
 
 
 def test_bytes_survive_once_their_file_is_synced() -> None:
@@ -165,7 +167,7 @@ def test_bytes_survive_once_their_file_is_synced() -> None:
     assert contents(files, "a") == b"abc"
 
 
-def test_a_sync_covers_what_was_written_before_it_began_and_nothing_later() -> None:
+def test_a_sync_covers_only_bytes_written_before_it_began() -> None:
     files = MemoryFiles()
     put(files, "a", b"abc", synced=True)
     file = files.open("a")
@@ -177,7 +179,7 @@ def test_a_sync_covers_what_was_written_before_it_began_and_nothing_later() -> N
     assert contents(files, "a") == b"abcdef"
 
 
-def test_an_overwrite_and_a_cut_are_taken_back() -> None:
+def test_an_unsynced_overwrite_and_truncation_are_lost() -> None:
     files = MemoryFiles()
     put(files, "a", b"abcdef", synced=True)
     file = files.open("a")
@@ -197,7 +199,7 @@ def test_a_name_survives_once_its_folder_is_synced() -> None:
     assert files.names("") == []
 
 
-def test_a_folder_that_its_parent_does_not_know_is_lost_with_what_is_in_it() -> None:
+def test_a_folder_whose_parent_was_not_synced_is_lost_with_its_contents() -> None:
     files = MemoryFiles()
     files.make_folder("f")
     put(files, "f/a", b"abc", synced=True)
@@ -205,7 +207,7 @@ def test_a_folder_that_its_parent_does_not_know_is_lost_with_what_is_in_it() -> 
     assert files.names("") == []
 
 
-def test_a_removal_and_a_rename_are_taken_back() -> None:
+def test_an_unsynced_removal_and_rename_are_lost() -> None:
     files = MemoryFiles()
     put(files, "a", b"1", synced=True)
     put(files, "b", b"2", synced=True)
@@ -234,7 +236,7 @@ def test_survivors_may_keep_everything() -> None:
     assert contents(files, "f/b") == b"abc"
 
 
-def test_what_a_crash_left_is_durable() -> None:
+def test_surviving_contents_are_durable() -> None:
     files = MemoryFiles()
     put(files, "a", b"abc")
     files.crash(KeepAll())
@@ -242,7 +244,7 @@ def test_what_a_crash_left_is_durable() -> None:
     assert contents(files, "a") == b"abc"
 
 
-def test_a_file_that_was_open_before_the_crash_writes_into_the_void() -> None:
+def test_writes_to_a_file_that_was_open_before_the_crash_are_lost() -> None:
     files = MemoryFiles()
     put(files, "a", b"abc", synced=True)
     stale = files.open("a")
@@ -251,7 +253,7 @@ def test_a_file_that_was_open_before_the_crash_writes_into_the_void() -> None:
     assert contents(files, "a") == b"abc"
 
 
-def test_appends_that_are_never_synced_cost_no_memory_of_their_own() -> None:
+def test_unsynced_appends_use_no_extra_memory() -> None:
     node = MemoryNode()
     for position in range(1000):
         node.write(position, b"x")
@@ -264,7 +266,7 @@ SYNCS = st.tuples(st.sampled_from(["begin", "sync"]), st.just(0), st.just(b""))
 
 
 @given(st.lists(WRITES | RESIZES | SYNCS, max_size=30))
-def test_the_first_version_is_always_what_was_synced(steps: list[tuple[str, int, bytes]]) -> None:
+def test_the_first_version_is_always_the_synced_one(steps: list[tuple[str, int, bytes]]) -> None:
     node, now, begun, synced = MemoryNode(), b"", (0, b""), b""
     for step, number, data in steps:
         if step == "write":

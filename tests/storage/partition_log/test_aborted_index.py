@@ -60,7 +60,7 @@ def test_the_aborted_transactions_of_a_range_are_collected(
     assert collect_aborted(memoryview(INDEX), from_offset, to_offset) == (aborted, is_complete)
 
 
-def test_a_segment_without_aborted_transactions_leaves_the_question_open() -> None:
+def test_a_segment_without_aborted_transactions_leaves_the_range_unanswered() -> None:
     assert collect_aborted(b"", 0, 100) == ([], False)
 
 
@@ -77,12 +77,12 @@ def test_a_segment_without_aborted_transactions_leaves_the_question_open() -> No
     ],
     ids=["torn", "version", "order", "twice", "backwards", "negative", "zeros"],
 )
-def test_an_index_that_cannot_be_is_unusable(data: bytes) -> None:
+def test_an_invalid_index_is_unusable(data: bytes) -> None:
     with pytest.raises(CorruptCompanion):
         decode(data)
 
 
-def test_a_torn_or_unknown_index_answers_no_question() -> None:
+def test_a_torn_or_unknown_index_answers_no_lookup() -> None:
     for data in (INDEX[:-1], b"\x00\x01" + INDEX[2:]):
         with pytest.raises(CorruptCompanion):
             collect_aborted(data, 0, 100)

@@ -40,11 +40,11 @@ def names(keyed: KeyedLog) -> set[str]:
     return {name for name in keyed.files.names(FOLDER) if not name.endswith(".snapshot")}
 
 
-# -- what stays
+# -- records that are kept
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_of_a_thousand_keys_in_fifty_versions_the_last_value_stays(codec: Codec) -> None:
+def test_of_a_thousand_keys_in_fifty_versions_the_last_value_is_kept(codec: Codec) -> None:
     keyed = KeyedLog(MemoryFiles(), with_settings(segment_bytes=200_000), CompactionLimits(step_records=20_000))
     for version in range(50):
         for first in range(0, 1000, 250):
@@ -60,7 +60,7 @@ def test_of_a_thousand_keys_in_fifty_versions_the_last_value_stays(codec: Codec)
     assert len(keyed.table()) == 1000
 
 
-def test_offsets_order_and_bytes_of_what_stays_do_not_change(keyed: KeyedLog) -> None:
+def test_offsets_order_and_bytes_of_kept_records_do_not_change(keyed: KeyedLog) -> None:
     for number in range(40):
         keyed.append([(b"%d" % (number % 7), b"value %d" % number), (b"only %d" % number, b"x")])
         if number % 10 == 9:
@@ -73,7 +73,7 @@ def test_offsets_order_and_bytes_of_what_stays_do_not_change(keyed: KeyedLog) ->
     assert keyed.records() == [record for record in before if last[record.key] == record.offset]
 
 
-def test_the_segment_that_is_written_to_is_left_alone_but_its_records_wait_for_the_next_round(keyed: KeyedLog) -> None:
+def test_the_active_segment_is_not_compacted_before_it_is_sealed(keyed: KeyedLog) -> None:
     keyed.put(b"a", b"1")
     keyed.roll()
     keyed.put(b"a", b"2")
@@ -84,7 +84,7 @@ def test_the_segment_that_is_written_to_is_left_alone_but_its_records_wait_for_t
     assert [record.offset for record in keyed.records()] == [1]
 
 
-def test_records_without_a_key_go(keyed: KeyedLog) -> None:
+def test_records_without_a_key_are_removed(keyed: KeyedLog) -> None:
     keyed.append([(None, b"lost"), (b"a", b"1"), (None, None)])
     keyed.roll()
     keyed.compact()
@@ -92,7 +92,7 @@ def test_records_without_a_key_go(keyed: KeyedLog) -> None:
 
 
 @pytest.mark.parametrize("length", [0, 15, 16, 17, 33, 5000])
-def test_keys_of_any_length_are_told_apart(length: int) -> None:
+def test_keys_of_any_length_are_distinguished(length: int) -> None:
     keyed = in_memory()
     for value in (b"old", b"new"):
         keyed.append([(b"k" * length + bytes((last,)), value) for last in range(5)])
@@ -102,7 +102,7 @@ def test_keys_of_any_length_are_told_apart(length: int) -> None:
     assert [record.offset for record in keyed.records()] == list(range(6, 12))
 
 
-def test_a_tombstone_stays_for_its_time_after_the_first_cleaning_and_then_goes(keyed: KeyedLog) -> None:
+def test_a_tombstone_is_kept_for_its_retention_after_the_first_compaction_and_then_removed(keyed: KeyedLog) -> None:
     keyed.append([(b"a", b"1"), (b"b", b"1")])
     keyed.put(b"a", None)
     keyed.roll()
@@ -122,7 +122,7 @@ def test_a_tombstone_stays_for_its_time_after_the_first_cleaning_and_then_goes(k
     assert [record.key for record in keyed.records()] == [b"b", b"c", b"d"]
 
 
-def test_a_log_at_rest_gets_rid_of_its_last_tombstones(keyed: KeyedLog) -> None:
+def test_an_idle_log_removes_its_last_tombstones(keyed: KeyedLog) -> None:
     keyed.append([(b"a", b"1"), (b"a", None)])
     keyed.roll()
     keyed.compact()
@@ -134,7 +134,7 @@ def test_a_log_at_rest_gets_rid_of_its_last_tombstones(keyed: KeyedLog) -> None:
     assert plan_compaction(keyed.log, keyed.checkpoints, keyed.now_ms + 10 * DAY_MS) is None
 
 
-def test_a_key_that_comes_back_after_its_tombstone_keeps_its_new_value(keyed: KeyedLog) -> None:
+def test_a_key_written_again_after_its_tombstone_keeps_its_new_value(keyed: KeyedLog) -> None:
     for value in (b"1", None, b"2"):
         keyed.put(b"a", value)
         keyed.roll()
@@ -142,7 +142,7 @@ def test_a_key_that_comes_back_after_its_tombstone_keeps_its_new_value(keyed: Ke
     assert keyed.records() == [Kept(2, b"a", b"2")]
 
 
-def test_the_times_of_records_survive_a_horizon_in_their_batch() -> None:
+def test_the_timestamps_of_records_survive_a_delete_horizon_in_their_batch() -> None:
     keyed = in_memory()
     keyed.append([(b"a", b"1"), (b"b", None), (b"c", b"3")])
     keyed.roll()
@@ -157,7 +157,7 @@ def test_the_times_of_records_survive_a_horizon_in_their_batch() -> None:
 # -- producers and transactions
 
 
-def test_a_producer_s_last_batch_stays_without_records(keyed: KeyedLog) -> None:
+def test_the_last_batch_of_a_producer_is_kept_without_records(keyed: KeyedLog) -> None:
     for sequence in range(0, 9, 3):
         keyed.append(
             [(b"a", b"1"), (b"b", b"1"), (b"c", b"1")], producer_id=7, producer_epoch=0, base_sequence=sequence
@@ -171,13 +171,13 @@ def test_a_producer_s_last_batch_stays_without_records(keyed: KeyedLog) -> None:
     for name in keyed.files.names(FOLDER):
         if name.endswith(".snapshot"):
             keyed.files.remove(f"{FOLDER}/{name}")
-    keyed.open()  # as after a crash: the log alone tells
+    keyed.open()  # as after a crash: only the log is left
     state = keyed.log.producers.get(7)
     assert state is not None
     assert state.last_sequence == 8
 
 
-def test_a_forgotten_producer_s_empty_batch_goes(keyed: KeyedLog) -> None:
+def test_the_empty_batch_of_an_expired_producer_is_removed(keyed: KeyedLog) -> None:
     keyed.append([(b"a", b"1")], producer_id=7, producer_epoch=0, base_sequence=0)
     keyed.put(b"a", b"2")
     keyed.roll()
@@ -196,7 +196,7 @@ def begin(keyed: KeyedLog, producer_id: int, sequence: int, *pairs: tuple[bytes,
     )
 
 
-def test_aborted_records_go_and_never_replace_committed_ones(keyed: KeyedLog) -> None:
+def test_aborted_records_are_removed_and_never_replace_committed_ones(keyed: KeyedLog) -> None:
     begin(keyed, 1, 0, (b"a", b"committed"), (b"b", b"committed"))
     keyed.end_transaction(1, commit=True)
     begin(keyed, 2, 0, (b"a", b"aborted"))
@@ -211,16 +211,16 @@ def test_aborted_records_go_and_never_replace_committed_ones(keyed: KeyedLog) ->
     assert not [batch for _, batch in keyed.batches() if any(r.value == b"aborted" for r in iterate_records(batch))]
 
 
-def test_a_transaction_whose_marker_stands_in_a_later_segment_is_known_to_be_aborted(keyed: KeyedLog) -> None:
+def test_an_abort_marker_in_a_later_segment_is_respected(keyed: KeyedLog) -> None:
     keyed.put(b"a", b"1")
     begin(keyed, 2, 0, (b"a", b"aborted"))
     keyed.roll()
     keyed.end_transaction(2, commit=False)
-    keyed.compact()  # the marker is in the segment that is written to
+    keyed.compact()  # the marker is in the active segment
     assert keyed.records() == [Kept(0, b"a", b"1")]
 
 
-def test_what_a_producer_commits_after_an_abort_is_not_taken_for_aborted(keyed: KeyedLog) -> None:
+def test_records_committed_after_an_abort_are_kept(keyed: KeyedLog) -> None:
     begin(keyed, 1, 0, (b"a", b"aborted"))
     keyed.end_transaction(1, commit=False)
     begin(keyed, 1, 1, (b"a", b"committed"), (b"b", b"committed"))
@@ -250,7 +250,7 @@ def control_offsets(keyed: KeyedLog) -> list[int]:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_marker_goes_some_time_after_the_last_batch_of_its_transaction(commit: bool) -> None:
+def test_a_marker_is_removed_some_time_after_the_last_batch_of_its_transaction(commit: bool) -> None:
     keyed = in_memory()
     begin(keyed, 1, 0, (b"a", b"1"))
     marker = keyed.end_transaction(1, commit)
@@ -265,8 +265,8 @@ def test_a_marker_goes_some_time_after_the_last_batch_of_its_transaction(commit:
         keyed.compact()
         return control_offsets(keyed)
 
-    assert round_after(0) == [marker, later]  # the data goes
-    assert round_after(0) == [marker, later]  # nothing is left of it: the clock starts
+    assert round_after(0) == [marker, later]  # the data is removed
+    assert round_after(0) == [marker, later]  # the transaction has no records left: the delete horizon starts
     assert round_after(DAY_MS - 1) == [marker, later]
     assert round_after(1) == [later]
     keyed.restart()
@@ -289,13 +289,13 @@ def test_a_producer_known_by_its_marker_alone_keeps_it() -> None:
     assert control_offsets(keyed) == []
 
 
-def test_an_aborted_transaction_stays_in_the_index_as_long_as_its_marker_ends_something() -> None:
+def test_an_aborted_transaction_stays_in_the_index_as_long_as_its_marker_is_needed() -> None:
     keyed = in_memory()
     begin(keyed, 1, 0, (b"a", b"1"))
     marker = keyed.end_transaction(1, commit=False)
     keyed.roll()
     keyed.compact()
-    keyed.restart()  # the producer's last batch is still there, without records
+    keyed.restart()  # the producer's last batch still exists, without records
     (transaction,) = keyed.log.segments[0].aborted_transactions(keyed.files)
     assert (transaction.first_offset, transaction.last_offset) == (0, marker)
     keyed.log.producers.expire(keyed.now_ms + DAY_MS, DAY_MS)
@@ -308,8 +308,8 @@ def test_an_aborted_transaction_stays_in_the_index_as_long_as_its_marker_ends_so
     assert keyed.records()[-1].key == b"x"
 
 
-def test_an_empty_control_batch_of_kafka_s_is_no_obstacle() -> None:
-    """Kafka keeps one in the place of a producer's last marker."""
+def test_an_empty_control_batch_written_by_kafka_is_accepted() -> None:
+    """Kafka keeps one in place of a producer's last marker."""
     keyed = in_memory()
     empty = empty_batch(read_header(control_batch(9, 0, 0, True, keyed.now_ms, 0)))
     keyed.log.append(empty, read_header(empty), 0)
@@ -319,7 +319,7 @@ def test_an_empty_control_batch_of_kafka_s_is_no_obstacle() -> None:
     assert [header.base_offset for header, _ in keyed.batches()] == [1]
 
 
-# -- when
+# -- when a log is due
 
 
 def test_only_a_compacted_log_is_compacted() -> None:
@@ -330,7 +330,7 @@ def test_only_a_compacted_log_is_compacted() -> None:
     assert keyed.compact() == 0
 
 
-def test_too_little_that_is_new_is_not_worth_it() -> None:
+def test_a_log_below_the_dirty_ratio_is_not_compacted() -> None:
     keyed = in_memory(min_cleanable_dirty_ratio=0.5)
     keyed.append([(b"%d" % key, b"v" * 20) for key in range(20)])
     keyed.roll()
@@ -347,7 +347,7 @@ def test_too_little_that_is_new_is_not_worth_it() -> None:
     assert len(keyed.records()) == 20
 
 
-def test_young_records_wait_for_their_lag() -> None:
+def test_young_records_wait_for_the_minimum_lag() -> None:
     keyed = in_memory(min_compaction_lag_ms=1000)
     keyed.append([(b"a", b"1"), (b"a", b"2")])
     keyed.roll()
@@ -361,7 +361,7 @@ def test_young_records_wait_for_their_lag() -> None:
     assert [record.offset for record in keyed.records()] == [1, 2, 3]
 
 
-def test_old_records_do_not_wait_for_more_to_come() -> None:
+def test_records_beyond_the_maximum_lag_are_compacted_at_any_ratio() -> None:
     keyed = in_memory(min_cleanable_dirty_ratio=1.0, max_compaction_lag_ms=1000)
     keyed.append([(b"a", b"1"), (b"a", b"2")])
     keyed.roll()
@@ -374,7 +374,7 @@ def test_old_records_do_not_wait_for_more_to_come() -> None:
     assert not keyed.is_due
 
 
-def test_more_keys_than_fit_are_done_in_several_rounds() -> None:
+def test_more_keys_than_fit_into_memory_take_several_rounds() -> None:
     keyed = KeyedLog(MemoryFiles(), SETTINGS, CompactionLimits(keys=10, step_records=3))
     for value in (b"1", b"2"):
         for first in range(0, 40, 4):
@@ -389,7 +389,7 @@ def test_more_keys_than_fit_are_done_in_several_rounds() -> None:
     assert [record.offset for record in keyed.records()] == list(range(40, 80))
 
 
-def test_what_lies_beyond_the_keys_that_fit_is_not_touched() -> None:
+def test_records_beyond_the_keys_that_fit_into_memory_are_not_changed() -> None:
     keyed = KeyedLog(MemoryFiles(), SETTINGS, CompactionLimits(keys=1))
     keyed.append([(b"a", b"1"), (b"a", b"2")])
     keyed.append([(b"b", None), (None, b"no key")])
@@ -401,7 +401,7 @@ def test_what_lies_beyond_the_keys_that_fit_is_not_touched() -> None:
     assert after[1] == before[1]
 
 
-def test_a_batch_of_more_keys_than_fit_is_taken_all_the_same() -> None:
+def test_a_batch_of_more_keys_than_fit_into_memory_is_compacted() -> None:
     keyed = KeyedLog(MemoryFiles(), SETTINGS, CompactionLimits(keys=3))
     for value in (b"1", b"2"):
         keyed.append([(b"%d" % key, value) for key in range(9)])
@@ -414,7 +414,7 @@ def test_a_batch_of_more_keys_than_fit_is_taken_all_the_same() -> None:
 # -- segments
 
 
-def test_small_segments_become_one_within_the_size_of_a_segment() -> None:
+def test_small_segments_are_merged_up_to_the_segment_size() -> None:
     keyed = in_memory(segment_bytes=1000)
     for number in range(40):
         keyed.append([(b"%d" % number, b"v" * 100)])
@@ -428,7 +428,7 @@ def test_small_segments_become_one_within_the_size_of_a_segment() -> None:
     assert len(keyed.table()) == 40
 
 
-def test_a_group_does_not_span_more_offsets_than_an_index_can_name() -> None:
+def test_a_merged_group_does_not_span_more_offsets_than_an_index_can_address() -> None:
     keyed = in_memory()
     for number in range(3):
         keyed.put(b"%d" % number, b"1")
@@ -442,7 +442,7 @@ def test_a_group_does_not_span_more_offsets_than_an_index_can_name() -> None:
     assert len(keyed.table()) == 3
 
 
-def test_a_segment_of_which_nothing_stays_is_empty_and_then_merged() -> None:
+def test_a_segment_without_kept_records_is_empty_and_then_merged() -> None:
     keyed = in_memory(segment_bytes=210)
     for _ in range(6):
         keyed.append([(b"a", b"v" * 40)])
@@ -462,7 +462,7 @@ def test_a_segment_of_which_nothing_stays_is_empty_and_then_merged() -> None:
     assert [record.offset for record in keyed.records()] == [5, 6]
 
 
-def test_a_segment_in_which_nothing_changes_is_not_written_anew() -> None:
+def test_a_segment_without_changes_is_not_rewritten() -> None:
     keyed = in_memory(segment_bytes=100)
     for number in range(3):
         keyed.append([(b"%d" % number, b"v" * 100)])
@@ -473,7 +473,7 @@ def test_a_segment_in_which_nothing_changes_is_not_written_anew() -> None:
     assert keyed.checkpoints.cleaned(FOLDER).offset == 3
 
 
-def test_the_files_are_those_of_the_segments_and_no_others(keyed: KeyedLog) -> None:
+def test_no_files_other_than_those_of_the_segments_are_left(keyed: KeyedLog) -> None:
     for number in range(30):
         begin(keyed, 1, number, (b"%d" % (number % 3), b"v" * 50))
         keyed.end_transaction(1, commit=number % 4 > 0)
@@ -505,7 +505,7 @@ def test_the_indexes_are_written_and_used_after_a_restart(keyed: KeyedLog, caplo
 # -- readers
 
 
-def test_views_that_are_out_stay_valid(keyed: KeyedLog) -> None:
+def test_views_taken_before_compaction_stay_valid(keyed: KeyedLog) -> None:
     for number in range(20):
         keyed.append([(b"%d" % (number % 3), b"value %d" % number)])
     keyed.roll()
@@ -516,7 +516,7 @@ def test_views_that_are_out_stay_valid(keyed: KeyedLog) -> None:
     assert b"".join(found.parts) == before
 
 
-def test_a_reader_goes_on_at_the_right_offset_through_every_step() -> None:
+def test_a_reader_continues_at_the_right_offset_through_every_step() -> None:
     keyed = KeyedLog(MemoryFiles(), with_settings(segment_bytes=600), CompactionLimits(step_records=1))
     for number in range(60):
         keyed.append([(b"%d" % (number % 7), b"value %d" % number)])
@@ -546,7 +546,7 @@ def test_a_reader_goes_on_at_the_right_offset_through_every_step() -> None:
     assert reader.seen[-7:] == [record.offset for record in last]
 
 
-def test_an_offset_that_was_compacted_away_gives_the_next_batch(keyed: KeyedLog) -> None:
+def test_reading_a_removed_offset_returns_the_next_batch(keyed: KeyedLog) -> None:
     for number in range(30):
         keyed.append([(b"a" if number % 10 else b"%d" % number, b"v")])
         if number % 6 == 5:
@@ -559,7 +559,7 @@ def test_an_offset_that_was_compacted_away_gives_the_next_batch(keyed: KeyedLog)
         assert read_header(found.parts[0]).base_offset == min(at for at in kept if at >= offset)
 
 
-def test_times_are_found_in_a_compacted_log(keyed: KeyedLog) -> None:
+def test_timestamps_are_found_in_a_compacted_log(keyed: KeyedLog) -> None:
     for number in range(40):
         keyed.now_ms = START_MS + 1000 * number
         keyed.append([(b"%d" % (number % 9), b"v" * 30)], producer_id=3, producer_epoch=0, base_sequence=number)
@@ -578,10 +578,10 @@ def test_times_are_found_in_a_compacted_log(keyed: KeyedLog) -> None:
         keyed.restart()
 
 
-# -- beside other things
+# -- concurrent changes
 
 
-def test_appends_between_the_steps_are_kept_and_not_compacted_yet() -> None:
+def test_appends_between_steps_are_kept_and_not_compacted_yet() -> None:
     keyed = KeyedLog(MemoryFiles(), with_settings(segment_bytes=500), CompactionLimits(step_records=1))
     for number in range(40):
         keyed.append([(b"%d" % (number % 3), b"old")])
@@ -593,7 +593,7 @@ def test_appends_between_the_steps_are_kept_and_not_compacted_yet() -> None:
 
 
 @pytest.mark.parametrize("at_step", range(30))
-def test_a_head_that_is_cut_between_the_steps_stays_cut(at_step: int) -> None:
+def test_a_head_deleted_between_steps_stays_deleted(at_step: int) -> None:
     keyed = KeyedLog(MemoryFiles(), with_settings(segment_bytes=400), CompactionLimits(step_records=4))
     for number in range(24):
         keyed.append([(b"%d" % number if number % 4 == 3 else b"a", b"v" * 30)])
@@ -610,7 +610,7 @@ def test_a_head_that_is_cut_between_the_steps_stays_cut(at_step: int) -> None:
         keyed.compact(cut)
     except FileNotFoundError:
         assert keyed.files.names(FOLDER) == [name for name in keyed.files.names(FOLDER) if "cleaned" not in name]
-    assert next(countdown) < 0, "it takes fewer steps"
+    assert next(countdown) < 0, "compaction took fewer steps than this test needs"
     for _ in range(2):
         assert keyed.log.start == 9
         assert keyed.table() == dict.fromkeys((b"11", b"15", b"19", b"23", b"a"), b"v" * 30)
@@ -618,7 +618,7 @@ def test_a_head_that_is_cut_between_the_steps_stays_cut(at_step: int) -> None:
         keyed.compact()
 
 
-def test_a_pass_that_is_undone_around_a_swap_takes_back_its_own_only() -> None:
+def test_a_pass_undone_around_a_swap_undoes_only_its_own_changes() -> None:
     files = FaultyFiles(MemoryFiles())
     keyed = KeyedLog(files)
     for number in range(9):
@@ -637,7 +637,7 @@ def test_a_pass_that_is_undone_around_a_swap_takes_back_its_own_only() -> None:
 
     def fail(operation: str, name: str) -> None:
         if operation == "write" and name.endswith(".log"):
-            raise OSError(errno.EIO, "the disk is ill")
+            raise OSError(errno.EIO, "disk error")
 
     files.before = fail
     keyed.settle()
@@ -653,7 +653,7 @@ def test_a_pass_that_is_undone_around_a_swap_takes_back_its_own_only() -> None:
         keyed.restart()
 
 
-def test_a_log_that_is_no_longer_compacted_stays_as_it_is(keyed: KeyedLog) -> None:
+def test_a_log_that_is_no_longer_compacted_is_not_changed(keyed: KeyedLog) -> None:
     keyed.append([(b"a", b"1"), (b"a", b"2")])
     keyed.roll()
     keyed.compact(lambda: keyed.log.change_settings(with_settings(is_compacted=False)))
@@ -662,7 +662,7 @@ def test_a_log_that_is_no_longer_compacted_stays_as_it_is(keyed: KeyedLog) -> No
     assert keyed.checkpoints.cleaned(FOLDER).offset == 0
 
 
-def test_damage_is_reported_and_not_written_anew_with_a_new_checksum() -> None:
+def test_damage_is_reported_and_not_rewritten_with_a_new_checksum() -> None:
     keyed = in_memory()
     keyed.append([(b"a", b"1"), (b"b", b"2")])
     keyed.put(b"a", b"3")
@@ -678,7 +678,7 @@ def test_damage_is_reported_and_not_written_anew_with_a_new_checksum() -> None:
     assert keyed.checkpoints.cleaned(FOLDER).offset == 0
 
 
-def test_a_full_disk_leaves_everything_as_it_was() -> None:
+def test_a_full_disk_leaves_the_log_unchanged() -> None:
     files = FaultyFiles(MemoryFiles())
     keyed = KeyedLog(files)
     for number in range(30):
@@ -696,7 +696,7 @@ def test_a_full_disk_leaves_everything_as_it_was() -> None:
     assert len(keyed.records()) == 30
 
 
-def test_the_work_is_done_in_small_steps() -> None:
+def test_compaction_runs_in_small_steps() -> None:
     keyed = KeyedLog(MemoryFiles(), SETTINGS, CompactionLimits(step_bytes=2000, step_records=1000))
     for number in range(100):
         keyed.append([(b"%d" % number, b"v" * 40)])

@@ -1,5 +1,5 @@
-"""The power is cut at every single operation on files while a log is compacted: whatever is left of what was not
-synced, the log opens, and says of every key what it said before."""
+"""Power cuts at every file operation of a compaction: with every combination of unsynced data kept or lost, the log
+opens and has the same value for every key."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SMALL = with_settings(segment_bytes=700)
 
 
 class SomeNames:
-    """Any of the changes of names, and the first part of what was written."""
+    """Survivors with a random subset of name changes, and a prefix of unsynced bytes."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -40,15 +40,15 @@ SURVIVORS: dict[str, Callable[[], Survivors | None]] = {
 }
 
 
-class Told(NamedTuple):
-    """What readers have been told, and must be told again."""
+class Observed(NamedTuple):
+    """The records and the table that readers saw before, and must see again."""
 
     records: list[Kept]
     table: dict[bytes, bytes]
 
 
 def write_first(keyed: KeyedLog) -> None:
-    """Keys that change, that are deleted and come back, and transactions, over several segments."""
+    """Writes keys that change, are deleted and written again, and transactions, over several segments."""
     for number in range(8):
         keyed.append([(b"%d" % (number % 5), b"first %d" % number), (b"once %d" % (number % 3), b"x" * 9)])
         if number % 3 == 2:
@@ -77,7 +77,7 @@ ASYNC = Mode(CompactionLimits(step_records=4), AsyncPassRunner)
 
 
 class World:
-    """One log on a disk whose power fails at a chosen operation."""
+    """One log on a disk that loses power at a chosen operation."""
 
     def __init__(self, settings: LogSettings, mode: Mode, disk: MemoryFiles, now_ms: int = START_MS) -> None:
         self.disk = disk
@@ -86,14 +86,14 @@ class World:
         self._mode = mode
 
     def copied(self) -> World:
-        """The same once more, all of it synced."""
+        """Returns a copy of this world, all of it synced."""
         disk = MemoryFiles()
         _copy(self.disk, disk, "")
         disk.sync_all()
         return World(self.keyed.settings, self._mode, disk, self.keyed.now_ms)
 
-    def told(self) -> Told:
-        return Told(self.keyed.records(), self.keyed.table())
+    def observed(self) -> Observed:
+        return Observed(self.keyed.records(), self.keyed.table())
 
     def sync(self) -> None:
         self.keyed.settle()
@@ -101,7 +101,8 @@ class World:
             self.keyed.runner.sync()
 
     def cut_in(self, operations: int, action: Callable[[], object]) -> bool:
-        """Do something with the power failing at its n-th operation. False: it needs fewer."""
+        """Runs an action while the power fails at the n-th operation. Returns False if the action needs fewer
+        operations."""
         left = operations
 
         def count(operation: str, name: str) -> None:
@@ -119,13 +120,13 @@ class World:
             self.files.before = lambda operation, name: None
         return False
 
-    def require(self, told: Told) -> None:
-        """Everything that stood for a key still does, at its offset; what is there was there before."""
-        found = self.told()
-        assert found.table == told.table
-        before = set(told.records)
+    def require(self, observed: Observed) -> None:
+        """Checks that every value of a key is unchanged at its offset, and that no record is new."""
+        found = self.observed()
+        assert found.table == observed.table
+        before = set(observed.records)
         assert set(found.records) <= before
-        last = {key: (offset, value) for offset, key, value in told.records}
+        last = {key: (offset, value) for offset, key, value in observed.records}
         for key, (offset, value) in last.items():
             assert value is None or Kept(offset, key, value) in found.records
         assert not [name for name in self.files.names(FOLDER) if name.endswith((".cleaned", ".swap"))]
@@ -151,7 +152,7 @@ def first_round(settings: LogSettings, mode: Mode) -> World:
 
 
 def round_without_tombstones(settings: LogSettings, mode: Mode) -> World:
-    """The second round, in which the tombstones of the first go."""
+    """Returns a world before the second round, which removes the tombstones of the first."""
     world = first_round(settings, mode)
     world.keyed.compact()
     write_second(world.keyed)
@@ -164,11 +165,11 @@ ROUNDS = [first_round, round_without_tombstones]
 
 
 def cuts(world: World) -> Iterator[World]:
-    """A world for every operation of a round in this one, in which the power has just failed at it."""
+    """Yields a world for every operation of a round, in which the power has just failed at it."""
     for operations in range(10_000):
         copied = world.copied()
         if not copied.cut_in(operations, copied.keyed.compact):
-            assert operations > 10, "it hardly did anything"
+            assert operations > 10, "the round had too few operations"
             return
         yield copied
 
@@ -184,34 +185,34 @@ def test_a_power_cut_at_any_operation_changes_nothing_for_readers(
     settings: LogSettings, mode: Mode, make_world: Callable[[LogSettings, Mode], World], survivors: str
 ) -> None:
     before = make_world(settings, mode)
-    told = before.told()
+    observed = before.observed()
     for world in cuts(before):
         world.disk.crash(SURVIVORS[survivors]())
         world.keyed.open()
-        world.require(told)
+        world.require(observed)
         world.sync()
         world.keyed.now_ms += DAY_MS
         world.keyed.compact()
-        world.require(told)
+        world.require(observed)
 
 
 @pytest.mark.parametrize("survivors", ["nothing", "some, 0", "some, 3", "some, 4"])
 def test_a_power_cut_while_a_start_finishes_a_swap_changes_nothing(survivors: str) -> None:
     before = first_round(SETTINGS, SYNC)
-    told = before.told()
+    observed = before.observed()
     swaps = 0
     for operations, killed in enumerate(cuts(before)):
         if not any(name.endswith(".swap") for name in killed.files.names(FOLDER)):
             continue
         swaps += 1
         for opening in range(1000):
-            # The process was killed: names and bytes may be in the page cache alone.
+            # The process was killed: names and bytes may exist in the page cache alone.
             world = before.copied()
             world.cut_in(operations, world.keyed.compact)
             was_truncated = world.cut_in(opening, world.keyed.open)
             world.disk.crash(SURVIVORS[survivors]())
             world.keyed.open()
-            world.require(told)
+            world.require(observed)
             if not was_truncated:
                 break
     assert swaps > 5
@@ -222,18 +223,18 @@ def test_a_process_that_is_killed_at_any_operation_changes_nothing_for_readers(
     make_world: Callable[[LogSettings, Mode], World],
 ) -> None:
     before = make_world(SMALL, SYNC)
-    told = before.told()
+    observed = before.observed()
     for world in cuts(before):
         world.keyed.open()
-        world.require(told)
+        world.require(observed)
         world.disk.crash()
         world.keyed.open()
-        world.require(told)
+        world.require(observed)
 
 
-def test_what_is_written_after_a_crash_outlives_the_compaction_that_it_cut_short() -> None:
+def test_records_written_after_a_crash_survive_the_completion_of_the_interrupted_compaction() -> None:
     before = first_round(SMALL, SYNC)
-    told = before.told()
+    observed = before.observed()
     for world in cuts(before):
         world.disk.crash(TornTails(100, keeps_names=True))
         world.keyed.open()
@@ -242,4 +243,4 @@ def test_what_is_written_after_a_crash_outlives_the_compaction_that_it_cut_short
         world.keyed.compact()
         world.disk.crash()
         world.keyed.open()
-        assert world.keyed.table() == {**told.table, b"0": b"after the crash"}
+        assert world.keyed.table() == {**observed.table, b"0": b"after the crash"}

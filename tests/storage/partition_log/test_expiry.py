@@ -1,4 +1,4 @@
-"""The head of logs goes by age, by size and when the disk is full; what is left survives every restart."""
+"""Deletion of the oldest segments by age, by size and on a full disk; the rest survives every restart."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def aged(hours: int = 10, **changes: object) -> LogBench:
 
 
 def expired(bench: LogBench) -> int:
-    """How many segments have gone, and for good."""
+    """Deletes expired segments and returns their number."""
     decision = expire(bench.log, bench.now_ms)
     bench.settle()
     return len(decision.reasons)
@@ -38,13 +38,13 @@ def again(request: pytest.FixtureRequest) -> Callable[[LogBench], None]:
     return request.param  # type: ignore[no-any-return]
 
 
-def test_nothing_goes_before_its_time() -> None:
+def test_no_segment_is_deleted_before_its_retention() -> None:
     bench = aged(retention_ms=10 * HOUR_MS)
     assert expired(bench) == 0
     assert bench.log.start == 0
 
 
-def test_what_is_too_old_goes_and_stays_away(again: Callable[[LogBench], None]) -> None:
+def test_expired_segments_are_deleted_and_stay_deleted(again: Callable[[LogBench], None]) -> None:
     bench = aged(retention_ms=5 * HOUR_MS)
     bench.now_ms += 100  # newer than the newest record
     assert expired(bench) == 5
@@ -55,7 +55,7 @@ def test_what_is_too_old_goes_and_stays_away(again: Callable[[LogBench], None]) 
     assert bench.offsets() == list(range(15, 30))
 
 
-def test_the_active_segment_goes_too_when_it_is_old_enough_and_offsets_go_on(
+def test_an_expired_active_segment_is_deleted_too_and_offsets_continue(
     again: Callable[[LogBench], None],
 ) -> None:
     bench = aged(retention_ms=HOUR_MS)
@@ -63,7 +63,7 @@ def test_the_active_segment_goes_too_when_it_is_old_enough_and_offsets_go_on(
     assert expired(bench) == 10
     assert (bench.log.start, bench.log.end) == (30, 30)
     assert bench.names(".log") == [f"{30:020d}.log"]
-    assert expired(bench) == 0, "an empty segment is not replaced by another"
+    assert expired(bench) == 0, "an empty segment was replaced by another"
     again(bench)
     assert (bench.log.start, bench.log.end, bench.offsets()) == (30, 30, [])
     bench.append(b"next")
@@ -78,7 +78,7 @@ def test_a_new_record_keeps_the_old_ones_of_its_segment() -> None:
     assert expired(bench) == 0
 
 
-def test_what_is_too_much_goes_in_whole_segments(again: Callable[[LogBench], None]) -> None:
+def test_whole_segments_beyond_the_size_limit_are_deleted(again: Callable[[LogBench], None]) -> None:
     bench = aged()
     last_four = sum(segment.segment.size for segment in bench.log.segments[-4:])
     bench.log.change_settings(replace(bench.settings, retention_bytes=last_four + 1))
@@ -88,7 +88,7 @@ def test_what_is_too_much_goes_in_whole_segments(again: Callable[[LogBench], Non
     assert bench.offsets() == list(range(15, 30))
 
 
-def test_a_compacted_log_loses_nothing_but_what_lies_before_its_start() -> None:
+def test_a_compacted_log_loses_only_segments_before_its_start() -> None:
     bench = aged(retention_ms=0, retention_bytes=0, is_expired=False, is_compacted=True)
     assert expired(bench) == 0
     bench.log.cut_head(7)
@@ -98,7 +98,7 @@ def test_a_compacted_log_loses_nothing_but_what_lies_before_its_start() -> None:
     assert len(bench.names(".log")) == 8
 
 
-def test_what_is_not_durable_stays() -> None:
+def test_segments_that_are_not_durable_are_kept() -> None:
     bench = LogBench(segment_bytes=300, retention_bytes=0)
     bench.fill(3)
     for _ in range(6):
@@ -113,7 +113,7 @@ def test_what_is_not_durable_stays() -> None:
 @pytest.mark.parametrize("rounds", range(7))
 @pytest.mark.parametrize("kept_percent", [0, 50, 100])
 @pytest.mark.parametrize("keeps_names", [False, True])
-def test_a_crash_at_any_moment_of_an_expiry_loses_nothing_else(
+def test_a_crash_at_any_moment_of_a_deletion_loses_nothing_else(
     rounds: int, kept_percent: int, keeps_names: bool
 ) -> None:
     bench = aged(4, retention_ms=HOUR_MS)
@@ -133,7 +133,7 @@ def test_a_crash_at_any_moment_of_an_expiry_loses_nothing_else(
     assert bench.offsets() == [12]
 
 
-def test_what_a_crash_left_before_the_start_goes_at_the_next_look() -> None:
+def test_segments_left_before_the_start_by_a_crash_are_deleted_at_the_next_check() -> None:
     bench = aged()
     bench.log.cut_head(20)
     for _ in range(2):
@@ -147,10 +147,10 @@ def test_what_a_crash_left_before_the_start_goes_at_the_next_look() -> None:
     assert bench.offsets() == list(range(bench.log.start, 30))
 
 
-# -- the disk
+# -- disk pressure
 
 
-def test_the_oldest_segments_of_all_logs_go_first() -> None:
+def test_the_oldest_segments_of_all_logs_are_deleted_first() -> None:
     early, late = aged(4), aged(4)
     late.memory = early.memory
     for segment in late.log.segments:
@@ -163,7 +163,7 @@ def test_the_oldest_segments_of_all_logs_go_first() -> None:
     assert (early.log.start, late.log.start) == (6, 0)
 
 
-def test_no_more_goes_than_is_needed_and_the_active_segment_never() -> None:
+def test_no_more_is_deleted_than_needed_and_never_the_active_segment() -> None:
     bench = aged(4)
     sizes = [segment.segment.size for segment in bench.log.segments]
     assert expire_oldest([bench.log], 1) == sizes[0]
@@ -175,7 +175,7 @@ def test_no_more_goes_than_is_needed_and_the_active_segment_never() -> None:
     assert expire_oldest([bench.log], 10**9) == 0
 
 
-def test_logs_that_may_not_lose_their_head_are_spared() -> None:
+def test_logs_without_retention_are_not_shortened() -> None:
     bench = aged(is_expired=False, is_compacted=True)
     assert expire_oldest([bench.log], 10**9) == 0
     bench.log.abandon()

@@ -24,7 +24,7 @@ SEALED_OR_CLOSED = [path for path in INDEXES if named(path) != "cut-0/13.index"]
 
 
 def indexed(batches: int, interval_bytes: int = 250, base: int = BASE) -> SegmentIndex:
-    """Batches of ten records and 100 bytes each, ten milliseconds apart."""
+    """Returns the index of batches with ten records and 100 bytes each, ten milliseconds apart."""
     index = SegmentIndex(base, interval_bytes)
     for number in range(batches):
         index.note(base + 10 * number + 9, BATCH_BYTES * number, 10 * number)
@@ -44,7 +44,7 @@ def time_entries(*entries: tuple[int, int]) -> bytes:
     return b"".join(struct.pack(">qI", *entry) for entry in entries)
 
 
-# -- as Kafka does it
+# -- same bytes as Kafka
 
 
 def built_from(log: bytes, base: int) -> SegmentIndex:
@@ -55,14 +55,14 @@ def built_from(log: bytes, base: int) -> SegmentIndex:
 
 
 @pytest.mark.parametrize("path", SEALED_OR_CLOSED, ids=named)
-def test_the_index_of_a_log_of_kafka_is_byte_for_byte_the_one_that_kafka_wrote(path: Path) -> None:
+def test_the_index_built_from_a_kafka_log_equals_kafkas_own_byte_for_byte(path: Path) -> None:
     index = built_from(log_of(path), base_of(path))
     index.seal()
     assert index.encode_offsets() == path.read_bytes()
     assert index.encode_times() == path.with_suffix(".timeindex").read_bytes()
 
 
-def test_the_index_of_a_killed_kafka_is_ours_with_zeros_behind_it() -> None:
+def test_the_index_of_a_killed_kafka_equals_ours_followed_by_zeros() -> None:
     (path,) = set(INDEXES) - set(SEALED_OR_CLOSED)
     index = built_from(log_of(path), base_of(path))
     assert path.read_bytes() == index.encode_offsets().ljust(2400, b"\0")
@@ -70,7 +70,7 @@ def test_the_index_of_a_killed_kafka_is_ours_with_zeros_behind_it() -> None:
 
 
 @pytest.mark.parametrize("path", INDEXES, ids=named)
-def test_a_stored_index_says_what_kafkas_tool_prints(path: Path) -> None:
+def test_a_stored_index_has_the_entries_that_kafkas_tool_prints(path: Path) -> None:
     times = path.with_suffix(".timeindex")
     log = log_of(path)
     index = StoredIndex(base_of(path), path.read_bytes(), times.read_bytes(), len(log), end_of(log))
@@ -79,7 +79,7 @@ def test_a_stored_index_says_what_kafkas_tool_prints(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", INDEXES, ids=named)
-def test_every_offset_and_time_of_a_kafka_log_is_found_from_where_its_index_points(path: Path) -> None:
+def test_every_offset_and_timestamp_of_a_kafka_log_is_found_from_its_index_entry(path: Path) -> None:
     log = log_of(path)
     batches = [(position, header) for position, header, _ in batches_of(log)]
     index = StoredIndex(
@@ -107,7 +107,7 @@ def test_a_batch_right_after_the_interval_has_no_entry_yet() -> None:
     assert indexed(5, interval_bytes=300).offset_entries == 1
 
 
-def test_a_time_entry_names_the_batch_that_had_the_time_first() -> None:
+def test_a_time_entry_names_the_first_batch_with_that_timestamp() -> None:
     index = SegmentIndex(0, 100)
     for number, timestamp_ms in enumerate([5, 9, 9, 7, 9, 8, 10]):
         index.note(number, 100 * number, timestamp_ms)
@@ -115,7 +115,7 @@ def test_a_time_entry_names_the_batch_that_had_the_time_first() -> None:
     assert list(StoredIndex(0, index.encode_offsets(), index.encode_times(), 700, 7).times()) == [(9, 1), (10, 6)]
 
 
-def test_sealing_adds_the_largest_time_once() -> None:
+def test_sealing_adds_the_largest_timestamp_once() -> None:
     index = indexed(9)
     index.seal()
     index.seal()
@@ -123,7 +123,7 @@ def test_sealing_adds_the_largest_time_once() -> None:
     assert index.largest == stored(index, 9).largest == (80, 1089)
 
 
-def test_batches_without_a_time_leave_the_time_index_empty() -> None:
+def test_batches_without_a_timestamp_leave_the_time_index_empty() -> None:
     index = SegmentIndex(0, 0)
     for number in range(5):
         index.note(number, 100 * number, -1)
@@ -149,7 +149,7 @@ def test_a_lookup_gives_the_last_entry_that_is_not_after_it(kind: str) -> None:
     assert [index.lookup_timestamp(time) for time in (90, (1 << 63) - 1)] == [(90, 1099)] * 2
 
 
-def test_what_was_noted_since_a_mark_can_be_forgotten() -> None:
+def test_entries_added_since_a_savepoint_can_be_removed() -> None:
     index = indexed(7)
     mark = index.mark()
     before = (index.encode_offsets(), index.encode_times(), index.largest)
@@ -164,7 +164,7 @@ def test_what_was_noted_since_a_mark_can_be_forgotten() -> None:
     assert index.encode_times() == indexed(12).encode_times()
 
 
-def test_only_what_is_new_need_be_written() -> None:
+def test_only_new_entries_are_written() -> None:
     index = indexed(20)
     offsets, times = index.encode_offsets(), index.encode_times()
     assert index.encode_offsets(2) == offsets[16:]
@@ -172,7 +172,7 @@ def test_only_what_is_new_need_be_written() -> None:
     assert index.encode_offsets(index.offset_entries) == index.encode_times(index.time_entries) == b""
 
 
-def test_an_offset_or_position_that_no_entry_can_hold_is_not_taken() -> None:
+def test_an_offset_or_position_beyond_the_range_of_an_entry_is_refused() -> None:
     index = SegmentIndex(BASE, 0)
     assert index.takes(BASE + MAX_RELATIVE_OFFSET, MAX_POSITION)
     assert not index.takes(BASE + MAX_RELATIVE_OFFSET + 1, 0)
@@ -182,12 +182,12 @@ def test_an_offset_or_position_that_no_entry_can_hold_is_not_taken() -> None:
     assert index.lookup(1 << 62) == (BASE + MAX_RELATIVE_OFFSET, MAX_POSITION)
 
 
-# -- going on with an index after a restart
+# -- resuming an index after a restart
 
 
 @pytest.mark.parametrize("trusted_batches", [0, 1, 3, 4, 6, 7, 19, 20])
 @pytest.mark.parametrize("tail", [b"", b"\0" * 100, b"\xff" * 8, b"torn"], ids=["clean", "zeros", "garbage", "torn"])
-def test_a_resumed_index_becomes_what_it_was(trusted_batches: int, tail: bytes) -> None:
+def test_a_resumed_index_equals_the_original(trusted_batches: int, tail: bytes) -> None:
     timestamps = [(number * 7 % 20) * 10 for number in range(20)]
     whole = SegmentIndex(BASE, 250)
     for number, timestamp_ms in enumerate(timestamps):
@@ -203,14 +203,14 @@ def test_a_resumed_index_becomes_what_it_was(trusted_batches: int, tail: bytes) 
 
 
 @pytest.mark.parametrize("lost", ["offsets", "times"])
-def test_without_one_of_its_files_an_index_begins_anew(lost: str) -> None:
+def test_an_index_without_one_of_its_files_is_rebuilt(lost: str) -> None:
     whole = indexed(20)
     files = (b"", whole.encode_times()) if lost == "offsets" else (whole.encode_offsets(), b"")
     index, position = SegmentIndex.resume(BASE, 250, *files, trusted_bytes=2000)
     assert (index.offset_entries, index.time_entries, position) == (0, 0, 0)
 
 
-def test_an_index_whose_last_entry_names_no_batch_begins_anew() -> None:
+def test_an_index_whose_last_entry_names_no_batch_is_rebuilt() -> None:
     whole = indexed(20)
     asked = []
 
@@ -228,7 +228,7 @@ def test_an_index_whose_last_entry_names_no_batch_begins_anew() -> None:
 # -- the stored index
 
 
-def test_a_stored_index_is_read_where_it_is(tmp_path: Path) -> None:
+def test_a_stored_index_is_read_from_a_mapped_file(tmp_path: Path) -> None:
     files = DiskFiles(str(tmp_path))
     index = indexed(1000)
     for name, data in (("a.index", index.encode_offsets()), ("a.timeindex", index.encode_times())):
@@ -240,7 +240,7 @@ def test_a_stored_index_is_read_where_it_is(tmp_path: Path) -> None:
     files.close()
 
 
-def test_an_empty_index_knows_the_beginning() -> None:
+def test_an_empty_index_returns_the_beginning() -> None:
     index = StoredIndex(BASE, b"", b"", 0, BASE)
     assert index.lookup(BASE) == index.boundary_before(5) == (BASE, 0)
     assert index.lookup_timestamp(0) == index.largest == (-1, BASE)
@@ -249,18 +249,18 @@ def test_an_empty_index_knows_the_beginning() -> None:
 
 @pytest.mark.parametrize("unused", [0, 1, 1000])
 @pytest.mark.parametrize("batches", [1, 4, 7, 50])
-def test_the_zeros_of_a_file_made_too_large_are_no_entries(batches: int, unused: int) -> None:
+def test_preallocated_zeros_are_no_entries(batches: int, unused: int) -> None:
     index = indexed(batches)
     offsets = index.encode_offsets() + bytes(8 * unused)
     times = index.encode_times() + bytes(12 * unused)
     if unused == 1 and not index.time_entries:
-        times = b""  # one entry of zeros alone is one: see below
+        times = b""  # a single entry of zeros is valid: see below
     found = StoredIndex(BASE, offsets, times, BATCH_BYTES * batches, BASE + 10 * batches)
     assert list(found.offsets()) == list(stored(index, batches).offsets())
     assert list(found.times()) == list(stored(index, batches).times())
 
 
-def test_a_first_time_entry_of_zeros_counts_where_more_follow_or_it_is_alone() -> None:
+def test_a_first_time_entry_of_zeros_is_valid_if_others_follow_or_it_is_the_only_one() -> None:
     assert list(StoredIndex(0, b"", time_entries((0, 0)), 100, 50).times()) == [(0, 0)]
     assert list(StoredIndex(0, b"", time_entries((0, 0), (5, 9), (0, 0)), 100, 50).times()) == [(0, 0), (5, 9)]
 
@@ -297,7 +297,7 @@ def test_an_index_that_does_not_fit_its_segment_is_unusable(offsets: bytes, time
         offset_entries((9, 100), (19, 1 << 31), (29, 300)),
     ],
 )
-def test_entries_out_of_order_are_found_on_the_way_to_an_answer(offsets: bytes) -> None:
+def test_entries_out_of_order_are_noticed_during_a_lookup(offsets: bytes) -> None:
     index = StoredIndex(0, offsets, b"", 400, 40)
     with pytest.raises(CorruptCompanion):
         list(index.offsets())
@@ -316,7 +316,7 @@ def test_entries_out_of_order_are_found_on_the_way_to_an_answer(offsets: bytes) 
         time_entries((5, 9), (-6, 19), (7, 29)),
     ],
 )
-def test_times_out_of_order_are_found_on_the_way_to_an_answer(times: bytes) -> None:
+def test_timestamps_out_of_order_are_noticed_during_a_lookup(times: bytes) -> None:
     index = StoredIndex(0, b"", times, 400, 40)
     with pytest.raises(CorruptCompanion):
         list(index.times())
@@ -324,7 +324,7 @@ def test_times_out_of_order_are_found_on_the_way_to_an_answer(times: bytes) -> N
         [index.lookup_timestamp(time) for time in range(10)]
 
 
-def test_a_question_looks_at_a_few_entries_of_a_large_index() -> None:
+def test_a_lookup_reads_few_entries_of_a_large_index() -> None:
     entries = 1 << 16
     sound = b"".join(struct.pack(">II", 10 * place + 9, 100 * place + 100) for place in range(entries))
     asked = 10 * 12_345

@@ -11,7 +11,7 @@ class Index:
         self.is_released = True
 
 
-def test_the_one_used_longest_ago_is_released() -> None:
+def test_the_least_recently_used_index_is_released() -> None:
     loaded = IndexCache(most=2)
     first, second, third = Index(), Index(), Index()
     for index in (first, second, first, third):
@@ -20,7 +20,7 @@ def test_the_one_used_longest_ago_is_released() -> None:
     assert len(loaded) == 2
 
 
-def test_one_that_is_forgotten_is_not_released() -> None:
+def test_an_index_that_was_removed_from_the_cache_is_not_released() -> None:
     loaded = IndexCache(most=1)
     first, second = Index(), Index()
     loaded.use(first)

@@ -1,4 +1,4 @@
-"""A partition folder that a genuine Kafka wrote is opened, read and appended to."""
+"""Opening, reading and appending to a partition folder written by Apache Kafka."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_every_byte_is_read_as_kafka_wrote_it(kafka: Path, data_folder: Path) ->
 
 
 @each_folder
-def test_every_time_is_found_to_the_record(kafka: Path, data_folder: Path) -> None:
+def test_every_timestamp_is_found_at_its_record(kafka: Path, data_folder: Path) -> None:
     log = stored(kafka)
     records = [record for position, _, _ in batches_of(log) for record in iterate_records(log, position)]
     with opened(data_folder, topic(kafka)) as partition:
@@ -52,7 +52,7 @@ def test_every_time_is_found_to_the_record(kafka: Path, data_folder: Path) -> No
 
 
 @each_folder
-def test_the_aborted_transactions_are_those_that_kafka_knew(kafka: Path, data_folder: Path) -> None:
+def test_the_aborted_transactions_are_those_of_kafkas_index(kafka: Path, data_folder: Path) -> None:
     with opened(data_folder, topic(kafka)) as partition:
         found = {
             segment.segment.base: segment.aborted_transactions(partition.files) for segment in partition.log.segments
@@ -62,7 +62,7 @@ def test_the_aborted_transactions_are_those_that_kafka_knew(kafka: Path, data_fo
 
 
 @each_folder
-def test_what_is_appended_follows_what_kafka_wrote(kafka: Path, data_folder: Path) -> None:
+def test_appends_follow_the_records_that_kafka_wrote(kafka: Path, data_folder: Path) -> None:
     batches = [from_records([Record(b"ours", timestamp_ms=NOW_MS + number)]) for number in range(9)]
     with opened(data_folder, topic(kafka)) as partition:
         end = partition.log.end

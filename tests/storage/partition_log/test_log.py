@@ -1,4 +1,4 @@
-"""Ends, passes that are undone, rolls, checkpoints and the head of a partition log."""
+"""Ends, undone passes, rolls, checkpoints and deletion of the head of a partition log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trimq.storage.partition_log.reader import read_batches
 # -- ends
 
 
-def test_what_is_appended_is_readable_when_it_is_durable_and_not_before() -> None:
+def test_appends_are_readable_when_durable_and_not_before() -> None:
     bench = LogBench()
     bench.begin_append(batch_of(b"a", b"b"))
     assert (bench.log.end, bench.log.durable_end) == (2, 0)
@@ -40,7 +40,7 @@ def test_nothing_beyond_the_durable_end_is_read_while_a_later_pass_is_under_way(
     assert bench.offsets() == list(range(7))
 
 
-def test_a_batch_gets_its_offsets_and_epoch_whatever_buffer_it_comes_in() -> None:
+def test_a_batch_gets_its_offsets_and_epoch_in_any_kind_of_buffer() -> None:
     bench = LogBench()
     batch = batch_of(b"a", b"b", b"c")
     for given in (bytes(batch), memoryview(bytes(batch)), bytearray(batch), memoryview(bytearray(batch))):
@@ -55,7 +55,7 @@ def test_a_batch_gets_its_offsets_and_epoch_whatever_buffer_it_comes_in() -> Non
     assert bench.bodies() == [b"a", b"b", b"c"] * 4
 
 
-# -- passes that cannot be written
+# -- passes with failing writes
 
 
 def append_of_every_kind(bench: LogBench) -> list[Any]:
@@ -75,7 +75,7 @@ def append_of_every_kind(bench: LogBench) -> list[Any]:
 
 @pytest.fixture
 def bench() -> LogBench:
-    """With producers, an open transaction, an aborted one and index entries."""
+    """A log with producers, an open transaction, an aborted one and index entries."""
     bench = LogBench(segment_bytes=2000)
     bench.append(b"first", producer_id=1, producer_epoch=0, base_sequence=0)
     bench.append(b"aborted", producer_id=2, producer_epoch=0, base_sequence=0, transactional=True)
@@ -87,7 +87,7 @@ def bench() -> LogBench:
 
 @pytest.mark.parametrize("roll", [False, True], ids=["", "after a roll"])
 @pytest.mark.parametrize("room_bytes", [0, 1, 100, 400])
-def test_a_pass_that_falls_short_is_undone(bench: LogBench, room_bytes: int, roll: bool) -> None:
+def test_a_pass_with_a_short_write_is_undone(bench: LogBench, room_bytes: int, roll: bool) -> None:
     before = bench.state()
     if roll:
         bench.log.roll()
@@ -116,7 +116,7 @@ def test_a_pass_that_falls_short_is_undone(bench: LogBench, room_bytes: int, rol
         assert bench.state()[name] == after[name], name
 
 
-def test_what_a_restart_found_stays_when_its_first_pass_is_undone(bench: LogBench) -> None:
+def test_recovered_state_is_kept_when_the_first_pass_is_undone(bench: LogBench) -> None:
     bench.begin_open()
     before = bench.state()
     append_of_every_kind(bench)
@@ -125,7 +125,7 @@ def test_what_a_restart_found_stays_when_its_first_pass_is_undone(bench: LogBenc
     assert bench.state() == before
 
 
-def test_a_pass_is_undone_that_rolled_in_its_middle() -> None:
+def test_a_pass_that_rolled_is_undone() -> None:
     bench = LogBench(segment_bytes=400)
     bench.append(b"kept")
     before = bench.state()
@@ -140,7 +140,7 @@ def test_a_pass_is_undone_that_rolled_in_its_middle() -> None:
     assert bench.offsets() == list(range(10))
 
 
-def test_a_log_whose_first_segment_was_made_in_an_undone_pass_is_empty_and_takes_records() -> None:
+def test_a_log_whose_first_segment_was_created_in_an_undone_pass_is_empty_and_accepts_records() -> None:
     bench = LogBench(is_settled=False)
     ticket = bench.begin_append(batch_of(b"refused"))
     bench.fail_writes()
@@ -165,7 +165,7 @@ def test_the_pass_before_an_undone_one_still_becomes_durable() -> None:
     assert bench.bodies() == [b"kept"]
 
 
-def test_a_roll_that_cannot_be_made_refuses_its_append_alone() -> None:
+def test_a_failed_roll_refuses_only_its_append() -> None:
     bench = LogBench(segment_bytes=200)
     bench.append(bytes(100))
     before = bench.state()
@@ -187,7 +187,7 @@ def test_a_roll_that_cannot_be_made_refuses_its_append_alone() -> None:
 # -- rolls
 
 
-def test_a_segment_never_outgrows_its_size_but_for_a_batch_that_is_larger() -> None:
+def test_a_segment_exceeds_its_size_only_for_a_single_larger_batch() -> None:
     bench = LogBench(segment_bytes=500)
     for size in (100, 300, 100, 900, 10, 10):
         bench.append(bytes(size))
@@ -196,10 +196,10 @@ def test_a_segment_never_outgrows_its_size_but_for_a_batch_that_is_larger() -> N
     assert bench.offsets() == list(range(6))
 
 
-def test_a_segment_is_no_larger_than_its_index_can_name_whatever_is_asked_for() -> None:
+def test_a_segment_is_no_larger_than_its_index_can_address_whatever_the_setting() -> None:
     bench = LogBench(segment_bytes=1 << 40)
     bench.append(b"small")
-    bench.log.active.segment.size = MAX_POSITION - 10  # as if so much had been written
+    bench.log.active.segment.size = MAX_POSITION - 10  # as if that much had been written
     bench.begin_append(batch_of(b"next"))
     assert len(bench.log.segments) == 2
 
@@ -228,10 +228,10 @@ def test_the_age_of_a_segment_survives_a_restart() -> None:
     assert len(bench.log.segments) == 2
 
 
-# -- what is kept in memory
+# -- memory
 
 
-def test_a_sealed_segment_s_index_is_not_kept_in_memory_for_ever() -> None:
+def test_the_index_of_a_sealed_segment_is_released_from_memory() -> None:
     bench = LogBench(segment_bytes=1000)
     bench.fill(60)
     assert len(bench.log.segments) > 5
@@ -239,10 +239,10 @@ def test_a_sealed_segment_s_index_is_not_kept_in_memory_for_ever() -> None:
     assert len(held) <= 1
 
 
-# -- the head
+# -- deletion of the head
 
 
-def test_a_cut_head_is_gone_at_once_and_for_good() -> None:
+def test_a_deleted_head_is_unreadable_at_once_and_after_a_restart() -> None:
     bench = LogBench(segment_bytes=1000)
     bench.fill(30)
     ticket = bench.log.cut_head(17)
@@ -258,7 +258,7 @@ def test_a_cut_head_is_gone_at_once_and_for_good() -> None:
 
 
 @pytest.mark.parametrize("offset", [-1, 16, 31])
-def test_a_head_is_cut_only_within_what_is_there_and_durable(offset: int) -> None:
+def test_a_head_is_deleted_only_within_the_durable_records(offset: int) -> None:
     bench = LogBench()
     bench.fill(30, 10)
     bench.log.cut_head(17)
@@ -267,7 +267,7 @@ def test_a_head_is_cut_only_within_what_is_there_and_durable(offset: int) -> Non
         bench.log.cut_head(offset)
 
 
-def test_a_cut_that_is_refused_is_taken_back() -> None:
+def test_a_refused_deletion_of_the_head_is_undone() -> None:
     bench = LogBench(segment_bytes=1000)
     bench.fill(30)
     bench.fail_writes("")
@@ -282,7 +282,7 @@ def test_a_cut_that_is_refused_is_taken_back() -> None:
     assert bench.offsets() == list(range(30))
 
 
-def test_a_checkpoint_does_not_carry_out_a_cut_that_is_refused() -> None:
+def test_a_checkpoint_does_not_complete_a_refused_deletion_of_the_head() -> None:
     bench = LogBench()
     bench.fill(3)
     bench.fail_writes("checkpoints.0.log")
@@ -298,7 +298,7 @@ def test_a_checkpoint_does_not_carry_out_a_cut_that_is_refused() -> None:
     assert bench.offsets() == [0, 1, 2]
 
 
-def test_a_cut_without_a_checkpoint_does_not_take_what_is_known_of_producers() -> None:
+def test_a_deletion_of_the_head_without_a_checkpoint_keeps_producer_states() -> None:
     bench = LogBench()
     bench.append(b"first", producer_id=7, producer_epoch=0, base_sequence=0)
     bench.log.checkpoint()
@@ -315,7 +315,7 @@ def test_a_cut_without_a_checkpoint_does_not_take_what_is_known_of_producers() -
     assert known.last_sequence == 1
 
 
-def test_segments_before_the_head_go_when_a_checkpoint_that_failed_is_made() -> None:
+def test_segments_before_the_start_are_deleted_when_a_failed_checkpoint_is_retried() -> None:
     bench = LogBench()
     bench.fill(3)
     bench.fail_writes(".timeindex")
@@ -332,7 +332,7 @@ def test_segments_before_the_head_go_when_a_checkpoint_that_failed_is_made() -> 
 @pytest.mark.parametrize("keeps_names", [False, True])
 @pytest.mark.parametrize("kept_percent", [0, 50, 100])
 @pytest.mark.parametrize("rounds", range(6))
-def test_a_crash_at_any_moment_of_a_cut_leaves_the_old_head_or_the_new(
+def test_a_crash_at_any_moment_of_a_head_deletion_leaves_the_old_start_or_the_new(
     rounds: int, kept_percent: int, keeps_names: bool
 ) -> None:
     bench = LogBench(segment_bytes=1000)
@@ -350,7 +350,7 @@ def test_a_crash_at_any_moment_of_a_cut_leaves_the_old_head_or_the_new(
     assert bench.offsets()[-1] == 30
 
 
-def test_a_checkpoint_under_way_does_not_bring_back_a_head_that_was_cut_meanwhile() -> None:
+def test_a_pending_checkpoint_does_not_restore_a_head_that_was_deleted_in_between() -> None:
     bench = LogBench()
     bench.fill(9)
     bench.log.checkpoint()
@@ -361,7 +361,7 @@ def test_a_checkpoint_under_way_does_not_bring_back_a_head_that_was_cut_meanwhil
     assert bench.log.start == 5
 
 
-def test_no_remembered_place_outlives_its_segment() -> None:
+def test_no_cached_read_position_outlives_its_segment() -> None:
     bench = LogBench(segment_bytes=500)
     bench.fill(20)
     assert bench.offsets() == list(range(20))
@@ -370,7 +370,7 @@ def test_no_remembered_place_outlives_its_segment() -> None:
     assert all(place.segment in bench.log.segments for place in bench.log.read_positions.values())
 
 
-def test_a_reader_keeps_what_it_was_given_when_the_segment_goes() -> None:
+def test_a_view_stays_valid_when_its_segment_is_deleted() -> None:
     bench = LogBench(segment_bytes=500)
     bench.fill(20)
     found = read_batches(bench.log, 0, 400, 20)
@@ -380,7 +380,7 @@ def test_a_reader_keeps_what_it_was_given_when_the_segment_goes() -> None:
     assert bytes(found.parts[0]) == before
 
 
-def test_a_log_that_was_emptied_goes_on_with_its_offsets() -> None:
+def test_an_emptied_log_continues_its_offsets() -> None:
     bench = LogBench()
     bench.fill(7)
     bench.log.roll()
@@ -394,7 +394,7 @@ def test_a_log_that_was_emptied_goes_on_with_its_offsets() -> None:
     assert bench.names(".log") == [f"{7:020d}.log"]
 
 
-def test_epochs_from_before_the_head_are_forgotten() -> None:
+def test_epochs_before_the_start_are_removed() -> None:
     bench = LogBench()
     for epoch in range(5):
         bench.begin_append(batch_of(b"x"), leader_epoch=epoch)
@@ -407,7 +407,7 @@ def test_epochs_from_before_the_head_are_forgotten() -> None:
 # -- checkpoints
 
 
-def test_a_checkpoint_that_failed_is_made_up_for_by_the_next() -> None:
+def test_a_failed_checkpoint_is_replaced_by_the_next() -> None:
     bench = LogBench(segment_bytes=1000)
     bench.fail_writes("index")
     bench.fill(30)
@@ -431,7 +431,7 @@ def test_checkpoints_are_saved_under_a_load_that_never_pauses() -> None:
     assert point.offset > 0
 
 
-def test_old_snapshots_of_producers_go() -> None:
+def test_old_producer_snapshots_are_deleted() -> None:
     bench = LogBench(segment_bytes=300)
     for number in range(20):
         bench.append(bytes(50), producer_id=number % 3, producer_epoch=0, base_sequence=number // 3)
@@ -446,13 +446,13 @@ def test_a_foreign_file_that_looks_like_a_snapshot_does_not_stop_a_checkpoint() 
     assert bench.bodies() == [b"x"]
 
 
-# -- what is acknowledged from the page cache
+# -- asynchronous flush
 
 
 @pytest.mark.parametrize("kept_percent", [0, 100])
 def test_without_syncs_a_crash_loses_records_but_never_the_log(kept_percent: int) -> None:
     class Survivors(TornTails):
-        """The tables reach the disk first."""
+        """Survivors with newer versions of the tables than of the logs."""
 
         def contents(self, name: str, versions: Any) -> bytes:
             return versions[-1] if name.startswith("tables/") else super().contents(name, versions)
@@ -467,7 +467,7 @@ def test_without_syncs_a_crash_loses_records_but_never_the_log(kept_percent: int
     bench.append(b"next")
 
 
-def test_without_syncs_a_head_is_removed_only_when_its_cut_is_on_disk() -> None:
+def test_without_syncs_head_segments_are_removed_only_when_the_new_start_is_on_disk() -> None:
     bench = LogBench(make_runner=AsyncPassRunner, segment_bytes=1000)
     bench.fill(30)
     bench.runner.sync()  # type: ignore[attr-defined]
@@ -479,7 +479,7 @@ def test_without_syncs_a_head_is_removed_only_when_its_cut_is_on_disk() -> None:
     assert bench.offsets() == list(range(bench.log.start, 30))
 
 
-def test_a_time_that_no_clock_has_shown_yet_is_kept() -> None:
+def test_a_timestamp_in_the_future_is_kept() -> None:
     bench = LogBench()
     bench.append(b"later", timestamp_ms=START_MS + 10**9)
     bench.restart()

@@ -32,11 +32,12 @@ def state_of(states: ProducerStates, producer_id: int = 1) -> ProducerState:
     return state
 
 
-# -- as Kafka does it
+# -- same bytes as Kafka
 
 
 def replayed(folder: Path, up_to: int) -> tuple[ProducerStates, list[tuple[int, EndedTransaction]]]:
-    """The states at an offset of a Kafka folder, and the transactions that ended before it, by their segments."""
+    """Returns the producer states at an offset of a Kafka folder, and the transactions that ended before it, with their
+    segments."""
     states = ProducerStates()
     ended = []
     for path in sorted(folder.glob("*.log")):
@@ -51,7 +52,7 @@ def replayed(folder: Path, up_to: int) -> tuple[ProducerStates, list[tuple[int, 
 
 
 def last_batches(states: ProducerStates) -> dict[int, ProducerState]:
-    """What a snapshot keeps: of each producer the last batch, with the producer's last time."""
+    """Returns the state that a snapshot keeps: the last batch and the last timestamp of each producer."""
     return {
         producer_id: state._replace(
             batches=tuple(batch._replace(timestamp_ms=state.last_timestamp_ms) for batch in state.batches[-1:])
@@ -61,7 +62,7 @@ def last_batches(states: ProducerStates) -> dict[int, ProducerState]:
 
 
 @pytest.mark.parametrize("path", companions(".snapshot"), ids=named)
-def test_a_replayed_kafka_log_gives_the_snapshot_that_kafka_took(path: Path) -> None:
+def test_replaying_a_kafka_log_gives_kafkas_producer_snapshot(path: Path) -> None:
     kafka = ProducerStates.decode(path.read_bytes())
     ours, _ = replayed(path.parent, base_of(path))
     assert dict(kafka.items()) == last_batches(ours)
@@ -69,12 +70,12 @@ def test_a_replayed_kafka_log_gives_the_snapshot_that_kafka_took(path: Path) -> 
 
 
 @pytest.mark.parametrize("path", companions(".snapshot"), ids=named)
-def test_kafkas_own_snapshot_comes_back_byte_for_byte(path: Path) -> None:
+def test_kafkas_own_snapshot_is_written_again_byte_for_byte(path: Path) -> None:
     assert ProducerStates.decode(path.read_bytes()).encode() == path.read_bytes()
 
 
 @pytest.mark.parametrize("path", companions(".snapshot"), ids=named)
-def test_a_snapshot_says_what_kafkas_tool_prints(path: Path) -> None:
+def test_a_snapshot_has_the_values_that_kafkas_tool_prints(path: Path) -> None:
     found = [
         {
             "producerId": producer_id,
@@ -94,7 +95,7 @@ def test_a_snapshot_says_what_kafkas_tool_prints(path: Path) -> None:
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-def test_a_replayed_kafka_log_gives_the_transaction_indexes_that_kafka_wrote(folder: Path) -> None:
+def test_replaying_a_kafka_log_gives_kafkas_transaction_indexes(folder: Path) -> None:
     _, ended = replayed(folder, 1 << 62)
     found: dict[int, bytes] = {}
     for base, transaction in ended:
@@ -142,7 +143,7 @@ def test_a_batch_without_a_producer_leaves_no_trace() -> None:
     assert len(states) == 0
 
 
-def test_sequences_wrap() -> None:
+def test_sequences_wrap_around() -> None:
     states = ProducerStates()
     states.apply(data(0, sequence=(1 << 31) - 2, count=5))
     assert state_of(states).last_sequence == 2
@@ -176,7 +177,7 @@ def test_the_last_stable_offset_stays_before_another_open_transaction() -> None:
     assert states.apply_control(marker(6, 3), True, 0) == EndedTransaction(3, 3, 6, 7, False)
 
 
-def test_a_marker_without_a_transaction_ends_nothing_but_is_remembered() -> None:
+def test_a_marker_without_a_transaction_ends_nothing_but_is_stored() -> None:
     states = ProducerStates()
     assert states.apply_control(marker(0, epoch=4), False, 7) is None
     assert state_of(states) == ProducerState(4, (), 0, 7, -1)
@@ -193,7 +194,7 @@ def test_a_marker_of_the_next_epoch_clears_the_batches() -> None:
 # -- expiry
 
 
-def test_a_silent_producer_is_forgotten_unless_its_transaction_is_open() -> None:
+def test_an_idle_producer_expires_unless_its_transaction_is_open() -> None:
     states = ProducerStates()
     states.apply(data(1, producer_id=1))
     states.apply(data(2, producer_id=2, transactional=True))
@@ -226,7 +227,7 @@ def test_an_undone_pass_leaves_no_trace() -> None:
     assert states.first_open_offset() == 1
 
 
-def test_what_was_applied_before_the_pass_is_not_undone() -> None:
+def test_states_applied_before_the_pass_are_not_undone() -> None:
     states = ProducerStates()
     states.apply(data(0))
     states.commit_pass()
@@ -275,7 +276,7 @@ def test_a_snapshot_that_was_cut_is_unusable() -> None:
 
 
 @pytest.mark.parametrize("count", [-1, 0, 2, (1 << 31) - 1])
-def test_a_snapshot_that_counts_wrong_is_unusable_although_its_checksum_matches(count: int) -> None:
+def test_a_snapshot_with_a_wrong_count_is_unusable_although_its_checksum_matches(count: int) -> None:
     body = struct.pack(">i", count) + some_states().encode()[10:]
     with pytest.raises(CorruptCompanion, match=f"cannot hold {count} producers"):
         ProducerStates.decode(struct.pack(">hI", 1, crc32c(body)) + body)

@@ -1,4 +1,5 @@
-"""Reading by offset and by time: first batches, limits, segments, gaps, remembered places, damage and memory."""
+"""Reading by offset and by timestamp: first batches, limits, segments, gaps, cached read positions, damage and
+memory."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ EXPANDED = 1 << 20
 
 
 def written(counts: list[int], segment_bytes: int = 700, body_bytes: int = 40) -> LogBench:
-    """A batch of so many records each."""
+    """Returns a log with a batch for each count of records."""
     bench = LogBench(segment_bytes=segment_bytes)
     for count in counts:
         first = bench.log.end
@@ -47,17 +48,19 @@ def bench() -> LogBench:
 # -- limits
 
 
-def test_the_batch_that_holds_the_offset_comes_first(bench: LogBench) -> None:
+def test_the_batch_with_the_offset_is_returned_first(bench: LogBench) -> None:
     for offset in range(bench.log.end):
         found = read_batches(bench.log, offset, 1, bench.log.end)
         header = read_header(found.parts[0])
         assert header.base_offset <= offset <= header.last_offset
-        assert found.size == header.size, "the first batch comes even if it is larger than the limit, and no other"
+        assert found.size == header.size, (
+            "the first batch must be returned even if it is larger than the limit, and no other"
+        )
         assert found.next_offset == header.next_offset
 
 
 @given(data=st.data(), max_bytes=st.integers(0, 1500))
-def test_whole_batches_come_up_to_the_limits(bench: LogBench, data: st.DataObject, max_bytes: int) -> None:
+def test_whole_batches_are_returned_up_to_the_limits(bench: LogBench, data: st.DataObject, max_bytes: int) -> None:
     boundaries = [stored.header.base_offset for stored in bench.batches()] + [bench.log.end]
     limit = data.draw(st.sampled_from(boundaries))
     offset = data.draw(st.integers(0, bench.log.end))
@@ -76,18 +79,18 @@ def test_whole_batches_come_up_to_the_limits(bench: LogBench, data: st.DataObjec
     assert found.size <= max(max_bytes, headers[0].size)
     segment = next(segment for segment in reversed(bench.log.segments) if segment.segment.base <= offset)
     is_more = found.next_offset < min(limit, segment.end_offset if segment.end_offset >= 0 else limit)
-    if is_more:  # it stopped because the next one does not fit
+    if is_more:  # stopped because the next batch does not fit
         following = read_header(read_batches(bench.log, found.next_offset, 0, limit).parts[0])
         assert found.size + following.size > max_bytes
 
 
 @given(max_bytes=st.integers(0, 3000))
-def test_who_goes_on_where_a_read_ended_sees_every_record_once(bench: LogBench, max_bytes: int) -> None:
+def test_consecutive_reads_return_every_record_once(bench: LogBench, max_bytes: int) -> None:
     bench.log.read_positions.clear()
     assert [record.offset for record in bench.records(0, max_bytes)] == list(range(bench.log.end))
 
 
-def test_nothing_is_read_at_or_beyond_the_limit_of_decided_transactions() -> None:
+def test_nothing_is_read_at_or_beyond_the_last_stable_offset() -> None:
     bench = LogBench(segment_bytes=400)
     bench.fill(3, 20)
     for number in range(5):
@@ -99,8 +102,8 @@ def test_nothing_is_read_at_or_beyond_the_limit_of_decided_transactions() -> Non
     assert read_batches(bench.log, 3, 10_000, limit).parts == ()
 
 
-def test_a_transaction_is_undecided_until_its_marker_is_durable() -> None:
-    """Or readers would see what a crash then takes back."""
+def test_a_transaction_is_open_until_its_marker_is_durable() -> None:
+    """Otherwise readers would see records that a crash could remove."""
     bench = LogBench()
     bench.append(b"x", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
     bench.begin_append(bench.marker(1, commit=True))
@@ -115,7 +118,7 @@ def test_a_transaction_is_undecided_until_its_marker_is_durable() -> None:
 
 
 def with_gaps() -> LogBench:
-    """What compaction leaves: offsets 0, 7, 20 to 22, 31 (without records), 40."""
+    """A log after compaction: offsets 0, 7, 20 to 22, 31 (without records), 40."""
     bench = LogBench(segment_bytes=250)
     for offset, count in ((0, 1), (7, 1), (20, 3), (31, 0), (40, 1)):
         batch = batch_of(*[b"%d" % (offset + index) for index in range(count or 1)])
@@ -126,7 +129,7 @@ def with_gaps() -> LogBench:
 
 
 @pytest.mark.parametrize("max_bytes", [0, 100, 150, 10_000])
-def test_offsets_that_are_gone_lead_to_the_next_that_is_there(max_bytes: int) -> None:
+def test_reading_removed_offsets_returns_the_next_existing_one(max_bytes: int) -> None:
     bench = with_gaps()
     assert len(bench.log.segments) > 1
     for offset in range(41):
@@ -137,7 +140,7 @@ def test_offsets_that_are_gone_lead_to_the_next_that_is_there(max_bytes: int) ->
     assert bench.offsets() == [0, 7, 20, 21, 22, 40]
 
 
-def test_when_nothing_is_left_up_to_the_end_a_reader_gets_there_all_the_same() -> None:
+def test_a_reader_reaches_the_end_although_no_records_are_left_before_it() -> None:
     bench = LogBench()
     bench.append(b"x")
     bench.log.end = 9
@@ -147,10 +150,10 @@ def test_when_nothing_is_left_up_to_the_end_a_reader_gets_there_all_the_same() -
     assert (found.parts, found.next_offset) == ((), 9)
 
 
-# -- remembered places
+# -- cached read positions
 
 
-def test_places_are_remembered_a_few_at_a_time() -> None:
+def test_few_read_positions_are_cached() -> None:
     bench = LogBench(segment_bytes=700)
     bench.fill(60, 20)
     for offset in range(60):
@@ -158,7 +161,7 @@ def test_places_are_remembered_a_few_at_a_time() -> None:
     assert len(bench.log.read_positions) <= 16
 
 
-def test_a_remembered_place_is_right_whatever_has_happened_since() -> None:
+def test_a_cached_read_position_is_correct_after_any_change() -> None:
     bench = LogBench(segment_bytes=500)
     for round in range(30):
         bench.fill(1, 60)
@@ -175,7 +178,7 @@ def test_a_remembered_place_is_right_whatever_has_happened_since() -> None:
             assert header.base_offset == offset
 
 
-# -- time
+# -- timestamps
 
 
 @st.composite
@@ -184,7 +187,7 @@ def times_of_batches(draw: st.DrawFn) -> list[list[int]]:
 
 
 @given(times=times_of_batches(), codec=st.sampled_from(list(Codec)), data=st.data())
-def test_the_first_record_of_a_time_is_found(times: list[list[int]], codec: Codec, data: st.DataObject) -> None:
+def test_the_first_record_at_a_timestamp_is_found(times: list[list[int]], codec: Codec, data: st.DataObject) -> None:
     bench = LogBench(segment_bytes=data.draw(st.sampled_from([300, 1 << 20])))
     flat = []
     for batch in times:
@@ -206,7 +209,7 @@ def test_the_first_record_of_a_time_is_found(times: list[list[int]], codec: Code
     assert (None if found is None else found.offset) == latest
 
 
-def test_the_latest_time_is_found_below_the_durable_end_while_later_ones_are_written() -> None:
+def test_the_latest_timestamp_is_found_below_the_durable_end_while_later_ones_are_written() -> None:
     bench = LogBench()
     bench.fill(20, 60)
     for number in range(30):
@@ -217,7 +220,7 @@ def test_the_latest_time_is_found_below_the_durable_end_while_later_ones_are_wri
     assert found.offset == 19
 
 
-def test_records_without_a_time_are_not_found_by_it() -> None:
+def test_records_without_a_timestamp_are_not_found_by_timestamp() -> None:
     bench = LogBench()
     bench.append(b"timeless", timestamp_ms=-1)
     assert find_time(bench.log, 0, 1, EXPANDED) is None
@@ -240,10 +243,10 @@ def restarted() -> LogBench:
     return bench
 
 
-def test_only_what_is_damaged_is_refused(restarted: LogBench) -> None:
+def test_only_reads_of_damaged_batches_are_refused(restarted: LogBench) -> None:
     name = restarted.names(".log")[0]
     sizes = [len(stored.data) for stored in restarted.batches()]
-    restarted.spoil(name, lambda data: flip(data, sizes[0] + sizes[1] + 80))
+    restarted.damage(name, lambda data: flip(data, sizes[0] + sizes[1] + 80))
     restarted.kill()
     for offset in range(30):
         if offset == 2:
@@ -257,14 +260,12 @@ def test_only_what_is_damaged_is_refused(restarted: LogBench) -> None:
 
 @pytest.mark.parametrize("at", range(8), ids=lambda at: f"byte {at} of the offset")
 @pytest.mark.parametrize("number", [0, 2, 4], ids=["first", "middle", "last"])
-def test_an_offset_that_is_damaged_is_noticed_though_no_checksum_covers_it(
-    restarted: LogBench, number: int, at: int
-) -> None:
+def test_a_damaged_offset_is_noticed_although_no_checksum_covers_it(restarted: LogBench, number: int, at: int) -> None:
     name = restarted.names(".log")[0]
     stored = restarted.batches()[:number]
     position = sum(len(each.data) for each in stored)
     assert len(restarted.contents(name)) > position
-    restarted.spoil(name, lambda data: flip(data, position + at))
+    restarted.damage(name, lambda data: flip(data, position + at))
     restarted.kill()
     for max_bytes in (0, 300, 10_000):
         restarted.log.read_positions.clear()
@@ -272,7 +273,7 @@ def test_an_offset_that_is_damaged_is_noticed_though_no_checksum_covers_it(
             read_batches(restarted.log, number, max_bytes, 30)
 
 
-def test_what_was_checked_once_is_not_checked_again(restarted: LogBench) -> None:
+def test_a_batch_is_checked_once(restarted: LogBench) -> None:
     counting = CountingFiles(restarted.memory)
     restarted.memory = counting  # type: ignore[assignment]
     restarted.open()
@@ -334,7 +335,7 @@ def test_indexes_in_memory_and_open_files_are_bounded(tmp_path: Path) -> None:
     files.close()
 
 
-def test_the_age_of_segments_is_known_without_their_indexes(restarted: LogBench) -> None:
+def test_the_age_of_segments_is_read_without_their_indexes(restarted: LogBench) -> None:
     assert len(restarted.log.segments) > 3
     for segment in restarted.log.segments[:-1]:
         assert largest_timestamp(restarted.log, segment) >= START_MS
@@ -351,4 +352,4 @@ def test_a_sequential_reader_reads_every_byte_once_from_a_warm_log(restarted: Lo
     read = sum(
         count for name, count in counting.read_bytes.items() if name.startswith(FOLDER) and name.endswith(".log")
     )
-    assert read < 6 * size  # views of the same bytes: to find, to check, to serve
+    assert read < 6 * size  # views of the same bytes: for the lookup, the check and the response

@@ -1,4 +1,4 @@
-"""A partition log that is opened again: what is trusted, what is scanned, what is cut, and what is reported."""
+"""Recovery of a partition log: trusted and scanned parts, truncation of torn tails, and reports of damage."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def extend(extra: bytes) -> Callable[[bytearray], None]:
 
 
 @pytest.mark.parametrize("kept_percent", [0, 1, 30, 50, 99, 100])
-def test_a_torn_tail_is_cut_and_what_was_acknowledged_is_there(kept_percent: int) -> None:
+def test_a_torn_tail_is_cut_and_acknowledged_records_are_kept(kept_percent: int) -> None:
     bench = LogBench()
     bench.fill(5)
     for number in range(5):
@@ -66,36 +66,36 @@ def test_a_torn_tail_is_cut_and_what_was_acknowledged_is_there(kept_percent: int
 
 
 @pytest.mark.parametrize("garbage", [bytes(200), b"\xff" * 200, bytes(range(200)), b"x"])
-def test_what_is_no_batch_is_cut(garbage: bytes) -> None:
+def test_bytes_that_are_no_batch_are_cut(garbage: bytes) -> None:
     bench = LogBench()
     bench.fill(3)
-    bench.spoil(f"{FIRST}.log", extend(garbage))
+    bench.damage(f"{FIRST}.log", extend(garbage))
     bench.kill()
     assert bench.offsets() == [0, 1, 2]
     assert len(bench.contents(f"{FIRST}.log")) == sum(len(stored.data) for stored in bench.batches())
 
 
-def test_a_batch_that_comes_twice_is_cut() -> None:
+def test_a_duplicate_batch_is_cut() -> None:
     bench = LogBench()
     bench.fill(3)
-    bench.spoil(f"{FIRST}.log", extend(bench.batches()[-1].data))
+    bench.damage(f"{FIRST}.log", extend(bench.batches()[-1].data))
     bench.kill()
     assert bench.offsets() == [0, 1, 2]
 
 
-def test_a_batch_that_does_not_follow_is_cut() -> None:
-    """Its offset has no checksum: a flipped bit in it must not leave a hole of thousands of records."""
+def test_a_batch_with_a_wrong_offset_is_cut() -> None:
+    """The offset has no checksum: a flipped bit in it must not leave a gap of thousands of records."""
     bench = LogBench()
     bench.fill(3)
     size = len(bench.contents(f"{FIRST}.log"))
     bench.fill(1)
-    bench.spoil(f"{FIRST}.log", flip(size + 5))
+    bench.damage(f"{FIRST}.log", flip(size + 5))
     bench.kill()
     assert bench.offsets() == [0, 1, 2]
     assert bench.log.end == 3
 
 
-def test_a_segment_that_survived_what_came_before_it_is_cut_off() -> None:
+def test_a_segment_after_a_lost_tail_is_removed() -> None:
     class LosesTheFirst:
         def names(self, folder: str, changes: Any) -> Any:
             return changes
@@ -115,7 +115,7 @@ def test_a_segment_that_survived_what_came_before_it_is_cut_off() -> None:
     assert bench.offsets() == list(range(7))
 
 
-# -- what is trusted
+# -- trusted parts
 
 
 def test_a_stopped_log_is_opened_without_reading_its_records() -> None:
@@ -127,10 +127,10 @@ def test_a_stopped_log_is_opened_without_reading_its_records() -> None:
     bench.open()
     read = sum(count for name, count in counting.read_bytes.items() if name.endswith(".log") and ROOT in name)
     assert len(bench.log.segments) > 4
-    assert read < 1000  # the end of the active segment, behind its last index entry
+    assert read < 1000  # the end of the active segment, after its last index entry
 
 
-def test_after_a_crash_only_what_follows_the_checkpoint_is_read() -> None:
+def test_after_a_crash_only_the_part_after_the_checkpoint_is_read() -> None:
     bench = LogBench(segment_bytes=100_000)
     bench.fill(200)
     bench.restart()
@@ -146,7 +146,7 @@ def test_after_a_crash_only_what_follows_the_checkpoint_is_read() -> None:
     assert bench.offsets() == list(range(205))
 
 
-def test_what_a_crash_left_to_scan_is_not_scanned_again_after_the_next_stop() -> None:
+def test_a_part_scanned_after_a_crash_is_not_scanned_again_after_the_next_stop() -> None:
     bench = LogBench()
     bench.fill(50)
     bench.crash()
@@ -157,7 +157,7 @@ def test_what_a_crash_left_to_scan_is_not_scanned_again_after_the_next_stop() ->
     assert counting.read_bytes.get(f"{FOLDER}/{FIRST}.log", 0) < 1000
 
 
-def test_the_process_dies_and_what_it_left_in_the_page_cache_is_synced_before_it_is_read() -> None:
+def test_bytes_left_in_the_page_cache_by_a_killed_process_are_synced_before_they_are_read() -> None:
     bench = LogBench()
     bench.append(b"durable")
     bench.begin_append(batch_of(b"written"))
@@ -171,7 +171,7 @@ def test_the_process_dies_and_what_it_left_in_the_page_cache_is_synced_before_it
     assert bench.bodies() == [b"durable", b"written"]
 
 
-def test_the_name_of_a_segment_that_a_dead_process_made_is_synced_before_it_is_used() -> None:
+def test_the_name_of_a_segment_created_by_a_killed_process_is_synced_before_it_is_used() -> None:
     bench = LogBench()
     bench.append(b"one")
     bench.log.roll()
@@ -182,7 +182,7 @@ def test_the_name_of_a_segment_that_a_dead_process_made_is_synced_before_it_is_u
     assert bench.bodies() == [b"one", b"two"]
 
 
-def test_the_names_of_a_log_that_a_dead_process_made_are_synced_before_it_is_used() -> None:
+def test_the_names_of_a_log_created_by_a_killed_process_are_synced_before_it_is_used() -> None:
     bench = LogBench(is_settled=False)
     bench.runner.end_pass()
     bench.kill()
@@ -191,11 +191,12 @@ def test_the_names_of_a_log_that_a_dead_process_made_are_synced_before_it_is_use
     assert bench.bodies() == [b"one"]
 
 
-# -- what is built anew
+# -- rebuilt files
 
 
 def producers_and_epochs(bench: LogBench) -> None:
-    """Of all kinds, over some segments, with nothing in the last snapshot but the last batch of each."""
+    """Fills a log with producers and epochs of all kinds over some segments; the last snapshot has only the last batch
+    of each."""
     for number in range(30):
         bench.begin_append(
             batch_of(bytes(60), producer_id=1, producer_epoch=0, base_sequence=number), leader_epoch=number // 10
@@ -222,7 +223,7 @@ def known(bench: LogBench) -> dict[str, Any]:
 @pytest.mark.parametrize("segment_bytes", [1000, 100_000])
 @pytest.mark.parametrize("suffix", [".snapshot", ".index", ".timeindex", ".txnindex", "leader-epoch-checkpoint"])
 @pytest.mark.parametrize("change", [flip(3), cut(5), cut(0), extend(bytes(7))], ids=["flip", "cut", "empty", "extend"])
-def test_companions_that_are_damaged_are_built_anew(
+def test_damaged_companion_files_are_rebuilt(
     suffix: str, change: Callable[[bytearray], None], segment_bytes: int
 ) -> None:
     bench = LogBench(segment_bytes=segment_bytes)
@@ -233,7 +234,7 @@ def test_companions_that_are_damaged_are_built_anew(
     bench.close()
     for name in bench.names(suffix):
         if bench.contents(name):
-            bench.spoil(name, change)
+            bench.damage(name, change)
     bench.open()
     found = known(bench) if suffix != ".txnindex" else {**known_by_log(bench), "end": bench.log.end}
     for name in found:
@@ -249,7 +250,7 @@ def known_by_log(bench: LogBench) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("suffix", [".snapshot", ".index", ".timeindex", "leader-epoch-checkpoint"])
-def test_companions_that_are_missing_are_built_anew(suffix: str) -> None:
+def test_missing_companion_files_are_rebuilt(suffix: str) -> None:
     bench = LogBench(segment_bytes=1000)
     producers_and_epochs(bench)
     before = known(bench)
@@ -260,8 +261,8 @@ def test_companions_that_are_missing_are_built_anew(suffix: str) -> None:
     assert known(bench) == before
 
 
-def test_the_newest_snapshot_is_damaged_and_an_older_one_is_used() -> None:
-    """What happened between the two stands in the log, in a part of it that is otherwise trusted."""
+def test_an_older_snapshot_is_used_if_the_newest_is_damaged() -> None:
+    """The changes between the two snapshots are read from a part of the log that is otherwise trusted."""
     bench = LogBench()
     for number in range(20):
         bench.append(bytes(60), producer_id=number % 4, producer_epoch=0, base_sequence=number // 4)
@@ -271,12 +272,12 @@ def test_the_newest_snapshot_is_damaged_and_an_older_one_is_used() -> None:
     before = known(bench)
     bench.close()
     assert len(bench.names(".snapshot")) > 1
-    bench.spoil(bench.names(".snapshot")[-1], flip(12))
+    bench.damage(bench.names(".snapshot")[-1], flip(12))
     bench.open()
     assert known(bench) == before
 
 
-def test_a_snapshot_of_records_that_a_crash_took_back_is_never_used() -> None:
+def test_a_snapshot_of_records_lost_in_a_crash_is_never_used() -> None:
     bench = LogBench(checkpoint_bytes=1)
     bench.append(b"kept", producer_id=1, producer_epoch=0, base_sequence=0)
 
@@ -292,13 +293,13 @@ def test_a_snapshot_of_records_that_a_crash_took_back_is_never_used() -> None:
     bench.crash(LosesTheLog())
     bench.append(b"other", producer_id=2, producer_epoch=0, base_sequence=0)
     bench.close()
-    bench.spoil(f"{2:020d}.snapshot", flip(12))
+    bench.damage(f"{2:020d}.snapshot", flip(12))
     bench.open()
     assert sorted(id for id, _ in bench.log.producers.items()) == [1, 2]
     assert bench.log.producers.get(1).last_sequence == 0  # type: ignore[union-attr]
 
 
-def test_producers_that_expired_do_not_come_back_from_an_old_snapshot() -> None:
+def test_expired_producers_are_not_restored_from_an_old_snapshot() -> None:
     bench = LogBench()
     bench.append(b"x", producer_id=1, producer_epoch=0, base_sequence=0)
     bench.restart()
@@ -308,7 +309,7 @@ def test_producers_that_expired_do_not_come_back_from_an_old_snapshot() -> None:
     assert len(bench.log.producers) == 0
 
 
-def test_a_marker_that_compaction_emptied_is_passed_over() -> None:
+def test_a_marker_emptied_by_compaction_is_skipped() -> None:
     from trimq.formats.kafka_batch.header import empty_batch
 
     bench = LogBench()
@@ -319,7 +320,7 @@ def test_a_marker_that_compaction_emptied_is_passed_over() -> None:
     assert bench.log.end == 1
 
 
-def test_the_transaction_index_forgets_what_a_crash_took_back() -> None:
+def test_the_transaction_index_drops_transactions_lost_in_a_crash() -> None:
     bench = LogBench(checkpoint_bytes=1)
     transaction = {"producer_id": 2, "producer_epoch": 0, "transactional": True}
     bench.append(b"x", base_sequence=0, **transaction)
@@ -341,7 +342,7 @@ def test_the_transaction_index_forgets_what_a_crash_took_back() -> None:
     assert [list(segment.aborted_transactions(bench.files)) for segment in bench.log.segments] == [[], []]
 
 
-def test_indexes_after_recovery_are_those_that_were_never_interrupted() -> None:
+def test_indexes_after_recovery_equal_those_without_interruption() -> None:
     def grown(interrupt: Callable[[LogBench], None]) -> dict[str, bytes]:
         bench = LogBench(segment_bytes=3000, checkpoint_bytes=500)
         for number in range(60):
@@ -357,7 +358,7 @@ def test_indexes_after_recovery_are_those_that_were_never_interrupted() -> None:
         assert grown(interrupt) == undisturbed
 
 
-# -- what is reported
+# -- reported damage
 
 
 @pytest.fixture
@@ -377,13 +378,13 @@ def opening(bench: LogBench) -> str:
 
 @pytest.mark.parametrize("change", [cut(50), extend(b"more")], ids=["shorter", "longer"])
 def test_a_sealed_segment_of_another_size_is_reported(stopped: LogBench, change: Callable[[bytearray], None]) -> None:
-    stopped.spoil(f"{FIRST}.log", change)
+    stopped.damage(f"{FIRST}.log", change)
     assert f"{FOLDER}/{FIRST}.log" in opening(stopped)
 
 
-def test_an_active_segment_that_lost_what_was_durable_is_reported(stopped: LogBench) -> None:
+def test_an_active_segment_that_lost_durable_bytes_is_reported(stopped: LogBench) -> None:
     name = stopped.names(".log")[-1]
-    stopped.spoil(name, cut(70))
+    stopped.damage(name, cut(70))
     assert f"{FOLDER}/{name} ends at byte 70" in opening(stopped)
 
 
@@ -400,24 +401,24 @@ def test_a_folder_that_lost_everything_is_reported(stopped: LogBench) -> None:
     assert "is missing" in opening(stopped)
 
 
-def test_a_header_that_is_damaged_where_a_restart_must_read_is_reported(stopped: LogBench) -> None:
+def test_a_damaged_header_in_the_scanned_part_is_reported(stopped: LogBench) -> None:
     name = stopped.names(".log")[-1]
     last = stopped.batches()[-1]
-    stopped.spoil(name, lambda data: flip(len(data) - len(last.data) + 10)(data))
+    stopped.damage(name, lambda data: flip(len(data) - len(last.data) + 10)(data))
     assert f"{FOLDER}/{name} is damaged at byte" in opening(stopped)
 
 
 @pytest.mark.parametrize("place", [0, 1, -1], ids=["first", "middle", "active"])
 @pytest.mark.parametrize("is_missing", [False, True])
 def test_the_remedy_of_a_damaged_segment_works(stopped: LogBench, place: int, is_missing: bool) -> None:
-    """To give up its records, a file is created beside it; what is left of it is kept."""
+    """A file created beside the segment gives up its records; the damaged file is kept."""
     held = [segment.segment.base for segment in stopped.log.segments] + [stopped.log.end]
     end = stopped.log.end
     name = stopped.names(".log")[place]
     if is_missing:
         stopped.memory.remove(f"{FOLDER}/{name}")
     else:
-        stopped.spoil(name, cut(70))
+        stopped.damage(name, cut(70))
     lost = opening(stopped).rpartition(" create a file ")[2]
     stopped.memory.open(lost, create=True)
     stopped.memory.sync_all()
@@ -442,7 +443,7 @@ def test_foreign_files_are_left_alone() -> None:
     assert {"notes.txt", "my.index", "99999999999999999999.log"} <= set(bench.names())
 
 
-# -- what somebody else wrote
+# -- folders written by Kafka
 
 
 def adopted(data_folder: Path) -> tuple[PartitionLog, PassRunner]:
@@ -456,9 +457,7 @@ def adopted(data_folder: Path) -> tuple[PartitionLog, PassRunner]:
 
 
 @pytest.mark.parametrize("kafka", FOLDERS, ids=lambda folder: folder.name)
-def test_a_damaged_folder_of_kafka_is_not_adopted_at_the_price_of_its_later_segments(
-    kafka: Path, tmp_path: Path
-) -> None:
+def test_a_damaged_kafka_folder_is_not_adopted_with_loss_of_its_later_segments(kafka: Path, tmp_path: Path) -> None:
     folder = tmp_path / ROOT / "t-0"
     shutil.copytree(kafka, folder)
     logs = sorted(folder.glob("*.log"))
@@ -466,7 +465,7 @@ def test_a_damaged_folder_of_kafka_is_not_adopted_at_the_price_of_its_later_segm
     flip(len(data) // 2)(data)
     logs[0].write_bytes(data)
     sizes = [path.stat().st_size for path in logs]
-    if len(logs) == 1:  # what is behind the damage of the last segment may be a torn tail
+    if len(logs) == 1:  # bytes after the damage in the last segment may be a torn tail
         adopted(tmp_path)
         return
     with pytest.raises(Damage, match=logs[0].name):
@@ -474,7 +473,7 @@ def test_a_damaged_folder_of_kafka_is_not_adopted_at_the_price_of_its_later_segm
     assert [path.stat().st_size for path in logs] == sizes
 
 
-def test_a_folder_that_kafka_was_compacting_when_it_died_is_not_adopted(tmp_path: Path) -> None:
+def test_a_kafka_folder_with_an_unfinished_compaction_is_not_adopted(tmp_path: Path) -> None:
     folder = tmp_path / ROOT / "t-0"
     shutil.copytree(FOLDERS[0], folder)
     (folder / f"{FIRST}.log.swap").write_bytes(b"")
@@ -483,7 +482,7 @@ def test_a_folder_that_kafka_was_compacting_when_it_died_is_not_adopted(tmp_path
 
 
 @pytest.mark.parametrize("kafka", FOLDERS, ids=lambda folder: folder.name)
-def test_an_adopted_folder_is_opened_as_one_of_ours_afterwards(kafka: Path, tmp_path: Path) -> None:
+def test_an_adopted_folder_is_opened_without_adoption_afterwards(kafka: Path, tmp_path: Path) -> None:
     shutil.copytree(kafka, tmp_path / ROOT / "t-0")
     adopted(tmp_path)
     files = DiskFiles(str(tmp_path))

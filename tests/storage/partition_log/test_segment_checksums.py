@@ -30,14 +30,14 @@ def test_every_sealed_segment_gets_the_checksum_of_its_file(bench: LogBench) -> 
     assert set(sums(bench)) == {None}
     checksums.consider(bench.log)
     checksums.consider(bench.log)
-    assert len(bench.runner.offload) == 1, "one piece at a time"
+    assert len(bench.runner.offload) == 1, "more than one piece of work at a time"
     bench.settle()
     assert sums(bench) == expected(bench)
     bench.crash()
     assert sums(bench) == expected(bench)
 
 
-def test_what_has_a_checksum_is_not_read_again(bench: LogBench) -> None:
+def test_a_segment_with_a_checksum_is_not_read_again(bench: LogBench) -> None:
     checksums = SegmentChecksums(bench.checkpoints, bench.runner.offload)
     checksums.consider(bench.log)
     bench.settle()
@@ -45,7 +45,7 @@ def test_what_has_a_checksum_is_not_read_again(bench: LogBench) -> None:
     assert len(bench.runner.offload) == 0
 
 
-def test_a_segment_that_goes_meanwhile_is_left_alone(bench: LogBench) -> None:
+def test_a_segment_that_is_deleted_in_between_is_skipped(bench: LogBench) -> None:
     checksums = SegmentChecksums(bench.checkpoints, bench.runner.offload)
     checksums.consider(bench.log)
     bench.runner.offload.run_one()
@@ -55,7 +55,7 @@ def test_a_segment_that_goes_meanwhile_is_left_alone(bench: LogBench) -> None:
     assert sums(bench) == expected(bench)
 
 
-def test_a_segment_that_cannot_be_read_is_tried_again(bench: LogBench) -> None:
+def test_a_segment_that_cannot_be_read_is_retried(bench: LogBench) -> None:
     checksums = SegmentChecksums(bench.checkpoints, bench.runner.offload)
     checksums.consider(bench.log)
     bench.runner.offload.fail_one(OSError(5, "input/output error"))

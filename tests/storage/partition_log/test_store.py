@@ -1,4 +1,4 @@
-"""The folders of partition logs: made, found again, claimed, taken away, and told from those of strangers."""
+"""Folders of partition logs: creation, lookup, ownership, deletion, and folders of unknown topics."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Bench:
         assert self.runner.failures == []
 
     def make(self, topic: str = "t", index: int = 0, id: UUID = ONE) -> PartitionLog:
-        """A new log whose topic is known."""
+        """Creates a log and confirms its topic."""
         log = self.store.open(topic, index, id, SETTINGS, is_new=True)
         self.settle()
         self.store.write_topic_ids(id, [log])
@@ -75,10 +75,10 @@ def bodies(log: PartitionLog) -> list[bytes | None]:
     return [record.value for stored in read_all(log, None, 1000) for record in iterate_records(stored.data)]
 
 
-# -- coming
+# -- creation
 
 
-def test_a_new_log_is_there_after_a_crash_and_says_whose_it_is() -> None:
+def test_a_new_log_survives_a_crash_with_its_topic_id() -> None:
     bench = Bench()
     bench.append(bench.make(), b"x")
     bench.memory.crash()
@@ -87,14 +87,14 @@ def test_a_new_log_is_there_after_a_crash_and_says_whose_it_is() -> None:
     assert bench.owner("t-0") == ONE
 
 
-def test_what_an_earlier_topic_left_in_a_folder_does_not_come_back() -> None:
+def test_records_left_by_an_earlier_topic_are_not_served() -> None:
     bench = Bench()
     log = bench.make(id=ONE)
     for number in range(5):
         bench.append(log, b"old %d" % number)
     log.checkpoint()
     bench.settle()
-    new = bench.make(id=TWO)  # although the old one was never taken away
+    new = bench.make(id=TWO)  # although the old one was never deleted
     assert (new.start, new.end) == (0, 0)
     bench.append(new, b"new")
     bench.memory.crash()
@@ -103,7 +103,7 @@ def test_what_an_earlier_topic_left_in_a_folder_does_not_come_back() -> None:
 
 
 @pytest.mark.parametrize("operation", ["make_folder", "create"])
-def test_a_log_that_cannot_be_made_leaves_nothing_behind(operation: str) -> None:
+def test_a_log_that_cannot_be_created_leaves_nothing_behind(operation: str) -> None:
     bench = Bench()
 
     def refuse(asked: str, name: str) -> None:
@@ -132,7 +132,7 @@ def test_a_folder_that_was_lost_with_its_records_is_reported() -> None:
         bench.find()
 
 
-def test_a_folder_that_a_crash_never_made_is_made() -> None:
+def test_a_folder_that_was_lost_in_a_crash_is_created() -> None:
     bench = Bench()
     log = bench.find()
     bench.append(log, b"x")
@@ -142,11 +142,11 @@ def test_a_folder_that_a_crash_never_made_is_made() -> None:
     assert bench.owner("t-0") == ONE
 
 
-# -- whose it is
+# -- ownership
 
 
 @pytest.mark.parametrize("damaged", [b"", b"garbage", None])
-def test_metadata_that_cannot_be_read_is_written_anew(damaged: bytes | None) -> None:
+def test_unreadable_metadata_is_rewritten(damaged: bytes | None) -> None:
     bench = Bench()
     bench.append(bench.make(), b"x")
     if damaged is None:
@@ -158,7 +158,7 @@ def test_metadata_that_cannot_be_read_is_written_anew(damaged: bytes | None) -> 
     assert bench.owner("t-0") == ONE
 
 
-def test_the_folder_of_another_topic_is_not_served_as_this_one_s() -> None:
+def test_the_folder_of_another_topic_is_refused() -> None:
     bench = Bench()
     bench.append(bench.make(id=ONE), b"x")
     with pytest.raises(Damage, match=r"t-0/partition\.metadata names topic .*01.*02"):
@@ -173,7 +173,7 @@ def test_the_remedy_for_a_folder_of_another_topic_works() -> None:
     assert bench.owner("t-0") == TWO
 
 
-def test_an_adopted_folder_gets_the_id_that_it_is_adopted_under() -> None:
+def test_an_adopted_folder_gets_its_new_topic_id() -> None:
     bench = Bench()
     bench.append(bench.make(id=ONE), b"x")
     bench.checkpoints.forget(f"{ROOT}/t-0")
@@ -181,10 +181,10 @@ def test_an_adopted_folder_gets_the_id_that_it_is_adopted_under() -> None:
     assert bench.owner("t-0") == TWO
 
 
-# -- going
+# -- deletion
 
 
-def test_a_folder_that_is_taken_away_is_gone_for_good() -> None:
+def test_a_deleted_folder_stays_deleted() -> None:
     bench = Bench()
     log = bench.make()
     bench.append(log, b"x")
@@ -203,7 +203,7 @@ def test_a_folder_that_is_taken_away_is_gone_for_good() -> None:
     assert bench.memory.names(ROOT) == []
 
 
-def test_a_log_that_is_taken_away_refuses_what_still_comes() -> None:
+def test_a_deleted_log_refuses_appends() -> None:
     bench = Bench()
     log = bench.make()
     batch = batch_of(b"x")
@@ -217,7 +217,7 @@ def test_a_log_that_is_taken_away_refuses_what_still_comes() -> None:
     assert bench.memory.names(ROOT) == []
 
 
-def test_what_a_removed_log_had_under_way_says_nothing_of_the_next_in_its_folder() -> None:
+def test_a_pending_checkpoint_of_a_deleted_log_does_not_affect_the_next_in_its_folder() -> None:
     bench = Bench()
     log = bench.make()
     for number in range(9):
@@ -237,7 +237,7 @@ def test_what_a_removed_log_had_under_way_says_nothing_of_the_next_in_its_folder
 
 @pytest.mark.parametrize("keeps_names", [False, True])
 @pytest.mark.parametrize("rounds", range(5))
-def test_a_crash_finds_a_folder_whole_or_not_at_all(rounds: int, keeps_names: bool) -> None:
+def test_after_a_crash_a_folder_is_complete_or_absent(rounds: int, keeps_names: bool) -> None:
     bench = Bench()
     log = bench.make()
     bench.append(log, b"x")
@@ -256,7 +256,7 @@ def test_a_crash_finds_a_folder_whole_or_not_at_all(rounds: int, keeps_names: bo
     assert bench.memory.names(ROOT) == []
 
 
-def test_a_removal_that_fails_is_told_and_tried_again() -> None:
+def test_a_failed_deletion_is_logged_and_retried() -> None:
     bench = Bench()
     log = bench.make()
 
@@ -273,10 +273,10 @@ def test_a_removal_that_fails_is_told_and_tried_again() -> None:
     assert bench.memory.names(ROOT) == []
 
 
-# -- strangers
+# -- folders of unknown topics
 
 
-def test_folders_of_unknown_topics_are_strangers() -> None:
+def test_folders_of_unknown_topics_are_listed_as_strangers() -> None:
     bench = Bench()
     for topic, count, id in (("known", 1, ONE), ("a-b", 3, TWO)):
         for index in range(count):
@@ -288,17 +288,17 @@ def test_folders_of_unknown_topics_are_strangers() -> None:
     assert list(bench.store.unknown_topics({"known"})) == [("a-b", TWO, 3)]
 
 
-def test_what_a_crash_left_of_a_creation_is_no_stranger_and_goes() -> None:
+def test_a_folder_left_by_an_interrupted_creation_is_deleted_and_not_listed_as_a_stranger() -> None:
     bench = Bench()
     bench.store.open("t", 0, ONE, SETTINGS, is_new=True)
-    bench.settle()  # but nobody has confirmed it
+    bench.settle()  # but never confirmed
     bench.open()
     assert list(bench.store.unknown_topics(set())) == []
     bench.settle()
     assert bench.memory.names(ROOT) == []
 
 
-def test_an_empty_topic_of_kafka_is_a_stranger() -> None:
+def test_an_empty_kafka_topic_is_listed_as_a_stranger() -> None:
     bench = Bench()
     for name in (f"{0:020d}.log", f"{0:020d}.index", f"{0:020d}.timeindex", "leader-epoch-checkpoint"):
         bench.put(f"t-0/{name}", b"")
@@ -306,7 +306,7 @@ def test_an_empty_topic_of_kafka_is_a_stranger() -> None:
     assert list(bench.store.unknown_topics(set())) == [("t", ONE, 1)]
 
 
-def test_nothing_is_believed_of_a_log_that_is_made_anew() -> None:
+def test_no_old_checkpoint_is_used_for_a_log_that_is_created_again() -> None:
     bench = Bench()
     bench.checkpoints.save(f"{ROOT}/t-0", RecoveryPoint(9, 0, 100, 0, 0))
     bench.checkpoints.seal(f"{ROOT}/t-0", 0, SealedMark(100, None))
@@ -314,7 +314,7 @@ def test_nothing_is_believed_of_a_log_that_is_made_anew() -> None:
     assert not bench.checkpoints.knows(f"{ROOT}/t-0")
 
 
-def test_what_was_saved_of_an_earlier_topic_and_could_not_be_deleted_is_not_believed() -> None:
+def test_a_checkpoint_of_an_earlier_topic_that_could_not_be_deleted_is_not_used() -> None:
     bench = Bench()
     old = bench.make(id=ONE)
     for number in range(5):

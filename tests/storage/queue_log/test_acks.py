@@ -1,4 +1,4 @@
-"""What was settled of one segment of a queue."""
+"""The acknowledgement log of one queue segment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MESSAGES = st.sets(st.integers(0, 99))
 
 
 @given(MESSAGES, MESSAGES, st.dictionaries(st.integers(0, 99), st.integers(1, 1000)))
-def test_what_was_said_is_replayed(some: set[int], more: set[int], attempts: dict[int, int]) -> None:
+def test_encoded_acks_are_replayed(some: set[int], more: set[int], attempts: dict[int, int]) -> None:
     data = encode_ranges(some) + encode_attempts(attempts) + encode_ranges(more)
     found = replay(data, 100)
     assert {message for message in range(100) if found.flags[message]} == some | more
@@ -21,23 +21,23 @@ def test_what_was_said_is_replayed(some: set[int], more: set[int], attempts: dic
 
 
 @given(MESSAGES)
-def test_a_bitmap_says_the_same_as_runs(settled: set[int]) -> None:
+def test_a_bitmap_equals_ranges(settled: set[int]) -> None:
     flags = bytearray(message in settled for message in range(100))
     assert replay(encode_bitmap(flags), 100).flags == flags
 
 
-def test_neighbours_are_told_together() -> None:
+def test_adjacent_acks_are_encoded_as_one_range() -> None:
     assert len(encode_ranges(range(1000))) == len(encode_ranges([5]))
 
 
-def test_what_is_told_twice_does_not_stand_for_another() -> None:
+def test_a_repeated_ack_does_not_count_for_another_message() -> None:
     assert replay(encode_ranges([3, 1, 1]), 5).flags == bytearray([0, 1, 0, 1, 0])
 
 
 @pytest.mark.parametrize(
     "record", [encode_ranges([1, 2, 7]), encode_bitmap(bytearray([1] * 8)), encode_attempts({7: 2})]
 )
-def test_what_is_said_of_messages_that_are_not_there_is_told(record: bytes) -> None:
+def test_acks_of_unknown_messages_are_reported(record: bytes) -> None:
     found = replay(record, 5)
     assert found.has_unknown_messages
     assert len(found.flags) == 5
@@ -59,6 +59,6 @@ def test_a_flipped_bit_ends_the_replay() -> None:
         data[at] ^= 1
 
 
-def test_nothing_is_settled_by_an_empty_file_or_record() -> None:
+def test_an_empty_file_or_record_acks_nothing() -> None:
     assert sum(replay(b"", 10).flags) == 0
     assert sum(replay(encode_ranges([]) + encode_bitmap(b""), 10).flags) == 0

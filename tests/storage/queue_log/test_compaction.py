@@ -1,4 +1,4 @@
-"""Segments that a few live messages pin."""
+"""Compaction of queue segments that are pinned by a few live messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def numbered(first: int, end: int) -> list[bytes]:
 
 
 def pinned() -> tuple[QueueLogs, QueueLog, QueueSegment]:
-    """A machine whose first segment has two live messages, the second of them transient."""
+    """Returns a first segment with two live messages, the second of them transient."""
     machine = QueueLogs(segment_bytes=3000)
     log = machine.make()
     machine.append(log, *numbered(0, 5))
@@ -40,7 +40,7 @@ def expected(segment_end: int) -> list[bytes]:
     return [every[3], every[5], *every[segment_end:]]
 
 
-def test_what_is_live_is_kept_in_less_room() -> None:
+def test_live_messages_are_kept_in_less_space() -> None:
     machine, log, segment = pinned()
     assert is_worth_compacting(segment)
     before = segment.segment.size
@@ -53,7 +53,7 @@ def test_what_is_live_is_kept_in_less_room() -> None:
     assert bodies(log) == expected(segment.end)[1:]
 
 
-def test_a_restart_finds_what_was_compacted() -> None:
+def test_a_compacted_segment_is_found_after_a_restart() -> None:
     machine, log, segment = pinned()
     compact(machine, log, segment)
     machine.stop()
@@ -85,7 +85,7 @@ def test_a_power_cut_at_any_step_loses_nothing(steps: int) -> None:
     assert bodies(machine.logs["q"])[-1] == b"goes on"
 
 
-def test_what_is_settled_meanwhile_stays_settled() -> None:
+def test_messages_acked_during_compaction_stay_acked() -> None:
     machine, log, segment = pinned()
     work = SegmentCompaction(
         machine.files, machine.runner.passes, machine.checkpoints, log, segment, machine.runner.offload
@@ -99,7 +99,7 @@ def test_what_is_settled_meanwhile_stays_settled() -> None:
     assert numbered(3, 4)[0] not in bodies(machine.logs["q"])
 
 
-def test_a_segment_that_dies_meanwhile_is_not_compacted() -> None:
+def test_a_segment_whose_last_message_is_acked_in_between_is_not_compacted() -> None:
     machine, log, segment = pinned()
     work = SegmentCompaction(
         machine.files, machine.runner.passes, machine.checkpoints, log, segment, machine.runner.offload
@@ -111,7 +111,7 @@ def test_a_segment_that_dies_meanwhile_is_not_compacted() -> None:
     assert [name for name in machine.files.names("queues/q") if name.startswith("0" * 20)] == []
 
 
-def test_a_full_disk_leaves_the_segment_as_it_is() -> None:
+def test_a_full_disk_leaves_the_segment_unchanged() -> None:
     machine, log, segment = pinned()
     machine.files.room_bytes = 10
     work = compact(machine, log, segment)
@@ -128,7 +128,7 @@ def test_a_damaged_segment_is_not_compacted() -> None:
     assert segment.segment.size == size
 
 
-def test_only_sealed_and_nearly_dead_segments_are_worth_it() -> None:
+def test_only_sealed_segments_with_few_live_messages_are_compacted() -> None:
     machine = QueueLogs(segment_bytes=3000)
     log = machine.make()
     machine.append(log, *numbered(0, 60))

@@ -1,4 +1,4 @@
-"""The queue log: appended, settled, restarted, crashed."""
+"""The queue log: appends, acknowledgements, restarts and crashes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def segment_files(machine: QueueLogs, folder: str = "queues/q") -> list[str]:
 
 
 @pytest.mark.parametrize("memory_bytes", [0, 1 << 20])
-def test_what_was_appended_is_read_in_order(memory_bytes: int) -> None:
+def test_messages_are_read_in_the_order_of_appends(memory_bytes: int) -> None:
     machine = QueueLogs(memory_bytes=memory_bytes)
     log = machine.make()
     machine.append(log, *numbered(0, 100))
@@ -42,7 +42,7 @@ def test_nothing_is_readable_before_it_is_durable() -> None:
     assert log.next_live(0) == 0
 
 
-def test_transient_messages_are_readable_once_written_but_not_before_what_stands_before_them() -> None:
+def test_transient_messages_are_readable_once_written_but_not_before_earlier_messages() -> None:
     machine = QueueLogs()
     log = machine.make()
     log.append(encode_content(content(b"a")), flags=TRANSIENT)
@@ -55,7 +55,7 @@ def test_transient_messages_are_readable_once_written_but_not_before_what_stands
     assert bodies(log) == [b"a", b"b", b"c", b"d"]
 
 
-def test_transient_messages_are_gone_after_a_restart() -> None:
+def test_transient_messages_are_lost_at_a_restart() -> None:
     machine = QueueLogs(segment_bytes=500)
     log = machine.make()
     for number in range(20):
@@ -67,7 +67,7 @@ def test_transient_messages_are_gone_after_a_restart() -> None:
     assert machine.logs["q"].live == 9
 
 
-def test_a_volatile_log_is_never_synced_and_gone_after_a_restart() -> None:
+def test_a_volatile_log_is_never_synced_and_lost_at_a_restart() -> None:
     machine = QueueLogs()
     log = machine.make("v", is_volatile=True)
     synced: list[str] = []
@@ -82,7 +82,7 @@ def test_a_volatile_log_is_never_synced_and_gone_after_a_restart() -> None:
     assert machine.files.names("volatile") == []
 
 
-def test_segments_of_a_volatile_log_go_when_nothing_in_them_is_live() -> None:
+def test_segments_of_a_volatile_log_are_removed_without_live_messages() -> None:
     machine = QueueLogs()
     log = machine.make("v", is_volatile=True)
     machine.append(log, *numbered(0, 100))
@@ -91,7 +91,7 @@ def test_segments_of_a_volatile_log_go_when_nothing_in_them_is_live() -> None:
     assert log.live == 0
 
 
-def test_settled_messages_are_gone_and_others_stay_after_a_restart() -> None:
+def test_after_a_restart_only_unacked_messages_exist() -> None:
     machine = QueueLogs()
     log = machine.make()
     machine.append(log, *numbered(0, 50))
@@ -105,7 +105,7 @@ def test_settled_messages_are_gone_and_others_stay_after_a_restart() -> None:
         assert machine.logs["q"].end == 50
 
 
-def test_a_segment_with_nothing_live_is_unlinked_with_its_acks() -> None:
+def test_a_segment_without_live_messages_is_unlinked_with_its_acks() -> None:
     machine = QueueLogs()
     log = machine.make()
     machine.append(log, *numbered(0, 100))
@@ -121,7 +121,7 @@ def test_a_segment_with_nothing_live_is_unlinked_with_its_acks() -> None:
     assert machine.logs["q"].next_live(0) == 100
 
 
-def test_acks_of_one_turn_are_one_write() -> None:
+def test_acks_of_one_turn_are_written_together() -> None:
     machine = QueueLogs(segment_bytes=1 << 20)
     log = machine.make()
     machine.append(log, *numbered(0, 100))
@@ -131,7 +131,7 @@ def test_acks_of_one_turn_are_one_write() -> None:
     assert writes == ["queues/q/00000000000000000000.acks"]
 
 
-def test_a_lost_ack_is_a_redelivery_and_nothing_worse() -> None:
+def test_a_lost_ack_causes_only_a_redelivery() -> None:
     machine = QueueLogs()
     log = machine.make()
     machine.append(log, *numbered(0, 50))
@@ -158,7 +158,7 @@ def test_a_torn_tail_is_cut(kept_percent: int, keeps_names: bool) -> None:
     assert bodies(machine.logs["q"]) == [*found, b"after"]
 
 
-def test_an_offset_that_is_used_again_is_not_taken_for_settled() -> None:
+def test_a_reused_offset_does_not_count_as_acked() -> None:
     machine = QueueLogs()
     log = machine.make()
     machine.append(log, b"kept")
@@ -179,7 +179,7 @@ def test_an_offset_that_is_used_again_is_not_taken_for_settled() -> None:
     assert bodies(machine.logs["q"]) == [b"kept", b"another"]
 
 
-def test_acks_of_segments_that_are_cut_off_go_with_them() -> None:
+def test_acks_of_removed_segments_are_removed_with_them() -> None:
     machine = QueueLogs(segment_bytes=300)
     log = machine.make()
     machine.append(log, b"kept")
@@ -199,7 +199,7 @@ def test_acks_of_segments_that_are_cut_off_go_with_them() -> None:
     assert sorted(machine.files.names("queues/q"))[-1].startswith("0" * 20)
 
 
-def test_a_pass_that_cannot_be_written_is_undone() -> None:
+def test_a_pass_whose_write_fails_is_undone() -> None:
     machine = QueueLogs(memory_bytes=1 << 20)
     log = machine.make()
     machine.append(log, *numbered(0, 10))
@@ -246,7 +246,7 @@ def test_overlapping_segments_are_damage_once_the_first_is_known_to_be_on_disk()
         machine.kill()
 
 
-def test_a_segment_that_cannot_be_made_refuses_one_message_and_harms_no_other() -> None:
+def test_a_segment_that_cannot_be_created_refuses_only_one_message() -> None:
     machine = QueueLogs(segment_bytes=400)
     log = machine.make()
     machine.append(log, *numbered(0, 2, size=100))
@@ -267,7 +267,7 @@ def test_a_segment_that_cannot_be_made_refuses_one_message_and_harms_no_other() 
     assert bodies(machine.logs["q"]) == [*numbered(0, 2, size=100), b"short", *numbered(5, 9, size=100)]
 
 
-def test_acks_that_cannot_be_written_are_written_later() -> None:
+def test_acks_whose_write_failed_are_written_later() -> None:
     machine = QueueLogs()
     log = machine.make()
     machine.append(log, *numbered(0, 10))
@@ -284,7 +284,7 @@ def test_acks_that_cannot_be_written_are_written_later() -> None:
     assert bodies(machine.logs["q"]) == numbered(3, 10)
 
 
-def test_everything_but_what_is_out_is_purged() -> None:
+def test_a_purge_removes_all_but_unacked_messages() -> None:
     machine = QueueLogs()
     log = machine.make()
     machine.append(log, *numbered(0, 100))
@@ -311,7 +311,7 @@ def test_many_scattered_acks_become_a_bitmap() -> None:
     assert len(bodies(machine.logs["q"])) == 1500
 
 
-def test_attempts_outlive_a_restart() -> None:
+def test_delivery_counts_survive_a_restart() -> None:
     machine = QueueLogs()
     log = machine.make()
     machine.append(log, b"a", b"b")
@@ -331,7 +331,7 @@ def test_a_start_reads_footers_and_acks_and_the_tail_only() -> None:
     file.write(100, [b"damage"])
     machine.kill()
     log = machine.logs["q"]
-    assert log.live == 2000  # the damage was not looked at
+    assert log.live == 2000  # the damage was not read
     assert first_damage(log.segments[3]) is not None
     with pytest.raises(DamagedSegment):
         log.peek(base)
@@ -340,7 +340,9 @@ def test_a_start_reads_footers_and_acks_and_the_tail_only() -> None:
 
 
 @pytest.mark.parametrize("place", [0, 7, 60])
-def test_a_damaged_message_is_told_where_it_stands_and_what_to_do(place: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_message_is_logged_with_its_position_and_a_remedy(
+    place: int, caplog: pytest.LogCaptureFixture
+) -> None:
     machine = QueueLogs(segment_bytes=20_000)
     log = machine.make()
     machine.append(log, *numbered(0, 500, size=100))
@@ -356,8 +358,8 @@ def test_a_damaged_message_is_told_where_it_stands_and_what_to_do(place: int, ca
     for _ in range(2):
         with pytest.raises(DamagedSegment, match=f"{name} is damaged at byte {position}$"):
             log.peek(base + place)
-    (told,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
-    assert told.startswith(f"{name} is damaged at byte {position}; reads of it fail. Stop the broker, then restore")
+    (message,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert message.startswith(f"{name} is damaged at byte {position}; reads of it fail. Stop the broker, then restore")
 
 
 @pytest.mark.parametrize("harm", ["shorter", "gone", "footer"])
@@ -388,7 +390,7 @@ def test_a_removed_log_leaves_nothing() -> None:
     assert machine.files.names("queues") == []
 
 
-def test_a_log_that_cannot_be_made_leaves_nothing_and_harms_nobody() -> None:
+def test_a_log_that_cannot_be_created_leaves_nothing_and_affects_no_other() -> None:
     machine = QueueLogs()
 
     def full(operation: str, name: str) -> None:
@@ -404,7 +406,7 @@ def test_a_log_that_cannot_be_made_leaves_nothing_and_harms_nobody() -> None:
     assert machine.files.names("queues") == []
 
 
-def test_memory_for_readers_that_keep_up_is_given_back() -> None:
+def test_memory_for_readers_that_keep_up_is_released() -> None:
     machine = QueueLogs(memory_bytes=2000)
     log = machine.make()
     machine.append(log, *numbered(0, 100))
@@ -427,12 +429,12 @@ def test_a_restart_reads_footers_and_acks_and_the_last_segment_only() -> None:
     tail = machine.logs["q"].segments[-1]
     acks = sum(segment.acks_bytes for segment in machine.logs["q"].segments)
     footers = len(machine.logs["q"].segments) * FOOTER_BYTES
-    tables = 100_000  # of marks, and whatever else is opened
+    tables = 100_000  # of checkpoints, and other files that are opened
     assert machine.files.read_bytes < tail.segment.size * 2 + acks + footers + tables
     assert backlog > 5 * machine.files.read_bytes
 
 
-def test_a_backlog_takes_disk_and_not_memory(tmp_path: Path) -> None:
+def test_a_backlog_uses_disk_and_not_memory(tmp_path: Path) -> None:
     machine = QueueLogs(segment_bytes=1 << 20, memory_bytes=0, files=DiskFiles(str(tmp_path)))
     log = machine.make()
 

@@ -1,4 +1,4 @@
-"""Bodies that several queues share: held, let go, found again after stops and crashes."""
+"""Bodies shared by several queues: references, release, and recovery after stops and crashes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BIG = b"a body that is long enough to be worth sharing " * 10
 
 
 class Sharing(QueueLogs):
-    """Two queues, and bodies that both of them get."""
+    """Two queues, and bodies that both reference."""
 
     def __init__(self, segment_bytes: int = 2000) -> None:
         super().__init__(segment_bytes=segment_bytes)
@@ -30,7 +30,7 @@ class Sharing(QueueLogs):
         self.prepare()
 
     def prepare(self) -> None:
-        """After a start or a failed write: until it is on disk from which number on is counted, nothing is shared."""
+        """Waits until the first body number after a start or a failed write is durable; nothing is shared before."""
         assert self.store.blobs.put(b"", False, 1) == NO_BLOB
         self.runner.settle()
 
@@ -79,7 +79,7 @@ def test_a_body_is_stored_once_and_read_by_each_queue() -> None:
     assert machine.a.segments.live_bytes() == sum(map(len, numbered(3)))
 
 
-def test_a_body_goes_with_its_last_holder() -> None:
+def test_a_body_is_released_with_its_last_reference() -> None:
     machine = Sharing()
     machine.share(*numbered(3))
     machine.settle(machine.a, 0, 1)
@@ -87,14 +87,14 @@ def test_a_body_goes_with_its_last_holder() -> None:
     machine.settle(machine.b, 1)
     assert machine.stored_blobs() == len(machine.store.blobs) == 2
     assert bodies(machine.b) == [numbered(3)[0], numbered(3)[2]]
-    machine.settle(machine.a, 1)  # once more
+    machine.settle(machine.a, 1)  # a repeated ack
     assert machine.stored_blobs() == 2
     assert machine.b.acks.ack_range(0, 3) == 2
     assert machine.a.acks.ack_range(0, 3, [2]) == 0
     assert machine.stored_blobs() == 1
 
 
-def test_files_of_bodies_that_nobody_holds_are_removed() -> None:
+def test_files_without_referenced_bodies_are_removed() -> None:
     machine = Sharing()
     machine.share(*numbered(40))
     files = len(machine.files.names("queues/shared"))
@@ -106,7 +106,7 @@ def test_files_of_bodies_that_nobody_holds_are_removed() -> None:
 
 
 @pytest.mark.parametrize("way", ["stop", "kill", "crash"])
-def test_who_holds_what_is_known_again_after_a_restart(way: str) -> None:
+def test_references_are_recovered_after_a_restart(way: str) -> None:
     machine = Sharing()
     machine.share(*numbered(30))
     machine.settle(machine.a, *range(20))
@@ -122,7 +122,7 @@ def test_who_holds_what_is_known_again_after_a_restart(way: str) -> None:
     assert machine.stored_blobs() == len(machine.store.blobs) == 0
 
 
-def test_bodies_of_queues_that_are_deleted_are_let_go_at_once_or_after_a_crash() -> None:
+def test_bodies_of_deleted_queues_are_released_at_once_or_after_a_crash() -> None:
     machine = Sharing()
     machine.share(*numbered(2))
     machine.remove("b")
@@ -152,7 +152,7 @@ def test_bodies_of_a_log_in_quarantine_are_kept_when_all_others_let_go() -> None
     assert machine.stored_blobs() == 2
 
 
-def test_numbers_are_never_given_out_twice() -> None:
+def test_body_numbers_are_never_reused() -> None:
     machine = Sharing()
     seen = machine.share(*numbered(2))
     for way in ("stop", "kill", "crash"):
@@ -164,7 +164,7 @@ def test_numbers_are_never_given_out_twice() -> None:
 
 
 @pytest.mark.parametrize(("kept_percent", "keeps_names"), list(itertools.product((0, 30, 70, 100), (False, True))))
-def test_a_reference_whose_body_a_power_cut_took_is_gone_with_it(kept_percent: int, keeps_names: bool) -> None:
+def test_a_reference_is_dropped_when_its_body_was_lost_in_a_power_cut(kept_percent: int, keeps_names: bool) -> None:
     machine = Sharing()
     machine.share(*numbered(2))
     for body in numbered(12)[2:]:
@@ -181,7 +181,7 @@ def test_a_reference_whose_body_a_power_cut_took_is_gone_with_it(kept_percent: i
     assert len(held) == machine.stored_blobs() == len(machine.store.blobs)
 
 
-def test_what_refers_to_bodies_that_were_not_written_is_refused() -> None:
+def test_messages_that_refer_to_unwritten_bodies_are_refused() -> None:
     machine = Sharing()
     machine.share(BIG)
 
@@ -249,7 +249,7 @@ def test_after_a_failed_write_bodies_are_copied_until_a_new_range_of_numbers_is_
         assert bodies(machine.a) == bodies(machine.b) == [BIG, b"copied " + BIG, b"shared " + BIG]
 
 
-def test_a_body_that_nobody_held_and_that_was_not_written_leaves_nothing_to_the_one_that_gets_its_number() -> None:
+def test_an_unreferenced_body_whose_write_failed_does_not_affect_the_next_body_with_its_number() -> None:
     machine = Sharing()
     machine.share(BIG)
     unheld = machine.store.blobs.put(b"unheld " + BIG, False, 1)
@@ -265,14 +265,14 @@ def test_a_body_that_nobody_held_and_that_was_not_written_leaves_nothing_to_the_
         assert bodies(machine.a) == bodies(machine.b) == [BIG, b"held " + BIG]
 
 
-def test_a_body_that_nobody_held_goes_when_it_is_written() -> None:
+def test_an_unreferenced_body_is_removed_once_written() -> None:
     machine = Sharing()
     machine.store.blobs.drop_unreferenced(machine.store.blobs.put(BIG, False, 1))
     machine.runner.settle()
     assert machine.stored_blobs() == len(machine.store.blobs) == 0
 
 
-def test_a_queue_that_was_not_written_lets_go() -> None:
+def test_a_queue_whose_write_failed_releases_its_reference() -> None:
     machine = Sharing()
 
     def full(operation: str, name: str) -> None:
@@ -288,7 +288,7 @@ def test_a_queue_that_was_not_written_lets_go() -> None:
     assert machine.stored_blobs() == 0
 
 
-def test_bodies_of_volatile_queues_are_never_synced_and_gone_after_a_restart() -> None:
+def test_bodies_of_volatile_queues_are_never_synced_and_lost_at_a_restart() -> None:
     machine = Sharing()
     volatile = machine.make("v", is_volatile=True)
     synced: list[str] = []
@@ -306,7 +306,7 @@ def test_bodies_of_volatile_queues_are_never_synced_and_gone_after_a_restart() -
     assert machine.files.names("volatile") == []
 
 
-def test_a_compacted_segment_keeps_its_references_over_a_restart() -> None:
+def test_a_compacted_segment_keeps_its_references_across_a_restart() -> None:
     machine = Sharing(segment_bytes=900)
     machine.share(*numbered(40))
     segment = machine.a.segments[0]
@@ -327,7 +327,7 @@ def test_a_compacted_segment_keeps_its_references_over_a_restart() -> None:
     ]
 
 
-def test_bodies_are_compacted_as_messages_are() -> None:
+def test_body_segments_are_compacted_as_message_segments_are() -> None:
     machine = Sharing()
     machine.share(*numbered(9))
     (shared,) = machine.store.blobs.logs
@@ -346,7 +346,7 @@ def test_bodies_are_compacted_as_messages_are() -> None:
     assert bodies(machine.a) == [numbered(9)[kept[0]]]
 
 
-def test_counts_take_no_room_for_what_nobody_holds() -> None:
+def test_reference_counts_of_zero_use_no_memory() -> None:
     counts = ReferenceCounts()
     for blob in (5, 5, 1 << 40):
         counts.add(blob)

@@ -48,7 +48,7 @@ def filled(files: Files, **numbers: int) -> None:
 def with_snapshot(files: Files, **numbers: int) -> None:
     runner = PassRunner(files)
     table = open_numbers(files, runner, snapshot_above_bytes=0)
-    for _ in range(5):  # the log must hold more than twice what is alive
+    for _ in range(5):  # the log must be more than twice as large as the live records
         for key, value in numbers.items():
             table.put(key, value)
     runner.settle()
@@ -104,7 +104,7 @@ def test_the_changes_of_a_pass_share_its_ticket() -> None:
     assert table.put("two", 2).number == 2
 
 
-def test_deleting_what_is_not_there_has_a_ticket_too() -> None:
+def test_deleting_a_missing_key_has_a_ticket_too() -> None:
     files = MemoryFiles()
     runner = PassRunner(files)
     table = open_numbers(files, runner)
@@ -113,7 +113,7 @@ def test_deleting_what_is_not_there_has_a_ticket_too() -> None:
     assert (ticket.number, ticket.refusal, runner.passes.durable) == (1, None, 1)
 
 
-def test_a_value_without_a_form_in_the_file_changes_nothing() -> None:
+def test_a_value_that_cannot_be_encoded_changes_nothing() -> None:
     files = MemoryFiles()
     runner = PassRunner(files)
     table: Table[object] = open_table(files, FOLDER, "numbers", runner.passes, object, runner.offload)
@@ -125,7 +125,7 @@ def test_a_value_without_a_form_in_the_file_changes_nothing() -> None:
     assert runner.passes.is_idle
 
 
-def test_what_changes_together_is_written_as_what_changes_one_by_one() -> None:
+def test_a_batch_of_changes_is_written_as_single_changes_are() -> None:
     together, alone = MemoryFiles(), MemoryFiles()
     many, one = open_numbers(together, PassRunner(together)), open_numbers(alone, PassRunner(alone))
     keys = ["a", "b", "ü", "x" * 300, ""]
@@ -146,9 +146,7 @@ def test_what_changes_together_is_written_as_what_changes_one_by_one() -> None:
 
 
 @given(st.sampled_from([PUT, DELETE]), st.lists(st.text()), st.one_of(st.none(), st.integers(0, 2**60), st.text()))
-def test_records_that_are_encoded_together_are_those_that_are_encoded_alone(
-    kind: int, keys: list[str], value: object
-) -> None:
+def test_records_encoded_in_a_batch_equal_those_encoded_alone(kind: int, keys: list[str], value: object) -> None:
     assert encode_records(kind, keys, value) == [encode_record(kind, key, value) for key in keys]
 
 
@@ -170,7 +168,7 @@ def test_a_pass_is_one_write() -> None:
     assert operations == ["create", "write"]
 
 
-def test_structures_come_back_as_they_were() -> None:
+def test_structures_survive_a_restart() -> None:
     files = MemoryFiles()
     runner = PassRunner(files)
     table = open_table(files, FOLDER, "cursors", runner.passes, Cursor, runner.offload)
@@ -184,14 +182,14 @@ def test_structures_come_back_as_they_were() -> None:
 # -- durability
 
 
-def test_what_is_settled_survives_a_power_cut() -> None:
+def test_durable_changes_survive_a_power_cut() -> None:
     files = MemoryFiles()
     filled(files, one=1, two=2)
     files.crash()
     assert reopened(files) == {"one": 1, "two": 2}
 
 
-def test_what_is_not_settled_does_not_survive_a_power_cut() -> None:
+def test_changes_that_are_not_durable_are_lost_in_a_power_cut() -> None:
     files = MemoryFiles()
     runner = PassRunner(files)
     table = open_numbers(files, runner)
@@ -203,11 +201,11 @@ def test_what_is_not_settled_does_not_survive_a_power_cut() -> None:
     assert reopened(files) == {"one": 1}
 
 
-def test_what_was_read_after_a_kill_survives_a_later_power_cut() -> None:
+def test_changes_read_after_a_kill_survive_a_later_power_cut() -> None:
     files = MemoryFiles()
     runner = PassRunner(files)
     open_numbers(files, runner).put("one", 1)
-    runner.end_pass()  # killed here: the bytes are in the page cache alone
+    runner.end_pass()  # killed here: the bytes are in the page cache only
     assert reopened(files) == {"one": 1}
     files.crash()
     assert reopened(files) == {"one": 1}
@@ -255,7 +253,7 @@ def no_new_names(files: FaultyFiles) -> None:
     files.before = before
 
 
-def healed(files: FaultyFiles) -> None:
+def without_faults(files: FaultyFiles) -> None:
     files.room_bytes = None
     files.before = lambda operation, name: None
 
@@ -270,7 +268,7 @@ def test_a_failed_first_write_is_undone(fault: Callable[[FaultyFiles], None]) ->
     runner.settle()
     assert isinstance(ticket.refusal, WriteFailed)
     assert len(table) == 0
-    healed(files)
+    without_faults(files)
     table.put("two", 2)
     runner.settle()
     assert runner.failures == []
@@ -327,7 +325,7 @@ def test_a_write_that_cannot_be_undone_stops_the_broker() -> None:
 # -- snapshots
 
 
-def test_a_snapshot_takes_the_place_of_the_logs() -> None:
+def test_a_snapshot_replaces_the_logs() -> None:
     files = MemoryFiles()
     with_snapshot(files, one=1, two=2)
     assert files.names(FOLDER) == ["numbers.snapshot"]
@@ -335,7 +333,7 @@ def test_a_snapshot_takes_the_place_of_the_logs() -> None:
     assert reopened(files) == {"one": 1, "two": 2}
 
 
-def test_a_snapshot_waits_until_the_log_is_twice_what_is_alive() -> None:
+def test_a_snapshot_waits_until_the_log_is_twice_as_large_as_its_live_records() -> None:
     files = MemoryFiles()
     runner = PassRunner(files)
     table = open_numbers(files, runner, snapshot_above_bytes=100)
@@ -349,7 +347,7 @@ def test_a_snapshot_waits_until_the_log_is_twice_what_is_alive() -> None:
     assert "numbers.snapshot" in files.names(FOLDER)
 
 
-def test_a_small_log_is_left_alone() -> None:
+def test_a_small_log_gets_no_snapshot() -> None:
     files = MemoryFiles()
     runner = PassRunner(files)
     table = open_table(files, FOLDER, "numbers", runner.passes, int, runner.offload)
@@ -360,7 +358,7 @@ def test_a_small_log_is_left_alone() -> None:
     assert len(contents(files, LOG)) < 64 * 1024
 
 
-def test_changes_go_on_while_a_snapshot_is_made() -> None:
+def test_changes_continue_while_a_snapshot_is_written() -> None:
     files = MemoryFiles()
     runner = PassRunner(files)
     table = open_table(files, FOLDER, "texts", runner.passes, str, runner.offload)
@@ -375,7 +373,7 @@ def test_changes_go_on_while_a_snapshot_is_made() -> None:
         table.put("meanwhile", str(rounds))
         table.put("0", str(rounds))
         runner.end_pass()
-        assert runner.offload.run_one(), "a snapshot under way must have something to wait for"
+        assert runner.offload.run_one(), "the snapshot must have pending work"
     runner.settle()
     assert rounds > 4
     assert runner.passes.durable == rounds + 1
@@ -384,7 +382,7 @@ def test_changes_go_on_while_a_snapshot_is_made() -> None:
     assert dict(again.items()) == expected | {"meanwhile": str(rounds), "0": str(rounds)}
 
 
-def test_what_is_not_written_yet_is_not_in_a_snapshot() -> None:
+def test_unwritten_changes_are_not_in_a_snapshot() -> None:
     memory = MemoryFiles()
     files = FaultyFiles(memory)
     runner = PassRunner(files)
@@ -408,7 +406,7 @@ FAILING = [("write", ".tmp"), ("create", ".tmp"), ("resize", ".tmp"), ("sync", "
 
 
 @pytest.mark.parametrize(("failing", "ending"), FAILING)
-def test_a_snapshot_that_fails_loses_nothing_and_is_tried_again(failing: str, ending: str) -> None:
+def test_a_failed_snapshot_loses_nothing_and_is_retried(failing: str, ending: str) -> None:
     memory = MemoryFiles()
     files = FaultyFiles(memory)
     runner = PassRunner(files)
@@ -426,20 +424,20 @@ def test_a_snapshot_that_fails_loses_nothing_and_is_tried_again(failing: str, en
         ticket = table.put("one", number)
         runner.settle()
         assert ticket.refusal is None
-    assert faults > 1, "it was not tried again"
+    assert faults > 1, "the snapshot was not retried"
     assert runner.failures == []
     assert reopened(copied(memory)) == {"one": 29}
-    healed(files)
+    without_faults(files)
     for number in range(30):
         table.put("one", number)
         runner.settle()
     assert table.is_idle
     memory.crash()
     assert reopened(memory) == {"one": 29}
-    assert len(memory.names(FOLDER)) <= 2, "what the failures left behind is tidied"
+    assert len(memory.names(FOLDER)) <= 2, "files of failed snapshots were not removed"
 
 
-def test_logs_stay_and_the_broker_stops_when_the_folder_of_a_snapshot_is_not_synced() -> None:
+def test_logs_are_kept_and_the_broker_stops_when_the_folder_sync_of_a_snapshot_fails() -> None:
     memory = MemoryFiles()
     runner = PassRunner(memory)
     table = open_numbers(memory, runner, snapshot_above_bytes=0)
@@ -447,7 +445,7 @@ def test_logs_stay_and_the_broker_stops_when_the_folder_of_a_snapshot_is_not_syn
         table.put("one", 1)
     runner.end_pass()
     runner.offload.run_one()  # the pass
-    runner.offload.run_one()  # the slice
+    runner.offload.run_one()  # a part of the snapshot
     runner.offload.fail_one(OSError(errno.EIO, "input/output error"))
     assert table.is_idle
     assert [type(error) for error in runner.failures] == [OSError]
@@ -456,7 +454,7 @@ def test_logs_stay_and_the_broker_stops_when_the_folder_of_a_snapshot_is_not_syn
     assert reopened(memory) == {"one": 1}
 
 
-def test_a_table_that_is_closed_hears_no_more_of_its_snapshot() -> None:
+def test_a_closed_table_ignores_the_end_of_its_snapshot() -> None:
     files = MemoryFiles()
     runner = PassRunner(files)
     table = open_numbers(files, runner, snapshot_above_bytes=0)
@@ -473,8 +471,8 @@ def test_a_table_that_is_closed_hears_no_more_of_its_snapshot() -> None:
 
 
 @pytest.mark.parametrize("passes_done", range(21, 60))
-def test_an_asynchronous_flusher_cannot_lose_more_than_what_was_not_synced(passes_done: int) -> None:
-    """Its passes are settled before they are on disk, so a snapshot must see to its own syncs."""
+def test_with_an_asynchronous_flusher_only_unsynced_changes_are_lost(passes_done: int) -> None:
+    """Passes are confirmed before they are on disk, so a snapshot must sync its files itself."""
     files, time, offload = MemoryFiles(), ManualTime(0), ManualOffload()
     soon: list[Callable[[], None]] = []
     passes = Passes(soon.append, _raise)
@@ -487,7 +485,7 @@ def test_an_asynchronous_flusher_cannot_lose_more_than_what_was_not_synced(passe
             time.step(1000)
             offload.run_all()
         elif number > 10:
-            offload.run_one()  # of the snapshot alone: the interval is not over
+            offload.run_one()  # only of the snapshot: the interval is not over
     if passes_done > 30:
         assert "numbers.snapshot" in files.names(FOLDER)
     files.crash()
@@ -498,7 +496,7 @@ def _raise(error: BaseException) -> None:
     raise error
 
 
-# -- bytes that are not what was written
+# -- damaged bytes
 
 
 def test_a_torn_tail_is_cut_at_every_length() -> None:
@@ -536,11 +534,11 @@ def test_a_flipped_byte_in_a_log_is_never_served() -> None:
             damaged = contents(files, LOG)
             with pytest.raises(Damage, match=rf"{LOG} is damaged at byte \d+: .*restore it from a backup"):
                 reopened(files)
-            assert contents(files, LOG) == damaged, "evidence must not be touched"
+            assert contents(files, LOG) == damaged, "a damaged file must not be changed"
 
 
 def marked(files: Files, **numbers: int) -> None:
-    """As an orderly stop leaves it."""
+    """Writes a table as after a clean stop."""
     runner = PassRunner(files)
     table = open_numbers(files, runner)
     for key, value in numbers.items():
@@ -548,10 +546,10 @@ def marked(files: Files, **numbers: int) -> None:
     runner.settle()
     assert table.mark_synced()
     runner.settle()
-    assert not table.mark_synced(), "it is said already"
+    assert not table.mark_synced(), "the sync marker is already written"
 
 
-def test_a_flipped_byte_in_the_last_record_is_damage_when_a_mark_behind_it_says_that_it_was_synced() -> None:
+def test_a_flipped_byte_before_a_sync_marker_is_damage() -> None:
     original = MemoryFiles()
     marked(original, one=1, two=2)
     data = contents(original, LOG)
@@ -566,7 +564,7 @@ def test_a_flipped_byte_in_the_last_record_is_damage_when_a_mark_behind_it_says_
             reopened(files)
 
 
-def test_a_mark_is_written_once_and_a_restart_needs_no_other() -> None:
+def test_a_sync_marker_is_written_once_and_a_restart_needs_no_other() -> None:
     files = MemoryFiles()
     marked(files, one=1)
     before = contents(files, LOG)
@@ -576,17 +574,17 @@ def test_a_mark_is_written_once_and_a_restart_needs_no_other() -> None:
     runner.settle()
     assert contents(files, LOG) == before
     table.put("two", 2)
-    assert not table.mark_synced(), "what is not on disk is not said to be"
+    assert not table.mark_synced(), "a sync marker was written before the sync"
     runner.settle()
     assert table.mark_synced()
 
 
-def test_a_table_that_was_never_written_needs_no_mark() -> None:
+def test_a_table_that_was_never_written_needs_no_sync_marker() -> None:
     files = MemoryFiles()
     assert not open_numbers(files, PassRunner(files)).mark_synced()
 
 
-def test_the_tail_of_a_log_that_a_marked_one_continues_is_damage_when_it_is_torn() -> None:
+def test_a_torn_tail_before_a_log_with_a_sync_marker_is_damage() -> None:
     files = MemoryFiles()
     filled(files, one=1)
     whole = contents(files, LOG)
@@ -597,7 +595,7 @@ def test_the_tail_of_a_log_that_a_marked_one_continues_is_damage_when_it_is_torn
         reopened(files)
 
 
-def test_a_cut_is_logged_with_its_size_and_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_cut_tail_is_logged_with_its_size_and_reported(caplog: pytest.LogCaptureFixture) -> None:
     files = MemoryFiles()
     filled(files, one=1)
     assert not open_numbers(files, PassRunner(files)).was_truncated
@@ -607,7 +605,7 @@ def test_a_cut_is_logged_with_its_size_and_told(caplog: pytest.LogCaptureFixture
     assert f"{LOG}: cutting 4 bytes from byte {len(whole)} on" in caplog.text
 
 
-def test_a_hole_that_a_power_cut_left_in_what_was_not_synced_is_cut() -> None:
+def test_a_hole_in_unsynced_records_is_cut() -> None:
     files = MemoryFiles()
     filled(files, one=1)
     data = contents(files, LOG)
@@ -630,7 +628,7 @@ def test_a_flipped_byte_in_a_snapshot_is_damage() -> None:
             reopened(files)
 
 
-def test_a_snapshot_that_is_not_whole_is_damage() -> None:
+def test_an_incomplete_snapshot_is_damage() -> None:
     original = MemoryFiles()
     with_snapshot(original, one=1, two=2)
     data = contents(original, SNAPSHOT)
@@ -657,7 +655,7 @@ def of_version(record: bytes, version: int) -> bytes:
 
 
 @pytest.mark.parametrize("name", [LOG, SNAPSHOT])
-def test_a_newer_format_ends_the_start_with_one_sentence(name: str) -> None:
+def test_a_newer_format_is_a_startup_error_with_a_clear_message(name: str) -> None:
     files = MemoryFiles()
     files.make_folder(FOLDER)
     replace(files, name, of_version(encode_record(HEADER, 0, 0), 2))
@@ -674,7 +672,7 @@ def test_a_missing_log_is_damage() -> None:
         reopened(files)
 
 
-def test_a_log_of_which_only_the_name_outlived_its_predecessor_is_no_damage() -> None:
+def test_an_empty_log_whose_predecessor_was_lost_is_no_damage() -> None:
     files = MemoryFiles()
     runner = PassRunner(files)
     table = open_numbers(files, runner, snapshot_above_bytes=0)
@@ -683,12 +681,14 @@ def test_a_log_of_which_only_the_name_outlived_its_predecessor_is_no_damage() ->
     runner.end_pass()
     table.put("two", 2)
     runner.end_pass()
-    assert {"numbers.0.log", "numbers.1.log"} <= set(files.names(FOLDER)), "both are begun before one is synced"
+    assert {"numbers.0.log", "numbers.1.log"} <= set(files.names(FOLDER)), (
+        "both logs must exist before the first is synced"
+    )
     files.remove(LOG)
     assert reopened(files) == {}
 
 
-def test_a_log_under_the_name_of_another_is_damage() -> None:
+def test_a_log_with_the_name_of_another_is_damage() -> None:
     files = MemoryFiles()
     with_snapshot(files, one=1)
     filled(files, two=2)
@@ -699,7 +699,7 @@ def test_a_log_under_the_name_of_another_is_damage() -> None:
         reopened(files)
 
 
-def test_a_log_that_went_on_after_the_next_began_is_damage() -> None:
+def test_records_appended_after_the_next_log_began_are_damage() -> None:
     files = MemoryFiles()
     filled(files, one=1)
     replace(files, f"{FOLDER}/numbers.1.log", encode_record(HEADER, 1, 1))
@@ -715,7 +715,7 @@ def test_a_value_of_another_type_is_damage() -> None:
         open_table(files, FOLDER, "numbers", runner.passes, str, runner.offload)
 
 
-def test_a_record_of_no_known_kind_is_damage() -> None:
+def test_a_record_of_an_unknown_kind_is_damage() -> None:
     files = MemoryFiles()
     filled(files, one=1)
     replace(files, LOG, contents(files, LOG) + encode_record(9, "one", 1))
@@ -723,9 +723,9 @@ def test_a_record_of_no_known_kind_is_damage() -> None:
         reopened(files)
 
 
-# -- the proof: the power goes at every operation, with every length of torn tail
+# -- power cuts at every operation, with every length of torn tail
 
-# Passes of one to three changes; between them the work off the loop is done in part, so that passes share rounds
+# Passes of one to three changes; between them the work off the loop is done in part, so that passes share sync rounds
 # and logs begin while older ones are not synced.
 SCRIPT: list[tuple[dict[str, int | None], int]] = [
     ({"a": 1, "b": 2}, 1),
@@ -748,7 +748,8 @@ LATER = ("longer than any tail that is torn" * 10, 1)
 
 
 class Run:
-    """The script, stopped at one operation. `states` has what each change left behind, with the number of its pass."""
+    """A run of the script up to one operation. `states` has the state after each change, with the number of its
+    pass."""
 
     def __init__(self, stop_at: int) -> None:
         self.files = MemoryFiles()
@@ -795,8 +796,8 @@ NO_NAMES, EVERY_NAME = 0, -1
 
 
 class Torn:
-    """What a power cut leaves: of each file what was synced and `tails` bytes more, of the names in the table's folder
-    those changes whose bit is set in `names_kept`."""
+    """Survivors of a power cut: of each file the synced bytes and `tails` bytes more, and of the name changes in the
+    table's folder those with a bit set in `names_kept`."""
 
     def __init__(self, tails: dict[str, int], names_kept: int) -> None:
         self._tails = tails
@@ -836,7 +837,7 @@ def ways_to_tear(run: Run) -> Iterator[Torn]:
 
 
 def recovered_through_cuts(files: MemoryFiles) -> Iterator[dict[str, int]]:
-    """What is found when the power goes again at each operation of the recovery itself."""
+    """Yields the recovered table when the power fails again at each operation of the recovery itself."""
     stop_at, is_whole = 0, False
     while not is_whole:
         again = copied(files)
@@ -872,7 +873,7 @@ def test_the_script_makes_snapshots_and_ends() -> None:
 
 
 @pytest.mark.parametrize("stop_at", range(OPERATIONS))
-def test_a_power_cut_at_any_operation_leaves_what_was_acknowledged(stop_at: int) -> None:
+def test_a_power_cut_at_any_operation_keeps_acknowledged_changes(stop_at: int) -> None:
     for number, way in enumerate(ways_to_tear(Run(stop_at))):
         run = Run(stop_at)
         run.files.crash(way)
@@ -883,12 +884,12 @@ def test_a_power_cut_at_any_operation_leaves_what_was_acknowledged(stop_at: int)
 
 
 @pytest.mark.parametrize("stop_at", range(OPERATIONS))
-def test_a_kill_at_any_operation_leaves_what_was_acknowledged(stop_at: int) -> None:
+def test_a_kill_at_any_operation_keeps_acknowledged_changes(stop_at: int) -> None:
     check_recovery(Run(stop_at))
 
 
 def check_recovery(run: Run) -> dict[str, int]:
-    """What is found is right, and stays when the table goes on and the power goes once more."""
+    """Checks that the recovered table is possible, and survives further changes and another power cut."""
     runner = PassRunner(run.files)
     table = open_numbers(run.files, runner)
     found = dict(table.items())
