@@ -76,11 +76,11 @@ class BrokerLives:
         environment.failed(node.failure)
 
     async def stop_broker(self, broker: Node) -> None:
-        self._surroundings.end_life()
+        self._surroundings.end_run()
         await broker.stop()
 
     def recovered(self, broker: Node) -> None:
-        self._surroundings.begin_life(self._random.choice((0.001, 0.01, 0.1, 1, 60)))
+        self._surroundings.begin_run(self._random.choice((0.001, 0.01, 0.1, 1, 60)))
 
     def choose_lifetime_s(self) -> float:
         return self._surroundings.tempo_s * self._random.choice((1, 5, 20)) * self._random.random()
@@ -90,7 +90,7 @@ class BrokerLives:
 
     def died(self, way: Death) -> None:
         self._node = None
-        self._surroundings.end_life()
+        self._surroundings.end_run()
 
     # -- clients
 
