@@ -92,9 +92,9 @@ ORDER: dict[str, tuple[str, ...]] = {
     "pyspark_trimq": ("mistakes", "arrow runtime", "broker session worker_daemon", "source sink", "pipelines"),
     "trimq.server": (
         "connection http offline timed_offload optional_packages",
-        "gauges front_ends",
+        "gauges front_ends request_descriptions",
         "node traffic_recorder",
-        "embedded lifecycle",
+        "direct_access embedded lifecycle",
     ),
 }
 
