@@ -91,7 +91,7 @@ ORDER: dict[str, tuple[str, ...]] = {
     "trimq.protocols.amqp": ("methods", "wire", "channel+confirms+deliveries+heartbeats", "handlers", "front_end"),
     "pyspark_trimq": ("mistakes", "arrow runtime", "broker session worker_daemon", "source sink", "pipelines"),
     "trimq.server": (
-        "connection http offline timed_offload optional_packages",
+        "connection http offline timed_offload optional_packages log_output",
         "gauges front_ends request_descriptions",
         "node traffic_recorder",
         "direct_access embedded lifecycle",

@@ -195,6 +195,17 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     ] = 10_000
 
 
+class Log(msgspec.Struct, frozen=True, kw_only=True):
+    level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        Meta(description="Lowest level of the messages that the broker logs to its standard error."),
+    ] = "info"
+    format: Annotated[
+        Literal["text", "json"],
+        Meta(description="text: one line per message for people. json: one JSON object per line for log collectors."),
+    ] = "text"
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     data_dir: Annotated[Path, Meta(description="Folder for all data of the broker.")] = "trimq-data"
     flush: Annotated[
@@ -220,6 +231,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     storage: Storage = Storage()
     failures: Failures = Failures()
     limits: Limits = Limits()
+    log: Log = Log()
 
 
 RENAMED = {"amqp.failures_bytes": "failures.retention_bytes", "amqp.failures_ms": "failures.retention_ms"}

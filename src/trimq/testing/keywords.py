@@ -17,6 +17,8 @@ Value = str | int | bool
 _FREE_PORT = "127.0.0.1:0"
 _NOT_FOR_EMBEDDED = {
     "data_dir": "use folder= instead",
+    "log_level": "set the level of the logger trimq instead",
+    "log_format": "the log of a test is that of Python's logging",
     "ready_file": "an embedded broker writes no ready file; use its property `addresses`",
 }
 
