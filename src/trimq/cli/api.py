@@ -79,6 +79,19 @@ class CursorPosition(msgspec.Struct):
     note: str | msgspec.UnsetType = msgspec.UNSET
 
 
+class StreamRange(msgspec.Struct):
+    """`at_time`: first offset that is not older than the time of the request, if it has one."""
+
+    stream: int
+    start: int
+    end: int
+    at_time: int | None = None
+
+
+class StreamRanges(msgspec.Struct):
+    streams: list[StreamRange]
+
+
 class Subscription(msgspec.Struct):
     """Subscription of a RocketMQ group."""
 
