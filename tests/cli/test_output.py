@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from trimq.cli.output import (
     align,
+    duration,
     escape_unprintable,
     local_time,
     print_json,
@@ -104,3 +105,17 @@ def test_times_are_those_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> Non
 )
 def test_durations_and_sizes_have_units(name: str, value: str, text: str) -> None:
     assert with_unit(name, value) == text
+
+
+@pytest.mark.parametrize(
+    ("time_ms", "text"),
+    [
+        (0, "0 ms"),
+        (850, "850 ms"),
+        (3_021, "3.02 s"),
+        (125_000, "2 min 5 s"),
+        (5_400_000, "1 h 30 min"),
+    ],
+)
+def test_durations_have_units(time_ms: int, text: str) -> None:
+    assert duration(time_ms) == text

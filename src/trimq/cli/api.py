@@ -99,6 +99,19 @@ class Subscription(msgspec.Struct):
     expression: str
 
 
+class RebalanceSummary(msgspec.Struct):
+    """Rebalances of a group since the start of the broker. `running_ms`: age of the one in progress."""
+
+    completed: int
+    total_ms: int
+    total_moved: int
+    total_arrived: int
+    last_ms: int
+    last_moved: int
+    last_arrived: int
+    running_ms: int | None
+
+
 class GroupDescription(msgspec.Struct):
     name: str
     protocol: str
@@ -107,6 +120,7 @@ class GroupDescription(msgspec.Struct):
     cursors: list[CursorPosition]
     subscriptions: list[Subscription] | msgspec.UnsetType = msgspec.UNSET
     last_commit_ms: int | msgspec.UnsetType | None = msgspec.UNSET
+    rebalances: RebalanceSummary | msgspec.UnsetType = msgspec.UNSET
 
 
 class _Problem(msgspec.Struct):

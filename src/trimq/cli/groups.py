@@ -19,7 +19,7 @@ from trimq.cli.api import (
     group_path,
 )
 from trimq.cli.failure import CommandFailure
-from trimq.cli.output import local_time, print_json, print_table
+from trimq.cli.output import duration, local_time, print_json, print_table
 from trimq.errors import StartupError
 
 _STOPPED = "stopped"  # note of the offsets of a Spark query that has ended
@@ -147,6 +147,7 @@ def describe_group(arguments: argparse.Namespace) -> int:
     subscriptions = [] if isinstance(group.subscriptions, msgspec.UnsetType) else group.subscriptions
     wanted = [("subscribes to", f"{each.topic} {each.expression}") for each in subscriptions]
     facts = [("name", group.name), ("protocol", group.protocol), ("state", group.state), *_seen(group)]
+    facts += _rebalances(group)
     print_table(("group", "value"), [*facts, *wanted, *members])
     print()
     listed = sorted(group.cursors, key=lambda at: (at.topic, at.stream))
@@ -161,6 +162,20 @@ def _seen(group: GroupDescription) -> list[tuple[str, str]]:
         return []
     is_stopped = any(at.note == _STOPPED for at in group.cursors)
     return [("last seen", local_time(group.last_commit_ms) + (", stopped" if is_stopped else ""))]
+
+
+def _rebalances(group: GroupDescription) -> list[tuple[str, str]]:
+    """Returns how often and how long the consumers of the group had to wait for an assignment."""
+    found = group.rebalances
+    if isinstance(found, msgspec.UnsetType):
+        return []
+    rows = [("rebalances", f"{found.completed} since the start of the broker, {duration(found.total_ms)} in all")]
+    if found.completed:
+        meanwhile = f"moved {found.last_moved} streams, {found.last_arrived} messages arrived meanwhile"
+        rows.append(("last rebalance", f"took {duration(found.last_ms)}, {meanwhile}"))
+    if found.running_ms is not None:
+        rows.append(("rebalancing", f"for {duration(found.running_ms)}"))
+    return rows
 
 
 def _member(member: Any) -> str:

@@ -49,6 +49,18 @@ def local_time(time_ms: int) -> str:
     return datetime.fromtimestamp(time_ms / 1000).strftime("%Y-%m-%d %H:%M:%S")
 
 
+def duration(time_ms: int) -> str:
+    """Returns a duration with its unit: `850 ms`, `3.02 s`, `2 min 5 s`, `1 h 30 min`."""
+    if time_ms < 1000:
+        return f"{time_ms} ms"
+    if time_ms < 60_000:
+        return f"{time_ms / 1000:.3g} s"
+    seconds = round(time_ms / 1000)
+    if seconds < 3600:
+        return f"{seconds // 60} min {seconds % 60} s"
+    return f"{seconds // 3600} h {seconds // 60 % 60} min"
+
+
 def with_unit(name: str, value: str) -> str:
     """Returns the value of a setting, with a larger unit if its name has one: `604800000 (7 days)`."""
     unit = name.rpartition("_")[2]

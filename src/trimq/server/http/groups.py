@@ -129,6 +129,7 @@ class GroupsApi:
         ]
         rows = map(_cursor, self._lag_api.streams(caller, group))
         shown = _group(group) | {"last_commit_ms": self._group_api.last_commit_ms(name), "members": members}
+        shown["rebalances"] = msgspec.to_builtins(self._group_api.rebalances(caller, name))
         steps = list_response("cursors", rows, shown, lambda: self._group_api.latest_commit)
         return self._slices.respond(f"GET /api/groups/{name}", steps)
 
