@@ -99,7 +99,11 @@ def test_times_are_those_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> Non
         ("retention_ms", "604800000", "604800000 (7 days)"),
         ("segment_bytes", "1073741824", "1073741824 (1 GiB)"),
         ("retention_ms", "-1", "-1"),
-        ("retention_ms", "61", "61"),
+        ("retention_ms", "3600000", "3600000 (1 hour)"),
+        ("retention_ms", "90000", "90000 (1 min 30 s)"),
+        ("retention_ms", "61", "61 ms"),
+        ("message_bytes", "1048588", "1048588 bytes"),
+        ("max_compaction_lag_ms", "9223372036854775807", "9223372036854775807 (no limit)"),
         ("cleanup", "delete", "delete"),
     ],
 )
