@@ -34,12 +34,12 @@ class CommitLogGroupApi:
 
     def define(self, caller: Caller, group: CommitLogGroup) -> Ticket:
         """Creates or changes a group."""
-        self._access.require(caller, Action.READ, group_resource(caller, group.name))
+        self._access.require(caller, Action.READ, group_resource(group.name))
         return self._groups.define(group)
 
     def delete(self, caller: Caller, name: str, forgets_cursors: bool) -> Ticket | None:
         """Returns None if nothing changed."""
-        self._access.require(caller, Action.CONFIGURE, group_resource(caller, name))
+        self._access.require(caller, Action.CONFIGURE, group_resource(name))
         forgotten = self._cursors.delete(name) if forgets_cursors else None
         self._pop_service.forget_group(name)
         return self._groups.delete(name) or forgotten

@@ -31,7 +31,7 @@ def handle(context: Context, request: Request) -> Reply:
     for name in message.group_ids:
         group = _describe(context, name)
         if message.include_authorized_operations and not group.error_code:
-            resource = group_resource(context.caller, name)
+            resource = group_resource(name)
             group.authorized_operations = group_operations(context.broker, context.caller, resource)
         groups.append(group)
     return Reply.now(encode_response(request, ConsumerGroupDescribeResponse(groups=groups)))
