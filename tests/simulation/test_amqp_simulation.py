@@ -20,7 +20,8 @@ Record = Callable[[str, object], None]
 
 
 def simulate(seed: int) -> Outcome:
-    replay = f"pytest tests/simulation/{Path(__file__).name} -k until_it_is_acknowledged --seed {seed}"
+    test = test_confirmed_messages_are_delivered_until_they_are_acknowledged.__name__
+    replay = f"pytest tests/simulation/{Path(__file__).name} -k {test} --seed {seed}"
     return Simulation(seed, AmqpWorkload, replay).run()
 
 

@@ -23,7 +23,10 @@ Record = Callable[[str, object], None]
 def simulate(seed: int, flips_bits: bool = False) -> Outcome:
     """Runs one world."""
     workload = partial(BrokerWorkload, flips_bits=flips_bits)
-    test = f"{Path(__file__).name} -k {'flipped' if flips_bits else 'acknowledged'}"
+    function = (
+        test_flipped_bits_are_never_served if flips_bits else test_acknowledged_records_survive_and_no_client_hangs
+    )
+    test = f"{Path(__file__).name} -k {function.__name__}"
     replay = f"pytest tests/simulation/{test} --seed {seed}"
     return Simulation(seed, workload, replay, flips_bits).run()
 

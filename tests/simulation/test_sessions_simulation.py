@@ -20,7 +20,8 @@ Record = Callable[[str, object], None]
 
 
 def simulate(seed: int) -> Outcome:
-    replay = f"pytest tests/simulation/{Path(__file__).name} -k count_once --seed {seed}"
+    test = test_transactions_are_atomic_and_each_partition_has_one_owner.__name__
+    replay = f"pytest tests/simulation/{Path(__file__).name} -k {test} --seed {seed}"
     return Simulation(seed, SessionsWorkload, replay).run()
 
 

@@ -318,6 +318,17 @@ def test_a_lease_or_an_ack_whose_write_failed_has_no_effect() -> None:
     assert sorted(bench.bodies()) == [b"0", b"1"]
 
 
+def test_two_pops_whose_common_write_failed_skip_no_message() -> None:
+    bench = PopBench()
+    bench.send(b"0", b"1", b"2")
+    bench.bench.fail_writes("taken")
+    for _ in range(2):
+        bench.pop_service.receive(SYSTEM, "g", bench.topic, PopRequest([0], 1, 10 * SECOND))
+    bench.bench.settle()
+    bench.bench.mend()
+    assert bench.bodies() == [b"0", b"1", b"2"]
+
+
 def test_a_revival_whose_write_failed_is_retried() -> None:
     bench = PopBench()
     bench.send(b"0")

@@ -171,6 +171,23 @@ def test_bytes_left_in_the_page_cache_by_a_killed_process_are_synced_before_they
     assert bench.bodies() == [b"durable", b"written"]
 
 
+def test_a_tail_cut_by_a_killed_process_is_synced_before_the_segment_is_marked_as_sealed() -> None:
+    bench = LogBench()
+    bench.fill(5)
+    bench.log.checkpoint()
+    bench.settle()
+    segment = bench.log.segments[-1].segment
+    segment.file.write(segment.size, [bytes(4096)])  # space allocated ahead
+    segment.file.begin_sync()()
+    bench.memory.crash()
+    bench.begin_open()  # cuts the zeros
+    bench.kill()
+    bench.roll()
+    bench.fill(1)
+    bench.crash()
+    assert bench.log.durable_end == 6
+
+
 def test_the_name_of_a_segment_created_by_a_killed_process_is_synced_before_it_is_used() -> None:
     bench = LogBench()
     bench.append(b"one")

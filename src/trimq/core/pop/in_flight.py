@@ -239,7 +239,9 @@ class InFlightTable:
     # -- table rows
 
     def _rolled_back(self, keys: Collection[str]) -> None:
-        for key in keys:
+        # Messages first: a queue whose next offset was never stored is forgotten only when none is in flight, and the
+        # next pop starts at its first offset again.
+        for key in sorted(keys, key=lambda key: _read_key(key)[1] == _NEXT_OFFSET_KEY):
             kept = self._table.get(key)
             stream, offset, group = _read_key(key)
             self._apply_record(key, kept)

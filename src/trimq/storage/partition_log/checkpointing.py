@@ -141,6 +141,9 @@ class LogCheckpointer:
         try:
             kept = [segment for segment in self._sealed if not segment.is_gone]
             sealed = [(segment, segment.write_indexes(self._files, dirty)) for segment in kept]
+            # The mark of a sealed segment has its size. If an earlier run cut the file without syncing it, a power cut
+            # would bring back the longer file.
+            dirty.files.update(segment.segment.file for segment in kept)
             index = active.write_indexes(self._files, dirty)
             self._write_snapshots(tail, dirty)
         except OSError as error:
