@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
-from trimq.core.api.groups import group_resource
 from trimq.core.commit_log.groups import CommitLogGroups
 from trimq.core.commit_log.topics import CommitLogTopic, CommitLogTopics
 from trimq.core.groups.group import GroupState
 from trimq.core.metadata.cursors import Cursors
-from trimq.core.security.access import Access, Action
+from trimq.core.security.access import Access, Action, group_resource
 from trimq.errors import GroupNotEmpty, UnknownGroup
 from trimq.model import Caller, TopicName
 from trimq.storage.group_commit.passes import Ticket

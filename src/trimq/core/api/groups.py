@@ -19,9 +19,9 @@ from trimq.core.groups.group import (
 )
 from trimq.core.groups.store import GroupSettings
 from trimq.core.metadata.cursors import Cursor, Cursors
-from trimq.core.security.access import Access, Action, Resource, ResourceKind
+from trimq.core.security.access import Access, Action, Resource, ResourceKind, group_resource
 from trimq.errors import NotRunning, Refusal, UnknownGroup
-from trimq.model import DEFAULT_NAMESPACE, Caller, StreamId
+from trimq.model import Caller, StreamId
 from trimq.storage.group_commit.passes import Ticket
 
 
@@ -180,8 +180,3 @@ class GroupApi:
         self._access.require(caller, action, group_resource(group))
         if not self._is_running():
             raise NotRunning
-
-
-def group_resource(group: str) -> Resource:
-    """Groups belong to no virtual host: the caller's namespace must not matter."""
-    return Resource(ResourceKind.GROUP, DEFAULT_NAMESPACE, group)

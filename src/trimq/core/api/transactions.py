@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from trimq.core.api.groups import group_resource
 from trimq.core.partitions.stream import Stream
-from trimq.core.security.access import BROKER, Access, Action, Resource, ResourceKind
+from trimq.core.security.access import BROKER, Access, Action, Resource, ResourceKind, group_resource
 from trimq.core.transactions.coordinator import EndCallback, TransactionCoordinator
 from trimq.core.transactions.producer_ids import AllocatedProducerId
 from trimq.core.transactions.transaction import PendingCursor, ProducerIdentity, Transaction

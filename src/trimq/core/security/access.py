@@ -50,6 +50,12 @@ class Resource(NamedTuple):
         return f"{self.kind.name.lower()} {self.name}{where}"
 
 
+def group_resource(group: str) -> Resource:
+    """Consumer groups are global: their rights are those of the default namespace, whatever virtual host or namespace a
+    request names."""
+    return Resource(ResourceKind.GROUP, DEFAULT_NAMESPACE, group)
+
+
 BROKER = Resource(ResourceKind.BROKER, DEFAULT_NAMESPACE, "trimq")
 
 
@@ -82,6 +88,7 @@ class Access:
         self._users: dict[str, User] = {}
         self._removed: list[Callable[[str], None]] = []
         self._rights: dict[tuple[str, str], _CompiledRight] = {}
+        self._principals: frozenset[str] = frozenset()  # those with any right
         self._decisions: dict[tuple[str, Action, Resource], bool] = {}
         self.revision = 0
         """Increases with every change of users and rights."""
@@ -120,6 +127,19 @@ class Access:
         """Same as `require`, for each message that names its topic: allocates nothing while no user is defined."""
         if self._users:
             self.require(caller, action, Resource(ResourceKind.TOPIC, name.namespace, name.name))
+
+    def require_group(self, caller: Caller, action: Action, group: str) -> None:
+        """Same as `require`, for a consumer group: allocates nothing while no user is defined."""
+        if self._users:
+            self.require(caller, action, group_resource(group))
+
+    def require_known(self, caller: Caller) -> None:
+        """Raises AccessDenied if the caller is no user and has no right at all. For requests that concern no topic and
+        no group."""
+        if not self._users or caller is SYSTEM or caller.principal in self._users:
+            return
+        if caller.principal not in self._principals:
+            raise AccessDenied(caller.principal, "describe", str(BROKER), BROKER.name, BROKER.namespace)
 
     def _decide(self, principal: str, action: Action, resource: Resource) -> bool:
         user = self._users.get(principal)
@@ -210,6 +230,7 @@ class Access:
             self._rights.pop((principal, namespace), None)
         else:
             self._rights[principal, namespace] = _CompiledRight(msgspec.convert(definition.value, Right))
+        self._principals = frozenset(principal for principal, _ in self._rights)
 
 
 class _CompiledRight:

@@ -3,9 +3,9 @@ assignment. Classic groups are answered as unknown."""
 
 from __future__ import annotations
 
-from trimq.core.api.groups import group_resource
 from trimq.core.groups.assigned_member import Streams
 from trimq.core.groups.group import GroupDescription, GroupKind, MemberDescription
+from trimq.core.security.access import group_resource
 from trimq.errors import Refusal, UnknownGroup
 from trimq.protocols.contract import Reply
 from trimq.protocols.kafka.handlers.context import Context

@@ -6,8 +6,8 @@ broker-side assignment, is returned as Dead; from version 6 on with an error.
 
 from __future__ import annotations
 
-from trimq.core.api.groups import group_resource
 from trimq.core.groups.group import GroupDescription, GroupKind, MemberDescription
+from trimq.core.security.access import group_resource
 from trimq.errors import Refusal, UnknownGroup
 from trimq.protocols.contract import Reply
 from trimq.protocols.kafka.handlers.context import Context
