@@ -75,6 +75,19 @@ def test_a_wrong_login_ends_the_connection(desk: Desk, token: bytes) -> None:
     assert way.is_closed
 
 
+def test_a_connection_may_log_in_again_as_the_same_user_only(desk: Desk) -> None:
+    way = closing(desk)
+    for token, code in ((b"\0alice\0hers", Code.NONE), (b"\0alice\0hers", Code.NONE)):
+        handshake(desk)
+        assert log_in(desk, token) == code
+    assert not way.is_closed
+    handshake(desk)
+    answer = desk.ask(SaslAuthenticateRequest(auth_bytes=b"\0root\0secret"))
+    assert answer.error_code == Code.SASL_AUTHENTICATION_FAILED
+    assert answer.error_message == "Cannot change principals during re-authentication from alice to root"
+    assert way.is_closed
+
+
 def test_an_unsupported_mechanism_is_refused(desk: Desk) -> None:
     assert handshake(desk, "SCRAM-SHA-256") == (Code.UNSUPPORTED_SASL_MECHANISM, ["PLAIN"])
     assert handshake(desk, version=0) == (Code.UNSUPPORTED_SASL_MECHANISM, ["PLAIN"])
