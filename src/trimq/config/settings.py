@@ -114,6 +114,12 @@ class Failures(msgspec.Struct, frozen=True, kw_only=True):
     ] = 3 * DAY_MS
 
 
+class Security(msgspec.Struct, frozen=True, kw_only=True):
+    password_change_closes: Annotated[
+        bool, Meta(description="A new password of a user closes all connections that logged in with the old one.")
+    ] = True
+
+
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     connections: Annotated[
         int, Meta(ge=1, le=INT32, description="Maximum number of concurrent connections of each listener.")
@@ -220,6 +226,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     storage: Storage = Storage()
     failures: Failures = Failures()
     limits: Limits = Limits()
+    security: Security = Security()
 
 
 RENAMED = {"amqp.failures_bytes": "failures.retention_bytes", "amqp.failures_ms": "failures.retention_ms"}
