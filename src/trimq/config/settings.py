@@ -114,6 +114,12 @@ class Failures(msgspec.Struct, frozen=True, kw_only=True):
     ] = 3 * DAY_MS
 
 
+class Security(msgspec.Struct, frozen=True, kw_only=True):
+    password_change_closes: Annotated[
+        bool, Meta(description="A new password of a user closes all connections that logged in with the old one.")
+    ] = True
+
+
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     connections: Annotated[
         int, Meta(ge=1, le=INT32, description="Maximum number of concurrent connections of each listener.")
@@ -204,6 +210,14 @@ class Log(msgspec.Struct, frozen=True, kw_only=True):
         Literal["text", "json"],
         Meta(description="text: one line per message for people. json: one JSON object per line for log collectors."),
     ] = "text"
+    repeats_per_minute: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=INT32,
+            description="Lines per minute of one kind of message; more of them are counted, not written. 0: no limit.",
+        ),
+    ] = 10
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -231,6 +245,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     storage: Storage = Storage()
     failures: Failures = Failures()
     limits: Limits = Limits()
+    security: Security = Security()
     log: Log = Log()
 
 

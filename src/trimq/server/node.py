@@ -191,6 +191,7 @@ class Node:
             raise StartupError(
                 f"the data folder {self._settings.data_dir} cannot be used: {describe_error(error)}"
             ) from error
+        self._close_ended_logins()
         expose_topics(self.metrics, self.core.topics)
         groups = self.core.broker.groups
         expose_lag(self.metrics, groups, group_lag_of(self.core), commit_log_groups_of(self.core))
@@ -199,6 +200,15 @@ class Node:
         if self.failure is not None:
             raise StartupError(
                 f"the data folder {self._settings.data_dir} cannot be written: {describe_error(self.failure)}"
+            )
+
+    def _close_ended_logins(self) -> None:
+        """Closes the connections of a user that is deleted, and those that used an old password."""
+        connections, authenticator = Connections(self.listeners), self.core.authenticator
+        authenticator.on_removed(lambda name: connections.close_user(name, f"user '{name}' was deleted"))
+        if self._settings.security.password_change_closes:
+            authenticator.on_password_changed(
+                lambda name: connections.close_user(name, f"the password of user '{name}' was changed")
             )
 
     async def _listen(self) -> dict[str, str]:

@@ -153,6 +153,44 @@ def test_permissions_hold_for_connections_that_are_open(broker: Broker) -> None:
     connection.close()
 
 
+def test_a_consumer_ends_when_its_user_may_not_read_the_queue_any_more(broker: Broker) -> None:
+    with_users(broker)
+    assert (
+        ask(broker, "PUT", "/api/permissions/alice", {"configure": ".*", "write": ".*", "read": ".*"}, ROOT)[0] == 204
+    )
+    connection = connect(broker, "alice", "hers")
+    channel = connection.channel()
+    channel.queue_declare("hers.1")
+    channel.queue_declare("hers.2")
+    ended: list[str] = []
+    got: list[bytes] = []
+    channel.add_on_cancel_callback(lambda frame: ended.append(frame.method.consumer_tag))
+    for tag, queue in (("one", "hers.1"), ("two", "hers.2")):
+        channel.basic_consume(queue, lambda _, method, properties, body: got.append(body), consumer_tag=tag)
+    allowed = {"configure": ".*", "write": ".*", "read": "2$"}
+    assert ask(broker, "PUT", "/api/permissions/alice", allowed, ROOT)[0] == 204
+    channel.basic_publish("", "hers.1", b"secret")
+    channel.basic_publish("", "hers.2", b"open")
+    while not (ended and got):
+        connection.process_data_events(PATIENCE_S)
+    assert (ended, got) == (["one"], [b"open"])
+    connection.close()
+
+
+@pytest.mark.parametrize("closes", [True, False])
+def test_a_new_password_closes_connections_unless_it_is_set_not_to(closes: bool) -> None:
+    with Broker(security_password_change_closes=closes) as broker:
+        with_users(broker)
+        connection = connect(broker, "alice", "hers")
+        assert ask(broker, "PUT", "/api/users/alice", {"password": "new"}, ROOT)[0] == 204
+        if closes:
+            with pytest.raises(ConnectionClosedByBroker, match="the password of user 'alice' was changed"):
+                connection.process_data_events(PATIENCE_S)
+        else:
+            connection.channel().queue_declare("hers.1")
+            connection.close()
+
+
 def test_a_deleted_user_is_disconnected(broker: Broker) -> None:
     with_users(broker)
     connection = connect(broker, "alice", "hers")

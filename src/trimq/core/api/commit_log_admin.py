@@ -33,6 +33,10 @@ class CommitLogAdminApi:
     def require_administrator(self, caller: Caller) -> None:
         self._access.require(caller, Action.ADMINISTER, BROKER)
 
+    def require_known(self, caller: Caller) -> None:
+        """Raises AccessDenied if the caller has no right at all."""
+        self._access.require_known(caller)
+
     def space(self) -> Space:
         """Space on the disk, queried from the operating system."""
         return self._gate.space()

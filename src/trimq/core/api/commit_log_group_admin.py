@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
-from trimq.core.api.groups import group_resource
 from trimq.core.commit_log.groups import CommitLogGroups
 from trimq.core.commit_log.topics import CommitLogTopic, CommitLogTopics
 from trimq.core.groups.group import GroupState
 from trimq.core.metadata.cursors import Cursors
-from trimq.core.security.access import Access, Action
+from trimq.core.security.access import Access, Action, group_resource
 from trimq.errors import GroupNotEmpty, UnknownGroup
 from trimq.model import Caller, TopicName
 from trimq.storage.group_commit.passes import Ticket
@@ -125,14 +124,14 @@ class CommitLogGroupAdmin:
     def iterate(self, caller: Caller) -> Iterator[GroupSummary | None]:
         """As `groups`, one at a time: the broker may work meanwhile. Yields None for each group that is left out."""
         for name in self._names():
-            is_seen = self._access.allowed(caller, Action.DESCRIBE, group_resource(caller, name))
+            is_seen = self._access.allowed(caller, Action.DESCRIBE, group_resource(name))
             yield self._summarize(name) if is_seen else None
 
     def has(self, name: str) -> bool:
         return name in self._names()
 
     def describe(self, caller: Caller, name: str) -> GroupSummary:
-        self._access.require(caller, Action.DESCRIBE, group_resource(caller, name))
+        self._access.require(caller, Action.DESCRIBE, group_resource(name))
         if not self.has(name):
             raise UnknownGroup(name)
         return self._summarize(name)
@@ -141,7 +140,7 @@ class CommitLogGroupAdmin:
         """Connected producers of the groups that the caller may see."""
         found = [] if self._member_source is None else self._member_source.producers()
         groups = {
-            name: self._access.allowed(caller, Action.DESCRIBE, group_resource(caller, name))
+            name: self._access.allowed(caller, Action.DESCRIBE, group_resource(name))
             for name in {producer.group for producer in found}
         }
         return [producer for producer in found if groups[producer.group]]
@@ -193,7 +192,7 @@ class CommitLogGroupAdmin:
 
     def delete(self, caller: Caller, name: str) -> Ticket | None:
         """Deletes an empty group and its cursors."""
-        self._access.require(caller, Action.CONFIGURE, group_resource(caller, name))
+        self._access.require(caller, Action.CONFIGURE, group_resource(name))
         if not self.has(name):
             raise UnknownGroup(name)
         if self._summarize(name).state is not GroupState.EMPTY:

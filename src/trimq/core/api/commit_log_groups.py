@@ -1,16 +1,15 @@
 """Verbs on consumer groups of commit-log topics and their cursors, reached as `commit_log.groups`. Each checks the
-caller's rights where they matter, then delegates."""
+caller's rights, then delegates."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trimq.core.api.groups import group_resource
 from trimq.core.commit_log.groups import CommitLogGroup, CommitLogGroups
 from trimq.core.commit_log.topics import CommitLogTopic
 from trimq.core.metadata.cursors import Cursor, Cursors
 from trimq.core.pop.pop import PopService
-from trimq.core.security.access import Access, Action
+from trimq.core.security.access import Access, Action, group_resource
 from trimq.model import Caller, StreamId
 from trimq.storage.group_commit.passes import Ticket
 
@@ -26,20 +25,42 @@ class CommitLogGroupApi:
 
     # -- definitions
 
+    def require_read(self, caller: Caller, name: str) -> None:
+        """Raises AccessDenied unless the caller may consume as a member of this group."""
+        self._access.require_group(caller, Action.READ, name)
+
+    def require_describe(self, caller: Caller, name: str) -> None:
+        self._access.require_group(caller, Action.DESCRIBE, name)
+
+    def is_visible(self, caller: Caller, name: str) -> bool:
+        """Whether the caller may describe this group."""
+        return self._access.allowed(caller, Action.DESCRIBE, group_resource(name))
+
     def find(self, caller: Caller, name: str) -> CommitLogGroup | None:
+        self.require_describe(caller, name)
         return self._groups.find(name)
 
     def all(self, caller: Caller) -> list[CommitLogGroup]:
-        return list(self._groups)
+        """Groups that the caller may describe."""
+        return [group for group in self._groups if self.is_visible(caller, group.name)]
+
+    def get_or_create(self, caller: Caller, name: str) -> CommitLogGroup:
+        """Returns the group for one of its members, which creates it if it is the first."""
+        self.require_read(caller, name)
+        found = self._groups.find(name)
+        if found is None:
+            found = CommitLogGroup(name)
+            self._groups.define(found)
+        return found
 
     def define(self, caller: Caller, group: CommitLogGroup) -> Ticket:
         """Creates or changes a group."""
-        self._access.require(caller, Action.READ, group_resource(caller, group.name))
+        self._access.require(caller, Action.READ, group_resource(group.name))
         return self._groups.define(group)
 
     def delete(self, caller: Caller, name: str, forgets_cursors: bool) -> Ticket | None:
         """Returns None if nothing changed."""
-        self._access.require(caller, Action.CONFIGURE, group_resource(caller, name))
+        self._access.require(caller, Action.CONFIGURE, group_resource(name))
         forgotten = self._cursors.delete(name) if forgets_cursors else None
         self._pop_service.forget_group(name)
         return self._groups.delete(name) or forgotten
@@ -51,6 +72,7 @@ class CommitLogGroupApi:
     ) -> Ticket:
         """Commits the offset up to which `group` has read a queue, with optional metadata."""
         self._access.require(caller, Action.READ, topic.resource)
+        self.require_read(caller, group)
         stream = StreamId(topic.id, number)
         self._pop_service.cursor_moved(group, stream, offset)
         return self._cursors.commit(group, stream, offset, metadata)
@@ -58,17 +80,20 @@ class CommitLogGroupApi:
     def reset(self, caller: Caller, group: str, topic: CommitLogTopic, number: int, offset: int) -> Ticket:
         """Commits an offset on behalf of an operator: popped messages do not hold up the group."""
         self._access.require(caller, Action.READ, topic.resource)
+        self.require_read(caller, group)
         stream = StreamId(topic.id, number)
         self._pop_service.cursor_reset(group, stream, offset)
         return self._cursors.commit(group, stream, offset)
 
     def cursor(self, caller: Caller, group: str, topic: CommitLogTopic, number: int) -> Cursor | None:
         self._access.require(caller, Action.DESCRIBE, topic.resource)
+        self.require_describe(caller, group)
         return self._cursors.fetch(group, StreamId(topic.id, number))
 
     def cursor_groups(self, caller: Caller) -> list[str]:
-        """Groups that have a committed offset."""
-        return self._cursors.groups()
+        """Groups that have a committed offset and that the caller may describe."""
+        return [group for group in self._cursors.groups() if self.is_visible(caller, group)]
 
     def cursors(self, caller: Caller, group: str) -> Mapping[StreamId, Cursor]:
+        self.require_describe(caller, group)
         return self._cursors.all(group)

@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 from trimq.core.commit_log.stream import MessageQueue
 from trimq.core.commit_log.topics import CommitLogTopic
-from trimq.core.security.access import Access, Action
+from trimq.core.security.access import Access, Action, Resource, ResourceKind
 from trimq.core.write_gate import WriteGate
 from trimq.errors import ColdRead, MessageTooLong, PropertiesTooLong
 from trimq.formats.rocketmq_unit.batch_encoder import BatchMessage, QueueTarget
 from trimq.formats.rocketmq_unit.unit import LONGEST_PROPERTIES, UnitDraft, draft_size
-from trimq.model import Caller
+from trimq.model import Caller, TopicName
 from trimq.offload import Offload
 from trimq.storage.commit_log.log import AppendedUnit, AppendedUnits
 from trimq.storage.commit_log.store import CommitStore
@@ -118,6 +118,13 @@ class CommitLogMessageApi:
 
     def may_write(self, caller: Caller, topic: CommitLogTopic) -> bool:
         return self._access.allowed(caller, Action.WRITE, topic.resource)
+
+    def require_write(self, caller: Caller, topic: str) -> None:
+        """For decisions about messages that are already stored: the topic may be deleted."""
+        self._access.require_topic(caller, Action.WRITE, TopicName(caller.namespace, topic))
+
+    def may_write_to(self, caller: Caller, topic: str) -> bool:
+        return self._access.allowed(caller, Action.WRITE, Resource(ResourceKind.TOPIC, caller.namespace, topic))
 
     def readable(self, caller: Caller, topic: CommitLogTopic, number: int) -> MessageQueue:
         """Returns the message queue if the caller may read it."""

@@ -20,7 +20,7 @@ from trimq.core.groups.group import (
 from trimq.core.groups.rebalances import RebalanceSummary
 from trimq.core.groups.store import GroupSettings
 from trimq.core.metadata.cursors import Cursor, Cursors
-from trimq.core.security.access import Access, Action, Resource, ResourceKind
+from trimq.core.security.access import Access, Action, Resource, ResourceKind, group_resource
 from trimq.errors import NotRunning, Refusal, UnknownGroup
 from trimq.model import Caller, StreamId
 from trimq.storage.group_commit.passes import Ticket
@@ -52,13 +52,13 @@ class GroupApi:
         return [
             self._groups.describe(name)
             for name in self._groups.names()
-            if self._access.allowed(caller, Action.DESCRIBE, group_resource(caller, name))
+            if self._access.allowed(caller, Action.DESCRIBE, group_resource(name))
         ]
 
     def iterate(self, caller: Caller) -> Iterator[GroupDescription | None]:
         """As `groups`, one at a time: the broker may work meanwhile. Yields None for each group that is left out."""
         for name in self._groups.names():
-            if not self._access.allowed(caller, Action.DESCRIBE, group_resource(caller, name)):
+            if not self._access.allowed(caller, Action.DESCRIBE, group_resource(name)):
                 yield None
                 continue
             try:
@@ -75,19 +75,19 @@ class GroupApi:
         return group in self._groups.names()
 
     def describe(self, caller: Caller, group: str) -> GroupDescription:
-        self._access.require(caller, Action.DESCRIBE, group_resource(caller, group))
+        self._access.require(caller, Action.DESCRIBE, group_resource(group))
         return self._groups.describe(group)
 
     def rebalances(self, caller: Caller, group: str) -> RebalanceSummary:
         """Rebalances of the group since the start of the broker."""
-        self._access.require(caller, Action.DESCRIBE, group_resource(caller, group))
+        self._access.require(caller, Action.DESCRIBE, group_resource(group))
         return self._groups.rebalances(group)
 
     def iterate_rebalances(self, caller: Caller) -> Iterator[tuple[str, RebalanceSummary] | None]:
         """As `iterate`, for the rebalances of groups that had one."""
         for name in self._groups.names():
             found = self._groups.rebalances(name)
-            is_seen = found.completed and self._access.allowed(caller, Action.DESCRIBE, group_resource(caller, name))
+            is_seen = found.completed and self._access.allowed(caller, Action.DESCRIBE, group_resource(name))
             yield (name, found) if is_seen else None
 
     def delete(self, caller: Caller, group: str) -> Ticket | None:
@@ -137,7 +137,7 @@ class GroupApi:
         return self._groups.leave_assigned(group, request)
 
     def settings(self, caller: Caller, group: str) -> GroupSettings:
-        self._access.require(caller, Action.DESCRIBE, group_resource(caller, group))
+        self._access.require(caller, Action.DESCRIBE, group_resource(group))
         return self._groups.settings(group)
 
     def with_settings(self, caller: Caller) -> list[str]:
@@ -145,7 +145,7 @@ class GroupApi:
         return [
             name
             for name in self._groups.with_settings()
-            if self._access.allowed(caller, Action.DESCRIBE, group_resource(caller, name))
+            if self._access.allowed(caller, Action.DESCRIBE, group_resource(name))
         ]
 
     def change_settings(self, caller: Caller, group: str, settings: GroupSettings) -> Ticket | None:
@@ -170,7 +170,7 @@ class GroupApi:
     def cursors(self, caller: Caller, group: str, claim: Claim = NO_MEMBER) -> CommittedCursors:
         """Committed offsets of the group. A reader that claims to be a member must be one; by default it claims
         nothing."""
-        self._access.require(caller, Action.DESCRIBE, group_resource(caller, group))
+        self._access.require(caller, Action.DESCRIBE, group_resource(group))
         self._groups.check_reader(group, claim)
         return CommittedCursors(dict(self._cursors.all(group)), self._cursors.latest)
 
@@ -190,10 +190,6 @@ class GroupApi:
         return self._groups.delete_cursor(group, stream)
 
     def _require(self, caller: Caller, action: Action, group: str) -> None:
-        self._access.require(caller, action, group_resource(caller, group))
+        self._access.require(caller, action, group_resource(group))
         if not self._is_running():
             raise NotRunning
-
-
-def group_resource(caller: Caller, group: str) -> Resource:
-    return Resource(ResourceKind.GROUP, caller.namespace, group)

@@ -45,6 +45,10 @@ class PartitionTopicApi:
         self._access.require(caller, Action.DESCRIBE, topic.resource)
         return topic
 
+    def require_write(self, caller: Caller, topic: Topic) -> None:
+        """Raises if the caller may not append to the topic."""
+        self._access.require(caller, Action.WRITE, topic.resource)
+
     def check_name(self, name: str) -> None:
         """Raises if no topic can have this name."""
         self._topics.check_name(name)

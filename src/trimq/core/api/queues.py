@@ -116,6 +116,9 @@ class QueueApi:
         self._access.require(caller, Action.READ, queue_resource(caller, name))
         return self._queues.get(caller.namespace, name, owner)
 
+    def may_read(self, caller: Caller, name: str) -> bool:
+        return self._access.allowed(caller, Action.READ, queue_resource(caller, name))
+
     def pending_turn(self, caller: Caller, name: str) -> PendingPass | None:
         """Returns the pass after which the counts of a queue are exact; None: they are now, or there is no such
         queue."""

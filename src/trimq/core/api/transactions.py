@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from trimq.core.partitions.stream import Stream
-from trimq.core.security.access import BROKER, Access, Action, Resource, ResourceKind
+from trimq.core.security.access import BROKER, Access, Action, Resource, ResourceKind, group_resource
 from trimq.core.transactions.coordinator import EndCallback, TransactionCoordinator
 from trimq.core.transactions.producer_ids import AllocatedProducerId
 from trimq.core.transactions.transaction import PendingCursor, ProducerIdentity, Transaction
 from trimq.errors import NotRunning, OutOfOrderSequence
 from trimq.formats.kafka_batch.header import BatchHeader
-from trimq.model import Caller, StreamId
+from trimq.model import DEFAULT_NAMESPACE, Caller, StreamId
 from trimq.storage.group_commit.passes import Ticket
 
 
@@ -29,7 +29,7 @@ class TransactionApi:
         return [
             (name, known)
             for name, known in self._registry.all()
-            if self._access.allowed(caller, Action.DESCRIBE, _resource(caller, name))
+            if self._access.allowed(caller, Action.DESCRIBE, _resource(name))
         ]
 
     @property
@@ -38,7 +38,7 @@ class TransactionApi:
         return bool(self._registry.all())
 
     def describe(self, caller: Caller, name: str) -> Transaction:
-        self._access.require(caller, Action.DESCRIBE, _resource(caller, name))
+        self._access.require(caller, Action.DESCRIBE, _resource(name))
         return self._registry.get(name)
 
     # -- producers
@@ -69,7 +69,7 @@ class TransactionApi:
     def add_group(self, caller: Caller, name: str, producer: ProducerIdentity, group: str) -> Ticket | None:
         """Adds a group whose cursors the transaction will move. Returns None if it is durably added already."""
         self._require(caller, name)
-        self._access.require(caller, Action.READ, Resource(ResourceKind.GROUP, caller.namespace, group))
+        self._access.require(caller, Action.READ, group_resource(group))
         return self._registry.add(name, producer, groups=[group])
 
     def check_append(
@@ -91,7 +91,7 @@ class TransactionApi:
     ) -> Ticket:
         """Moves cursors of a group, in streams that the caller may read, if the transaction commits."""
         self._require(caller, name)
-        self._access.require(caller, Action.READ, Resource(ResourceKind.GROUP, caller.namespace, group))
+        self._access.require(caller, Action.READ, group_resource(group))
         return self._registry.commit_cursors(name, producer, group, cursors)
 
     def end(
@@ -116,10 +116,11 @@ class TransactionApi:
         return self._registry.write_marker(stream, producer, is_commit)
 
     def _require(self, caller: Caller, name: str) -> None:
-        self._access.require(caller, Action.WRITE, _resource(caller, name))
+        self._access.require(caller, Action.WRITE, _resource(name))
         if not self._is_running():
             raise NotRunning
 
 
-def _resource(caller: Caller, name: str) -> Resource:
-    return Resource(ResourceKind.TRANSACTION, caller.namespace, name)
+def _resource(name: str) -> Resource:
+    """Transactions belong to no virtual host, as groups."""
+    return Resource(ResourceKind.TRANSACTION, DEFAULT_NAMESPACE, name)

@@ -99,7 +99,7 @@ class PopService:
 
     def receive(self, caller: Caller, group: str, topic: CommitLogTopic, pop_request: PopRequest) -> PopResult:
         """Pops available messages that match the request."""
-        self._access.require(caller, Action.READ, topic.resource)
+        self._require_read(caller, group, topic)
         self._require_running()
         self._require_there(topic)
         messages: list[PoppedMessage] = []
@@ -121,6 +121,10 @@ class PopService:
                 room -= sum([entry.size for entry in entries])
             ticket = self._store_progress(queue, pop_request, bool(entries)) or ticket
         return PopResult(messages, rest, ticket)
+
+    def _require_read(self, caller: Caller, group: str, topic: CommitLogTopic) -> None:
+        self._access.require(caller, Action.READ, topic.resource)
+        self._access.require_group(caller, Action.READ, group)
 
     def _require_running(self) -> RetryTopics:
         if self._retry_topics is None or self._is_stopped:
@@ -224,7 +228,7 @@ class PopService:
         self, caller: Caller, group: str, topic: CommitLogTopic, numbers: Sequence[int], max_count: int
     ) -> PopResult:
         """Returns new messages of these queues without popping them. The receipts are invalid."""
-        self._access.require(caller, Action.READ, topic.resource)
+        self._require_read(caller, group, topic)
         found: list[PoppedMessage] = []
         rest = 0
         for number in numbers:
@@ -243,7 +247,7 @@ class PopService:
 
     def has_any(self, caller: Caller, group: str, topic: CommitLogTopic, numbers: Sequence[int]) -> bool:
         """Whether any message could be received, without regard to filters."""
-        self._access.require(caller, Action.READ, topic.resource)
+        self._require_read(caller, group, topic)
         self._require_there(topic)
         places = [_QueueRef(topic, topic.stream(number), False) for number in numbers]
         for place in places + self._returned_places(group, topic):
@@ -275,7 +279,7 @@ class PopService:
 
     def acknowledger(self, caller: Caller, group: str, topic: CommitLogTopic) -> Acknowledger:
         """Returns an acknowledger for a batch of receipts."""
-        self._access.require(caller, Action.READ, topic.resource)
+        self._require_read(caller, group, topic)
         return Acknowledger(partial(self._find_queue, group, topic), self._ack, self._pending_acks)
 
     def _ack(self, queue: InFlightQueue, offsets: Sequence[int]) -> Ticket:
@@ -291,7 +295,7 @@ class PopService:
     ) -> tuple[Receipt, Ticket]:
         """Changes the remaining lease time and invalidates the old receipt. Raises LeaseGone if the receipt is no
         longer valid."""
-        self._access.require(caller, Action.READ, topic.resource)
+        self._require_read(caller, group, topic)
         queue = self._find_in_flight(group, topic, receipt)
         if queue is None:
             raise LeaseGone(receipt.offset)
@@ -303,7 +307,7 @@ class PopService:
         self, caller: Caller, group: str, topic: CommitLogTopic, receipt: Receipt, invisible_ms: int
     ) -> Ticket | None:
         """Changes the remaining lease time under the same receipt. Returns None if the receipt is no longer valid."""
-        self._access.require(caller, Action.READ, topic.resource)
+        self._require_read(caller, group, topic)
         queue = self._find_in_flight(group, topic, receipt)
         if queue is None:
             return None
@@ -313,7 +317,7 @@ class PopService:
     def dead_letters(self, caller: Caller, group: str, topic: CommitLogTopic, receipt: Receipt) -> CommitLogTopic:
         """Returns the topic that `forward_to_dlq` appends to; wait for its creation first. Raises LeaseGone if the
         receipt is no longer valid."""
-        self._access.require(caller, Action.READ, topic.resource)
+        self._require_read(caller, group, topic)
         if self._find_in_flight(group, topic, receipt) is None:
             raise LeaseGone(receipt.offset)
         return self._require_running().make_dead_letter_topic(group, topic)

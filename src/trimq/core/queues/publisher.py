@@ -29,6 +29,7 @@ from trimq.formats.amqp_content.property_list import (
     flags_of,
     read_headers_leniently,
     read_property,
+    read_text,
     replace,
 )
 from trimq.storage.group_commit.passes import Ticket
@@ -318,7 +319,7 @@ def read_publish_options(header: bytes) -> PublishOptions:
     flags = flags_of(header)
     expiration_ms: int | None = None
     if flags & FLAGS["expiration"]:
-        expiration_ms = _expiration_ms(str(read_property(header, "expiration")))
+        expiration_ms = _expiration_ms(read_text(header, "expiration") or "")
     priority = read_property(header, "priority") if flags & FLAGS["priority"] else NO_PRIORITY
     has_headers = bool(flags & FLAGS["headers"])
     return PublishOptions(

@@ -11,7 +11,7 @@ from trimq.core.routing.headers_match import HeaderIndex, check_arguments
 from trimq.core.routing.topic_trie import TopicTrie
 from trimq.errors.queues import InvalidHash, InvalidWeight, UnknownExchangeKind
 from trimq.formats.amqp_content.field_tables import FieldTable, Value, write_table
-from trimq.formats.amqp_content.property_list import read_property
+from trimq.formats.amqp_content.property_list import PROPERTIES, SHORT_STRING, read_property, read_text
 
 
 class MessageHeaders(dict[str, Value]):
@@ -22,7 +22,8 @@ class MessageHeaders(dict[str, Value]):
         self._header = header
 
     def property(self, name: str) -> Value:
-        return read_property(self._header, name)
+        is_text = PROPERTIES[name] == SHORT_STRING
+        return read_text(self._header, name) if is_text else read_property(self._header, name)
 
 
 ReadHeaders = Callable[[], MessageHeaders]

@@ -50,6 +50,12 @@ class Resource(NamedTuple):
         return f"{self.kind.name.lower()} {self.name}{where}"
 
 
+def group_resource(group: str) -> Resource:
+    """Consumer groups are global: their rights are those of the default namespace, whatever virtual host or namespace a
+    request names."""
+    return Resource(ResourceKind.GROUP, DEFAULT_NAMESPACE, group)
+
+
 BROKER = Resource(ResourceKind.BROKER, DEFAULT_NAMESPACE, "trimq")
 
 
@@ -81,7 +87,10 @@ class Access:
         self._random_bytes = random_bytes
         self._users: dict[str, User] = {}
         self._removed: list[Callable[[str], None]] = []
+        self._password_changed: list[Callable[[str], None]] = []
+        self._rights_changed: list[Callable[[str | None], None]] = []
         self._rights: dict[tuple[str, str], _CompiledRight] = {}
+        self._principals: frozenset[str] = frozenset()  # those with any right
         self._decisions: dict[tuple[str, Action, Resource], bool] = {}
         self.revision = 0
         """Increases with every change of users and rights."""
@@ -121,6 +130,19 @@ class Access:
         if self._users:
             self.require(caller, action, Resource(ResourceKind.TOPIC, name.namespace, name.name))
 
+    def require_group(self, caller: Caller, action: Action, group: str) -> None:
+        """Same as `require`, for a consumer group: allocates nothing while no user is defined."""
+        if self._users:
+            self.require(caller, action, group_resource(group))
+
+    def require_known(self, caller: Caller) -> None:
+        """Raises AccessDenied if the caller is no user and has no right at all. For requests that concern no topic and
+        no group."""
+        if not self._users or caller is SYSTEM or caller.principal in self._users:
+            return
+        if caller.principal not in self._principals:
+            raise AccessDenied(caller.principal, "describe", str(BROKER), BROKER.name, BROKER.namespace)
+
     def _decide(self, principal: str, action: Action, resource: Resource) -> bool:
         user = self._users.get(principal)
         if user is not None and user.is_administrator:
@@ -158,6 +180,15 @@ class Access:
         """Calls `listener` with the name of every user that is removed."""
         self._removed.append(listener)
 
+    def on_password_changed(self, listener: Callable[[str], None]) -> None:
+        """Calls `listener` with the name of every user whose password is changed."""
+        self._password_changed.append(listener)
+
+    def on_rights_changed(self, listener: Callable[[str | None], None]) -> None:
+        """Calls `listener` with the principal whose rights have changed; with None if those of all may have, because
+        the first user was defined or the last one removed."""
+        self._rights_changed.append(listener)
+
     def remove_user(self, name: str) -> Ticket:
         """Removes the user and all its rights. After the last user is removed, every caller may do everything again."""
         found = self._catalogue.get(_USER, name)
@@ -192,12 +223,21 @@ class Access:
 
     def _user_changed(self, key: str, definition: Definition | None) -> None:
         self._forget_decisions()
+        known, was_enforced = self._users.get(key), self.is_enforced
         if definition is None:
             self._users.pop(key, None)
             for listener in self._removed:
                 listener(key)
         else:
-            self._users[key] = msgspec.convert(definition.value, User)
+            user = self._users[key] = msgspec.convert(definition.value, User)
+            if known is not None and known.password_hash != user.password_hash:
+                for listener in self._password_changed:
+                    listener(key)
+        self._tell_rights_changed(key if self.is_enforced == was_enforced else None)
+
+    def _tell_rights_changed(self, principal: str | None) -> None:
+        for listener in self._rights_changed:
+            listener(principal)
 
     def _forget_decisions(self) -> None:
         self._decisions.clear()
@@ -210,6 +250,8 @@ class Access:
             self._rights.pop((principal, namespace), None)
         else:
             self._rights[principal, namespace] = _CompiledRight(msgspec.convert(definition.value, Right))
+        self._principals = frozenset(principal for principal, _ in self._rights)
+        self._tell_rights_changed(principal)
 
 
 class _CompiledRight:

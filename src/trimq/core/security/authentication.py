@@ -65,6 +65,14 @@ class Authenticator:
         """Calls `listener` with the name of every user that is removed."""
         self._access.on_removed(listener)
 
+    def on_password_changed(self, listener: Callable[[str], None]) -> None:
+        """Calls `listener` with the name of every user whose password is changed."""
+        self._access.on_password_changed(listener)
+
+    def on_rights_changed(self, listener: Callable[[str | None], None]) -> None:
+        """Calls `listener` with the principal whose rights have changed; None: those of all may have."""
+        self._access.on_rights_changed(listener)
+
     def may_access_namespace(self, name: str, namespace: str) -> bool:
         """Returns whether a user has any right in the namespace. While no user is defined, every client has."""
         users = {user.name: user for user in self._access.users()}

@@ -75,6 +75,16 @@ def read_property(header: Buffer, name: str) -> Value:
     return _read(header, start, end, PROPERTIES[name])
 
 
+def read_text(header: Buffer, name: str) -> str | None:
+    """Returns the value of a short string, or None if it is not set. Bytes that are not UTF-8 become surrogates, so
+    that a comparison with any name fails instead of raising."""
+    extents, _ = _extents(header, FLAGS[name])
+    if name not in extents:
+        return None
+    start, end = extents[name]
+    return str(bytes(header[start + 1 : end]), "utf-8", "surrogateescape")
+
+
 def read_properties(header: Buffer) -> dict[str, Value]:
     """Returns all properties present."""
     return {name: _read(header, *extent, PROPERTIES[name]) for name, extent in _extents(header)[0].items()}

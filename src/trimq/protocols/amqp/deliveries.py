@@ -76,6 +76,17 @@ class Subscriber:
         if self._channel.consumers.pop(self.tag, None) is not None and self._notify_cancelled is not None:
             self._notify_cancelled(self._channel, self.tag)
 
+    def revoke(self, consumer: Consumer, unsubscribe: Callable[[Consumer], None]) -> None:
+        """Ends the consumer because its user may not read the queue any more. Closes the channel if the client does not
+        support basic.cancel from the server."""
+        unsubscribe(consumer)
+        if self._notify_cancelled is None:
+            queue = consumer.queue
+            reason = f"read access to queue '{queue.name}' in vhost '{queue.namespace}' was revoked"
+            self._close_with_refusal(self._channel, AmqpRefusal(Code.ACCESS_REFUSED, reason))
+        else:
+            self.cancelled(consumer)
+
     def timed_out(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
         """Removes deliveries that the core took back after the consumer timeout. Cancels the consumer; closes the
         channel if the client does not support basic.cancel from the server."""

@@ -163,10 +163,20 @@ class AmqpConversation:
             caller.principal, namespace, caller.client_id, len(context.channels), context.client_properties
         )
 
-    def close_if(self, user: str | None, namespace: str | None, reason: str) -> None:
-        """Closes the connection if it belongs to the deleted user or namespace."""
-        caller = self._context.caller
-        if self._connection.phase is not Phase.RUNNING or (caller.principal != user and caller.namespace != namespace):
+    def rights_changed(self, principal: str | None) -> None:
+        """Ends the consumers of queues that this user may not read any more. `principal` None: any user."""
+        context = self._context
+        if principal not in (None, context.caller.principal):
+            return
+        for channel in tuple(context.channels.values()):
+            for subscriber in tuple(channel.consumers.values()):
+                consumer = subscriber.consumer
+                if consumer is not None and not context.broker.queues.may_read(context.caller, consumer.queue.name):
+                    subscriber.revoke(consumer, context.broker.queues.unsubscribe)
+
+    def close_if(self, namespace: str, reason: str) -> None:
+        """Closes the connection if it belongs to the deleted namespace."""
+        if self._connection.phase is not Phase.RUNNING or self._context.caller.namespace != namespace:
             return
         fault = ConnectionFault(Code.CONNECTION_FORCED, reason)
         self._context.release_all()
@@ -203,7 +213,7 @@ class AmqpFrontEnd:
         self._replies = ReplyAddresses()
         self._held_bytes = ReceiveMemory(settings.received_bytes)
         self._conversations: set[AmqpConversation] = set()
-        authenticator.on_removed(self._user_removed)
+        authenticator.on_rights_changed(self._rights_changed)
         broker.namespaces.registry.on_deleted(self._namespace_deleted)
 
     def open_conversation(self, address: str, outlet: SessionControl) -> AmqpConversation:
@@ -223,10 +233,10 @@ class AmqpFrontEnd:
         self._conversations.add(conversation)
         return conversation
 
-    def _user_removed(self, name: str) -> None:
+    def _rights_changed(self, principal: str | None) -> None:
         for conversation in tuple(self._conversations):
-            conversation.close_if(name, None, f"user '{name}' was deleted")
+            conversation.rights_changed(principal)
 
     def _namespace_deleted(self, name: str) -> None:
         for conversation in tuple(self._conversations):
-            conversation.close_if(None, name, f"vhost '{name}' was deleted")
+            conversation.close_if(name, f"vhost '{name}' was deleted")

@@ -113,6 +113,7 @@ class RocketMQConversation:
             reason = f"the body has {len(command.body)} bytes, rocketmq.command_bytes allows {limit}"
             return reply(command, ResponseCode.SYSTEM_ERROR, remark=reason)
         try:
+            self._context.commit_log.admin.require_known(self._context.caller)
             return handler(self._context, command)
         except Refusal as refusal:
             return reply_refused(command, refusal)

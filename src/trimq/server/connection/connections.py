@@ -27,6 +27,12 @@ class Connections:
                 return True
         return False
 
+    def close_user(self, user: str, reason: str) -> None:
+        """Closes all connections of a user."""
+        for connection, session in list(self._open()):
+            if connection.details.user == user:
+                session.force_close(reason)
+
     def _open(self) -> Iterator[tuple[OpenConnection, Session]]:
         for listener_name, listener in self._listeners.items():
             for session, connected_ms in listener.sessions():

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import base64
 
-from trimq.formats.amqp_content.property_list import read_property, replace
+from trimq.formats.amqp_content.property_list import read_text, replace
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.channel import Channel
 from trimq.protocols.amqp.deliveries import ReplyReceiver
@@ -48,7 +48,7 @@ def cancel(context: Context, channel: Channel, tag: str) -> None:
 
 def set_reply_address(channel: Channel, header: bytes) -> bytes:
     """Replaces `amq.rabbitmq.reply-to` in the properties of a request with the reply address of the channel."""
-    if read_property(header, "reply_to") != REPLY_TO:
+    if read_text(header, "reply_to") != REPLY_TO:
         return header
     if not channel.reply_address:
         raise AmqpRefusal(Code.PRECONDITION_FAILED, "fast reply consumer does not exist")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from trimq.errors import MessageTooLong, Refusal
-from trimq.formats.amqp_content.property_list import FLAGS, read_property
+from trimq.formats.amqp_content.property_list import FLAGS, read_text
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.channel import Channel, Transaction
 from trimq.protocols.amqp.confirms import Confirms, PublishOutcome
@@ -85,7 +85,7 @@ def publish(context: Context, channel: Channel, event: Publish) -> Reply | None:
 def _check_properties(context: Context, channel: Channel, event: Publish) -> None:
     """Checks `user_id`, and sets the address for a direct reply."""
     event.header = direct_replies.set_reply_address(channel, event.header)
-    claimed = read_property(event.header, "user_id")
+    claimed = read_text(event.header, "user_id")
     if claimed is not None and claimed != context.caller.principal:
         reason = f"user_id property set to '{claimed}' but authenticated user was '{context.caller.principal}'"
         raise AmqpRefusal(Code.PRECONDITION_FAILED, reason)

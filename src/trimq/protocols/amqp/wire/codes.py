@@ -151,4 +151,4 @@ def code_of(refusal: Refusal) -> Code:
 
 def reply_text(code: Code, reason: str) -> str:
     """Formats the text as RabbitMQ does, truncated to the length of a short string without splitting a character."""
-    return f"{code.name} - {reason}".encode()[:_MAX_TEXT_BYTES].decode("utf-8", "ignore")
+    return f"{code.name} - {reason}".encode("utf-8", "backslashreplace")[:_MAX_TEXT_BYTES].decode("utf-8", "ignore")

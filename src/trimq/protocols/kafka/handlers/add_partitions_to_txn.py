@@ -62,7 +62,9 @@ def _find(context: Context, message: AddPartitionsToTxnRequest) -> tuple[list[St
             try:
                 if topic.name in INTERNAL:
                     raise KafkaRefusal(Code.TOPIC_AUTHORIZATION_FAILED, f"{topic.name} is an internal topic")
-                streams.append(context.topic(topic.name, b"").stream(index).id)
+                found = context.topic(topic.name, b"")
+                context.broker.topics.require_write(context.caller, found)
+                streams.append(found.stream(index).id)
             except Refusal as refusal:
                 refused[topic.name, index] = code_of(refusal)
     return streams, refused

@@ -3,9 +3,9 @@ assignment. Classic groups are answered as unknown."""
 
 from __future__ import annotations
 
-from trimq.core.api.groups import group_resource
 from trimq.core.groups.assigned_member import Streams
 from trimq.core.groups.group import GroupDescription, GroupKind, MemberDescription
+from trimq.core.security.access import group_resource
 from trimq.errors import Refusal, UnknownGroup
 from trimq.protocols.contract import Reply
 from trimq.protocols.kafka.handlers.context import Context
@@ -31,7 +31,7 @@ def handle(context: Context, request: Request) -> Reply:
     for name in message.group_ids:
         group = _describe(context, name)
         if message.include_authorized_operations and not group.error_code:
-            resource = group_resource(context.caller, name)
+            resource = group_resource(name)
             group.authorized_operations = group_operations(context.broker, context.caller, resource)
         groups.append(group)
     return Reply.now(encode_response(request, ConsumerGroupDescribeResponse(groups=groups)))

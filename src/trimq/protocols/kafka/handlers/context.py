@@ -31,6 +31,7 @@ class Context:
     fetch_sessions: FetchSessions
     authenticator: Authenticator
     is_logging_in: bool = False
+    has_logged_in: bool = False
     logged_conflicts: set[str] = field(default_factory=set)
     """Names of other protocols that this connection asked for; each is logged once."""
 

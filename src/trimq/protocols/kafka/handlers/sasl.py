@@ -50,7 +50,17 @@ def handle_authenticate(context: Context, request: Request) -> Reply:
     reply = DeferredReply()
 
     def checked(is_right: bool) -> None:
+        if is_right and context.has_logged_in and context.caller.principal != name:
+            reason = f"Cannot change principals during re-authentication from {context.caller.principal} to {name}"
+            reply.resolve(
+                encode_response(
+                    request, SaslAuthenticateResponse(error_code=Code.SASL_AUTHENTICATION_FAILED, error_message=reason)
+                )
+            )
+            context.outlet.close()
+            return
         if is_right:
+            context.has_logged_in = True
             context.caller = dataclasses.replace(context.caller, principal=name)
             reply.resolve(encode_response(request, SaslAuthenticateResponse(error_message=None)))
             return

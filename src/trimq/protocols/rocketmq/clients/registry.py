@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass, field
 
 from trimq.clock import Timeline, Timer
+from trimq.model import Caller
 from trimq.protocols.contract import SessionControl
 from trimq.protocols.rocketmq.clients.notifications import REMOTING, Dialect
 from trimq.protocols.rocketmq.clients.subscriptions import Subscription
@@ -30,6 +31,7 @@ class Client:
     language: str
     version: int
     outlet: SessionControl
+    caller: Caller
     seen_ms: int = 0
     dialect: Dialect = REMOTING
     release: str = ""

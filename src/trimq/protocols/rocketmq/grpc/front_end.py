@@ -86,6 +86,7 @@ class GrpcFrontEnd:
         try:
             if not call.client_id:
                 raise GrpcRefusal(Code.CLIENT_ID_REQUIRED, "client id cannot be empty")
+            call.commit_log.admin.require_known(call.caller)
             return found.handle(call, request)
         except Refusal as refusal:
             return reply(found.response(status=refusal_status(refusal)))

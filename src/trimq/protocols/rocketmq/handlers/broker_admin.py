@@ -16,6 +16,7 @@ _VERSION_NAME = "V5_5_0"  # responses follow this version of Apache RocketMQ
 
 
 def runtime_info(context: Context, command: Command) -> Reply:
+    context.commit_log.admin.require_administrator(context.caller)
     services = context.services
     now_ms = services.clock.message.now_ms()
     sent, read = services.traffic.all_sent(), services.traffic.all_read()
@@ -120,6 +121,7 @@ def _lasted(milliseconds: int) -> str:
 
 
 def ha_status(context: Context, command: Command) -> Reply:
+    context.commit_log.admin.require_administrator(context.caller)
     """Reports a master without slaves."""
     _, _, end = context.commit_log.lookup.log_ends()
     as_slave = {

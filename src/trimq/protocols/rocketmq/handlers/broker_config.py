@@ -75,6 +75,7 @@ def _shown(value: bool | int | str, unit: int) -> str:
 
 
 def get_config(context: Context, command: Command) -> Reply:
+    context.commit_log.admin.require_administrator(context.caller)
     text = "".join(f"{name}={value}\n" for name, value in sorted(_config(context).items()))
     changes, changed_ms = context.services.config_changes
     version = {"counter": changes, "stateVersion": 0, "timestamp": changed_ms or context.services.started_ms}

@@ -107,11 +107,7 @@ class Context:
 
     def get_or_create_group(self, name: str) -> CommitLogGroup:
         """Creates a group that reads for the first time."""
-        found = self.commit_log.groups.find(self.caller, name)
-        if found is None:
-            self.commit_log.groups.define(self.caller, CommitLogGroup(name))
-            found = CommitLogGroup(name)
-        return found
+        return self.commit_log.groups.get_or_create(self.caller, name)
 
 
 Handler = Callable[[Context, Command], Reply | None]

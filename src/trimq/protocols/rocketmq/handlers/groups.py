@@ -159,6 +159,7 @@ def described(group: CommitLogGroup) -> dict[str, Any]:
 
 def consumer_connections(context: Context, command: Command) -> Reply:
     name = command.fields.get("consumerGroup", "")
+    context.commit_log.groups.require_describe(context.caller, name)
     group = context.services.clients.group(name)
     if group is None:
         raise RemotingRefusal(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name[:200]}] not online")
@@ -187,6 +188,7 @@ def _member_subscriptions(group: ConsumerGroup) -> dict[str, list[str]] | None:
 
 def producer_connections(context: Context, command: Command) -> Reply:
     name = command.fields.get("producerGroup", "")
+    context.commit_log.groups.require_describe(context.caller, name)
     producers = context.services.clients.producers(name)
     if not producers:
         raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, f"the producer group[{name[:200]}] not exist")
@@ -206,6 +208,7 @@ def all_producers(context: Context, command: Command) -> Reply:
             for client in context.services.clients.producers(group)
         ]
         for group in context.services.clients.producer_groups()
+        if context.commit_log.groups.is_visible(context.caller, group)
     }
     return reply_json(command, {"data": table})
 

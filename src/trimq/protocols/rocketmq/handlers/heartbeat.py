@@ -41,7 +41,7 @@ def heartbeat(context: Context, command: Command) -> Reply:
     if not isinstance(id, str):
         raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, "heartbeat: clientID is missing")
     address = context.caller.address
-    client = Client(id, address, command.language, command.version, context.outlet)
+    client = Client(id, address, command.language, command.version, context.outlet, caller=context.caller)
     fingerprint = _number(data.get("heartbeatFingerprint"))
     is_changed = context.services.clients.note_fingerprint(context.outlet, fingerprint, bool(data.get("isWithoutSub")))
     producers, consumers = read_list(data.get("producerDataSet")), read_list(data.get("consumerDataSet"))
@@ -116,6 +116,7 @@ def check_client_config(context: Context, command: Command) -> Reply:
 
 def consumer_list(context: Context, command: Command) -> Reply:
     name = command.fields.get("consumerGroup", "")
+    context.commit_log.groups.require_describe(context.caller, name)
     group = context.services.clients.group(name)
     if group is None:
         raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {name[:200]}")
@@ -124,6 +125,7 @@ def consumer_list(context: Context, command: Command) -> Reply:
 
 def lock_queues(context: Context, command: Command) -> Reply:
     group, client, queues = _lock_request(command)
+    context.commit_log.groups.require_read(context.caller, group)
     locked = context.services.consuming.locks.lock(group, client, queues)
     shown = [{"topic": queue.topic, "brokerName": queue.broker, "queueId": queue.queue_id} for queue in locked]
     return reply_json(command, {"lockOKMQSet": shown})
@@ -131,6 +133,7 @@ def lock_queues(context: Context, command: Command) -> Reply:
 
 def unlock_queues(context: Context, command: Command) -> Reply:
     group, client, queues = _lock_request(command)
+    context.commit_log.groups.require_read(context.caller, group)
     for queue in queues:
         context.services.consuming.locks.unlock(group, client, queue)
     return reply(command)

@@ -300,5 +300,6 @@ def _notification(command: Command, has_any: bool, is_full: bool = False) -> Par
 
 def polling_info(context: Context, command: Command) -> Reply:
     header = command.read(_PollingInfo)
+    context.commit_log.groups.require_describe(context.caller, header.consumerGroup)
     count = context.services.consuming.pop.poll_counts.count((header.topic, header.consumerGroup, header.queueId))
     return reply(command, fields={"pollingNum": str(count)})

@@ -119,6 +119,8 @@ def query_queue(context: Context, command: Command) -> Reply:
     stream = topic.stream(header.queueId)
     shown: dict[str, Any] = {"maxQueueIndex": stream.readable_end, "minQueueIndex": stream.start, "filterData": ""}
     message_filter, is_judged = None, False
+    if header.consumerGroup:
+        context.commit_log.groups.require_describe(context.caller, header.consumerGroup)
     group = context.services.clients.group(header.consumerGroup)
     subscription = None if group is None else group.subscriptions.get(header.topic)
     if subscription is not None:

@@ -17,6 +17,7 @@ def recall(context: Context, command: Command) -> Reply:
     fields = command.fields
     try:
         topic = context.commit_log.topics.get(context.caller, fields.get("topic", ""))
+        context.commit_log.messages.require_write(context.caller, topic.name.name)
         unique, placed = context.services.sending.scheduler.recall(topic, fields.get("recallHandle", ""))
     except UnknownTopic as refusal:
         return reply_refused(command, RemotingRefusal(ResponseCode.TOPIC_NOT_EXIST, str(refusal)), _FIELDS)

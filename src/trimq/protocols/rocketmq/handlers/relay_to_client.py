@@ -67,7 +67,9 @@ def consume_directly(context: Context, command: Command) -> Reply:
 
 
 def _find_member(context: Context, header: _Member) -> Client:
-    """Returns the named member, or any member if the request names none."""
+    """Returns the named member, or any member if the request names none. The caller must be able to be a member
+    itself."""
+    context.commit_log.groups.require_read(context.caller, header.consumerGroup)
     group = context.services.clients.group(header.consumerGroup)
     for client in () if group is None else group.members.values():
         if client.dialect is REMOTING and header.clientId in ("", client.id):
@@ -104,6 +106,7 @@ def consumer_status(context: Context, command: Command) -> Reply:
     """Collects the pull offsets of the named member, or of all members, by client id."""
     header = command.read(_Status)
     known_topic(context, header.topic)
+    context.commit_log.groups.require_read(context.caller, header.group)
     group = context.services.clients.group(header.group)
     members = [] if group is None else [each for each in group.members.values() if each.dialect is REMOTING]
     if not members:

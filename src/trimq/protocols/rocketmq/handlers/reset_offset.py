@@ -101,6 +101,7 @@ class _Clone(msgspec.Struct):
 def clone_offsets(context: Context, command: Command) -> Reply:
     """Copies the offsets of one topic, or of all topics that the source has read. Refuses a broadcasting source."""
     header = command.read(_Clone)
+    context.commit_log.groups.require_describe(context.caller, header.srcGroup)
     source = context.services.clients.group(header.srcGroup)
     if source is not None and source.message_model == BROADCASTING:
         raise RemotingRefusal(

@@ -117,7 +117,11 @@ def broker_consume_stats(context: Context, command: Command) -> Reply:
 def groups_of_topic(context: Context, command: Command) -> Reply:
     name = command.fields.get("topic", "")
     topic = context.commit_log.topics.find(context.caller, name)
-    groups = {group.name for group in context.services.clients.groups() if name in group.subscriptions}
+    groups = {
+        group.name
+        for group in context.services.clients.groups()
+        if name in group.subscriptions and context.commit_log.groups.is_visible(context.caller, group.name)
+    }
     if topic is not None:
         for group in context.commit_log.groups.cursor_groups(context.caller):
             if any(stream.topic == topic.id for stream in context.commit_log.groups.cursors(context.caller, group)):
@@ -132,6 +136,7 @@ def topics_of_group(context: Context, command: Command) -> Reply:
 
 def subscription_of_group(context: Context, command: Command) -> Reply:
     name, topic = command.fields.get("group", ""), command.fields.get("topic", "")
+    context.commit_log.groups.require_describe(context.caller, name)
     group = context.services.clients.group(name)
     subscription = None if group is None else group.subscriptions.get(topic)
     shown = {} if subscription is None else {"subscriptionData": subscription.described()}

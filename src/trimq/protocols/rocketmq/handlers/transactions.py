@@ -39,6 +39,7 @@ def end_transaction(context: Context, command: Command) -> Reply | None:
     if header.commitOrRollback not in (_COMMIT, _ROLLBACK):
         raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, f"{header.commitOrRollback} is neither commit nor rollback")
     placed = context.services.sending.transactions.decide(
+        context.caller,
         header.producerGroup,
         header.tranStateTableOffset,
         header.commitLogOffset,

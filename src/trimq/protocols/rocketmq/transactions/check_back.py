@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import random
 from collections import deque
+from collections.abc import Callable
 from typing import NamedTuple
 
 from trimq.clock import Timeline, Timer
@@ -28,7 +29,7 @@ from trimq.formats.rocketmq_unit.hosts import offset_message_id
 from trimq.formats.rocketmq_unit.properties import UNIQUE_KEY
 from trimq.formats.rocketmq_unit.schedule import parse_time_ms
 from trimq.formats.rocketmq_unit.unit import Unit, UnitDraft, encode_unit
-from trimq.model import SYSTEM
+from trimq.model import SYSTEM, Caller
 from trimq.protocols.rocketmq.clients.notifications import TransactionCheck
 from trimq.protocols.rocketmq.clients.registry import Client, ClientRegistry
 from trimq.protocols.rocketmq.state.identity import Identity
@@ -91,6 +92,7 @@ class TransactionChecker:
         identity: Identity,
         halves: HalfMessages,
         clients: ClientRegistry,
+        may_write_to: Callable[[Caller, str], bool],
         rng: random.Random,
         check_settings: CheckBackSettings,
     ) -> None:
@@ -100,6 +102,7 @@ class TransactionChecker:
         self._identity = identity
         self._halves = halves
         self._clients = clients
+        self._may_write_to = may_write_to
         self._rng = rng
         self.check_settings = check_settings
         self._timer: Timer | None = None
@@ -205,10 +208,10 @@ class TransactionChecker:
             return self._discard(offset, unit)
         if age_ms < parse_time_ms(properties.get(IMMUNITY_S)) * 1000 and not times:
             return None
-        group = properties.get(PRODUCER_GROUP, "")
-        producer = self._choose_producer(group)
+        group, topic = properties.get(PRODUCER_GROUP, ""), properties.get(REAL_TOPIC, "")
+        producer = self._choose_producer(group, topic)
         if producer is None:
-            if self._clients.producers(group):
+            if self._producers(group, topic):
                 self._congested.append(offset)
             return None
         properties[CHECKED_TIMES], properties[WAIT] = str(times + 1), "false"
@@ -217,7 +220,7 @@ class TransactionChecker:
         except PropertiesTooLong:
             return self._discard(offset, unit)  # no room for the check count
         self._on_durable(
-            placed.ticket, lambda done: None if done.refusal else self._send_check(producer, group, placed)
+            placed.ticket, lambda done: None if done.refusal else self._send_check(producer, group, topic, placed)
         )
         return placed
 
@@ -232,10 +235,15 @@ class TransactionChecker:
 
     # -- requests to producers
 
-    def _choose_producer(self, group: str) -> Client | None:
+    def _producers(self, group: str, topic: str) -> list[Client]:
+        """Connected producers of the group. The request carries the whole message: only those that may write to its
+        topic get it."""
+        return [each for each in self._clients.producers(group) if self._may_write_to(each.caller, topic)]
+
+    def _choose_producer(self, group: str, topic: str) -> Client | None:
         """Chooses a connected producer at random. One that reads too slowly is not chosen: requests carry whole
         messages."""
-        producers = self._clients.producers(group)
+        producers = self._producers(group, topic)
         if not producers:
             return None
         chosen = self._rng.choice(producers)
@@ -244,10 +252,10 @@ class TransactionChecker:
         free = [each for each in producers if not each.outlet.is_congested]
         return self._rng.choice(free) if free else None
 
-    def _send_check(self, producer: Client, group: str, placed: Appended) -> None:
+    def _send_check(self, producer: Client, group: str, topic: str, placed: Appended) -> None:
         """Sends the check-back request for the half message at its new position. If the chosen producer has become
         congested, asks another; if all are, waits for the next round."""
-        recipient = self._choose_producer(group) if producer.outlet.is_congested else producer
+        recipient = self._choose_producer(group, topic) if producer.outlet.is_congested else producer
         if recipient is None:
             return
         request = self._check_request(self._halves.unit(placed.queue_offset), placed)

@@ -26,7 +26,7 @@ from trimq.formats.rocketmq_unit.dead_letters import (
 from trimq.formats.rocketmq_unit.properties import TAGS, UNIQUE_KEY, tags_code
 from trimq.formats.rocketmq_unit.schedule import parse_time_ms
 from trimq.formats.rocketmq_unit.unit import TRANSACTION_COMMIT, Unit
-from trimq.model import SYSTEM
+from trimq.model import SYSTEM, Caller
 from trimq.protocols.rocketmq.clients.registry import ClientRegistry
 from trimq.protocols.rocketmq.schedule.scheduler import DelayScheduler
 from trimq.protocols.rocketmq.state.identity import Identity
@@ -76,6 +76,7 @@ class Transactions:
             identity,
             self._halves,
             clients,
+            commit_log.messages.may_write_to,
             rng,
             check_settings,
         )
@@ -129,10 +130,14 @@ class Transactions:
 
     # -- commit and rollback
 
-    def decide(self, group: str, offset: int, position: int, is_commit: bool, is_answer: bool) -> Appended:
-        """Commits or rolls back a half message for its producer. `is_answer`: in response to a check-back."""
+    def decide(
+        self, caller: Caller, group: str, offset: int, position: int, is_commit: bool, is_answer: bool
+    ) -> Appended:
+        """Commits or rolls back a half message for its producer, which needs the right to write to its topic.
+        `is_answer`: in response to a check-back."""
         unit = self._half(position)
         properties = read_half(unit)
+        self._message_api.require_write(caller, properties.get(REAL_TOPIC, ""))
         if properties.get(PRODUCER_GROUP) != group:
             raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
         if unit.queue_offset != offset:

@@ -105,7 +105,7 @@ def test_without_read_permission_each_call_is_refused(is_alone: bool) -> None:
     handles, others = received(desk), received(desk, topic="u")
     access = desk.desk.core.broker._access
     access.define_user("somebody", "secret")
-    access.grant(Right("anonymous", DEFAULT_NAMESPACE, write=".*", read="u"))
+    access.grant(Right("anonymous", DEFAULT_NAMESPACE, write=".*", read="^[ug]$"))
     desk.desk.runner.settle()
     line = line_of(desk, is_alone)
     answers = line.ask(request(entry(handles[0])), request(entry(others[0]), topic="u"), request(entry(handles[1])))

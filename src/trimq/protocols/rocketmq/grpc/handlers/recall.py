@@ -18,6 +18,7 @@ def recall(call: Call, request: Any) -> Reply:
     topic = call.commit_log.topics.find(call.caller, request.topic.name)
     if topic is None:
         raise GrpcRefusal(Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, f"there is no topic {request.topic.name}")
+    call.commit_log.messages.require_write(call.caller, topic.name.name)
     unique, placed = call.services.sending.scheduler.recall(topic, request.recall_handle)
 
     def build(refusal: Refusal | None) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from trimq.core.commit_log.groups import CommitLogGroup
-from trimq.errors import Refusal
+from trimq.errors import AccessDenied, Refusal
 from trimq.protocols.contract import Parts, Reply, Sink
 from trimq.protocols.rocketmq.clients.registry import Client, ConsumerGroup
 from trimq.protocols.rocketmq.clients.subscriptions import Subscription
@@ -51,16 +51,21 @@ class Telemetry:
             raise GrpcStatusError("INVALID_ARGUMENT", "client id cannot be empty")
         try:
             settings = self._negotiate(command.settings)
+        except AccessDenied as refusal:
+            raise GrpcStatusError("PERMISSION_DENIED", str(refusal)) from None
         except Refusal as refusal:
             raise GrpcStatusError("INVALID_ARGUMENT", str(refusal)) from None
         return [wire.TelemetryCommand(status=status(), settings=settings).SerializeToString()]
 
     def _negotiate(self, asked: Any) -> Any:
         call = self._call
+        call.commit_log.admin.require_known(call.caller)
         which = asked.WhichOneof("pub_sub")
         if which is None:
             raise GrpcStatusError("INVALID_ARGUMENT", "there is no publishing or subscription data in settings")
         if which == "publishing":
+            for topic in asked.publishing.topics:
+                call.commit_log.messages.require_write(call.caller, topic.name)
             settings = producer_settings(asked, call.services.settings.message_bytes)
         else:
             group = _known_group(call, asked)
@@ -81,6 +86,7 @@ def _known_group(call: Call, asked: Any) -> CommitLogGroup:
         raise GrpcStatusError("INTERNAL", f"clients of type {asked.client_type} are not served as consumers")
     name = asked.subscription.group.name
     check_group(name)
+    call.commit_log.groups.require_read(call.caller, name)
     found = call.commit_log.groups.find(call.caller, name)
     if found is None:
         raise GrpcRefusal(Code.CONSUMER_GROUP_NOT_FOUND, f"group not found: {name}")
@@ -88,10 +94,17 @@ def _known_group(call: Call, asked: Any) -> CommitLogGroup:
 
 
 def _register(call: Call, settings: Any, sink: Sink) -> GrpcClient:
-    known = call.known.find(call.client_id)
+    known = _find_own(call)
     outlet = TelemetryOutlet() if known is None else known.outlet
     client = Client(
-        call.client_id, call.caller.address, call.language, VERSION, outlet, dialect=GRPC, release=call.version
+        call.client_id,
+        call.caller.address,
+        call.language,
+        VERSION,
+        outlet,
+        call.caller,
+        dialect=GRPC,
+        release=call.version,
     )
     known = call.known.register(client, outlet, settings)
     outlet.sink = sink
@@ -135,8 +148,16 @@ def terminate(call: Call, request: Any) -> Reply:
     return reply(wire.NotifyClientTerminationResponse(status=status()))
 
 
-def _require_known(call: Call) -> GrpcClient:
+def _find_own(call: Call) -> GrpcClient | None:
+    """Returns the client with the id of this call. Refuses the id if another user has registered it."""
     known = call.known.find(call.client_id)
+    if known is not None and known.client.caller.principal != call.caller.principal:
+        raise GrpcRefusal(Code.FORBIDDEN, "another user has registered this client id")
+    return known
+
+
+def _require_known(call: Call) -> GrpcClient:
+    known = _find_own(call)
     if known is None:
         raise GrpcRefusal(Code.UNRECOGNIZED_CLIENT_TYPE, "cannot find client settings for this client")
     return known

@@ -25,10 +25,12 @@ def end_transaction(call: Call, request: Any) -> Reply:
     check_topic(call, request.topic.name)
     if not request.transaction_id.strip():
         raise GrpcRefusal(Code.INVALID_TRANSACTION_ID, "transaction id cannot be empty")
+    call.commit_log.messages.require_write(call.caller, request.topic.name)
     half, group = _find_half(call, request)
     if request.resolution == TransactionResolution.TRANSACTION_RESOLUTION_UNSPECIFIED:
         return reply(wire.EndTransactionResponse(status=status()))  # the next check-back asks again
     placed = call.services.sending.transactions.decide(
+        call.caller,
         group,
         half.queue_offset,
         half.position,
