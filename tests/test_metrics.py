@@ -92,9 +92,11 @@ def test_a_gauge_may_be_read_only_when_it_is_asked_for() -> None:
 
     metrics.gauge_from("free_bytes", "Room on the disk.", read)
     metrics.gauges_from("end", "End of each stream.", ("topic",), lambda: [(("a",), 1), (("b",), 2)])
+    metrics.counters_from("moves", "Moves of each group.", ("group",), lambda: [(("g",), 7)])
     assert readings == []
     assert samples_of(metrics) == {
         ("trimq_free_bytes", ()): 4.5,
+        ("trimq_moves_total", (("group", "g"),)): 7.0,
         ("trimq_end", (("topic", "a"),)): 1.0,
         ("trimq_end", (("topic", "b"),)): 2.0,
     }

@@ -91,10 +91,10 @@ ORDER: dict[str, tuple[str, ...]] = {
     "trimq.protocols.amqp": ("methods", "wire", "channel+confirms+deliveries+heartbeats", "handlers", "front_end"),
     "pyspark_trimq": ("mistakes", "arrow runtime", "broker session worker_daemon", "source sink", "pipelines"),
     "trimq.server": (
-        "connection http offline timed_offload optional_packages",
-        "gauges front_ends",
+        "connection http offline timed_offload optional_packages log_output",
+        "gauges front_ends request_descriptions",
         "node traffic_recorder",
-        "embedded lifecycle",
+        "direct_access embedded lifecycle",
     ),
 }
 

@@ -82,5 +82,10 @@ class DefaultSource(DataSource):
 
 
 def register(spark: SparkSession | Any) -> None:
-    """Registers `format("trimq")`. Spark also discovers it, unless another module named `pyspark_*` fails to import."""
+    """Registers `format("trimq")` in any session, and lets its workers run the driver's Python if none was chosen.
+    Raises Mistake with what to do if the chosen Python cannot run the source. Without this call, Spark finds the source
+    only if the Python that it starts (`python3`, or PYSPARK_PYTHON) has this package."""
+    from pyspark_trimq.runtime.session_python import prepare_python
+
+    prepare_python(spark)
     spark.dataSource.register(DefaultSource)

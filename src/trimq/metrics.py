@@ -132,7 +132,11 @@ class Metrics:
 
     def gauges_from(self, name: str, help: str, label_names: Sequence[str], read: ReadGauges) -> None:
         """As `gauge_from`, with labels: `read` returns every combination of label values with its number."""
-        self._declare(name, label_names, lambda: _gauge_lines(name, help, label_names, read()))
+        self._declare(name, label_names, lambda: _read_lines(name, "gauge", help, label_names, read()))
+
+    def counters_from(self, name: str, help: str, label_names: Sequence[str], read: ReadGauges) -> None:
+        """As `gauges_from`, for numbers that only grow; exposed as `trimq_<name>_total`."""
+        self._declare(name, label_names, lambda: _read_lines(f"{name}_total", "counter", help, label_names, read()))
 
     def histogram(self, name: str, help: str, bounds: Sequence[float] = SECONDS_BUCKETS) -> Histogram:
         return self.histograms(name, help, (), bounds).labelled()
@@ -188,11 +192,11 @@ def _counter_lines(family: Family[Counter]) -> Lines:
         yield f"{name}{write(values)} {_number(counter.value)}\n"
 
 
-def _gauge_lines(
-    name: str, help: str, label_names: Sequence[str], numbers: Iterable[tuple[LabelValues, float] | None]
+def _read_lines(
+    name: str, kind: str, help: str, label_names: Sequence[str], numbers: Iterable[tuple[LabelValues, float] | None]
 ) -> Lines:
     name = PREFIX + name
-    yield _head(name, "gauge", help)
+    yield _head(name, kind, help)
     write = _LabelWriter(label_names).write
     for found in numbers:
         yield None if found is None else f"{name}{write(found[0])} {_number(found[1])}\n"

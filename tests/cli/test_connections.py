@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+from trimq.cli.output import local_time
+
 CONNECTION = {
     "name": "127.0.0.1:4000 -> 127.0.0.1:5672", "listener": "amqp", "protocol": "amqp", "address": "127.0.0.1:4000",
     "connected_ms": 99, "user": "guest", "vhost": "/", "client_id": "billing", "channels": 2, "client_properties": {},
@@ -15,10 +17,11 @@ def test_connections_are_listed_in_columns(trimq, broker_http) -> None:
     broker_http.answers["GET", "/api/connections"] = 200, {"connections": [CONNECTION, OTHER]}
     done = trimq("connections", "list", "--http", broker_http.address)
     assert (done.returncode, done.stderr) == (0, "")
+    since = local_time(99).split()
     assert [line.split() for line in done.stdout.splitlines()] == [
-        ["name", "protocol", "user", "vhost", "client_id", "channels", "connected_ms"],
-        ["127.0.0.1:4000", "->", "127.0.0.1:5672", "amqp", "guest", "/", "billing", "2", "99"],
-        ["a", "->", "b", "kafka", "guest", "billing", "99"],
+        ["name", "protocol", "user", "vhost", "client_id", "channels", "connected"],
+        ["127.0.0.1:4000", "->", "127.0.0.1:5672", "amqp", "guest", "/", "billing", "2", *since],
+        ["a", "->", "b", "kafka", "guest", "billing", *since],
     ]
     as_json = trimq("connections", "list", "--json", "--http", broker_http.address)
     assert json.loads(as_json.stdout) == {"connections": [CONNECTION, OTHER]}

@@ -34,6 +34,19 @@ def test_a_group_is_described_with_members_and_lag(trimq, broker_http) -> None:
     ]
 
 
+def test_rebalances_are_described_with_units(trimq, broker_http) -> None:
+    totals = {"completed": 3, "total_ms": 95_000, "total_moved": 4, "total_arrived": 200}
+    last = {"last_ms": 3_021, "last_moved": 2, "last_arrived": 120}
+    described = BILLING | {"members": [], "cursors": [], "rebalances": totals | last | {"running_ms": 850}}
+    broker_http.answers["GET", "/api/groups/billing"] = 200, described
+    lines = trimq("groups", "describe", "billing", "--http", broker_http.address).stdout.splitlines()
+    assert lines[4:7] == [
+        "rebalances      3 since the start of the broker, 1 min 35 s in all",
+        "last rebalance  took 3.02 s, moved 2 streams, 120 messages arrived meanwhile",
+        "rebalancing     for 850 ms",
+    ]
+
+
 def test_programs_get_json(trimq, broker_http) -> None:
     broker_http.answers["GET", "/api/groups"] = 200, {"groups": [BILLING]}
     broker_http.answers["GET", "/api/groups/billing"] = 200, BILLING | {"members": [], "cursors": [CURSOR]}

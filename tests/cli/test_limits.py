@@ -17,6 +17,7 @@ def test_limits_are_shown(trimq, broker_http) -> None:
         "60",
         "low_water_bytes",
         "1000",
+        "bytes",
         "channel_max",
         "2047",
     ]

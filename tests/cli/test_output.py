@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from trimq.cli.output import (
     align,
+    duration,
     escape_unprintable,
     local_time,
     print_json,
@@ -98,9 +99,27 @@ def test_times_are_those_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> Non
         ("retention_ms", "604800000", "604800000 (7 days)"),
         ("segment_bytes", "1073741824", "1073741824 (1 GiB)"),
         ("retention_ms", "-1", "-1"),
-        ("retention_ms", "61", "61"),
+        ("retention_ms", "3600000", "3600000 (1 hour)"),
+        ("retention_ms", "90000", "90000 (1 min 30 s)"),
+        ("retention_ms", "61", "61 ms"),
+        ("message_bytes", "1048588", "1048588 bytes"),
+        ("max_compaction_lag_ms", "9223372036854775807", "9223372036854775807 (no limit)"),
         ("cleanup", "delete", "delete"),
     ],
 )
 def test_durations_and_sizes_have_units(name: str, value: str, text: str) -> None:
     assert with_unit(name, value) == text
+
+
+@pytest.mark.parametrize(
+    ("time_ms", "text"),
+    [
+        (0, "0 ms"),
+        (850, "850 ms"),
+        (3_021, "3.02 s"),
+        (125_000, "2 min 5 s"),
+        (5_400_000, "1 h 30 min"),
+    ],
+)
+def test_durations_have_units(time_ms: int, text: str) -> None:
+    assert duration(time_ms) == text

@@ -31,12 +31,18 @@ def test_queues_are_listed_in_columns(trimq, broker_http) -> None:
 
 
 def test_a_queue_is_described_with_its_consumers(trimq, broker_http) -> None:
-    described = QUEUE | {"id": "5f", "arguments": {"x-max-length": 9}, "bytes": 1, "consumer_details": [CONSUMER]}
+    described = QUEUE | {
+        "id": "5f",
+        "arguments": {"x-max-length": 9, "x-expires": 60000},
+        "bytes": 1,
+        "consumer_details": [CONSUMER],
+    }
     broker_http.answers["GET", "/api/queues/a%2Fb?vhost=shop"] = 200, described
     done = trimq("queues", "describe", "a/b", "--vhost", "shop", "--http", broker_http.address)
     lines = done.stdout.splitlines()
     assert "x-max-length    9" in lines
-    assert lines[-1].split() == ["c", "5", "3", "True", "True", "0"]
+    assert "x-expires       60000 (1 minute)" in lines
+    assert lines[-1].split() == ["c", "5", "3", "yes", "yes", "0"]
 
 
 def test_a_queue_is_purged_and_deleted(trimq, broker_http) -> None:

@@ -15,7 +15,8 @@ from trimq.protocols.kafka.messages.schema import ResponseMessage
 from trimq.protocols.kafka.names.codes import Code
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 from trimq.server.http.front_end import HttpRequest
-from trimq.server.traffic_recorder import RecordedRequest, _describe, _RecordedConversation
+from trimq.server.request_descriptions import describe
+from trimq.server.traffic_recorder import RecordedRequest, _RecordedConversation
 
 
 def produce_response(*codes: Code) -> ProduceResponse:
@@ -48,7 +49,7 @@ def metadata_response(code: int) -> MetadataResponse:
 def test_a_kafka_request_is_described_with_its_error_codes(
     request_: Request, response: ResponseMessage, text: str
 ) -> None:
-    recorded = RecordedRequest("kafka 127.0.0.1:1", _describe(request_))
+    recorded = RecordedRequest("kafka 127.0.0.1:1", describe(request_))
     assert str(recorded).endswith("-> no response")
     recorded.record_response(encode_response(request_, response))
     assert str(recorded) == f"kafka 127.0.0.1:1: {text}"
@@ -57,7 +58,7 @@ def test_a_kafka_request_is_described_with_its_error_codes(
 def test_a_call_is_described_by_its_method_and_outcome() -> None:
     peer = Http2Peer().greet()
     peer.say(call(1, b"x") + call(3, b"wait") + word(FrameType.RST_STREAM, 3, ErrorCode.CANCEL))
-    recorded = [str(RecordedRequest("grpc", _describe(event))) for event in peer.events]
+    recorded = [str(RecordedRequest("grpc", describe(event))) for event in peer.events]
     assert [each.partition(" -> ")[0] for each in recorded] == [
         *("grpc: Plain asked", "grpc: Plain asked", "grpc: Plain cancelled")
     ]
@@ -78,13 +79,13 @@ def test_a_recorded_reply_is_the_reply_of_the_conversation_itself() -> None:
 
 def test_an_answer_in_another_version_is_described_by_its_size() -> None:
     request = Request(18, 99, 7, None)
-    recorded = RecordedRequest("kafka", _describe(request))
+    recorded = RecordedRequest("kafka", describe(request))
     recorded.record_response(encode_response(request, ApiVersionsResponse(error_code=35), version=0))
     assert str(recorded) == "kafka: ApiVersions v99 -> response of 14 bytes"
 
 
 def test_a_long_answer_is_only_counted() -> None:
-    recorded = RecordedRequest("kafka", _describe(Request(1, 12, 7, None)))
+    recorded = RecordedRequest("kafka", describe(Request(1, 12, 7, None)))
     recorded.record_response([b"x" * 5000])
     assert str(recorded) == "kafka: Fetch v12 -> response of 5000 bytes"
 
@@ -93,13 +94,13 @@ def test_a_long_answer_is_only_counted() -> None:
     ("answer", "outcome"), [(b"HTTP/1.1 404 \r\n\r\n", "404"), (b"HTTP/1.1 200 OK\r\n\r\n", "200"), (b"", "?")]
 )
 def test_an_http_request_is_described_with_its_status(answer: bytes, outcome: str) -> None:
-    recorded = RecordedRequest("http", _describe(HttpRequest("GET", "/api/topics", {}, b"")))
+    recorded = RecordedRequest("http", describe(HttpRequest("GET", "/api/topics", {}, b"")))
     recorded.record_response([answer])
     assert str(recorded) == f"http: GET /api/topics -> {outcome}"
 
 
 def test_a_request_without_a_description_is_described_by_its_type() -> None:
-    recorded = RecordedRequest("amqp", _describe(3.5))
+    recorded = RecordedRequest("amqp", describe(3.5))
     recorded.record_response([b"abc"])
     assert str(recorded) == "amqp: float -> response of 3 bytes"
 

@@ -50,6 +50,7 @@ def test_a_broker_serves_while_its_block_lasts() -> None:
             "amqp": broker.amqp.removeprefix("amqp://guest:guest@").rstrip("/"),
             "rocketmq": broker.rocketmq,
             "rocketmq_broker": broker.addresses["rocketmq_broker"],
+            "rocketmq_grpc": broker.rocketmq_grpc,
             "http": broker.http.removeprefix("http://"),
         }
         url = broker.http
@@ -294,7 +295,7 @@ def test_a_crash_on_a_folder_warns_that_it_loses_no_page_cache(tmp_path: Path) -
         broker.create_topic("orders")
         broker.send("orders", "written, not synced")
         assert "page cache of the machine outlives a process" in broker.crash()
-        assert "page cache of the machine outlives a process" in broker.sightings()
+        assert "page cache of the machine outlives a process" in "\n".join(broker.sightings())
         broker.restart()
         assert bodies(broker, "orders") == [b"written, not synced"]
 

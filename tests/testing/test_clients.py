@@ -212,7 +212,7 @@ def test_requests_of_clients_are_recorded(broker: Broker) -> None:
     sender = Sender(broker)
     sender.send(1, "one")
     sender.wait_for_all()
-    seen = broker.sightings()
+    seen = "\n".join(broker.sightings())
     assert f"topic {TOPIC} was created with 1 streams" in seen
     assert "by rdkafka -> ok" in seen
     for api in ("ApiVersions", "Metadata", "Produce"):

@@ -9,13 +9,17 @@ from trimq.errors import StartupError
 from trimq.testing.keywords import Value, address_of, keyword_of, listeners, settings_from, with_address
 
 
-def test_without_keywords_every_listener_but_that_of_grpc_gets_a_free_port() -> None:
+def test_without_keywords_every_listener_gets_a_free_port() -> None:
     settings = settings_from({})
-    assert settings.rocketmq.grpc_listen is None
-    wanted = [each for each in listeners() if each.default is not None and each.field != "grpc_listen"]
+    wanted = [each for each in listeners() if each.default is not None]
     bound = [address_of(settings, each) for each in wanted]
     assert bound == [Address("127.0.0.1", 0)] * len(bound)
     assert len(bound) >= 2
+
+
+def test_a_listener_whose_packages_are_missing_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trimq.testing.keywords.missing_listeners", lambda: ["rocketmq.grpc_listen"])
+    assert settings_from({}).rocketmq.grpc_listen is None
 
 
 def test_keywords_are_section_and_field() -> None:

@@ -23,8 +23,7 @@ def test_listeners_get_ports_of_their_own(ports: ReservedPorts) -> None:
     settings = ports.choose(settings_from({}))
     rocketmq = settings.rocketmq
     addresses = [settings.kafka.listen, settings.amqp.listen, settings.http.listen]
-    addresses += [rocketmq.listen, rocketmq.broker_listen]
-    assert rocketmq.grpc_listen is None
+    addresses += [rocketmq.listen, rocketmq.broker_listen, rocketmq.grpc_listen]
     ports_found = {address.port for address in addresses if address is not None}
     assert len(ports_found - {0}) == len(addresses)
 

@@ -13,7 +13,7 @@ from compat.rocketmq_wire import Wire
 from trimq.formats.rocketmq_unit.unit import iterate_units
 from trimq.testing import Broker
 
-GRPC = {"rocketmq_grpc_listen": "127.0.0.1:0"}
+PULL = {"queueOffset": 0, "maxMsgNums": 32, "sysFlag": 4}
 
 
 def ask(address: str, code: int, fields: dict[str, Any], body: bytes = b"") -> tuple[dict[str, Any], bytes]:
@@ -68,10 +68,48 @@ def test_all_undecided_transactions_were_checked_back_when_the_clock_stands_stil
         assert sorted(asked) == sorted(f"U{number}" for number in range(600))
 
 
-def test_its_addresses_are_available_and_that_of_grpc_on_request() -> None:
-    with Broker(**GRPC) as broker:
+def test_its_addresses_are_available() -> None:
+    with Broker() as broker:
         found, _ = ask(broker.rocketmq, 106, {})
         assert found["code"] == 0
         assert broker.rocketmq_grpc == broker.addresses["rocketmq_grpc"]
-    with Broker() as broker, pytest.raises(RuntimeError, match="no rocketmq_grpc listener"):
+    with Broker(rocketmq_grpc_listen="off") as broker, pytest.raises(RuntimeError, match="no rocketmq_grpc listener"):
         broker.rocketmq_grpc.strip()
+
+
+def test_topics_and_groups_are_created_and_filled_without_a_client() -> None:
+    with Broker() as broker:
+        broker.create_topic("t", 2, home="commit-log", message_type="FIFO")
+        broker.create_group("g", orderly=True, retries=3)
+        assert broker.send("t", "one", key="k", headers={"TAGS": b"red", "colour": b"dark"}) == 0
+        assert broker.send("t", "other", partition=1) == 0
+        assert send(broker, b"two")["code"] == 0
+        assert [record.body for record in broker.records("t", 1)] == [b"other"]
+        first, second = broker.records("t")
+        assert (first.body, first.key, dict(first.headers)) == (b"one", b"k", {"TAGS": b"red", "colour": b"dark"})
+        assert (second.body, second.offset) == (b"two", 1)
+        assert pull(broker) == [b"one", b"two"]
+        described, _ = ask(broker.addresses["rocketmq_broker"], 352, {"group": "g"})
+        assert described["code"] == 0
+
+
+def test_wrong_layouts_are_refused() -> None:
+    with Broker() as broker:
+        with pytest.raises(TypeError, match="home must be partition-log"):
+            broker.create_topic("t", home="rocketmq")
+        with pytest.raises(ValueError, match="use create_queue"):
+            broker.create_topic("t", home="queue-log")
+    off = {"rocketmq_listen": "off", "rocketmq_broker_listen": "off", "rocketmq_grpc_listen": "off"}
+    with Broker(**off) as broker, pytest.raises(RuntimeError, match="all RocketMQ listeners are off"):
+        broker.create_topic("t", home="commit-log")
+
+
+def test_requests_are_reported_with_object_and_outcome() -> None:
+    with Broker() as broker:
+        send(broker, b"one")
+        pull(broker)
+        ask(broker.addresses["rocketmq_broker"], 11, {"consumerGroup": "g", "topic": "gone", "queueId": 0} | PULL)
+        seen = [line.partition(": ")[2] for line in broker.sightings()]
+    assert "SEND_MESSAGE_V2 t queue 0 -> SUCCESS" in seen
+    assert "PULL_MESSAGE t queue 0 group g -> SUCCESS" in seen
+    assert any(line.startswith("PULL_MESSAGE gone queue 0 group g -> TOPIC_NOT_EXIST (topic[gone]") for line in seen)

@@ -79,11 +79,37 @@ class CursorPosition(msgspec.Struct):
     note: str | msgspec.UnsetType = msgspec.UNSET
 
 
+class StreamRange(msgspec.Struct):
+    """`at_time`: first offset that is not older than the time of the request, if it has one."""
+
+    stream: int
+    start: int
+    end: int
+    at_time: int | None = None
+
+
+class StreamRanges(msgspec.Struct):
+    streams: list[StreamRange]
+
+
 class Subscription(msgspec.Struct):
     """Subscription of a RocketMQ group."""
 
     topic: str
     expression: str
+
+
+class RebalanceSummary(msgspec.Struct):
+    """Rebalances of a group since the start of the broker. `running_ms`: age of the one in progress."""
+
+    completed: int
+    total_ms: int
+    total_moved: int
+    total_arrived: int
+    last_ms: int
+    last_moved: int
+    last_arrived: int
+    running_ms: int | None
 
 
 class GroupDescription(msgspec.Struct):
@@ -94,6 +120,7 @@ class GroupDescription(msgspec.Struct):
     cursors: list[CursorPosition]
     subscriptions: list[Subscription] | msgspec.UnsetType = msgspec.UNSET
     last_commit_ms: int | msgspec.UnsetType | None = msgspec.UNSET
+    rebalances: RebalanceSummary | msgspec.UnsetType = msgspec.UNSET
 
 
 class _Problem(msgspec.Struct):

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from trimq.cli.api import add_address_flag, api_path, connect
-from trimq.cli.output import print_json, print_table
+from trimq.cli.output import local_time, print_json, print_table
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
@@ -27,13 +27,17 @@ def list_connections(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(answer)
         return 0
-    columns = ("name", "protocol", "user", "vhost", "client_id", "channels", "connected_ms")
+    columns = ("name", "protocol", "user", "vhost", "client_id", "channels")
     rows = [
-        ["" if connection[column] is None else connection[column] for column in columns]
+        [*("" if connection[column] is None else connection[column] for column in columns), _since(connection)]
         for connection in answer["connections"]
     ]
-    print_table(columns, rows)
+    print_table((*columns, "connected"), rows)
     return 0
+
+
+def _since(connection: dict[str, Any]) -> str:
+    return local_time(connection["connected_ms"])
 
 
 def close_connection(arguments: argparse.Namespace) -> int:

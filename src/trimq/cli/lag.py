@@ -100,5 +100,5 @@ def drain_notes(paces: Iterable[Pace]) -> list[str]:
     if any(pace.arriving_rate > 0 for pace in stuck):
         notes.append("No time to drain: messages arrive at least as fast as they are read.")
     if any(pace.arriving_rate <= 0 for pace in stuck):
-        notes.append("No time to drain: nothing was read during the measurement.")
+        notes.append("The backlog stays: nothing was read during the measurement.")
     return notes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from trimq.cli.api import add_address_flag, connect
-from trimq.cli.output import print_json, print_table
+from trimq.cli.output import print_json, print_table, with_unit
 from trimq.errors import StartupError
 
 _HELP = {
@@ -45,4 +45,4 @@ def _print(limits: dict[str, int], as_json: bool) -> None:
     if as_json:
         print_json(limits)
     else:
-        print_table(("limit", "value"), [(name, limits[name]) for name in _HELP])
+        print_table(("limit", "value"), [(name, with_unit(name, str(limits[name]))) for name in _HELP])

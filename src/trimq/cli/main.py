@@ -17,7 +17,8 @@ from trimq.errors import Damage, StartupError
 COMMANDS = {
     "serve": "start the broker",
     "topics": "list, describe, create and delete topics of a running broker",
-    "groups": "list and describe consumer groups of a running broker",
+    "groups": "list, describe, create, move and delete consumer groups of a running broker",
+    "producers": "list producers of RocketMQ and Kafka of a running broker",
     "queues": "list, describe, purge and delete AMQP queues of a running broker",
     "failures": "list failed messages of queues and groups, and send them again",
     "users": "list, set and delete users of a running broker and their permissions",

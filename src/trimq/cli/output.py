@@ -15,6 +15,9 @@ from trimq.config import readable_number
 
 Row = Sequence[object]
 
+UNLIMITED = 2**63 - 1
+"""Value of Kafka's settings for no limit."""
+
 
 def print_json(value: Any) -> None:
     """Prints one indented JSON document."""
@@ -36,9 +39,11 @@ def print_table(columns: Sequence[str], rows: Sequence[Row]) -> None:
 
 
 def shown(value: object) -> str:
-    """Returns a cell as text for people: None as a dash, and fractions rounded to three digits."""
+    """Returns a cell as text for people: None as a dash, yes or no, and fractions rounded to three digits."""
     if value is None:
         return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
     return str(value)
@@ -49,11 +54,31 @@ def local_time(time_ms: int) -> str:
     return datetime.fromtimestamp(time_ms / 1000).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def with_unit(name: str, value: str) -> str:
-    """Returns the value of a setting, with a larger unit if its name has one: `604800000 (7 days)`."""
-    unit = name.rpartition("_")[2]
-    readable = readable_number(int(value), unit) if value.isdecimal() else ""
-    return f"{value} ({readable})" if readable else value
+def duration(time_ms: int) -> str:
+    """Returns a duration with its unit: `850 ms`, `3.02 s`, `2 min 5 s`, `1 h 30 min`."""
+    if time_ms < 1000:
+        return f"{time_ms} ms"
+    if time_ms < 60_000:
+        return f"{time_ms / 1000:.3g} s"
+    seconds = round(time_ms / 1000)
+    if seconds < 3600:
+        return f"{seconds // 60} min {seconds % 60} s"
+    return f"{seconds // 3600} h {seconds // 60 % 60} min"
+
+
+def with_unit(name: str, value: str, unit: str = "") -> str:
+    """Returns the value of a setting with its unit, by default that of its name, and in a larger one if there is one:
+    `604800000 (7 days)`, `61 ms`."""
+    unit = unit or name.rpartition("_")[2]
+    if unit not in ("ms", "bytes") or not value.isdecimal():
+        return value
+    number = int(value)
+    if number == UNLIMITED:
+        return f"{value} (no limit)"
+    readable = readable_number(number, unit)
+    if not readable and unit == "ms" and number >= 1000:
+        readable = duration(number)
+    return f"{value} ({readable})" if readable else f"{value} {unit}"
 
 
 def align(columns: Sequence[str], rows: Sequence[Row]) -> Iterator[str]:
@@ -75,7 +100,9 @@ def escape_unprintable(text: str) -> str:
 
 
 def _is_numeric(rows: Sequence[Row], column: int) -> bool:
-    return bool(rows) and all(isinstance(row[column], int | float) for row in rows)
+    return bool(rows) and all(
+        isinstance(row[column], int | float) and not isinstance(row[column], bool) for row in rows
+    )
 
 
 def _print_rich_table(columns: Sequence[str], rows: Sequence[Row]) -> None:

@@ -8,9 +8,16 @@ from typing import Any
 import msgspec
 
 from trimq.cli.api import add_address_flag, api_path, connect
-from trimq.cli.output import print_json, print_table
+from trimq.cli.output import print_json, print_table, with_unit
 
 _COLUMNS = ("name", "vhost", "type", "ready", "unacknowledged", "consumers")
+_UNITS = {
+    "x-message-ttl": "ms",
+    "x-expires": "ms",
+    "x-consumer-timeout": "ms",
+    "x-max-length-bytes": "bytes",
+    "x-stream-max-segment-size-bytes": "bytes",
+}
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
@@ -48,7 +55,8 @@ def describe_queue(arguments: argparse.Namespace) -> int:
         return 0
     details = queue.pop("consumer_details")
     given = queue.pop("arguments")
-    print_table(("queue", "value"), [*queue.items(), *given.items()])
+    arguments_given = [(name, with_unit(name, str(value), _UNITS.get(name, ""))) for name, value in given.items()]
+    print_table(("queue", "value"), [*queue.items(), *arguments_given])
     print()
     columns = ("tag", "prefetch", "unacknowledged", "acknowledges", "active", "priority")
     print_table(columns, [[consumer[column] for column in columns] for consumer in details])

@@ -105,7 +105,8 @@ def alter_topic(arguments: argparse.Namespace) -> int:
         raise StartupError("nothing to change: give --setting NAME=VALUE or --reset NAME")
     path = topic_path(arguments.name, arguments.namespace)
     topic = connect(arguments.http).patch(path, {"settings": settings}, Topic)
-    print_table(("setting of its own", "value"), list(topic.settings.items()))
+    rows = [(name, with_unit(name, str(value))) for name, value in topic.settings.items()]
+    print_table(("setting of its own", "value"), rows)
     return 0
 
 

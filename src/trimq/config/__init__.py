@@ -6,7 +6,7 @@ from trimq.config.declaration import Declaration, declarations, readable_number
 from trimq.config.kafka import Kafka
 from trimq.config.loading import EVERY_INTERFACE, load, suggest_flag
 from trimq.config.rocketmq import RocketMQ
-from trimq.config.settings import Failures, Http, Limits, Settings, Storage
+from trimq.config.settings import Failures, Http, Limits, Log, Settings, Storage
 from trimq.config.tls import Tls
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "Http",
     "Kafka",
     "Limits",
+    "Log",
     "RocketMQ",
     "Settings",
     "Storage",

@@ -123,7 +123,8 @@ def readable_number(number: int, unit: str) -> str:
     }
     for scale, name in scales.get(unit, ()):
         if number > 0 and number % scale == 0:
-            return f"{number // scale} {name}"
+            count = number // scale
+            return f"{count} {name.removesuffix('s') if count == 1 else name}"
     return ""
 
 

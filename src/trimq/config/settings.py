@@ -201,6 +201,25 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     ] = 10_000
 
 
+class Log(msgspec.Struct, frozen=True, kw_only=True):
+    level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        Meta(description="Lowest level of the messages that the broker logs to its standard error."),
+    ] = "info"
+    format: Annotated[
+        Literal["text", "json"],
+        Meta(description="text: one line per message for people. json: one JSON object per line for log collectors."),
+    ] = "text"
+    repeats_per_minute: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=INT32,
+            description="Lines per minute of one kind of message; more of them are counted, not written. 0: no limit.",
+        ),
+    ] = 10
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     data_dir: Annotated[Path, Meta(description="Folder for all data of the broker.")] = "trimq-data"
     flush: Annotated[
@@ -227,6 +246,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     failures: Failures = Failures()
     limits: Limits = Limits()
     security: Security = Security()
+    log: Log = Log()
 
 
 RENAMED = {"amqp.failures_bytes": "failures.retention_bytes", "amqp.failures_ms": "failures.retention_ms"}

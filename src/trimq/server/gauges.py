@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from trimq.core.api.commit_log_group_admin import CommitLogGroupAdmin
 from trimq.core.api.group_lag import GroupLagApi
 from trimq.core.api.groups import GroupApi
+from trimq.core.groups.rebalances import RebalanceSummary
 from trimq.core.partitions.topics import Topics
 from trimq.metrics import LabelValues, Metrics
 from trimq.model import SYSTEM
@@ -70,6 +71,20 @@ def expose_lag(
         yield from (found | shared).items()
 
     metrics.gauges_from("group_lag", "Messages that a group has not consumed yet.", ("group", "topic"), lag)
+
+
+def expose_rebalances(metrics: Metrics, group_api: GroupApi) -> None:
+    def expose(name: str, help: str, number: Callable[[RebalanceSummary], float]) -> None:
+        def numbers() -> _Numbers:
+            for found in group_api.iterate_rebalances(SYSTEM):
+                yield None if found is None else ((found[0],), number(found[1]))
+
+        metrics.counters_from(name, help, ("group",), numbers)
+
+    expose("group_rebalances", "Rebalances that ended with an assignment.", lambda found: found.completed)
+    expose("group_rebalance_seconds", "Duration of these rebalances.", lambda found: found.total_ms / 1000)
+    expose("group_moved_streams", "Streams that moved to another member.", lambda found: found.total_moved)
+    expose("group_rebalance_arrivals", "Messages that arrived during rebalances.", lambda found: found.total_arrived)
 
 
 def _add_commit_log_lag(found: dict[LabelValues, float], group_admin: CommitLogGroupAdmin, group: str) -> None:

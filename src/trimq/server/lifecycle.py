@@ -17,6 +17,7 @@ from trimq.clock import system_clock
 from trimq.config import Settings
 from trimq.errors import Damage, StartupError
 from trimq.offload import ThreadOffload
+from trimq.server.log_output import open_log
 from trimq.server.node import Node, Platform, describe_error
 from trimq.storage.commit_log.store import LOCK as COMMIT_LOCK
 from trimq.storage.io.atomic_file import remove_external_file, replace_external_file
@@ -40,7 +41,7 @@ _OTHER_DESCRIPTORS = 96
 def serve(settings: Settings, announce: Announce) -> int:
     """Serves until SIGTERM or Ctrl-C, then drains. Returns 0 after a regular stop, 1 if the disk failed. Raises
     StartupError if the broker cannot start."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    open_log(settings.log)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             return runner.run(_serve(settings, announce))

@@ -37,7 +37,14 @@ from trimq.server.front_ends import (
     configured_front_ends,
     group_lag_of,
 )
-from trimq.server.gauges import expose_disk, expose_lag, expose_listeners, expose_passes, expose_topics
+from trimq.server.gauges import (
+    expose_disk,
+    expose_lag,
+    expose_listeners,
+    expose_passes,
+    expose_rebalances,
+    expose_topics,
+)
 from trimq.server.timed_offload import TimedOffload
 from trimq.storage.group_commit.flusher import AsyncFlusher, SyncFlusher
 from trimq.storage.group_commit.passes import Passes
@@ -188,6 +195,7 @@ class Node:
         expose_topics(self.metrics, self.core.topics)
         groups = self.core.broker.groups
         expose_lag(self.metrics, groups, group_lag_of(self.core), commit_log_groups_of(self.core))
+        expose_rebalances(self.metrics, groups)
         await self.wait_until_durable()
         if self.failure is not None:
             raise StartupError(

@@ -3,22 +3,15 @@ are formatted only when read."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple, Protocol
 
 from trimq.config import Settings
 from trimq.core.partitions.topics import Topics
 from trimq.errors import ProtocolError
 from trimq.protocols.contract import Build, ConnectionDetails, Conversation, FrontEnd, Parts, Reply, SessionControl
-from trimq.protocols.grpc.calls import CallEvent
-from trimq.protocols.kafka.messages.schema import Struct
-from trimq.protocols.kafka.names.codes import Code
-from trimq.protocols.kafka.wire import codec
-from trimq.protocols.kafka.wire.apis import API_VERSIONS, APIS, response_class
-from trimq.protocols.kafka.wire.connection import Request
 from trimq.server.front_ends import FrontEndParts, ListenerPlan, MakeFrontEnd, PlannedListener
-from trimq.server.http.front_end import HttpRequest
+from trimq.server.request_descriptions import RequestDescription, describe
 
 OnEvent = Callable[[object], None]
 
@@ -86,7 +79,7 @@ class _RecordedConversation:
         self.on_congestion_end = inner.on_congestion_end
 
     def handle(self, event: object) -> Reply | None:
-        recorded = RecordedRequest(self._where, _describe(event))
+        recorded = RecordedRequest(self._where, describe(event))
         self._on_event(recorded)
         try:
             reply = self._inner.handle(event)
@@ -121,13 +114,6 @@ class _RecordedConversation:
         self._inner.closed()
 
 
-class RequestDescription(Protocol):
-    """Request as shown in a report."""
-
-    def outcome(self, answer: bytes) -> str:
-        """Returns the outcome that the bytes of the response express."""
-
-
 class RecordedRequest:
     """One request and its outcome."""
 
@@ -148,75 +134,3 @@ class RecordedRequest:
     def __str__(self) -> str:
         end = self.end if self._answer is None else self._request.outcome(self._answer)
         return f"{self._where}: {self._request} -> {end}"
-
-
-def _describe(event: object) -> RequestDescription:
-    if isinstance(event, Request):
-        return _KafkaRequest(event.api_key, event.api_version, event.client_id)
-    if isinstance(event, HttpRequest):
-        return _HttpRequest(event.method, event.path)
-    if isinstance(event, CallEvent):
-        return _OtherRequest(event.title)
-    return _OtherRequest(
-        type(getattr(event, "method", event)).__name__
-    )  # an event with a method is shown by the name of that method
-
-
-class _OtherRequest(NamedTuple):
-    name: str
-
-    def __str__(self) -> str:
-        return self.name
-
-    def outcome(self, answer: bytes) -> str:
-        return f"response of {len(answer)} bytes"
-
-
-class _HttpRequest(NamedTuple):
-    method: str
-    path: str
-
-    def __str__(self) -> str:
-        return f"{self.method} {self.path}"
-
-    def outcome(self, answer: bytes) -> str:
-        return answer[:40].split()[1].decode("ascii", "replace") if b" " in answer[:40] else "?"
-
-
-class _KafkaRequest(NamedTuple):
-    api_key: int
-    version: int
-    client_id: str | None
-
-    def __str__(self) -> str:
-        client = f" by {self.client_id}" if self.client_id else ""
-        return f"{APIS[self.api_key].name} v{self.version}{client}"
-
-    def outcome(self, answer: bytes) -> str:
-        api = APIS[self.api_key]
-        is_newer = self.version >= api.flexible_from and self.api_key != API_VERSIONS
-        try:
-            response = codec.decode(response_class(self.api_key), self.version, answer, 9 if is_newer else 8)
-        except ProtocolError:  # the response to an unsupported version is encoded in another version
-            return f"response of {len(answer)} bytes"
-        return ", ".join(dict.fromkeys(_errors(response, ""))) or "ok"
-
-
-def _errors(found: object, subject: str) -> Iterator[str]:
-    """Yields every error of a response, each preceded by the name of its topic or group."""
-    if isinstance(found, list):
-        for each in found:
-            yield from _errors(each, subject)
-    if not isinstance(found, Struct):
-        return
-    subject = next((name for key in _SUBJECTS if isinstance(name := getattr(found, key, None), str) and name), subject)
-    code = getattr(found, "error_code", 0)
-    if code:
-        known = Code(code).name if code in Code.__members__.values() else f"error {code}"
-        message = getattr(found, "error_message", None)
-        yield " ".join(filter(None, (subject, known, f"({message})" if message else "")))
-    for field in found.FIELDS:
-        yield from _errors(getattr(found, field.name), subject)
-
-
-_SUBJECTS = ("name", "topic", "group_id", "resource_name")

@@ -14,7 +14,8 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from trimq.clock import Clock, WallTime
-from trimq.model import SYSTEM, Layout, Record
+from trimq.model import Layout, Record
+from trimq.server.direct_access import DirectAccess
 from trimq.server.embedded import BrokerRun, FolderStore, MemoryStore, Store
 from trimq.server.node import Node
 from trimq.testing.durations import Duration, parse_duration
@@ -233,8 +234,7 @@ class Broker:
 
     @property
     def rocketmq_grpc(self) -> str:
-        """Address for `endpoints` of gRPC clients. Only with `rocketmq_grpc_listen="127.0.0.1:0"`, which needs the
-        extra `grpc`."""
+        """Address for `endpoints` of gRPC clients. Needs the extra `grpc`."""
         return self._address("rocketmq_grpc")
 
     @property
@@ -278,13 +278,35 @@ class Broker:
         )
         self._check()
 
-    # -- messages, without a client
+    # -- definitions and messages, without a client
 
-    def create_topic(self, name: str, partitions: int = 1, **settings: Value) -> None:
-        """Creates a topic and waits until it is durable. Settings have the broker's names: `retention_ms=60_000`."""
+    def create_topic(self, name: str, partitions: int = 1, *, home: str = "partition-log", **settings: Value) -> None:
+        """Creates a topic and waits until it is durable. Settings have the broker's names: `retention_ms=60_000`.
+        `home="commit-log"`: a RocketMQ topic with this number of queues; its only setting is `message_type`."""
+        layout = _layout(home)
         given = {key: str(value) for key, value in settings.items()}
-        self._write(lambda node: node.core.broker.topics.create(SYSTEM, name, Layout.PARTITION_LOG, partitions, given))
+        if layout is Layout.COMMIT_LOG:
+            given = {key.replace("_", "."): value for key, value in given.items()}
+        self._write(lambda node: DirectAccess(node).create_topic(name, partitions, layout, given))
         self._call(lambda: _run(self._require_run().run.report_new_topics))
+
+    def create_queue(
+        self,
+        name: str = "",
+        arguments: Mapping[str, str | int | bool] | None = None,
+        *,
+        durable: bool = True,
+        vhost: str = "/",
+    ) -> str:
+        """Declares an AMQP queue and waits until it is durable. Returns its name, which the broker chooses if it is
+        empty. `arguments`: as clients give them, `{"x-message-ttl": 60_000}`."""
+        _require(name=(name, (str,)), vhost=(vhost, (str,)))
+        return self._write(lambda node: DirectAccess(node).create_queue(name, vhost, durable, arguments or {}))
+
+    def create_group(self, name: str, *, orderly: bool = False, retries: int = 16) -> None:
+        """Creates a RocketMQ group and waits until it is durable; gRPC clients need it before they connect."""
+        _require(name=(name, (str,)))
+        self._write(lambda node: DirectAccess(node).create_group(name, orderly, retries))
 
     def send(
         self,
@@ -295,30 +317,23 @@ class Broker:
         *,
         partition: int = 0,
         timestamp_ms: int | None = None,
+        vhost: str = "/",
     ) -> int:
-        """Appends one record, waits until it is acknowledged and returns its offset. Raises TypeError if an argument is
-        neither text nor bytes."""
+        """Appends one record to a topic or an AMQP queue, waits until it is acknowledged and returns its offset.
+        `headers` are the properties of a RocketMQ message, `key` its keys. Raises TypeError if an argument is neither
+        text nor bytes."""
         _require(topic=(topic, (str,)), body=(body, _TEXT), key=(key, _TEXT))
         pairs = tuple(headers.items() if isinstance(headers, Mapping) else headers)
         stamp_ms = self.now_ms() if timestamp_ms is None else timestamp_ms
         record = Record(_bytes(body), _bytes(key), pairs, stamp_ms)
+        return self._write(lambda node: DirectAccess(node).send(topic, partition, vhost, record))
 
-        def append(node: Node) -> tuple[int, Any]:
-            found = node.core.broker.topics.get(SYSTEM, topic)
-            appended = node.core.broker.partitions.append_records(SYSTEM, found, found.stream(partition), [record])
-            return appended.base_offset, appended.ticket
-
-        return self._write(append)
-
-    def records(self, topic: str, partition: int = 0) -> list[Record]:
-        """Returns every record that a consumer could read, from the first offset on."""
+    def records(self, topic: str, partition: int = 0, *, vhost: str = "/") -> list[Record]:
+        """Returns every record that a consumer could read, from the first offset on, and consumes none. `topic` may be
+        a Kafka topic, a RocketMQ topic (`partition`: its queue) or an AMQP queue. Of a queue, messages of the highest
+        priority come first; those that are delivered and unacked are included."""
         _require(topic=(topic, (str,)))
-
-        def read(node: Node) -> list[Record]:
-            found = node.core.broker.topics.get(SYSTEM, topic)
-            return list(node.core.broker.partitions.read(SYSTEM, found, partition, found.stream(partition).start))
-
-        return self.on_loop(read)
+        return self.on_loop(lambda node: list(DirectAccess(node).records(topic, partition, vhost)))
 
     def on_loop(self, call: Callable[[Node], T]) -> T:
         """Calls a function with the node on its event loop: for tests of the broker itself, not of applications."""
@@ -326,14 +341,16 @@ class Broker:
         return self._call(lambda: _run(lambda: call(node)))
 
     def _write(self, write: Callable[[Node], tuple[T, Any]]) -> T:
-        """Calls `write`, which returns a result and a ticket. Returns the result once the ticket's pass is durable, or
-        raises the refusal of that pass."""
+        """Calls `write`, which returns a result and a ticket or None. Returns the result once the ticket's pass is
+        durable, or raises the refusal of that pass."""
         broker_run = self._require_run()
 
         async def write_and_wait() -> T:
             if broker_run.run.node.failure is not None:
                 raise BrokerFailed("the broker has failed and accepts no more writes") from broker_run.run.node.failure
             result, ticket = write(broker_run.run.node)
+            if ticket is None:  # nothing was written that must become durable
+                return result
             settled = asyncio.get_running_loop().create_future()
             broker_run.unanswered.add(settled)
             settled.add_done_callback(broker_run.unanswered.discard)
@@ -347,9 +364,10 @@ class Broker:
 
     # -- recorded events
 
-    def sightings(self) -> str:
-        """Returns the last connections, requests, new topics and log messages, one per line."""
-        return self._sightings.text()
+    def sightings(self) -> list[str]:
+        """Returns the last connections, requests with their outcome, new topics and log messages, oldest first, as the
+        report of a failing test shows them."""
+        return self._sightings.lines()
 
     def _require_run(self) -> _BrokerRun:
         if self._broker_run is None:
@@ -372,6 +390,13 @@ class Broker:
 
 async def _run(call: Callable[[], T]) -> T:
     return call()
+
+
+def _layout(home: str) -> Layout:
+    try:
+        return Layout(home)
+    except ValueError:
+        raise TypeError(f"home must be partition-log (Kafka) or commit-log (RocketMQ), not {home!r}") from None
 
 
 _TEXT = (bytes, str, type(None))

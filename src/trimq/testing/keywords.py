@@ -10,18 +10,17 @@ import msgspec
 
 from trimq.config import Address, Declaration, Settings, declarations, load
 from trimq.errors import StartupError
+from trimq.server.optional_packages import missing_listeners
 
 Value = str | int | bool
 
 _FREE_PORT = "127.0.0.1:0"
 _NOT_FOR_EMBEDDED = {
     "data_dir": "use folder= instead",
+    "log_level": "set the level of the logger trimq instead",
+    "log_format": "the log of a test is that of Python's logging",
     "ready_file": "an embedded broker writes no ready file; use its property `addresses`",
 }
-
-
-# gRPC needs an extra, and protobuf is slow to import.
-_OFF_BY_DEFAULT = ("rocketmq.grpc_listen",)
 
 # Preallocated files take their full size in memory, so in-memory brokers use smaller ones.
 IN_MEMORY_SETTINGS: Mapping[str, Value] = {"rocketmq_commit_file_bytes": 8 * 1024 * 1024, "rocketmq_index_keys": 10_000}
@@ -36,7 +35,7 @@ def settings_from(keywords: Mapping[str, Value]) -> Settings:
         if name not in by_name:
             raise TypeError(f"{name} is not a setting of the broker{_suggestion(name, by_name)}")
     flags = {each.key: _FREE_PORT for each in listeners() if each.default is not None}
-    flags |= dict.fromkeys(_OFF_BY_DEFAULT, "off")
+    flags |= dict.fromkeys(missing_listeners(), "off")
     flags["rocketmq.old_clients"] = "false"  # the port two below the broker's may be in use
     flags |= {by_name[name].key: _text(value) for name, value in keywords.items()}
     try:

@@ -56,14 +56,18 @@ class EventRecorder(logging.Handler):
         if record.exc_info and record.exc_info[1] is not None and record.levelno >= logging.ERROR:
             self.failures.append(record.exc_info[1])
 
-    def text(self) -> str:
+    def lines(self) -> list[str]:
+        """Returns one line for each event, and one for events that repeat without another between them."""
         events = list(self._events)
         lines = [f"({self._count - len(events)} earlier events were dropped)"] if self._count > len(events) else []
         for text, same in itertools.groupby(((at, str(event)) for at, event in events), key=lambda row: row[1]):
             times = [at for at, _ in same]
             repeated = f"  ({len(times)} times)" if len(times) > 1 else ""
             lines.append(f"{times[0]:+9.3f}s  {text}{repeated}")
-        return "\n".join(lines) or "nothing"
+        return lines
+
+    def text(self) -> str:
+        return "\n".join(self.lines()) or "nothing"
 
 
 class _Registry:

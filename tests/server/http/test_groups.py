@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import datetime
 from http.client import HTTPConnection
 from typing import Any
 
@@ -178,3 +179,68 @@ def test_groups_of_both_protocols_may_have_one_name(broker: Broker) -> None:
         assert shown == chosen
     status, answer = ask(broker, "GET", "/api/groups/none?protocol=rocketmq")
     assert (status, answer["error"]) == (404, "UnknownGroup")
+
+
+def refused(broker: Broker, *words: str) -> str:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("TRIMQ_")}
+    command = [sys.executable, "-m", "trimq.cli", *words, "--http", broker.addresses["http"]]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, env=environment)
+    assert done.returncode in (1, 2)
+    return done.stderr
+
+
+def commit_kafka(broker: Broker, group: str, offset: int) -> None:
+    def commit_offset(node: Any) -> None:
+        topic = node.core.broker.topics.get(SYSTEM, "orders")
+        node.core.broker.groups.commit(SYSTEM, group, NO_MEMBER, [CursorChange(topic.streams[0].id, offset)])
+
+    broker.on_loop(commit_offset)
+
+
+def test_a_kafka_group_is_moved_and_deleted(broker: Broker) -> None:
+    broker.create_topic("orders", 2)
+    start_ms = broker.now_ms() // 1000 * 1000 - 10_000
+    for number in range(5):
+        broker.send("orders", str(number), timestamp_ms=start_ms + number * 1000)
+    commit_kafka(broker, "billing", 5)
+
+    def offsets() -> list[int | None]:
+        return [at["offset"] for at in described(broker, "billing")["cursors"]]
+
+    lines = trimq(broker, "groups", "move", "billing", "orders", "--to", "earliest").splitlines()
+    assert [line.split() for line in lines] == [
+        ["topic", "stream", "from", "to"],
+        ["orders", "0", "5", "0"],
+        ["orders", "1", "-", "0"],
+    ]
+    assert offsets() == [0, 0]
+    trimq(broker, "groups", "move", "billing", "orders", "--to", "latest", "--stream", "0")
+    assert offsets() == [5, 0]
+    at = datetime.fromtimestamp(start_ms / 1000 + 2.5).isoformat()
+    trimq(broker, "groups", "move", "billing", "orders", "--to", at)
+    assert offsets() == [3, 0]
+    trimq(broker, "groups", "move", "billing", "orders", "--to", "4", "--stream", "0")
+    assert offsets() == [4, 0]
+    assert "stream 0 has offsets 0 to 5, not 9" in refused(broker, "groups", "move", "billing", "orders", "--to", "9")
+    assert "--to: expected earliest" in refused(broker, "groups", "move", "billing", "orders", "--to", "soon")
+    wrong_stream = ("--to", "latest", "--stream", "7")
+    assert "orders has no stream 7" in refused(broker, "groups", "move", "billing", "orders", *wrong_stream)
+    assert "no group none" in refused(broker, "groups", "move", "none", "orders", "--to", "latest")
+    assert trimq(broker, "groups", "delete", "billing") == "deleted billing\n"
+    assert ask(broker, "GET", "/api/groups/billing")[0] == 404
+
+
+def test_a_rocketmq_group_is_moved_and_deleted_when_it_has_no_members(broker: Broker) -> None:
+    with connect(broker) as wire:
+        send(wire, "orders", 0, 5)
+        beat(wire, "c1", "billing")
+        commit(wire, "billing", "orders", 0, 5)
+        move = ("groups", "move", "billing", "orders", "--to", "2", "--stream", "0")
+        assert "group billing has members" in refused(broker, *move)
+        assert "group billing has members" in refused(broker, "groups", "delete", "billing")
+        assert wire.ask(35, {"clientID": "c1", "consumerGroup": "billing"})[0]["code"] == 0
+        trimq(broker, *move)
+        found, _ = wire.ask(14, {"consumerGroup": "billing", "topic": "orders", "queueId": 0})
+        assert found["extFields"]["offset"] == "2"
+    trimq(broker, "groups", "delete", "billing", "--protocol", "rocketmq")
+    assert ask(broker, "GET", "/api/groups/billing")[0] == 404

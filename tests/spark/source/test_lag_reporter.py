@@ -127,5 +127,5 @@ def test_a_user_without_the_right_to_report_a_lag_asks_only_once(broker: Broker)
         for offset in range(30):
             lag.report_progress(port, {StreamKey("orders", 0): offset})
         assert not lag.needs_group
-    asked = re.findall(r"GET /api/groups -> \d+(?: +\((\d+) times\))?", broker.sightings())
+    asked = re.findall(r"GET /api/groups -> \d+(?: +\((\d+) times\))?", "\n".join(broker.sightings()))
     assert sum(int(times or 1) for times in asked) == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from pyspark_trimq.pipelines.runner.checkpoint import Checkpoint, open_checkpoin
 from pyspark_trimq.pipelines.runner.failure import plain_errors
 from pyspark_trimq.pipelines.runner.how import DEFAULT_HOW, How
 from pyspark_trimq.pipelines.runner.runner import read_stream, run_query, subscription
+from pyspark_trimq.pipelines.runner.topics import compacted_topics
 from trimq.errors import StartupError
 
 FAULT_KINDS: tuple[FaultKind, ...] = ("gap", "duplicate", "reordered")
@@ -43,7 +44,8 @@ def audit(
 
     Reads aborted records too, because their sequence numbers count. Retention and compaction delete records on purpose.
     If the start of a topic was deleted, only gaps between the remaining records are reported. In a compacted topic gaps
-    mean nothing."""
+    are not reported, since they may be records that compaction deleted. An archive does not know which topics were
+    compacted."""
     if lake is not None:
         return _audit_lake(Path(lake), topics, how)
     subscribed = subscription(topics, pattern)
@@ -52,7 +54,9 @@ def audit(
         keeper = _AuditCheckpoint(checkpoint)
         frame = read_stream(how, subscribed, COLUMNS, isolation="read_uncommitted", startingOffsets="earliest")
         batches = run_query(how, "audit", frame.writeStream.foreachBatch(keeper.note), checkpoint)
-        outcome = _outcome(settings, keeper.latest(), keeper.from_start)
+        books = keeper.latest()
+        compacted = compacted_topics(how, sorted({track.topic for track in books.by_stream}))
+        outcome = _outcome(settings, books, keeper.from_start, compacted)
         outcome.batches = batches
         outcome.plots += batch_plots(batches)
         return outcome
@@ -129,8 +133,13 @@ class _AuditCheckpoint:
         return SequenceLedger.from_json(kept)
 
 
-def _outcome(settings: Mapping[str, Any], books: SequenceLedger, from_start: set[tuple[str, int]]) -> Outcome:
-    faults = books.faults(from_start)
+def _outcome(
+    settings: Mapping[str, Any],
+    books: SequenceLedger,
+    from_start: set[tuple[str, int]],
+    compacted: Collection[str] = (),
+) -> Outcome:
+    faults = [fault for fault in books.faults(from_start) if fault.kind != "gap" or fault.track.topic not in compacted]
     stamped = sum(book.records for book in books.by_stream.values())
     records = Counter[str]()
     for fault in faults:
@@ -145,13 +154,18 @@ def _outcome(settings: Mapping[str, Any], books: SequenceLedger, from_start: set
         "records without a sequence": books.unstamped.total(),
     }
     outcome = Outcome("audit", dict(settings), {**figures}, found=len(faults))
+    not_judged = _not_judged(books, from_start, compacted)
     if not faults and stamped:
-        outcome.notes.append("Every sequence is complete: nothing is missing, duplicated or out of order.")
+        outcome.notes.append(
+            "No fault was found in what was checked; the report lists under Not judged what was not."
+            if not_judged
+            else "Every sequence is complete: nothing is missing, duplicated or out of order."
+        )
     if books.unstamped:
         outcome.notes.append(
             "Records without a sequence come from producers that are not idempotent: the audit cannot check them."
         )
-    outcome.tables += [_by_partition(books, faults), _fault_table(faults), *_not_judged(books, from_start)]
+    outcome.tables += [_by_partition(books, faults), _fault_table(faults), *not_judged]
     outcome.plots += _plots(faults)
     return outcome
 
@@ -169,7 +183,7 @@ def _by_partition(books: SequenceLedger, faults: Sequence[Fault]) -> Table:
     return Table("Partitions", columns, rows)
 
 
-def _not_judged(books: SequenceLedger, from_start: set[tuple[str, int]]) -> list[Table]:
+def _not_judged(books: SequenceLedger, from_start: set[tuple[str, int]], compacted: Collection[str]) -> list[Table]:
     """Returns a table of the partitions that the audit could not check, or not as a whole; none if there is nothing to
     list."""
     rows: list[tuple[Figure, ...]] = [
@@ -178,7 +192,9 @@ def _not_judged(books: SequenceLedger, from_start: set[tuple[str, int]]) -> list
     ]
     judged = sorted({(track.topic, track.partition) for track in books.by_stream})
     why = "the start was deleted or not read: losses before the first record are not seen"
-    rows += [(*place, None, why) for place in judged if place not in from_start]
+    rows += [(*place, None, why) for place in judged if place not in from_start and place[0] not in compacted]
+    why = "compacted: missing records may have been deleted, so gaps are not reported"
+    rows += [(*place, None, why) for place in judged if place[0] in compacted]
     return [Table("Not judged", ("topic", "partition", "records", "reason"), rows)] if rows else []
 
 

@@ -221,13 +221,13 @@ def _outcome(
 
 
 def drain_note(found: Sequence[_GroupLag]) -> str:
-    """Explains groups without a time to drain: messages arrive too fast, or nothing was read at all."""
+    """Explains groups whose backlog does not shrink: messages arrive too fast, or nothing was read at all."""
     stuck = [pace for pace in found if pace.drain_s is None]
     notes = []
     if any(pace.arrival_rate > 0 for pace in stuck):
         notes.append("No time to drain: messages arrive at least as fast as they are read.")
     if any(pace.arrival_rate <= 0 for pace in stuck):
-        notes.append("No time to drain: nothing was read during the measurement.")
+        notes.append("The backlog stays: nothing was read during the measurement.")
     return " ".join(notes)
 
 

@@ -45,9 +45,9 @@ def write_json(outcome: Outcome, path: Path) -> None:
 
 def html_page(outcome: Outcome) -> str:
     """Returns the page. Escapes all texts, because names come from clients."""
-    from datetime import UTC, datetime
+    from datetime import datetime
 
-    made = datetime.fromtimestamp(system_clock().message.now_ms() / 1000, UTC)
+    made = datetime.fromtimestamp(system_clock().message.now_ms() / 1000).astimezone()
     settings = Table(
         "Settings", ("setting", "value"), [(name, _as_text(value)) for name, value in outcome.settings.items()]
     )
@@ -55,7 +55,7 @@ def html_page(outcome: Outcome) -> str:
         "<!DOCTYPE html>",
         '<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">',
         f"<title>{html.escape(outcome.pipeline)} · TriMQ</title><style>{STYLE}</style></head><body>",
-        f"<h1>{html.escape(outcome.pipeline)}</h1><div class=when>TriMQ pipeline · {made:%Y-%m-%d %H:%M:%S} UTC</div>",
+        f"<h1>{html.escape(outcome.pipeline)}</h1><div class=when>TriMQ pipeline · {made:%Y-%m-%d %H:%M:%S %Z}</div>",
         _figures(outcome),
         *(f"<p class=note>{html.escape(note)}</p>" for note in outcome.notes),
         _plots(outcome),

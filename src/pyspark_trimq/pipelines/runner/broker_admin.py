@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import logging
 import ssl
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from http.client import HTTPException
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit
@@ -52,6 +52,25 @@ def create_kafka_topic(
     return True
 
 
+def kafka_cleanup_policies(
+    bootstrap: str, login: Login | None, encryption: Encryption | None, topics: Collection[str]
+) -> dict[str, str]:
+    """Returns the setting cleanup.policy of each topic that the broker describes, through its Kafka port."""
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
+
+    settings = client_settings(login, encryption, {})
+    admin = AdminClient({"bootstrap.servers": bootstrap, **settings}, logger=QUIET_LOGGER)
+    wanted = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
+    found = {}
+    for resource, described in admin.describe_configs(wanted, request_timeout=TIMEOUT_S).items():
+        try:
+            found[resource.name] = str(described.result(TIMEOUT_S)["cleanup.policy"].value)
+        except KafkaException:
+            continue  # deleted meanwhile, or the user may not see its settings
+    return found
+
+
 class BrokerAdmin:
     """`encryption` applies to `https` addresses and to addresses without a scheme."""
 
@@ -71,6 +90,12 @@ class BrokerAdmin:
         if status not in (CREATED, EXISTS):
             raise PipelineFailure(f"the topic {name!r} could not be created: {reply.get('message', status)}")
         return status == CREATED
+
+    def cleanup_policy(self, topic: str, namespace: str = "") -> str:
+        """Returns the setting of a topic, or an empty text if it has none of its own or the topic is not described."""
+        path = f"/api/topics/{quote(topic, safe='')}?namespace={quote(namespace, safe='')}"
+        status, reply = self._request("GET", path)
+        return "" if status >= 300 else str(reply["settings"].get("cleanup", ""))
 
     def groups(self) -> list[str]:
         return [group["name"] for group in self._get("/api/groups")["groups"]]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import closing
 
 from pyspark_trimq.broker.client import StreamBounds, open_broker_client
 from pyspark_trimq.mistakes import TopicMistake
-from pyspark_trimq.pipelines.runner.broker_admin import create_kafka_topic
+from pyspark_trimq.pipelines.runner.broker_admin import create_kafka_topic, kafka_cleanup_policies
 from pyspark_trimq.pipelines.runner.how import How
 from trimq.errors import StartupError
 
@@ -33,6 +33,19 @@ def subscribed_ends(how: How, subscribed: Mapping[str, str]) -> dict[str, dict[i
         if pattern:
             return {topic: client.ends(topic) for topic in client.topics() if re.fullmatch(pattern, topic)}
         return {topic: client.ends(topic) for topic in subscribed["subscribe"].split(",")}
+
+
+def compacted_topics(how: How, topics: Collection[str]) -> set[str]:
+    """Returns those of the topics whose records are deleted by key. Topics that the broker does not describe are left
+    out."""
+    if not topics:
+        return set()
+    if how.is_http():
+        admin, namespace = how.administration(), how.options.get("namespace", "")
+        policies = {topic: admin.cleanup_policy(topic, namespace) for topic in topics}
+    else:
+        policies = kafka_cleanup_policies(how.bootstrap, how.login(), how.encryption(), topics)
+    return {topic for topic, policy in policies.items() if "compact" in policy}
 
 
 def ensure_topic(how: How, topic: str, partitions: int) -> None:

@@ -47,8 +47,19 @@ class GroupMembers(NamedTuple):
         return {member.client_id for member in self.members if most == next_most or member.subscription != common}
 
 
+class LiveProducer(NamedTuple):
+    """A connected producer. `heartbeat_age_ms`: time since its last heartbeat."""
+
+    group: str
+    client_id: str
+    host: str
+    language: str
+    version: str
+    heartbeat_age_ms: int
+
+
 class MemberSource(Protocol):
-    """Supplies the members of groups; implemented by a front-end."""
+    """Supplies producers and the members of groups; implemented by a front-end."""
 
     def names(self) -> Iterable[str]:
         """Names of groups that have members."""
@@ -57,6 +68,8 @@ class MemberSource(Protocol):
 
     def retry_topics(self, group: str) -> Iterable[str]:
         """Retry topics of the group, which it reads from their first message on."""
+
+    def producers(self) -> list[LiveProducer]: ...
 
     def forget(self, group: str) -> None:
         """Called when the group is deleted."""
@@ -122,6 +135,15 @@ class CommitLogGroupAdmin:
         if not self.has(name):
             raise UnknownGroup(name)
         return self._summarize(name)
+
+    def producers(self, caller: Caller) -> list[LiveProducer]:
+        """Connected producers of the groups that the caller may see."""
+        found = [] if self._member_source is None else self._member_source.producers()
+        groups = {
+            name: self._access.allowed(caller, Action.DESCRIBE, group_resource(name))
+            for name in {producer.group for producer in found}
+        }
+        return [producer for producer in found if groups[producer.group]]
 
     def find_topic(self, caller: Caller, id: UUID) -> CommitLogTopic | None:
         """Topic of the caller's namespace by its id, if there is one and the caller may see it."""

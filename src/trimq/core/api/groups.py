@@ -17,6 +17,7 @@ from trimq.core.groups.group import (
     LeaveRequest,
     SyncRequest,
 )
+from trimq.core.groups.rebalances import RebalanceSummary
 from trimq.core.groups.store import GroupSettings
 from trimq.core.metadata.cursors import Cursor, Cursors
 from trimq.core.security.access import Access, Action, Resource, ResourceKind, group_resource
@@ -76,6 +77,18 @@ class GroupApi:
     def describe(self, caller: Caller, group: str) -> GroupDescription:
         self._access.require(caller, Action.DESCRIBE, group_resource(group))
         return self._groups.describe(group)
+
+    def rebalances(self, caller: Caller, group: str) -> RebalanceSummary:
+        """Rebalances of the group since the start of the broker."""
+        self._access.require(caller, Action.DESCRIBE, group_resource(group))
+        return self._groups.rebalances(group)
+
+    def iterate_rebalances(self, caller: Caller) -> Iterator[tuple[str, RebalanceSummary] | None]:
+        """As `iterate`, for the rebalances of groups that had one."""
+        for name in self._groups.names():
+            found = self._groups.rebalances(name)
+            is_seen = found.completed and self._access.allowed(caller, Action.DESCRIBE, group_resource(name))
+            yield (name, found) if is_seen else None
 
     def delete(self, caller: Caller, group: str) -> Ticket | None:
         """Deletes an empty group and its cursors."""

@@ -31,6 +31,7 @@ from trimq.core.assembly.commit_log import CommitLogService, open_commit_log_ser
 from trimq.core.assembly.queues import QUEUE_ROOTS, OpenQueues, open_queues
 from trimq.core.groups.assignable_topics import AssignableTopics
 from trimq.core.groups.coordinator import GroupCoordinator
+from trimq.core.groups.rebalances import Rebalances
 from trimq.core.groups.store import GroupStore
 from trimq.core.metadata.catalogue import Catalogue, Definition
 from trimq.core.metadata.cluster import Cluster, ClusterFact, Node
@@ -54,6 +55,7 @@ from trimq.core.transactions.transaction import Transaction
 from trimq.core.write_gate import WriteGate
 from trimq.errors import StartupError
 from trimq.metrics import Metrics
+from trimq.model import StreamId
 from trimq.offload import Offload
 from trimq.storage.checkpoints.log_checkpoints import Checkpoints
 from trimq.storage.group_commit.passes import Passes, Ticket
@@ -187,6 +189,10 @@ def open_groups(
     rng: random.Random,
     transactions: TransactionCoordinator,
 ) -> GroupCoordinator:
+    def stream_end(id: StreamId) -> int | None:
+        stream = topics.find_stream(id)
+        return None if stream is None else stream.readable_end
+
     divisible = AssignableTopics(topics)
     catalogue.watch("topic", lambda id, definition: divisible.changed())
     groups = GroupCoordinator(
@@ -199,6 +205,7 @@ def open_groups(
         settings.kafka.group_initial_rebalance_delay_ms,
         settings.kafka.offsets_retention_ms,
         transactions.drop_cursors,
+        Rebalances(stream_end),
     )
     groups.open()
     return groups

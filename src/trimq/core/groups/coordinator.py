@@ -27,6 +27,7 @@ from trimq.core.groups.group import (
     WaiterResult,
 )
 from trimq.core.groups.migration import downgrade_group, upgrade_group
+from trimq.core.groups.rebalances import Rebalances, RebalanceSummary, find_owners
 from trimq.core.groups.store import GroupSettings, GroupStore, StoredGroup
 from trimq.core.metadata.cursors import Cursors
 from trimq.errors import GroupNotEmpty, Refusal, UnknownGroup
@@ -58,6 +59,7 @@ class GroupCoordinator:
         initial_delay_ms: int,
         retention_ms: int,
         drop_pending: Callable[[str, StreamId | None], Ticket | None],
+        rebalances: Rebalances,
     ) -> None:
         self._store = store
         self._cursors = cursors
@@ -68,6 +70,7 @@ class GroupCoordinator:
         self._initial_delay_ms = initial_delay_ms
         self._retention_ms = retention_ms
         self._drop_pending = drop_pending
+        self._rebalances = rebalances
         self._groups: dict[str, Group] = {}
         self._emptied_ms: dict[str, int] = {}
         self._unsettled: dict[str, Ticket] = {}
@@ -79,7 +82,8 @@ class GroupCoordinator:
     def open(self) -> None:
         """Loads the stored groups."""
         for name, kept, members in self._store.load():
-            self._groups[name] = self._restore(name, kept, members)
+            group = self._groups[name] = self._restore(name, kept, members)
+            self._rebalances.restore(name, group.generation, find_owners(group.describe(), self._topics.known()))
             if kept.emptied_ms is not None:
                 self._emptied_ms[name] = kept.emptied_ms
 
@@ -116,6 +120,9 @@ class GroupCoordinator:
     def describe(self, name: str) -> GroupDescription:
         return self._find(name).describe()
 
+    def rebalances(self, name: str) -> RebalanceSummary:
+        return self._rebalances.summary(name, self._clock.liveness.now_ms())
+
     def delete(self, name: str) -> Ticket | None:
         """Deletes the group and its cursors, also those in open transactions. Returns None if nothing was stored."""
         if self._find(name).state is not GroupState.EMPTY:
@@ -141,6 +148,7 @@ class GroupCoordinator:
         self._groups.pop(name, None)
         self._emptied_ms.pop(name, None)
         self._disarm(name)
+        self._rebalances.forget(name)
         deleted = self._cursors.delete(name)
         return self._store.forget(name) or deleted
 
@@ -335,6 +343,7 @@ class GroupCoordinator:
     def _carry_out(self, group: ClassicGroup, decisions: Iterable[WaiterResult]) -> None:
         if group.needs_save:
             self._save(group)
+        self._observe(group)
         self._answer(decisions, self._unsettled.get(group.name))
 
     @staticmethod
@@ -355,8 +364,15 @@ class GroupCoordinator:
                 self._store.keep_member(group.name, name, member)
             group.changed.clear()
             self._save(group)
+            self._observe(group)
             self._arm(group)
         return self._unsettled.get(group.name)
+
+    def _observe(self, group: Group) -> None:
+        def owners() -> dict[StreamId, str]:
+            return find_owners(group.describe(), self._topics.known())
+
+        self._rebalances.observe(group.name, group.state, group.generation, owners, self._clock.liveness.now_ms())
 
     def _save(self, group: Group) -> None:
         group.needs_save = False
@@ -417,6 +433,7 @@ class GroupCoordinator:
         if group.is_unused and not group.generation:
             self._groups.pop(group.name, None)
             self._disarm(group.name)
+            self._rebalances.forget(group.name)
 
     def _await_sweep(self) -> None:
         timeline = self._clock.message

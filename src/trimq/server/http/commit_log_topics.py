@@ -59,6 +59,11 @@ class CommitLogTopicsApi:
     def define_group(self, caller: Caller, name: str, is_orderly: bool, retry_limit: int) -> Ticket:
         return self._group_api.define(caller, CommitLogGroup(name, is_orderly=is_orderly, retry_limit=retry_limit))
 
+    def reset_cursor(self, caller: Caller, group: str, topic: str, number: int, offset: int) -> Ticket:
+        found = self._topic_api.get(caller, topic)
+        found.stream(number)
+        return self._group_api.reset(caller, group, found, number, offset)
+
 
 def _attributes(settings: Mapping[str, str]) -> dict[str, str]:
     for name, value in settings.items():

@@ -26,6 +26,7 @@ from trimq.server.http.commit_log_topics import CommitLogTopicsApi
 from trimq.server.http.cross_origin import is_cross_origin
 from trimq.server.http.definitions import DefinitionsApi
 from trimq.server.http.groups import GroupsApi
+from trimq.server.http.producers import ProducersApi
 from trimq.server.http.queues import QueuesApi
 from trimq.server.http.records import StreamsApi
 from trimq.server.http.responses import (
@@ -355,6 +356,7 @@ class HttpFrontEnd:
             UsersApi(broker),
             QueuesApi(broker, slices),
             DefinitionsApi(broker, slices),
+            ProducersApi(broker, group_admin, slices),
         )
         self._api = TopicsApi(broker, (*own, *further), shared, slices)
         self._authenticator = authenticator

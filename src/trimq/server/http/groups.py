@@ -13,7 +13,7 @@ from trimq.core.api.group_lag import GroupLagApi, StreamLag
 from trimq.core.api.groups import GroupApi
 from trimq.core.api.records import RecordsApi
 from trimq.core.groups.group import NO_MEMBER, CursorChange, GroupDescription
-from trimq.errors import Refusal, UnknownGroup
+from trimq.errors import GroupNotEmpty, Refusal, UnknownGroup
 from trimq.model import Caller, StreamId
 from trimq.server.http.commit_log_topics import CommitLogTopicsApi
 from trimq.server.http.responses import JSON, DeferredResponse, HttpResponse, error_response, not_allowed
@@ -84,7 +84,7 @@ class GroupsApi:
                 )
                 return HttpResponse(204, b"", JSON, ticket)
             case ["api", "groups", name, "cursors"] if method == "PUT":
-                return self._move_cursors(caller, name, body)
+                return self._move_cursors(caller, name, query.get("protocol") == ROCKETMQ, body)
             case ["api", "groups"]:
                 return not_allowed(method, "GET, HEAD, POST")
             case ["api", "groups", _]:
@@ -129,14 +129,17 @@ class GroupsApi:
         ]
         rows = map(_cursor, self._lag_api.streams(caller, group))
         shown = _group(group) | {"last_commit_ms": self._group_api.last_commit_ms(name), "members": members}
+        shown["rebalances"] = msgspec.to_builtins(self._group_api.rebalances(caller, name))
         steps = list_response("cursors", rows, shown, lambda: self._group_api.latest_commit)
         return self._slices.respond(f"GET /api/groups/{name}", steps)
 
-    def _move_cursors(self, caller: Caller, name: str, body: bytes) -> HttpResponse:
+    def _move_cursors(self, caller: Caller, name: str, is_rocketmq: bool, body: bytes) -> HttpResponse:
         try:
             asked = msgspec.json.decode(body, type=MovedCursors)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             return error_response(400, "BadRequest", f"invalid description of the cursors: {error}")
+        if is_rocketmq:
+            return HttpResponse(204, b"", JSON, self._reset_cursors(caller, name, asked.cursors))
         changes = []
         for at in asked.cursors:
             topic = self._records_api.topic(caller, at.topic)
@@ -148,6 +151,20 @@ class GroupsApi:
                 raise outcome
             ticket = outcome
         return HttpResponse(204, b"", JSON, ticket)
+
+    def _reset_cursors(self, caller: Caller, name: str, cursors: Sequence[MovedCursor]) -> Ticket | None:
+        """Sets the cursors of a RocketMQ group. Refused while it has members: those hold offsets of their own and
+        would commit them again."""
+        if self._group_admin is None or self._shared is None:
+            raise UnknownGroup(name)
+        if self._group_admin.describe(caller, name).group_members.members:
+            raise GroupNotEmpty(name)
+        for at in cursors:
+            self._records_api.topic(caller, at.topic).ends(at.stream)
+        ticket: Ticket | None = None
+        for at in cursors:
+            ticket = self._shared.reset_cursor(caller, name, at.topic, at.stream, at.offset)
+        return ticket
 
 
 def _cursor(at: StreamLag) -> dict[str, Any]:

@@ -131,6 +131,24 @@ def test_records_without_sequence_numbers_are_counted_separately(spark: Any, bro
     assert again.table("Not judged") == [row]
 
 
+@pytest.mark.parametrize("port", ["http", "kafka"])
+def test_gaps_in_a_compacted_topic_are_not_judged(spark: Any, tmp_path: Path, port: str) -> None:
+    data = tmp_path / "data"
+    with Broker(folder=data) as broker:
+        broker.create_topic("orders")
+        broker.create_topic("latest", cleanup="compact")
+    for topic in ("orders", "latest"):
+        (log,) = data.rglob(f"{topic}-0/00000000000000000000.log")
+        log.write_bytes(batches([0, 1, 4, 4], 100, 0)[0])
+    with Broker(folder=data) as broker:
+        how = How(bootstrap=getattr(broker, port), spark=spark, show=False, checkpoint=tmp_path / "checkpoint")
+        outcome = audit(["orders", "latest"], how=how)
+    found = {(row["topic"], row["kind"]) for row in outcome.table("Faults")}
+    assert found == {("orders", "gap"), ("orders", "duplicate"), ("latest", "duplicate")}
+    (row,) = outcome.table("Not judged")
+    assert (row["topic"], row["partition"], "compacted" in str(row["reason"])) == ("latest", 0, True)
+
+
 def test_an_archive_of_an_intact_topic_with_aborted_transactions_has_no_faults(
     spark: Any, broker: Broker, tmp_path: Path
 ) -> None:

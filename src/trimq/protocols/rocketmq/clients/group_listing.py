@@ -1,10 +1,10 @@
-"""Supplies the members of RocketMQ consumer groups to the core, for operators of any protocol."""
+"""Supplies RocketMQ producers and the members of consumer groups to the core, for operators of any protocol."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from trimq.core.api.commit_log_group_admin import GroupMember, GroupMembers
+from trimq.core.api.commit_log_group_admin import GroupMember, GroupMembers, LiveProducer
 from trimq.protocols.rocketmq.clients.registry import BROADCASTING, ClientRegistry
 from trimq.protocols.rocketmq.state.offset_resets import OffsetResets
 from trimq.protocols.rocketmq.state.statistics import Traffic
@@ -39,6 +39,20 @@ class ClientMemberSource:
 
     def retry_topics(self, group: str) -> Iterable[str]:
         return (RETRY_PREFIX + group,)
+
+    def producers(self) -> list[LiveProducer]:
+        return [
+            LiveProducer(
+                group,
+                client.id,
+                client.address,
+                client.language,
+                client.version_text,
+                self._clients.heartbeat_age_ms(client),
+            )
+            for group in self._clients.producer_groups()
+            for client in self._clients.producers(group)
+        ]
 
     def forget(self, group: str) -> None:
         self._traffic.forget_group(group)

@@ -131,6 +131,9 @@ class ClientRegistry:
         found = self._producers_by_id.get(id)
         return found if found is not None and found.dialect is REMOTING else None
 
+    def heartbeat_age_ms(self, client: Client) -> int:
+        return self._liveness.now_ms() - client.seen_ms
+
     def producer_groups(self) -> list[str]:
         return list(self._producers)
 
