@@ -100,8 +100,8 @@ def rollbacks_ignored(patch: pytest.MonkeyPatch) -> None:
     """A half message that was rolled back is delivered."""
     decide = Transactions.decide
 
-    def commit(self: Any, group: str, offset: int, position: int, is_commit: bool, is_answer: bool) -> Any:
-        return decide(self, group, offset, position, True, is_answer)
+    def commit(self: Any, caller: Any, group: str, offset: int, position: int, is_commit: bool, is_answer: bool) -> Any:
+        return decide(self, caller, group, offset, position, True, is_answer)
 
     patch.setattr(Transactions, "decide", commit)
 
