@@ -154,7 +154,10 @@ class PopService:
         stream = place.stream
         queue = self._queues.find(group, stream.id)
         if queue is None:
-            queue = self._queues.open(group, stream.id, self._first_offset(group, place, from_end))
+            offset = self._first_offset(group, place, from_end)
+            queue = self._queues.open(group, stream.id, offset)
+            if not place.is_retry and self._cursors.fetch(group, stream.id) is None:
+                self._cursors.commit(group, stream.id, offset)  # "from the end" means the end at the first pop
         queue.next_offset = min(max(queue.next_offset, stream.start), stream.readable_end)
         return queue
 

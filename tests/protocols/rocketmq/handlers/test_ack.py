@@ -129,3 +129,18 @@ def test_receipts_outlive_a_restart() -> None:
     assert again.broker.ask(ACK, first).code == 0
     again.advance(10 * SECOND)
     assert bodies_of(pop(again.broker)) == [b"1"]
+
+
+def test_topic_and_queue_of_an_ack_are_checked_before_its_receipt() -> None:
+    desk = made(1, (b"a",))
+    fields = {"consumerGroup": "g", "topic": "t", "queueId": 0, "extraInfo": "none", "offset": 0}
+    assert desk.broker.ask(200051, {**fields, "topic": "none"}).code == 17
+    assert desk.broker.ask(200051, {**fields, "queueId": 7}).code == 13
+    assert desk.broker.ask(200051, fields).code == 1
+
+
+def test_an_ack_at_the_end_of_the_queue_is_no_error() -> None:
+    desk = made(1, (b"a",))
+    fields = {"consumerGroup": "g", "topic": "t", "queueId": 0, "extraInfo": "0 0 60000 0 0 b 0 1"}
+    assert desk.broker.ask(200051, {**fields, "offset": 1}).code == 0
+    assert desk.broker.ask(200051, {**fields, "offset": 2}).code == 208

@@ -80,3 +80,18 @@ def test_a_division_that_is_not_known_is_refused() -> None:
     joined(desk, "a")
     body = {"topic": "t", "consumerGroup": "g", "clientId": "a", "strategyName": "BY_MOON"}
     assert desk.broker.ask(QUERY, body=body).code == 29
+
+
+def test_without_a_topic_or_members_there_is_no_list_so_that_clients_keep_their_queues() -> None:
+    desk = made(4)
+    question = {"topic": "t", "consumerGroup": "g", "clientId": "c", "messageModel": "CLUSTERING"}
+    assert read_json(desk.broker.ask(400, body=question).body) == {}
+    assert read_json(desk.broker.ask(400, body={**question, "topic": "none"}).body) == {}
+    desk.broker.heartbeat("other", "g", "t")
+    assert read_json(desk.broker.ask(400, body=question).body) == {"messageQueueAssignments": []}
+
+
+def test_a_mode_is_set_only_for_a_topic_that_exists() -> None:
+    desk = made()
+    assert set_mode(desk, topic="none") == 17
+    assert set_mode(desk) == 0

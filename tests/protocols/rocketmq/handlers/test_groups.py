@@ -77,7 +77,8 @@ def test_a_group_that_may_not_consume_does_not() -> None:
     desk.broker.ask(200, body={"groupName": "g", "consumeBroadcastEnable": False})
     assert desk.broker.pull("t").code == 0
     desk.broker.heartbeat("c", "g", "t", model="BROADCASTING")
-    assert desk.broker.pull("t").fields == {"forbiddenType": "4"}
+    assert desk.broker.pull("t", sysFlag=0).fields == {"forbiddenType": "4"}
+    assert desk.broker.pull("none", sysFlag=0).code == 17  # the topic is checked first
 
 
 def test_members_of_a_group_without_notifications_are_not_notified() -> None:

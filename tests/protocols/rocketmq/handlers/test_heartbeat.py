@@ -178,3 +178,7 @@ def test_a_client_that_changes_its_id_is_found_by_the_last_one_alone() -> None:
     assert [clients.producer(f"c{number}") is not None for number in range(3)] == [False, False, True]
     desk.broker.conversation.closed()
     assert clients.producer("c2") is None
+
+
+def test_a_queue_that_is_named_twice_is_locked_once() -> None:
+    assert locked(Desk(), "c", 1, 1) == [1]

@@ -258,3 +258,25 @@ def test_an_offset_reset_in_order_delivers_from_the_new_offset_at_once() -> None
     given = {"topic": "t", "group": "g", "timestamp": 0, "isForce": True, "queueId": 0, "offset": 5}
     assert desk.broker.ask(222, given).code == 0
     assert bodies_of(desk.take(waiting)) == [b"5", b"6", b"7"]
+
+
+def test_a_pop_of_no_messages_takes_none() -> None:
+    desk = made(1, (b"a",))
+    assert (pop(desk.broker, maxMsgNums=0).code, bodies_of(pop(desk.broker))) == (210, [b"a"])
+
+
+def test_a_refused_pop_creates_no_group() -> None:
+    desk = made(1)
+    reset = {"topic": "t", "group": "new", "timestamp": 0}
+    assert pop(desk.broker, consumerGroup="new", queueId=9).code == 29
+    assert desk.broker.ask(222, reset).code == 26
+    assert pop(desk.broker, consumerGroup="new").code == 210
+    assert desk.broker.ask(222, reset).code == 0
+
+
+def test_the_first_pop_of_a_queue_commits_the_offset_from_which_it_reads() -> None:
+    desk = made(1)
+    pop(desk.broker)
+    asked = {"consumerGroup": "g", "topic": "t", "queueId": 0, "setZeroIfNotFound": False}
+    assert desk.broker.ask(14, asked).fields == {"offset": "0"}
+    assert desk.restart().broker.ask(14, asked).fields == {"offset": "0"}

@@ -99,3 +99,11 @@ def test_a_topic_may_go_while_its_messages_are_searched_for(desk: Desk) -> None:
     desk.broker.ask(215, {"topic": "t"})
     turns(desk, reply)
     assert len(bodies_of(desk.take(reply))) == 5, "the messages stay in the log until its file is deleted"
+
+
+def test_a_query_for_no_messages_finds_none() -> None:
+    desk = Desk()
+    desk.broker.send("t", properties="KEYS\x01k\x02")
+    fields = {"topic": "t", "key": "k", "beginTimestamp": 0, "endTimestamp": 1 << 60}
+    assert desk.broker.ask(12, {**fields, "maxNum": 0}).code == 22
+    assert desk.broker.ask(12, {**fields, "maxNum": 1}).code == 0

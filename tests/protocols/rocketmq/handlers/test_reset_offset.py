@@ -52,7 +52,7 @@ def reset(desk: Desk, **fields: Any) -> Any:
         ({"queueId": 0, "offset": 9}, 1),
         ({"queueId": 2}, 29),
         ({"topic": "none"}, 17),
-        ({"timestamp": -1, "isForce": False}, {0: 3, 1: 0}),
+        ({"timestamp": -1, "isForce": False}, {0: 4, 1: 0}),
         ({"timestamp": 0, "isForce": False}, {0: 0, 1: 0}),
         ({"group": "unknown"}, 26),
     ],
@@ -82,9 +82,11 @@ def test_members_get_the_reset_offset_with_their_next_pull() -> None:
     assert offset(desk) == "4"
 
 
-def test_a_member_that_is_there_already_notices_nothing() -> None:
+def test_a_member_that_is_there_already_gets_the_reset_offset_once() -> None:
     desk = desk_with()
     reset(desk, queueId=0, offset=3)
+    moved = desk.broker.pull("t", 3)
+    assert (moved.code, moved.fields["nextBeginOffset"]) == (21, "3")
     assert bodies_of(desk.broker.pull("t", 3)) == [b"3"]
 
 
@@ -108,9 +110,17 @@ def test_one_group_goes_on_where_another_is() -> None:
     assert (offset(desk, "h"), offset(desk, "i")) == ("3", "3")
     assert desk.broker.ask(314, {"srcGroup": "none", "destGroup": "j"}).code == 0
     assert offset(desk, "j") is None
-    assert desk.broker.ask(314, {"srcGroup": "g", "destGroup": "h", "topic": "none"}).code == 17
-    desk.connect().heartbeat("c", "g", "t", model="BROADCASTING")
-    assert desk.broker.ask(314, {"srcGroup": "g", "destGroup": "h"}).code == 1
+    assert desk.broker.ask(314, {"srcGroup": "g", "destGroup": "k", "topic": "none"}).code == 0
+    assert offset(desk, "k") is None
+
+
+def test_offsets_of_topics_that_the_source_group_does_not_subscribe_to_are_not_copied() -> None:
+    desk = desk_with()
+    desk.connect().heartbeat("c", "g", "other")
+    assert desk.broker.ask(314, {"srcGroup": "g", "destGroup": "h", "topic": "t", "offline": False}).code == 0
+    assert offset(desk, "h") is None
+    assert desk.broker.ask(314, {"srcGroup": "g", "destGroup": "h", "topic": "t", "offline": True}).code == 0
+    assert offset(desk, "h") == "3"
 
 
 def test_the_slowest_of_all_groups() -> None:

@@ -177,3 +177,30 @@ def test_messages_outlive_a_restart() -> None:
     again = desk.restart()
     assert [unit.body for unit in units_of(again.broker.pull("t"))] == [b"0", b"1", b"2", b"3", b"4"]
     assert again.broker.send("t").fields["queueOffset"] == "5"
+
+
+def test_a_refused_empty_message_creates_no_topic() -> None:
+    desk = Desk()
+    assert desk.broker.send("t", b"").code == 13
+    assert desk.broker.ask(320, desk_fields("t", m="true"), b"").code == 13
+    assert desk.broker.ask(351, {"topic": "t"}).code == 17
+
+
+def test_a_message_that_claims_to_be_an_inner_batch_is_refused() -> None:
+    desk = Desk()
+    assert desk.broker.send("t", properties="INNER_NUM\x012\x02").code == 13
+    assert desk.broker.send("t", properties="INNER_NUMBER\x012\x02").code == 0
+
+
+def test_the_refusal_of_a_queue_names_the_counts_of_the_topic() -> None:
+    desk = Desk()
+    desk.broker.send("t")
+    refused = desk.broker.send("t", queue=99)
+    assert refused.remark == (
+        "request queueId[99] is illegal, TopicConfig [topicName=t, readQueueNums=4, writeQueueNums=4]"
+    )
+
+
+def desk_fields(topic: str, **changes: str) -> dict[str, str]:
+    fields = {"a": "p", "b": topic, "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "0", "h": "0", "i": ""}
+    return {**fields, **changes}

@@ -114,3 +114,9 @@ def test_retries_and_batches_are_counted_too() -> None:
     assert asked(desk, 315, statsName="TOPIC_PUT_NUMS", statsKey="t")["statsMinute"]["sum"] == 2
     assert desk.broker.ask(36, {"offset": 0, "group": "g", "delayLevel": 0}).code == 0
     assert asked(desk, 315, statsName="SNDBCK_PUT_NUMS", statsKey="t@g")["statsMinute"]["sum"] == 1
+
+
+def test_offsets_of_topics_without_a_subscription_are_not_shown_while_members_are_connected() -> None:
+    desk = desk_with_progress()
+    desk.broker.heartbeat("c", "g", "other")
+    assert asked(desk, 208, consumerGroup="g")["offsetTable"] == {}

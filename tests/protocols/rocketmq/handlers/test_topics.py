@@ -60,8 +60,6 @@ def test_a_deleted_topic_is_gone_and_may_be_made_again() -> None:
         {"topic": "L" * 128},
         {"readQueueNums": -1},
         {"attributes": "+message.type=MIXED"},
-        {"attributes": "+other=1"},
-        {"attributes": "message.type=FIFO"},
     ],
 )
 def test_an_invalid_topic_is_refused(changes: dict[str, Any]) -> None:
@@ -132,3 +130,10 @@ def test_a_refused_deletion_is_answered_with_its_reason() -> None:
     assert desk.broker.ask(215, {"topic": "t"}).code == 1
     desk.files.before = lambda operation, name: None
     assert bodies_of(desk.broker.pull("t")) == [b"old"]
+
+
+@pytest.mark.parametrize("attributes", ["+other=1", "message.type=FIFO", "-message.type", "-other"])
+def test_attributes_that_cannot_be_changed_are_refused_as_by_apache_rocketmq(attributes: str) -> None:
+    desk = Desk()
+    assert desk.broker.ask(17, {**TOPIC, "attributes": attributes}).code == 1
+    assert desk.broker.ask(351, {"topic": "t"}).code == 17

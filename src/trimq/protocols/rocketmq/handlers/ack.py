@@ -78,11 +78,12 @@ def change_invisible(context: Context, command: Command) -> Reply:
 
 def _find(context: Context, header: _Ack) -> tuple[CommitLogTopic, ReceiptHandle]:
     """Returns the topic and the receipt. Queue id and offset of the header replace those in the receipt."""
+    topic = _topic(context, header.consumerGroup, header.topic)
+    _check_queue(topic, header.queueId)
     try:
         text = read_receipt(header.extraInfo)
     except BadReceipt as error:
         raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, str(error)) from None
-    topic = _topic(context, header.consumerGroup, header.topic)
     text = text._replace(receipt=text.receipt._replace(number=header.queueId, offset=header.offset))
     _check_place(topic, text.receipt)
     return topic, text
@@ -99,15 +100,19 @@ def _topic(context: Context, group: str, name: str) -> CommitLogTopic:
         ) from None
 
 
-def _check_place(topic: CommitLogTopic, receipt: Receipt) -> None:
+def _check_queue(topic: CommitLogTopic, number: int) -> None:
     count = topic.definition.read_streams
-    if not 0 <= receipt.number < count:
-        reason = f"queueId[{receipt.number}] is illegal, topic:[{topic.name.name}] has {count} to read"
+    if not 0 <= number < count:
+        reason = f"queueId[{number}] is illegal, topic:[{topic.name.name}] has {count} to read"
         raise RemotingRefusal(ResponseCode.MESSAGE_ILLEGAL, reason)
+
+
+def _check_place(topic: CommitLogTopic, receipt: Receipt) -> None:
+    _check_queue(topic, receipt.number)
     if receipt.is_retry:
         return  # an offset of the retry topic; an invalid one matches no message in flight
     stream = topic.stream(receipt.number)
-    if not stream.start <= receipt.offset < stream.readable_end:
+    if not stream.start <= receipt.offset <= stream.readable_end:
         reason = f"offset is illegal, commit:{receipt.offset}, store:{stream.start}~{stream.readable_end}"
         raise RemotingRefusal(ResponseCode.NO_MESSAGE, reason)
 

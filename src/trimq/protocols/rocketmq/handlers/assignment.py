@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from trimq.core.commit_log.topics import READABLE
 from trimq.errors import UnknownTopic
 from trimq.protocols.contract import Reply
 from trimq.protocols.rocketmq.clients.registry import BROADCASTING
@@ -59,6 +60,9 @@ def set_mode(context: Context, command: Command) -> Reply:
         )
     if topic.startswith(RETRY_PREFIX):
         raise RemotingRefusal(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
+    if context.commit_log.topics.find(context.caller, topic) is None:
+        raise RemotingRefusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic[:200]}] not exist")
+    context.get_or_create_group(group)
     text = msgspec.json.encode(RequestMode(topic, group, mode, max(share, 0))).decode()
     return done_when_durable(
         command, context.commit_log.kv_config.put(context.caller, MODES_NAMESPACE, _key(topic, group), text)
@@ -88,9 +92,12 @@ def query_assignment(context: Context, command: Command) -> Reply:
     topic, group, client_id = (_text(data, name) for name in ("topic", "consumerGroup", "clientId"))
     strategy, model = data.get("strategyName") or _EVENLY, data.get("messageModel")
     try:
-        count = context.commit_log.topics.get(context.caller, topic).definition.read_streams
+        definition = context.commit_log.topics.get(context.caller, topic).definition
     except UnknownTopic:
-        count = 0
+        return reply_json(command, {})  # without a list, clients keep the queues that they have
+    if model != BROADCASTING and context.services.clients.group(group) is None:
+        return reply_json(command, {})
+    count = definition.read_streams if definition.permissions & READABLE else 0
     mode = mode_of(context, topic, group)
     if model == BROADCASTING:
         numbers: Sequence[int] = range(count)

@@ -127,7 +127,9 @@ def lock_queues(context: Context, command: Command) -> Reply:
     group, client, queues = _lock_request(command)
     context.commit_log.groups.require_read(context.caller, group)
     locked = context.services.consuming.locks.lock(group, client, queues)
-    shown = [{"topic": queue.topic, "brokerName": queue.broker, "queueId": queue.queue_id} for queue in locked]
+    shown = [
+        {"topic": queue.topic, "brokerName": queue.broker, "queueId": queue.queue_id} for queue in dict.fromkeys(locked)
+    ]
     return reply_json(command, {"lockOKMQSet": shown})
 
 

@@ -93,10 +93,10 @@ def pop(context: Context, command: Command) -> Reply:
 def _pop_operation(context: Context, command: Command, header: _Pop) -> PopOperation:
     check_count(header.maxMsgNums)
     check_invisible(context, header.invisibleTime)
-    topic = find_topic(context, header.consumerGroup, header.topic)
+    topic = find_topic(context, header.consumerGroup, header.topic, header.queueId)
     pop_request = PopRequest(
         queues_to_read(context, topic, header.queueId),
-        max(header.maxMsgNums, 1),
+        header.maxMsgNums,
         header.invisibleTime,
         read_interest(header.exp, header.expType, context.filter_limits),
         header.initMode == _FROM_END,
@@ -125,16 +125,9 @@ def check_invisible(context: Context, invisible_ms: int) -> None:
         )
 
 
-def find_topic(context: Context, group: str, name: str) -> CommitLogTopic:
-    """Returns the topic; refuses a group that may not read it. Creates an unknown group."""
-    if not group or not LEGAL_IN_GROUPS.issuperset(group):
-        raise RemotingRefusal(
-            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{group[:200]}] does not exist"
-        )
-    known = context.get_or_create_group(group)
-    if not known.may_consume:
-        raise RemotingRefusal(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}")
-    refuse_forbidden(known, name)
+def find_topic(context: Context, group: str, name: str, queue_id: int = _ANY_QUEUE) -> CommitLogTopic:
+    """Returns the topic; refuses a queue that it lacks, and then a group that may not read it. Creates an unknown
+    group."""
     try:
         topic = context.commit_log.topics.get(context.caller, name)
     except UnknownTopic:
@@ -143,19 +136,28 @@ def find_topic(context: Context, group: str, name: str) -> CommitLogTopic:
         ) from None
     if not topic.definition.permissions & READABLE:
         raise RemotingRefusal(ResponseCode.NO_PERMISSION, f"the topic[{name}] peeking message is forbidden")
+    count = topic.definition.read_streams
+    if queue_id != _ANY_QUEUE and not 0 <= queue_id < count:
+        reason = f"queueId[{queue_id}] is illegal, topic:[{name}] has {count} to read"
+        raise RemotingRefusal(ResponseCode.INVALID_PARAMETER, reason)
+    if not group or not LEGAL_IN_GROUPS.issuperset(group):
+        raise RemotingRefusal(
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{group[:200]}] does not exist"
+        )
+    known = context.get_or_create_group(group)
+    if not known.may_consume:
+        raise RemotingRefusal(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}")
+    refuse_forbidden(known, name)
     return topic
 
 
 def queues_to_read(context: Context, topic: CommitLogTopic, queue_id: int) -> Sequence[int]:
     """Returns the queues to read. For any queue, starts with a random one, so that no queue starves."""
+    if queue_id != _ANY_QUEUE:
+        return [queue_id]
     count = topic.definition.read_streams
-    if queue_id == _ANY_QUEUE:
-        first = context.services.rng.randrange(max(count, 1))
-        return [*range(first, count), *range(first)]
-    if not 0 <= queue_id < count:
-        reason = f"queueId[{queue_id}] is illegal, topic:[{topic.name.name}] has {count} to read"
-        raise RemotingRefusal(ResponseCode.INVALID_PARAMETER, reason)
-    return [queue_id]
+    first = context.services.rng.randrange(max(count, 1))
+    return [*range(first, count), *range(first)]
 
 
 def _answer(context: Context, command: Command, header: _Pop, received: PopResult | Refusal) -> Parts:
@@ -219,7 +221,7 @@ def peek(context: Context, command: Command) -> Reply:
     header = command.read(_Peek)
     try:
         check_count(header.maxMsgNums)
-        topic = find_topic(context, header.consumerGroup, header.topic)
+        topic = find_topic(context, header.consumerGroup, header.topic, header.queueId)
         numbers = queues_to_read(context, topic, header.queueId)
         count = max(header.maxMsgNums, 1)
         found = context.commit_log.pop_service.peek(context.caller, header.consumerGroup, topic, numbers, count)
@@ -239,7 +241,7 @@ def notify(context: Context, command: Command) -> Reply:
     header = command.read(_Notification)
     pop_service, caller, group = context.commit_log.pop_service, context.caller, header.consumerGroup
     try:
-        topic = find_topic(context, group, header.topic)
+        topic = find_topic(context, group, header.topic, header.queueId)
         numbers = queues_to_read(context, topic, header.queueId)
         has_any = pop_service.has_any(caller, group, topic, numbers)
     except Refusal as refusal:

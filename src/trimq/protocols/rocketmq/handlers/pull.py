@@ -46,7 +46,7 @@ def _pull(
     topic, stream = _find_stream(context, header)
     message_filter = _find_filter(context, header)
     moved = context.services.consuming.offset_resets.take(header.consumerGroup, topic.id, header.queueId)
-    if moved is not None and moved != header.queueOffset:
+    if moved is not None:
         found = QueueReadResult([], 0, moved)
         parts = _answer(context, command, header, stream, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", found)
         return Reply.now(parts, UNORDERED)
@@ -78,11 +78,6 @@ def _find_stream(context: Context, header: PullHeader) -> tuple[CommitLogTopic, 
     if not group.may_consume:
         reason = f"subscription group no permission, {group.name}"
         raise RemotingRefusal(ResponseCode.NO_PERMISSION, reason, {"forbiddenType": "2"})
-    refuse_forbidden(group, header.topic)
-    members = context.services.clients.group(header.consumerGroup)
-    if members is not None and members.message_model == BROADCASTING and not group.may_broadcast:
-        reason = f"the consumer group[{group.name}] can not consume by broadcast way"
-        raise RemotingRefusal(ResponseCode.NO_PERMISSION, reason, {"forbiddenType": "4"})
     try:
         topic = context.commit_log.topics.get(context.caller, header.topic)
     except UnknownTopic:
@@ -102,10 +97,16 @@ def _find_stream(context: Context, header: PullHeader) -> tuple[CommitLogTopic, 
 def _find_filter(context: Context, header: PullHeader) -> MessageFilter | None:
     """Returns the filter of the request, or of the group's subscription in its last heartbeat."""
     if header.sysFlag & SUBSCRIBES:
+        refuse_forbidden(context.get_or_create_group(header.consumerGroup), header.topic)
         return read_interest(header.subscription, header.expressionType, context.filter_limits)
     group = context.services.clients.group(header.consumerGroup)
     if group is None:
         raise RemotingRefusal(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist")
+    definition = context.get_or_create_group(header.consumerGroup)
+    if group.message_model == BROADCASTING and not definition.may_broadcast:
+        reason = f"the consumer group[{definition.name}] can not consume by broadcast way"
+        raise RemotingRefusal(ResponseCode.NO_PERMISSION, reason, {"forbiddenType": "4"})
+    refuse_forbidden(definition, header.topic)
     subscription = group.subscriptions.get(header.topic)
     if subscription is None:
         raise RemotingRefusal(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist")

@@ -58,16 +58,17 @@ def query_message(context: Context, command: Command) -> Reply:
 
 def _find(context: Context, opaque: int, header: _Query) -> Iterator[Parts | None]:
     """Yields None after each step, then the response."""
-    most, units = min(max(header.maxNum, 1), _MOST_FOUND), []
+    most = min(max(header.maxNum, 0), _MOST_FOUND)
+    units: list[Unit] = []
     for unit in context.commit_log.lookup.search_key(
         context.caller, header.topic, header.key, header.beginTimestamp, header.endTimestamp
     ):
         if unit is None:
             yield None
             continue
-        units.append(unit)
         if len(units) == most:
             break
+        units.append(unit)
     fields = {
         "indexLastUpdateTimestamp": str(units[0].store_ms if units else 0),
         "indexLastUpdatePhyoffset": str(units[0].position if units else 0),

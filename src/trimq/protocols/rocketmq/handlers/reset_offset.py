@@ -12,7 +12,6 @@ from trimq.core.commit_log.stream import MessageQueue
 from trimq.core.commit_log.topics import CommitLogTopic
 from trimq.errors import UnknownTopic
 from trimq.protocols.contract import Reply
-from trimq.protocols.rocketmq.clients.registry import BROADCASTING
 from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
 from trimq.protocols.rocketmq.wire.headers import Int32, Int64
@@ -30,7 +29,6 @@ class _Reset(msgspec.Struct):
     topic: str
     group: str
     timestamp: Int64
-    isForce: bool = True
     queueId: Int32 = _ALL
     offset: Int64 | None = None
 
@@ -48,7 +46,7 @@ def reset(context: Context, command: Command) -> Reply:
             f"queueId {header.queueId} is out of range; read queues of the topic: {count}",
         )
     numbers = range(count) if header.queueId == _ALL else [header.queueId]
-    moved = {number: _target(context, header, topic, number) for number in numbers}
+    moved = {number: _target(header, topic, number) for number in numbers}
     ticket: PendingWrite | None = None
     for number, offset in moved.items():
         ticket = context.commit_log.groups.reset(context.caller, header.group, topic, number, offset)
@@ -60,18 +58,14 @@ def reset(context: Context, command: Command) -> Reply:
     return reply_when_durable(command, ticket, lambda: encode_response(command.opaque, ResponseCode.SUCCESS, body=body))
 
 
-def _target(context: Context, header: _Reset, topic: CommitLogTopic, number: int) -> int:
+def _target(header: _Reset, topic: CommitLogTopic, number: int) -> int:
     stream = topic.stream(number)
     if header.offset is not None and header.queueId != _ALL:
         if not stream.start <= header.offset <= stream.readable_end:
             reason = f"Target offset {header.offset} not in consume queue range [{stream.start}-{stream.readable_end}]"
             raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, reason)
         return header.offset
-    offset = stream.readable_end if header.timestamp == _TO_THE_END else _at_time(stream, header.timestamp)
-    known = context.commit_log.groups.cursor(context.caller, header.group, topic, number)
-    if not header.isForce and known is not None and 0 <= known.offset < offset:
-        return known.offset  # without force, offsets only move back
-    return offset
+    return stream.readable_end if header.timestamp == _TO_THE_END else _at_time(stream, header.timestamp)
 
 
 def _at_time(stream: MessageQueue, time_ms: int) -> int:
@@ -96,19 +90,22 @@ class _Clone(msgspec.Struct):
     srcGroup: str
     destGroup: str
     topic: str = ""
+    offline: bool = False
 
 
 def clone_offsets(context: Context, command: Command) -> Reply:
-    """Copies the offsets of one topic, or of all topics that the source has read. Refuses a broadcasting source."""
+    """Copies the offsets of one topic, or of all topics that the source has read. Skips a topic that is unknown, or
+    that the connected members of the source do not subscribe to, as Apache RocketMQ does."""
     header = command.read(_Clone)
     context.commit_log.groups.require_describe(context.caller, header.srcGroup)
     source = context.services.clients.group(header.srcGroup)
-    if source is not None and source.message_model == BROADCASTING:
-        raise RemotingRefusal(
-            ResponseCode.SYSTEM_ERROR, "the source group is broadcasting: its clients keep the offsets"
-        )
-    wanted = [known_topic(context, header.topic)] if header.topic else context.commit_log.topics.all(context.caller)
-    topics = {topic.id: topic for topic in wanted}
+    subscribed = None if source is None or header.offline else source.subscriptions
+    if header.topic:
+        named = context.commit_log.topics.find(context.caller, header.topic)
+        wanted = [] if named is None else [named]
+    else:
+        wanted = context.commit_log.topics.all(context.caller)
+    topics = {topic.id: topic for topic in wanted if not subscribed or topic.name.name in subscribed}
     ticket: PendingWrite | None = None
     for stream, cursor in list(context.commit_log.groups.cursors(context.caller, header.srcGroup).items()):
         topic = topics.get(stream.topic)

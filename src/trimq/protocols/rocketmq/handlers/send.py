@@ -63,6 +63,8 @@ _HOST_BITS = BORN_HOST_V6 | STORE_HOST_V6
 def send(context: Context, command: Command) -> Reply:
     header = command.read(SendHeader) if command.code == RequestCode.SEND_MESSAGE else command.read(SendV2Header)
     try:
+        if not command.body:  # before the topic of the message is created
+            raise RemotingRefusal(ResponseCode.MESSAGE_ILLEGAL, "the message body is empty")
         topic, stream = find_stream(context, header)
         is_dead = header.topic.startswith(RETRY_PREFIX) and must_dead_letter(context, command, header)
         if is_dead:
@@ -96,8 +98,6 @@ def _send_later(context: Context, command: Command, topic: CommitLogTopic) -> Re
 def _send_one(
     context: Context, command: Command, header: SendHeader, topic: CommitLogTopic, stream: MessageQueue
 ) -> Reply:
-    if not command.body:
-        raise RemotingRefusal(ResponseCode.MESSAGE_ILLEGAL, "the message body is empty")
     properties = read_properties(header.properties)
     queue_id = stream.id.number
     handle, code = "", tags_code(properties.get(TAGS, ""))
@@ -105,6 +105,8 @@ def _send_one(
     if not has_default_ttl(topic.definition):
         written = _encode_plain_properties(context, header.properties, properties)
     if written is None:
+        if _INNER_BATCH_COUNT in properties:
+            raise RemotingRefusal(ResponseCode.MESSAGE_ILLEGAL, f"{_ILLEGAL}: {_INNER_BATCH_COUNT} without a batch")
         add_broker_properties(context, properties)
         apply_ttl(context, topic, properties)
         target, stream, code, handle = _find_target(context, header, topic, stream, code, properties)
@@ -282,7 +284,8 @@ def _refuse_target(header: SendHeader, definition: CommitLogTopicDefinition, obs
         raise RemotingRefusal(ResponseCode.NO_PERMISSION, f"Sending message to topic[{header.topic}] is forbidden.")
     if obstacle is Obstacle.NOT_WRITABLE:
         raise RemotingRefusal(ResponseCode.NO_PERMISSION, f"the topic[{header.topic}] sending message is forbidden")
-    reason = f"request queueId[{header.queueId}] is illegal, {definition}"
+    counts = f"readQueueNums={definition.read_streams}, writeQueueNums={definition.write_streams}"
+    reason = f"request queueId[{header.queueId}] is illegal, TopicConfig [topicName={header.topic}, {counts}]"
     raise RemotingRefusal(ResponseCode.INVALID_PARAMETER, reason)
 
 
@@ -341,7 +344,11 @@ def add_broker_properties(context: Context, properties: dict[str, str]) -> dict[
 
 
 _BROKERS_OWN = ("MSG_REGION", "TRACE_ON", "CLUSTER", "POP_CK")
-SPECIAL_PROPERTIES = frozenset((*_BROKERS_OWN, TRANSACTIONAL, *DELAY_PROPERTIES, *EXPIRY_PROPERTIES))
+_INNER_BATCH_COUNT = "INNER_NUM"  # only messages of a batch consume queue have it; those are not served
+
+SPECIAL_PROPERTIES = frozenset(
+    (*_BROKERS_OWN, TRANSACTIONAL, _INNER_BATCH_COUNT, *DELAY_PROPERTIES, *EXPIRY_PROPERTIES)
+)
 
 
 def _encode_plain_properties(context: Context, text: str, properties: dict[str, str]) -> bytes | None:

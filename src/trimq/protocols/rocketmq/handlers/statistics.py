@@ -87,10 +87,15 @@ def consume_stats(context: Context, command: Command) -> Reply:
     """Reports the named topics, or all topics that the group reads."""
     fields = command.fields
     group = fields.get("consumerGroup", "")
+    context.commit_log.groups.require_describe(context.caller, group)
+    members = context.services.clients.group(group)
+    subscribed = None if members is None else members.subscriptions
     named = [name for name in (fields.get("topic"), *fields.get("topicList", "").split(";")) if name]
     found = (context.commit_log.topics.find(context.caller, name) for name in named)
     topics = [topic for topic in found if topic is not None] if named else _topics_read(context, group)
-    return reply(command, body=_consume_stats(context, group, topics).encoded())
+    # Offsets of topics that the connected members no longer subscribe to would look like a lag.
+    shown = [topic for topic in topics if not subscribed or topic.name.name in subscribed]
+    return reply(command, body=_consume_stats(context, group, shown).encoded())
 
 
 def broker_consume_stats(context: Context, command: Command) -> Reply:

@@ -105,10 +105,12 @@ def _attributes(text: str, known: dict[str, str]) -> dict[str, str]:
         name, _, value = item[1:].partition("=")
         if name not in ("message.type", TTL_ATTRIBUTE) or item[:1] not in ("+", "-"):
             raise RemotingRefusal(
-                ResponseCode.INVALID_PARAMETER,
+                ResponseCode.SYSTEM_ERROR,
                 f"attribute {item[:100]} is unknown; write +name=value or -name of message.type or trimq.ttl.ms",
             )
         if item[0] == "-":
+            if name not in known:
+                raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, f"attempt to delete a nonexistent key: {name}")
             found.pop(name, None)
         elif name == TTL_ATTRIBUTE:
             found[name] = _milliseconds(value)
