@@ -50,15 +50,15 @@ class Peer:
 
 
 @contextmanager
-def rocketmq_in(folder: Path, flush: str) -> Iterator[Peer]:
-    """Runs RocketMQ with its data in `folder`. Yields once all its ports accept connections; removes `folder` at the
-    end."""
+def rocketmq_in(folder: Path, flush: str, more: Mapping[str, object] | None = None) -> Iterator[Peer]:
+    """Runs RocketMQ with its data in `folder` and `more` settings of the broker. Yields once all its ports accept
+    connections; removes `folder` at the end."""
     libraries = classpath(ARTIFACTS)
     folder.mkdir(parents=True)
     (folder / "conf").mkdir()
     name_server, port, grpc, proxy, replicas = _free_ports(5)
     _write_properties(folder / "namesrv.conf", {"listenPort": name_server, "bindAddress": "127.0.0.1"})
-    _write_properties(folder / "broker.conf", _broker(folder, port, replicas, name_server, flush))
+    _write_properties(folder / "broker.conf", {**_broker(folder, port, replicas, name_server, flush), **(more or {})})
     (folder / "rmq-proxy.json").write_text(json.dumps(_proxy(name_server, grpc, proxy)))
     started: list[subprocess.Popen[bytes]] = []
     started_s = time.perf_counter()
