@@ -30,6 +30,7 @@ def test_the_page_has_a_reason_for_each_difference_that_stays_and_no_other(name:
 
 
 @pytest.mark.external
+@pytest.mark.foreign_client  # a broker with threads of its own
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("name", NAMES)
 def test_generated_sequences_are_answered_as_by_the_other_broker(name: str, tmp_path: Path) -> None:

@@ -26,8 +26,9 @@ def expose_listeners(metrics: Metrics, listeners: Mapping[str, AnyListener]) -> 
 
 
 def expose_passes(metrics: Metrics, passes: Passes) -> None:
-    metrics.gauge_from("passes_written", "Number of the last pass that was written.", lambda: passes.written)
+    # Metrics are read in slices, in this order: the durable pass never exceeds the written one.
     metrics.gauge_from("passes_durable", "Number of the last pass that is durable.", lambda: passes.durable)
+    metrics.gauge_from("passes_written", "Number of the last pass that was written.", lambda: passes.written)
 
 
 def expose_topics(metrics: Metrics, topics: Topics) -> None:
