@@ -17,7 +17,7 @@ from differential.kafka_answers import Normaliser
 from differential.kafka_codec import kwire
 from differential.sequences import Step
 
-_ANSWER_S = 10.0
+_ANSWER_S = 4.0
 # A request that waits for other members has no answer after this time.
 _BLOCKED_S = 0.3
 _SETTLED_S = 3.0

@@ -73,8 +73,8 @@ def produce(world: World) -> None:
         partitions: list[Fields] = []
         for index in world.partitions(each["name"], 0.06):
             batches = [batch(world) for _ in range(world.pick([1], [0, 2], 0.08))]
-            records: Any = world.pick([{"batches": batches}], [None], 0.03)
-            partitions.append({"index": index, "records": records})
+            # Kafka does not answer a request with null records.
+            partitions.append({"index": index, "records": {"batches": batches}})
         topics.append({**each, "partition_data": partitions})
     fields: Fields = {"topic_data": topics, "acks": world.pick([-1, 1, -1], [0, 2, -2]), "timeout_ms": 5000}
     fields["transactional_id"] = world.pick([None], ["%x9", ""], 0.03)

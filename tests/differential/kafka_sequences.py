@@ -48,7 +48,7 @@ def brokers(folder: Path) -> Iterator[tuple[Driver, Driver]]:
     ):
         host, _, port = addresses["kafka"].rpartition(":")
         with (
-            closing(KafkaDriver((host, int(port)), is_delayed=False)) as ours,
-            closing(KafkaDriver(("127.0.0.1", peer.port), is_delayed=True)) as theirs,
+            closing(KafkaDriver((host, int(port)), is_delayed=False)) as trimq,
+            closing(KafkaDriver(("127.0.0.1", peer.port), is_delayed=True)) as kafka,
         ):
-            yield ours, theirs
+            yield trimq, kafka

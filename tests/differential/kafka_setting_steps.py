@@ -52,7 +52,9 @@ def _is_validated_only(world: World, resources: list[Fields]) -> bool:
 
 
 def alter_configs(world: World) -> None:
-    resources = _resources(world, is_incremental=False)
+    # Kafka does not answer a request that names a resource twice.
+    named = {(each["resource_type"], each["resource_name"]): each for each in _resources(world, is_incremental=False)}
+    resources = list(named.values())
     world.add("AlterConfigs", {"resources": resources, "validate_only": _is_validated_only(world, resources)})
 
 
