@@ -1,0 +1,54 @@
+"""Kafka: TriMQ beside Apache Kafka."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from bench.kafka_peer import kafka_in
+from differential import kafka_record_steps, kafka_setting_steps, kafka_topic_steps
+from differential.kafka_driver import KafkaDriver
+from differential.kafka_world import World
+from differential.sequences import Driver, Explained, Step
+from tools.broker import running
+
+PAGE = "docs/kafka.md"
+EXPLAINED: tuple[Explained, ...] = ()
+
+Area = list[tuple[int, Callable[[World], None]]]
+_AREAS: list[Area] = [kafka_record_steps.AREA, kafka_topic_steps.AREA, kafka_setting_steps.AREA]
+_STEPS = 24
+
+
+def generate(source: random.Random) -> list[Step]:
+    """Begins with topics and records. Most other steps are of one area, so that they depend on each other."""
+    world = World(source)
+    for _ in range(source.choice([1, 1, 2])):
+        kafka_topic_steps.create_topic(world)
+    if world.chance(0.7):
+        kafka_record_steps.produce_one(world)
+    main = source.choice(_AREAS)
+    while len(world.steps) < _STEPS:
+        area = main if world.chance(0.8) else source.choice(_AREAS)
+        weights = [weight for weight, _ in area]
+        ((_, step),) = source.choices(area, weights)
+        step(world)
+    return world.steps
+
+
+@contextmanager
+def brokers(folder: Path) -> Iterator[tuple[Driver, Driver]]:
+    """Both with the settings of bench/kafka_peer.py, except for one that DescribeConfigs would show."""
+    (folder / "trimq").mkdir()
+    with (
+        running(folder / "trimq") as addresses,
+        kafka_in(folder / "kafka", without={"log.segment.delete.delay.ms"}) as peer,
+    ):
+        host, _, port = addresses["kafka"].rpartition(":")
+        with (
+            closing(KafkaDriver((host, int(port)), is_delayed=False)) as trimq,
+            closing(KafkaDriver(("127.0.0.1", peer.port), is_delayed=True)) as kafka,
+        ):
+            yield trimq, kafka
