@@ -130,9 +130,10 @@ def metrics_of(broker: Broker) -> dict[str, float]:
 
 
 def test_metrics_have_the_values_that_operators_need() -> None:
-    with Broker() as broker:  # connections of other tests may still be closing
+    with Broker() as broker:
         broker.create_topic("orders", partitions=2)
         broker.send("orders", "one")
+        assert ask(broker, "GET", "/healthz").status == 200  # a request counts when it has been answered
         found = metrics_of(broker)
     assert found["trimq_topics"] == 1
     assert found["trimq_streams"] == 2
@@ -141,7 +142,7 @@ def test_metrics_have_the_values_that_operators_need() -> None:
     assert found["trimq_passes_written"] >= found["trimq_passes_durable"] > 0
     assert found["trimq_sync_seconds_count"] > 0
     assert found['trimq_sync_seconds_bucket{le="+Inf"}'] == found["trimq_sync_seconds_count"]
-    assert found['trimq_connections{listener="http"}'] == 1
+    assert found['trimq_connections{listener="http"}'] in (1, 2)  # the first may still be closing
     assert found['trimq_connections{listener="kafka"}'] == 0
     assert found['trimq_refused_connections_total{listener="kafka"}'] == 0
     assert found['trimq_requests_total{listener="http"}'] >= 1
