@@ -113,6 +113,7 @@ class ClientConnection:
     def __init__(self, port: int, options: Mapping[str, Any] | None = None) -> None:
         self.received: list[Any] = []
         self.ended = False
+        self.closing = False  # by a step
         self.close_sent = False
         self._buffer = b""
         self._partial: dict[int, Any] = {}

@@ -50,6 +50,7 @@ class Channel:
     """State of a channel as far as the driver needs it."""
 
     open: bool = True
+    closing: bool = False
     barriers: int = 0
     confirming: bool = False
     published: int = 0
@@ -211,7 +212,9 @@ class _Run:
             channel = arguments.get("answer_on", channel)
         elif not self._send(step, connection, channel, arguments):
             return "skipped"
-        if step.request in ("connection.close", "channel.close", "queue.delete", "basic.cancel"):
+        if step.request == "frames" or "raw" in step.arguments or channel == 0:
+            quiet_s = max(quiet_s, QUIET_TEARDOWN_S)
+        elif step.request in ("channel.close", "queue.delete", "basic.cancel"):
             quiet_s = max(quiet_s, QUIET_TEARDOWN_S / 2)
         self._settle(max(quiet_s, self._quiet_s))
         return self._answer()
@@ -257,6 +260,9 @@ class _Run:
         else:
             self._note(step.request, channel, fields)
             connection.send(number, step.request, fields)
+            if step.request == "channel.close" and channel is not None:
+                channel.closing = True
+            connection.closing = step.request == "connection.close"
         return True
 
     def _publish(
@@ -351,7 +357,9 @@ class _Run:
         """Each channel first, then the queues: what a channel has sent to a queue is counted."""
         for (number, channel_number), channel in self._channels.items():
             connection = self._connections.get(number)
-            if channel.open and connection is not None and not connection.ended and not connection.close_sent:
+            if connection is None or connection.ended or connection.close_sent or connection.closing:
+                continue
+            if channel.open and not channel.closing:
                 connection.send(channel_number, "channel.flow", {"active": True})
                 channel.barriers += 1
         if not self._wait(self._channels_answered):
@@ -372,17 +380,19 @@ class _Run:
     def _channels_answered(self) -> bool:
         for (number, _), channel in self._channels.items():
             connection = self._connections.get(number)
-            if connection is not None and not connection.ended and channel.open and channel.barriers > 0:
+            if connection is None or connection.ended or not channel.open or connection.closing:
+                continue
+            if channel.barriers > 0 or channel.closing:
                 return False
-        return all(each.ended or not each.close_sent for each in self._connections.values())
+        return not any((each.close_sent or each.closing) and not each.ended for each in self._connections.values())
 
     def _give_up(self) -> None:
         for (number, channel_number), channel in list(self._channels.items()):
-            if channel.open and channel.barriers > 0:
+            if channel.open and (channel.barriers > 0 or channel.closing):
                 self._on(number, channel_number).replies.append("no answer")
                 self._connections[number].end()
         for number, connection in self._connections.items():
-            if connection.close_sent and not connection.ended:
+            if (connection.close_sent or connection.closing) and not connection.ended:
                 self._on(number, 0).replies.append("connection stays open")
                 connection.end()
 
@@ -406,7 +416,8 @@ class _Run:
         connection.received.clear()
         if connection.ended and not connection.close_sent:
             self._count += 1
-            self._on(number, 0).replies.append("end of connection")
+            if not connection.closing:
+                self._on(number, 0).replies.append("end of connection")
             self._close_channels(number)
             connection.close_sent = True
 
