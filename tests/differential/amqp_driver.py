@@ -162,7 +162,7 @@ class _Observer:
         for method in self.connection.received:
             queue = next((name for name, channel in self._channels.items() if channel == method.ch), "")
             if method.name == "queue.declare_ok":
-                self.counts[queue] = [method["messages"], method["consumers"]]
+                self.counts[queue] = {"messages": method["messages"], "consumers": method["consumers"]}
                 self._waiting.discard(method.ch)
             elif method.name == "channel.close":
                 self.counts[queue] = method["code"]
@@ -186,6 +186,7 @@ class _Run:
         self._quiet_s = QUIET_S
         self._queues: set[str] = set()
         self._to_watch: set[str] = set()
+        self._kinds: dict[str, str] = {}
         self._exchanges: set[str] = set()
 
     # -- steps
@@ -288,6 +289,7 @@ class _Run:
             if not fields.get("passive") and fields.get("queue"):
                 self._watch(fields["queue"])
             if arguments.get("x-queue-type") in ("quorum", "stream"):
+                self._kinds[fields.get("queue", "")] = arguments["x-queue-type"]
                 self._quiet_s = max(self._quiet_s, QUIET_REPLICATED_S)
             if _is_short(arguments.get("x-message-ttl", "")):
                 self._quiet_s = QUIET_EXPIRY_S
@@ -452,7 +454,10 @@ class _Run:
     def _reply(
         self, number: int, connection: ClientConnection, channel: Channel | None, method: Any, events: Events
     ) -> None:
-        events.replies.append({"method": method.name, **self._names.back(dict(method))})
+        fields = dict(method)
+        if method.name == "queue.declare_ok":
+            fields = self._counted(method["queue"], fields)
+        events.replies.append({"method": method.name, **self._names.back(fields)})
         if method.name == "connection.close":
             connection.send(0, "connection.close_ok", {})
             connection.close_sent = True
@@ -482,8 +487,16 @@ class _Run:
 
     def _answer(self) -> Any:
         shown = {f"{number}/{channel}": each.shown() for (number, channel), each in self._events.items()}
-        counts = {self._names.back(queue): counted for queue, counted in self._observer.counts.items()}
+        counts = {self._names.back(queue): self._counted(queue, each) for queue, each in self._observer.counts.items()}
         return {**{key: each for key, each in shown.items() if each}, "queues": counts}
+
+    def _counted(self, queue: str, counts: Any) -> Any:
+        """RabbitMQ counts the messages and consumers of a stream late, and an unacked basic.get of a quorum queue as a
+        consumer."""
+        hidden = {"quorum": ["consumers"], "stream": ["consumers", "messages"]}.get(self._kinds.get(queue, ""), [])
+        if not isinstance(counts, dict):
+            return counts
+        return {name: count for name, count in counts.items() if name not in hidden}
 
     # -- end
 

@@ -76,7 +76,7 @@ class _Sequence:
         self._declared: dict[str, dict[str, Any]] = {}
         self._tags: dict[tuple[int, int], list[str]] = {}
         self._consumed: dict[tuple[int, int], str] = {}
-        themes = source.sample(sorted(THEMES), 2 if source.random() < 0.3 else 1)
+        themes = source.sample(sorted(THEMES), 2 if source.random() < 0.3 and len(THEMES) > 1 else 1)
         self._theme = themes[0]
         weights: dict[str, int] = {}
         for theme in themes:
@@ -214,7 +214,7 @@ class _Sequence:
     def _declare_exchange(self, name: str | None = None) -> None:
         source = self._source
         exchange = name or source.choice(values.EXCHANGES)
-        kind = source.choice(values.EXCHANGE_TYPES[:4] if name or self._chance(0.8) else values.EXCHANGE_TYPES)
+        kind = source.choice(values.EXCHANGE_TYPES)
         fields: dict[str, Any] = {"exchange": exchange, "type": kind, **self._flags(0.5, "durable")}
         if name is None and self._chance(0.1):
             fields["type"] = source.choice(values.ODD_EXCHANGE_TYPES)

@@ -11,7 +11,7 @@ from pathlib import Path
 from differential.runs import Generator
 from differential.sequences import Driver, Explained
 
-NAMES: tuple[str, ...] = ("amqp",)
+NAMES: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
