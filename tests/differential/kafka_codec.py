@@ -3,6 +3,7 @@ package, and nothing may be written beside it."""
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,7 +14,9 @@ _SOURCE = Path(__file__).parent.parent / "golden" / "kafka" / "kwire.py"
 def _load() -> Any:
     module = ModuleType("kwire")
     module.__file__ = str(_SOURCE)
-    exec(compile(_SOURCE.read_text(encoding="utf-8"), _SOURCE, "exec"), module.__dict__)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # it does not close the file of its messages
+        exec(compile(_SOURCE.read_text(encoding="utf-8"), _SOURCE, "exec"), module.__dict__)
     return module
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from differential.runs import Generator
 from differential.sequences import Driver, Explained
 
-NAMES = ("kafka", "rocketmq")
+NAMES = ("kafka", "rocketmq", "amqp")
 
 WITHOUT_DIFFERENCES = ("rocketmq",)
 """Protocols whose differences are all mended or explained; the tests keep them so."""
