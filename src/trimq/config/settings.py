@@ -133,6 +133,16 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
             "of the memory of its machine or container.",
         ),
     ] = 60
+    throttle_percent: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=100,
+            description="Kafka producers are throttled from this part of limits.memory_percent on, and while the disk "
+            "has less free space than storage.low_water_bytes divided by this part: the closer to the limit, the "
+            "longer, up to 1 s per request. 100: they are only refused at the limit.",
+        ),
+    ] = 80
     frame_bytes: Annotated[
         int, Meta(ge=KIB, le=INT32, description="Largest request that is read; a larger one closes its connection.")
     ] = 100 * MIB

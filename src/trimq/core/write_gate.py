@@ -1,7 +1,10 @@
 """Write gate that every append of every layout passes. Owns the reasons to refuse all writes (broker stopping, disk
-full, memory full, slow disk) and the counters of appended messages and bytes."""
+full, memory full, slow disk), how long producers wait before it comes to that, and the counters of appended messages
+and bytes."""
 
 from __future__ import annotations
+
+import math
 
 from trimq.errors import NotRunning, Refusal
 from trimq.metrics import Counter
@@ -10,16 +13,26 @@ from trimq.storage.guards.memory import MemoryGuard
 from trimq.storage.guards.slow_disk import SlowDiskGuard
 from trimq.storage.io.files import Space
 
+# Longest time that a producer has to wait after a request: that of Kafka's own quotas with their default window.
+MAX_THROTTLE_MS = 1000
+
 
 class WriteGate:
     def __init__(
-        self, guard: DiskSpaceGuard, memory: MemoryGuard, stalls: SlowDiskGuard, batches: Counter, bytes_in: Counter
+        self,
+        guard: DiskSpaceGuard,
+        memory: MemoryGuard,
+        stalls: SlowDiskGuard,
+        batches: Counter,
+        bytes_in: Counter,
+        throttled: Counter,
     ) -> None:
         self._guard = guard
         self._memory = memory
         self._stalls = stalls
         self._batches = batches
         self._bytes_in = bytes_in
+        self._throttled = throttled
         self.is_running = False
 
     def require_writable(self) -> None:
@@ -28,6 +41,15 @@ class WriteGate:
         self._guard.check()
         self._memory.check()
         self._stalls.check()
+
+    def throttle_ms(self) -> int:
+        """Returns how long a producer has to wait after the write that was just checked: 0, or more the shorter memory
+        or disk space is. Counts producers that have to wait."""
+        shortage = self._memory.shortage or self._guard.shortage
+        if not shortage:
+            return 0
+        self._throttled.value += 1
+        return math.ceil(max(shortage, self._guard.shortage) * MAX_THROTTLE_MS)
 
     def write_refusal_reason(self) -> str:
         """Returns the reason why writes are refused now, or an empty string if they are accepted."""

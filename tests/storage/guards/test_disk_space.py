@@ -34,7 +34,7 @@ class Bench:
     def __init__(self, free_bytes: int, disk_pressure_percent: int = 95) -> None:
         self.disk = Disk(free_bytes)
         self.time = ManualTime(5)
-        self.guard = DiskSpaceGuard(self.disk, self.time, LOW_WATER, disk_pressure_percent)
+        self.guard = DiskSpaceGuard(self.disk, self.time, LOW_WATER, disk_pressure_percent, 80)
 
     def is_accepting(self) -> bool:
         try:
@@ -134,7 +134,7 @@ def test_after_a_recovery_the_low_water_mark_applies_again() -> None:
 
 def test_without_a_low_water_mark_all_space_may_be_used() -> None:
     disk = Disk(10)
-    guard = DiskSpaceGuard(disk, ManualTime(0), 0, 100)
+    guard = DiskSpaceGuard(disk, ManualTime(0), 0, 100, 80)
     guard.check()
     guard.spend(10)
     guard.check()
@@ -177,3 +177,35 @@ def test_another_low_water_mark_holds_from_the_next_write_on() -> None:
         bench.guard.change_low_water(low_water_bytes)
         seen.append(bench.is_accepting())
     assert seen == [True, False, True, True]
+
+
+@pytest.mark.parametrize(("free_bytes", "shortage"), [(1_250, 0), (1_249, 0.004), (1_125, 0.5), (1_000, 1), (999, 1)])
+def test_the_shortage_of_space_grows_until_the_low_water_mark(free_bytes: int, shortage: float) -> None:
+    bench = Bench(free_bytes)
+    bench.is_accepting()
+    assert bench.guard.shortage == shortage
+
+
+def test_space_is_short_while_writes_are_refused() -> None:
+    bench = Bench(999)
+    assert not bench.is_accepting()
+    bench.disk.free_bytes = 1_100
+    bench.wait()
+    assert not bench.is_accepting()
+    assert bench.guard.shortage == 1
+
+
+def test_a_disk_that_was_not_queried_yet_is_not_short() -> None:
+    assert Bench(10).guard.shortage == 0
+
+
+def test_space_is_short_while_writes_are_refused_even_without_throttling_before() -> None:
+    disk = Disk(999)
+    guard = DiskSpaceGuard(disk, ManualTime(0), LOW_WATER, 95, 100)
+    with pytest.raises(DiskFull):
+        guard.check()
+    disk.free_bytes = 1_050
+    guard.stop()
+    with pytest.raises(DiskFull):
+        guard.check()
+    assert guard.shortage == 1

@@ -22,7 +22,7 @@ def is_accepting(guard: MemoryGuard) -> bool:
 
 def test_writes_are_refused_above_the_limit_until_memory_is_well_below_it() -> None:
     files, time = MemoryFiles(), ManualTime(5)
-    guard = MemoryGuard(files, time, 60)
+    guard = MemoryGuard(files, time, 60, 80)
     seen = []
     for used in (600, 601, 600, 571, 570, 600, 601):
         files.taken = Memory(used, 1000)
@@ -34,7 +34,7 @@ def test_writes_are_refused_above_the_limit_until_memory_is_well_below_it() -> N
 
 def test_memory_is_queried_once_a_second_and_not_without_writes() -> None:
     files, time = MemoryFiles(), ManualTime(5)
-    guard = MemoryGuard(files, time, 60)
+    guard = MemoryGuard(files, time, 60, 80)
     assert is_accepting(guard)
     files.taken = Memory(999, 1000)
     assert is_accepting(guard)  # not queried again yet
@@ -70,7 +70,7 @@ print("sound")
 
 def test_another_limit_holds_from_the_next_write_on_and_0_refuses_all() -> None:
     files, time = MemoryFiles(), ManualTime(5)
-    guard = MemoryGuard(files, time, 60)
+    guard = MemoryGuard(files, time, 60, 80)
     files.taken = Memory(500, 1000)
     seen = []
     for percent in (60, 49, 60, 0, 60):
@@ -79,3 +79,16 @@ def test_another_limit_holds_from_the_next_write_on_and_0_refuses_all() -> None:
     files.taken = Memory(0, 1000)
     guard.change_limit(0)
     assert [*seen, is_accepting(guard)] == [True, False, True, False, True, False]
+
+
+def test_the_shortage_of_memory_grows_until_the_limit_and_stays_while_writes_are_refused() -> None:
+    files, time = MemoryFiles(), ManualTime(5)
+    guard = MemoryGuard(files, time, 60, 80)
+    seen = []
+    for used in (480, 540, 600, 601, 571, 570, 480):
+        files.taken = Memory(used, 1000)
+        is_accepting(guard)
+        seen.append(guard.shortage)
+        while time.step(time.now_ms() + REFRESH_MS):
+            pass
+    assert seen == [0, 0.5, 1, 1, 1, 0.75, 0]

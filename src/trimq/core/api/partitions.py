@@ -35,6 +35,10 @@ class PartitionApi:
         self._access.require(caller, Action.WRITE, topic.resource)
         return self._appender.append(stream, batch, header)
 
+    def throttle_ms(self) -> int:
+        """Returns how long a producer has to wait after an append, because memory or disk space is short."""
+        return self._appender.throttle_ms()
+
     def append_records(self, caller: Caller, topic: Topic, stream: Stream, records: Sequence[Record]) -> Appended:
         """Appends records that are not in any layout's format."""
         self._access.require(caller, Action.WRITE, topic.resource)

@@ -135,10 +135,11 @@ def _open_gate(
 ) -> WriteGate:
     return WriteGate(
         guard,
-        MemoryGuard(files, clock.liveness, settings.limits.memory_percent),
+        MemoryGuard(files, clock.liveness, settings.limits.memory_percent, settings.limits.throttle_percent),
         SlowDiskGuard(passes, clock.liveness, settings.storage.busy_after_ms),
         metrics.counter("appended_batches", "Batches appended to streams."),
         metrics.counter("appended_bytes", "Bytes appended to streams."),
+        metrics.counter("throttled_writes", "Requests of Kafka producers throttled because memory or disk is short."),
     )
 
 
@@ -241,7 +242,10 @@ def _open_damages(metrics: Metrics) -> DamageReports:
 
 def _open_guard(settings: Settings, files: Files, clock: Clock) -> DiskSpaceGuard:
     storage = settings.storage
-    return DiskSpaceGuard(files, clock.liveness, storage.low_water_bytes, storage.disk_pressure_percent)
+    throttle_percent = settings.limits.throttle_percent
+    return DiskSpaceGuard(
+        files, clock.liveness, storage.low_water_bytes, storage.disk_pressure_percent, throttle_percent
+    )
 
 
 def _open_commit_log(

@@ -50,6 +50,9 @@ class PartitionAppender:
             self._compaction.note(stream)
         return appended if append_time_ms < 0 else appended._replace(append_time_ms=append_time_ms)
 
+    def throttle_ms(self) -> int:
+        return self._gate.throttle_ms()
+
     def append_records(self, stream: Stream, records: Sequence[Record]) -> Appended:
         batch = from_records(records)
         return self.append(stream, batch, check_sent(batch))

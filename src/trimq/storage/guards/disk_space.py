@@ -1,5 +1,5 @@
-"""Refuses writes before the disk is full, and accepts them again when there is space. Knows sizes, never the data;
-retention decides elsewhere which data to delete."""
+"""Refuses writes before the disk is full, and accepts them again when there is space. Says before that how short space
+is. Knows sizes, never the data; retention decides elsewhere which data to delete."""
 
 from __future__ import annotations
 
@@ -28,16 +28,22 @@ class DiskSpaceGuard:
         "_free_bytes",
         "_low_water_bytes",
         "_pressure_percent",
+        "_throttle_percent",
+        "_throttled_below_bytes",
         "_timeline",
         "_timer",
     )
 
-    def __init__(self, files: Files, timeline: Timeline, low_water_bytes: int, disk_pressure_percent: int) -> None:
+    def __init__(
+        self, files: Files, timeline: Timeline, low_water_bytes: int, disk_pressure_percent: int, throttle_percent: int
+    ) -> None:
         self._files = files
         self._timeline = timeline
         self._low_water_bytes = low_water_bytes
         self._pressure_percent = disk_pressure_percent
+        self._throttle_percent = throttle_percent
         self._floor_bytes = low_water_bytes
+        self._throttled_below_bytes = low_water_bytes * 100 // throttle_percent
         self._free_bytes = 0
         self._timer: Timer | None = None
 
@@ -53,6 +59,19 @@ class DiskSpaceGuard:
         """Subtracts `size` bytes that are about to be written."""
         self._free_bytes -= size
 
+    @property
+    def shortage(self) -> float:
+        """Returns 0 with more free space than the low-water mark divided by `throttle_percent`, rising to 1 at the
+        low-water mark; 1 while writes are refused. To be asked after `check`."""
+        free_bytes, throttled_below_bytes = self._free_bytes, self._throttled_below_bytes
+        if self._timer is None:  # not queried since the last change
+            return 0.0
+        if free_bytes < self._floor_bytes:
+            return 1.0
+        if free_bytes >= throttled_below_bytes:
+            return 0.0
+        return (throttled_below_bytes - free_bytes) / (throttled_below_bytes - self._low_water_bytes)
+
     def pressure(self) -> int:
         """Returns the number of bytes to delete until disk use is at the pressure mark. Queries the disk."""
         space = self._files.space()
@@ -66,6 +85,7 @@ class DiskSpaceGuard:
     def change_low_water(self, low_water_bytes: int) -> None:
         """Sets another low-water mark. The next check queries the disk."""
         self._low_water_bytes = self._floor_bytes = low_water_bytes
+        self._throttled_below_bytes = low_water_bytes * 100 // self._throttle_percent
         self.stop()
 
     def stop(self) -> None:

@@ -1,5 +1,5 @@
-"""Refuses writes while the process uses more memory than allowed, and accepts them again when it has freed some. Knows
-sizes, never the users of the memory."""
+"""Refuses writes while the process uses more memory than allowed, and accepts them again when it has freed some. Says
+before that how short memory is. Knows sizes, never the users of the memory."""
 
 from __future__ import annotations
 
@@ -21,13 +21,27 @@ _RECOVERY_PERCENT = 95
 class MemoryGuard:
     """Queries the system once a second while there are writes."""
 
-    __slots__ = ("_files", "_is_refusing", "_limit_percent", "_timeline", "_timer", "_used_bytes", "_writable_bytes")
+    __slots__ = (
+        "_files",
+        "_is_refusing",
+        "_limit_percent",
+        "_throttle_percent",
+        "_timeline",
+        "_timer",
+        "_used_bytes",
+        "_writable_bytes",
+        "shortage",
+    )
 
-    def __init__(self, files: Files, timeline: Timeline, limit_percent: int) -> None:
+    def __init__(self, files: Files, timeline: Timeline, limit_percent: int, throttle_percent: int) -> None:
         self._files = files
         self._timeline = timeline
         self._limit_percent = limit_percent
+        self._throttle_percent = throttle_percent
         self._is_refusing = False
+        self.shortage = 0.0
+        """At the last query: 0 below `throttle_percent` of the limit, rising to 1 at the limit; 1 while writes are
+        refused."""
         self._used_bytes = self._writable_bytes = 0
         self._timer: Timer | None = None
 
@@ -62,6 +76,13 @@ class MemoryGuard:
         elif self._is_refusing and memory.used_bytes <= self._writable_bytes:
             log.warning("memory: accepting writes again (%s bytes used)", memory.used_bytes)
             self._is_refusing = False
+        throttled_from = limit_bytes * self._throttle_percent // 100
+        if self._is_refusing:
+            self.shortage = 1.0
+        elif memory.used_bytes <= throttled_from:
+            self.shortage = 0.0
+        else:
+            self.shortage = (memory.used_bytes - throttled_from) / (limit_bytes - throttled_from)
 
     def _expire(self) -> None:
         self._timer = None

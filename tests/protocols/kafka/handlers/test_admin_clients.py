@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from doubles import FaultyFiles
 from protocols.kafka.desk import NOW_MS, Desk
 
 from trimq.formats.kafka_batch.builder import from_records
@@ -26,6 +27,8 @@ from trimq.protocols.kafka.messages.quotas import (
     OpData,
 )
 from trimq.protocols.kafka.names.codes import Code
+from trimq.storage.io.files import Memory
+from trimq.storage.io.memory_files import MemoryFiles
 
 EXACT, DEFAULT, ANY = 0, 1, 2
 Entity = list[tuple[str, str | None]]
@@ -305,3 +308,32 @@ def test_a_credential_that_could_not_be_written_is_refused_and_undone(desk: Desk
     assert known(desk) == {}
     assert alter(desk, CLIENT, producer_byte_rate=1.0) == Code.KAFKA_STORAGE_ERROR
     assert described(desk) == {}
+
+
+def test_producers_are_throttled_while_memory_is_short_and_refused_only_at_the_limit() -> None:
+    memory = MemoryFiles()
+    desk = Desk(FaultyFiles(memory), limits={"memory_percent": 60, "throttle_percent": 80})
+    desk.create("t")
+    seen = []
+    for used in (480, 540, 601, 540, 400):
+        memory.taken = Memory(used, 1000)
+        desk.let_pass(1000)
+        answer = produce(desk, batch())
+        seen.append((answer.throttle_time_ms, answer.responses[0].partition_responses[0].error_code))
+    assert seen == [
+        (0, Code.NONE),
+        (500, Code.NONE),
+        (1000, Code.KAFKA_STORAGE_ERROR),
+        (500, Code.NONE),
+        (0, Code.NONE),
+    ]
+    assert desk.way.pauses_ms == [500, 1000, 500]
+
+
+def test_without_a_throttle_percent_producers_are_only_refused() -> None:
+    memory = MemoryFiles()
+    desk = Desk(FaultyFiles(memory), limits={"memory_percent": 60, "throttle_percent": 100})
+    desk.create("t")
+    memory.taken = Memory(600, 1000)
+    desk.let_pass(1000)
+    assert produce(desk, batch()).throttle_time_ms == 0

@@ -43,6 +43,15 @@ class Context:
             self.outlet.throttle_reading(throttle_ms)
         return throttle_ms
 
+    def charge_write(self, size: int) -> int:
+        """Same as `charge` for records of a producer, which also waits while memory or disk space is short."""
+        throttle_ms = self.charge(Direction.IN, size)
+        shortage_ms = self.broker.partitions.throttle_ms()
+        if shortage_ms <= throttle_ms:
+            return throttle_ms
+        self.outlet.throttle_reading(shortage_ms)
+        return shortage_ms
+
     @property
     def broker_levels(self) -> BrokerLevels:
         """Values that topics without a value of their own have."""

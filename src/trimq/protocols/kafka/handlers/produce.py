@@ -1,9 +1,9 @@
 """Produce, versions 3 to 13: appends one batch per partition; acks 1 and all (-1) are answered when it is durable.
 
 acks 0 is never answered; an error then closes the connection, so that the client notices it. The core checks records
-against the topic's settings and may rewrite a batch. A client over quota gets `throttle_time_ms`; the broker stops
-reading from its connection for that long. A transactional batch needs an open transaction; from version 12 on the batch
-adds its partition to the transaction.
+against the topic's settings and may rewrite a batch. A client over quota gets `throttle_time_ms`, and so does every
+client while memory or disk space is short; the broker stops reading from its connection for that long. A transactional
+batch needs an open transaction; from version 12 on the batch adds its partition to the transaction.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from trimq.core.partitions.stream import Appended, Stream
-from trimq.core.security.quotas import Direction
 from trimq.errors import MissingKey, ProtocolError, RecordFault, Refusal, UntimelyRecord
 from trimq.formats.kafka_batch.compression import Codec
 from trimq.formats.kafka_batch.header import LENGTH_ENDS_AT, TRANSACTIONAL_BIT, BadBatch, check_sent
@@ -58,7 +57,7 @@ def handle(context: Context, request: Request) -> Reply | None:
         return _handle_single_partition(context, request, message, topics[0])
     # Outcomes hold names, not the topics of the request: those would keep the receive buffer of the connection in use.
     outcomes = [_append_topic(context, request, message, topic) for topic in topics if topic.partition_data]
-    throttle_ms = context.charge(Direction.IN, _size(message))
+    throttle_ms = context.charge_write(_size(message))
     if message.acks == 0:
         _close_on_error(outcomes)
         return None
@@ -77,11 +76,11 @@ def _handle_single_partition(
         stream, appended = _try_append(context, request.api_version, message, topic, index, records)
     except (Refusal, BadBatch) as error:
         outcome = _refuse(context, index, error)
-        throttle_ms = context.charge(Direction.IN, len(records or b""))
+        throttle_ms = context.charge_write(len(records or b""))
         refused = [TopicOutcome(name, topic_id, [outcome])]
         return Reply.when_durable(0, lambda: _answer(context.counts, request, refused, throttle_ms))
     start = stream.start
-    throttle_ms = context.charge(Direction.IN, len(records or b""))
+    throttle_ms = context.charge_write(len(records or b""))
 
     def answer() -> Parts:
         if request.api_version >= FLEXIBLE and appended.refusal is None:
