@@ -13,7 +13,7 @@ from trimq.storage.guards.memory import MemoryGuard
 from trimq.storage.guards.slow_disk import SlowDiskGuard
 from trimq.storage.io.files import Space
 
-# Longest time that a producer has to wait after a request: that of Kafka's own quotas with their default window.
+# Longest time that a producer has to wait after a request: one window of Kafka's quotas.
 MAX_THROTTLE_MS = 1000
 
 
@@ -45,11 +45,11 @@ class WriteGate:
     def throttle_ms(self) -> int:
         """Returns how long a producer has to wait after the write that was just checked: 0, or more the shorter memory
         or disk space is. Counts producers that have to wait."""
-        shortage = self._memory.shortage or self._guard.shortage
+        shortage = max(self._memory.shortage, self._guard.shortage)
         if not shortage:
             return 0
         self._throttled.value += 1
-        return math.ceil(max(shortage, self._guard.shortage) * MAX_THROTTLE_MS)
+        return math.ceil(shortage * MAX_THROTTLE_MS)
 
     def write_refusal_reason(self) -> str:
         """Returns the reason why writes are refused now, or an empty string if they are accepted."""

@@ -96,7 +96,7 @@ def _pop_operation(context: Context, command: Command, header: _Pop) -> PopOpera
     topic = find_topic(context, header.consumerGroup, header.topic, header.queueId)
     pop_request = PopRequest(
         queues_to_read(context, topic, header.queueId),
-        header.maxMsgNums,
+        max(header.maxMsgNums, 0),
         header.invisibleTime,
         read_interest(header.exp, header.expType, context.filter_limits),
         header.initMode == _FROM_END,

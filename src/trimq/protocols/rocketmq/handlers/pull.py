@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 from trimq.core.cold_reads import ColdReadRetry
+from trimq.core.commit_log.groups import CommitLogGroup
 from trimq.core.commit_log.stream import MessageFilter, MessageQueue, QueueReadResult
 from trimq.core.commit_log.topics import READABLE, CommitLogTopic
 from trimq.errors import Refusal, UnknownTopic
@@ -43,8 +44,9 @@ def _pull(
 ) -> Reply:
     """Handles a pull. After a long poll or a cold read (`is_new` False) everything is checked again, without another
     commit or long poll. `retry`: state of the cold reads of this request."""
+    group = _find_group(context, header)
     topic, stream = _find_stream(context, header)
-    message_filter = _find_filter(context, header)
+    message_filter = _find_filter(context, header, group)
     moved = context.services.consuming.offset_resets.take(header.consumerGroup, topic.id, header.queueId)
     if moved is not None:
         found = QueueReadResult([], 0, moved)
@@ -70,7 +72,7 @@ def _pull(
     return Reply.now(_answer(context, command, header, stream, code, remark, found), UNORDERED)
 
 
-def _find_stream(context: Context, header: PullHeader) -> tuple[CommitLogTopic, MessageQueue]:
+def _find_group(context: Context, header: PullHeader) -> CommitLogGroup:
     if not header.consumerGroup or not _LEGAL_GROUP.issuperset(header.consumerGroup):
         reason = f"subscription group [{header.consumerGroup[:200]}] does not exist"
         raise RemotingRefusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, reason)
@@ -78,6 +80,10 @@ def _find_stream(context: Context, header: PullHeader) -> tuple[CommitLogTopic, 
     if not group.may_consume:
         reason = f"subscription group no permission, {group.name}"
         raise RemotingRefusal(ResponseCode.NO_PERMISSION, reason, {"forbiddenType": "2"})
+    return group
+
+
+def _find_stream(context: Context, header: PullHeader) -> tuple[CommitLogTopic, MessageQueue]:
     try:
         topic = context.commit_log.topics.get(context.caller, header.topic)
     except UnknownTopic:
@@ -94,20 +100,19 @@ def _find_stream(context: Context, header: PullHeader) -> tuple[CommitLogTopic, 
     return topic, context.commit_log.messages.readable(context.caller, topic, header.queueId)
 
 
-def _find_filter(context: Context, header: PullHeader) -> MessageFilter | None:
+def _find_filter(context: Context, header: PullHeader, group: CommitLogGroup) -> MessageFilter | None:
     """Returns the filter of the request, or of the group's subscription in its last heartbeat."""
     if header.sysFlag & SUBSCRIBES:
-        refuse_forbidden(context.get_or_create_group(header.consumerGroup), header.topic)
+        refuse_forbidden(group, header.topic)
         return read_interest(header.subscription, header.expressionType, context.filter_limits)
-    group = context.services.clients.group(header.consumerGroup)
-    if group is None:
+    members = context.services.clients.group(header.consumerGroup)
+    if members is None:
         raise RemotingRefusal(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist")
-    definition = context.get_or_create_group(header.consumerGroup)
-    if group.message_model == BROADCASTING and not definition.may_broadcast:
-        reason = f"the consumer group[{definition.name}] can not consume by broadcast way"
+    if members.message_model == BROADCASTING and not group.may_broadcast:
+        reason = f"the consumer group[{group.name}] can not consume by broadcast way"
         raise RemotingRefusal(ResponseCode.NO_PERMISSION, reason, {"forbiddenType": "4"})
-    refuse_forbidden(definition, header.topic)
-    subscription = group.subscriptions.get(header.topic)
+    refuse_forbidden(group, header.topic)
+    subscription = members.subscriptions.get(header.topic)
     if subscription is None:
         raise RemotingRefusal(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist")
     if subscription.version < header.subVersion:

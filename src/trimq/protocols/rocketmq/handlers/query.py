@@ -66,9 +66,10 @@ def _find(context: Context, opaque: int, header: _Query) -> Iterator[Parts | Non
         if unit is None:
             yield None
             continue
+        if most:
+            units.append(unit)
         if len(units) == most:
             break
-        units.append(unit)
     fields = {
         "indexLastUpdateTimestamp": str(units[0].store_ms if units else 0),
         "indexLastUpdatePhyoffset": str(units[0].position if units else 0),
