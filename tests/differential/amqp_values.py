@@ -58,15 +58,19 @@ QUEUE_ARGUMENTS: dict[str, tuple[list[Any], list[Any]]] = {
     "alternate-exchange": (["e0@"], [5]),
 }
 
+OF_CLASSIC_AND_QUORUM = [
+    "x-message-ttl",
+    "x-expires",
+    "x-max-length",
+    "x-max-length-bytes",
+    "x-overflow",
+    "x-dead-letter-exchange",
+    "x-dead-letter-routing-key",
+]
+
 BY_KIND = {
     "classic": [
-        "x-message-ttl",
-        "x-expires",
-        "x-max-length",
-        "x-max-length-bytes",
-        "x-overflow",
-        "x-dead-letter-exchange",
-        "x-dead-letter-routing-key",
+        *OF_CLASSIC_AND_QUORUM,
         "x-max-priority",
         "x-single-active-consumer",
         "x-queue-mode",
@@ -74,13 +78,7 @@ BY_KIND = {
         "x-queue-leader-locator",
     ],
     "quorum": [
-        "x-message-ttl",
-        "x-expires",
-        "x-max-length",
-        "x-max-length-bytes",
-        "x-overflow",
-        "x-dead-letter-exchange",
-        "x-dead-letter-routing-key",
+        *OF_CLASSIC_AND_QUORUM,
         "x-dead-letter-strategy",
         "x-single-active-consumer",
         "x-delivery-limit",

@@ -236,7 +236,7 @@ class _Run:
     def _learn_topics(self) -> None:
         names = sorted(each for each in self._names if each.startswith(self._prefix))
         asked = [{"name": name, "topic_id": bytes(16)} for name in names]
-        for topic in self._driver.control.call("Metadata", 12, topics=asked)["topics"]:
+        for topic in self._driver.control.call("Metadata", 12, topics=asked, allow_auto_topic_creation=False)["topics"]:
             if topic["error_code"] == 0:
                 self._saved[f"topic.{topic['name'].removeprefix(self._prefix)}"] = topic["topic_id"]
                 self._normaliser.learn_topic(topic["name"], topic["topic_id"])

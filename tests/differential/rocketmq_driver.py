@@ -1,4 +1,4 @@
-"""Sends steps of the remoting protocol to one broker. Has a codec of its own, so that faults of TriMQ's codec show.
+"""Sends steps of the remoting protocol to one broker, without TriMQ's codec, so that its faults show.
 Remarks are not compared: they are wording, and Apache RocketMQ puts Java stack traces there."""
 
 from __future__ import annotations
@@ -6,18 +6,16 @@ from __future__ import annotations
 import itertools
 import json
 import re
-import socket
 import struct
 import time
 from collections.abc import Sequence
 from typing import Any
 
 from differential.sequences import Step
+from tools.rocketmq_wire import Wire
 
-PATIENCE_S = 10
 SENDS = {10, 310, 320}
 GET_MAX_OFFSET = 30
-VERSION = 479  # of a Java client 5.3.3
 STORED = struct.Struct(">iiiiiqqiq")  # size, magic, body CRC, queue, flag, offset, position, system flag, born
 JAVA_FAILURE = re.compile(r"Exception|Cannot invoke|\.java|^java\.")
 OBJECT_KEY = re.compile(r"\{(\"brokerName\":[^{}]*)\}:")
@@ -28,47 +26,10 @@ NAMES = re.compile(r"\$(\w+)")
 _runs = itertools.count()
 
 
-class Client:
-    """One connection."""
-
-    def __init__(self, address: tuple[str, int]) -> None:
-        self._socket = socket.create_connection(address, PATIENCE_S)
-        self._opaque = itertools.count(1)
-
-    def close(self) -> None:
-        self._socket.close()
-
-    def ask(self, code: int, fields: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
-        """Returns header and body of the response. Requests of the broker are ignored."""
-        opaque = next(self._opaque)
-        header = {"code": code, "opaque": opaque, "flag": 0, "version": VERSION, "language": "JAVA"}
-        raw = json.dumps({**header, "extFields": fields}).encode()
-        self._socket.sendall(struct.pack(">ii", 4 + len(raw) + len(body), len(raw)) + raw + body)
-        while True:
-            answer, content = self._read()
-            if answer["flag"] & 1 and answer["opaque"] == opaque:
-                return answer, content
-
-    def _read(self) -> tuple[dict[str, Any], bytes]:
-        (length,) = struct.unpack(">i", self._exactly(4))
-        frame = self._exactly(length)
-        size = struct.unpack_from(">i", frame)[0] & 0xFFFFFF
-        return json.loads(frame[4 : 4 + size]), frame[4 + size :]
-
-    def _exactly(self, count: int) -> bytes:
-        data = b""
-        while len(data) < count:
-            part = self._socket.recv(count - len(data))
-            if not part:
-                raise ConnectionError("closed")
-            data += part
-        return data
-
-
 class RocketMQDriver:
     """`broker_name` and `cluster` are replaced by placeholders in the answers."""
 
-    def __init__(self, name: str, address: tuple[str, int], broker_name: str, cluster: str) -> None:
+    def __init__(self, name: str, address: str, broker_name: str, cluster: str) -> None:
         self._name = name
         self._address = address
         self._secret = {broker_name: "<broker>", cluster: "<cluster>"}
@@ -78,15 +39,13 @@ class RocketMQDriver:
 
 
 class _Run:
-    """One sequence: its connections, the unique part of its names, and the ids that earlier answers gave."""
+    """One sequence: its connections, the unique part of its names, and the receipts of its pops."""
 
-    def __init__(self, prefix: str, address: tuple[str, int], placeholders: dict[str, str]) -> None:
+    def __init__(self, prefix: str, address: str, placeholders: dict[str, str]) -> None:
         self._prefix = prefix
         self._address = address
         self._placeholders = placeholders
-        self._clients: dict[int, Client] = {}
-        self._message_ids: list[str] = []
-        self._transaction_ids: list[str] = []
+        self._clients: dict[int, Wire] = {}
         self._handles: list[dict[str, str]] = []
         self._created: set[str] = set()
 
@@ -96,7 +55,7 @@ class _Run:
         finally:
             self._remove_topics()
             for client in self._clients.values():
-                client.close()
+                client.__exit__()
 
     def _answer(self, step: Step) -> Any:
         code = step.arguments["code"]
@@ -109,26 +68,21 @@ class _Run:
         try:
             header, content = self._client(step.connection).ask(code, fields, body)
         except (ConnectionError, TimeoutError) as error:
-            self._clients.pop(step.connection).close()
+            self._clients.pop(step.connection).__exit__()
             return "no answer" if isinstance(error, TimeoutError) else "connection closed"
         extra = header.get("extFields") or {}
         self._note(code, fields, header, extra, content)
         return self._normal(code, header, extra, content)
 
-    def _client(self, number: int) -> Client:
+    def _client(self, number: int) -> Wire:
         if number not in self._clients:
-            self._clients[number] = Client(self._address)
+            self._clients[number] = Wire(self._address)
         return self._clients[number]
 
     def _filled(self, text: str) -> str:
-        """Replaces `$t0` by a unique name, `<id 0>` by the id of a sent message, `<now>` by the time."""
+        """Replaces `$t0` by a unique name, and `<now>` by the time."""
         text = NAMES.sub(lambda match: self._prefix + match[1], text)
-        text = text.replace("<now>", str(int(time.time() * 1000)))
-        return re.sub(r"<id (\d+)>", lambda match: self._chosen(self._message_ids, int(match[1])), text)
-
-    @staticmethod
-    def _chosen(ids: list[str], number: int) -> str:
-        return ids[number % len(ids)] if ids else "7F00000100002A9F0000000000000000"
+        return text.replace("<now>", str(int(time.time() * 1000)))
 
     def _handle(self, number: int) -> dict[str, str]:
         if not self._handles:
@@ -142,7 +96,6 @@ class _Run:
         if code == 17 or code in SENDS:
             self._created.add(topic)
         if code in SENDS and header["code"] == 0 and "msgId" in extra:
-            self._message_ids += extra["msgId"].split(",")
             self._await_dispatch(topic, extra)
         if code == 200050 and header["code"] == 0:
             for message in _messages(content):
@@ -155,16 +108,15 @@ class _Run:
         fields = {"topic": topic, "queueId": extra["queueId"]}
         client = self._client(0)
         while time.monotonic() < until:
-            header, _ = client.ask(GET_MAX_OFFSET, fields, b"")
+            header, _ = client.ask(GET_MAX_OFFSET, fields)
             if header["code"] or int(header["extFields"]["offset"]) > int(extra["queueOffset"]):
                 return
 
     def _remove_topics(self) -> None:
         try:
-            client = Client(self._address)
-            for topic in self._created:
-                client.ask(215, {"topic": topic}, b"")
-            client.close()
+            with Wire(self._address) as client:
+                for topic in self._created:
+                    client.ask(215, {"topic": topic})
         except OSError:
             pass
 

@@ -57,10 +57,9 @@ def brokers(folder: Path) -> Iterator[tuple[RocketMQDriver, RocketMQDriver]]:
         running(folder / "ours") as addresses,
         rocketmq_in(folder / "theirs", "async", {"enablePropertyFilter": "true"}) as peer,
     ):
-        host, _, port = addresses["rocketmq_broker"].rpartition(":")
         yield (
-            RocketMQDriver("a", (host, int(port)), "broker-trimq", "DefaultCluster"),
-            RocketMQDriver("b", ("127.0.0.1", peer.port), "broker-a", "DefaultCluster"),
+            RocketMQDriver("a", addresses["rocketmq_broker"], "broker-trimq", "DefaultCluster"),
+            RocketMQDriver("b", f"127.0.0.1:{peer.port}", "broker-a", "DefaultCluster"),
         )
 
 

@@ -31,17 +31,19 @@ class Finding:
 
 @dataclass
 class Report:
-    """`repeated`: differences found again, by signature; they are shrunk only once. `seen`: names of explained
-    differences that occurred."""
+    """`repeated`: differences found again, by signature; they are shrunk only once. `unsteady`: number of differences
+    that did not occur again with the same steps. `seen`: names of explained differences that occurred."""
 
     sequences: int = 0
     steps: int = 0
     findings: list[Finding] = field(default_factory=list)
     repeated: dict[str, int] = field(default_factory=dict)
+    unsteady: int = 0
     seen: set[str] = field(default_factory=set)
 
     def __str__(self) -> str:
         total = f"{self.sequences} sequences, {self.steps} steps, {len(self.findings)} kinds of unexplained differences"
+        total += f", {self.unsteady} that did not occur again"
         return "\n".join([*map(str, self.findings), total, f"explained differences seen: {sorted(self.seen)}"])
 
 
@@ -96,6 +98,7 @@ class Comparison:
             return
         again = self.compare(steps)
         if again is None or again.signature != signature:
+            report.unsteady += 1
             return
         report.repeated[signature] = 1
         shortest = shrink(steps[: difference.position + 1], self.compare, signature)
