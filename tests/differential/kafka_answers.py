@@ -145,7 +145,7 @@ class Normaliser:
 def _identity(value: Any) -> str:
     if not isinstance(value, dict):
         return json.dumps(value)
-    return json.dumps([value.get(key) for key in _IDENTITY], default=str)
+    return json.dumps([[value.get(key) for key in _IDENTITY], value], default=str, sort_keys=True)
 
 
 def _relative(milliseconds: Any) -> Any:

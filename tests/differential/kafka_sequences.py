@@ -8,7 +8,14 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from bench.kafka_peer import kafka_in
-from differential import kafka_record_steps, kafka_setting_steps, kafka_topic_steps
+from differential import (
+    kafka_assigned_group_steps,
+    kafka_group_steps,
+    kafka_record_steps,
+    kafka_setting_steps,
+    kafka_topic_steps,
+    kafka_transaction_steps,
+)
 from differential.kafka_driver import KafkaDriver
 from differential.kafka_world import World
 from differential.sequences import Driver, Explained, Step
@@ -18,8 +25,16 @@ PAGE = "docs/kafka.md"
 EXPLAINED: tuple[Explained, ...] = ()
 
 Area = list[tuple[int, Callable[[World], None]]]
-_AREAS: list[Area] = [kafka_record_steps.AREA, kafka_topic_steps.AREA, kafka_setting_steps.AREA]
+_AREAS: list[Area] = [
+    kafka_record_steps.AREA,
+    kafka_topic_steps.AREA,
+    kafka_setting_steps.AREA,
+    kafka_group_steps.AREA,
+    kafka_assigned_group_steps.AREA,
+    kafka_transaction_steps.AREA,
+]
 _STEPS = 24
+_SHOWN = {"log.segment.delete.delay.ms", "offsets.topic.num.partitions", "transaction.state.log.num.partitions"}
 
 
 def generate(source: random.Random) -> list[Step]:
@@ -40,11 +55,11 @@ def generate(source: random.Random) -> list[Step]:
 
 @contextmanager
 def brokers(folder: Path) -> Iterator[tuple[Driver, Driver]]:
-    """Both with the settings of bench/kafka_peer.py, except for one that DescribeConfigs would show."""
+    """Both with the settings of bench/kafka_peer.py, except for those that a description would show."""
     (folder / "trimq").mkdir()
     with (
         running(folder / "trimq") as addresses,
-        kafka_in(folder / "kafka", without={"log.segment.delete.delay.ms"}) as peer,
+        kafka_in(folder / "kafka", without=_SHOWN) as peer,
     ):
         host, _, port = addresses["kafka"].rpartition(":")
         with (
