@@ -95,6 +95,8 @@ class Normaliser:
                 if all(self._is_mine(part.get("entity_name"), ()) for part in entry["entity"])
             ]
             decoded = {**decoded, "entries": mine}
+        if request == "DescribeConfigs":
+            decoded = {**decoded, "results": [_with_named_configs(each) for each in decoded["results"]]}
         return self._value("", decoded)
 
     def _is_mine(self, name: str | None, named: Iterable[str]) -> bool:
@@ -140,6 +142,11 @@ class Normaliser:
         if batch["attrs"] & 8:  # the checksum covers the append time
             described["recs"] = [{**each, "ts": batch["maxts"]} for each in described["recs"] or ()]
         return self._value("batch", described)
+
+
+def _with_named_configs(result: dict[str, Any]) -> dict[str, Any]:
+    """Settings by their names, so that a missing one is one difference."""
+    return {**result, "configs": {each["name"]: each for each in result["configs"]}}
 
 
 def _identity(value: Any) -> str:

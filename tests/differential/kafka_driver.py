@@ -2,7 +2,7 @@
 
 Arguments of a step are the fields of the request, its `version`, and `save`, a name for the ids in the answer. In
 strings, `%` is the unique part of names. `{"$": "x0.epoch", "plus": 1, "default": -1}` is a saved value, `{"batches":
-[...]}` are records, `{"subscription": [...]}` and `{"assignment": {...}}` are what consumers of classic groups send."""
+[...]}` are records, `{"subscription": [...]}` and `{"assigned": {...}}` are what consumers of classic groups send."""
 
 from __future__ import annotations
 
@@ -267,8 +267,8 @@ class _Run:
             return b"".join(self._batch(each) for each in value["batches"])
         if "subscription" in value:
             return consumer_metadata({self._resolve(topic): None for topic in value["subscription"]})
-        if "assignment" in value:
-            return consumer_metadata({self._resolve(topic): each for topic, each in value["assignment"].items()})
+        if "assigned" in value:
+            return consumer_metadata({self._resolve(topic): each for topic, each in value["assigned"].items()})
         return {key: self._resolve(each) for key, each in value.items()}
 
     def _saved_value(self, value: dict[str, Any]) -> Any:

@@ -74,7 +74,7 @@ def _assignments(world: World, name: str) -> list[Fields]:
     return [
         {
             "member_id": saved(name, number, "member_id", default=""),
-            "assignment": {"assignment": {f"%{topic}": [world.partition(topic, 0)]}},
+            "assignment": {"assigned": {f"%{topic}": [world.partition(topic, 0)]}},
         }
         for number, topic in zip(MEMBERS, chosen, strict=True)
     ]

@@ -17,12 +17,14 @@ from differential import (
     kafka_transaction_steps,
 )
 from differential.kafka_driver import KafkaDriver
+from differential.kafka_explained import EXPLAINED
 from differential.kafka_world import World
-from differential.sequences import Driver, Explained, Step
+from differential.sequences import Driver, Step
 from tools.broker import running
 
+__all__ = ["EXPLAINED", "PAGE", "brokers", "generate"]
+
 PAGE = "docs/kafka.md"
-EXPLAINED: tuple[Explained, ...] = ()
 
 Area = list[tuple[int, Callable[[World], None]]]
 _AREAS: list[Area] = [
@@ -35,6 +37,9 @@ _AREAS: list[Area] = [
 ]
 _STEPS = 24
 _SHOWN = {"log.segment.delete.delay.ms", "offsets.topic.num.partitions", "transaction.state.log.num.partitions"}
+
+# TriMQ assigns partitions as soon as a group changes. Kafka waits a second after the last time, unless told otherwise.
+_MORE = {"group.consumer.assignment.interval.ms": "0"}
 
 
 def generate(source: random.Random) -> list[Step]:
@@ -59,7 +64,7 @@ def brokers(folder: Path) -> Iterator[tuple[Driver, Driver]]:
     (folder / "trimq").mkdir()
     with (
         running(folder / "trimq") as addresses,
-        kafka_in(folder / "kafka", without=_SHOWN) as peer,
+        kafka_in(folder / "kafka", _SHOWN, _MORE) as peer,
     ):
         host, _, port = addresses["kafka"].rpartition(":")
         with (

@@ -72,7 +72,8 @@ def describe_configs(world: World) -> None:
         if kind in (BROKER, LOGGER):
             keys = ["log.retention.ms"]
         elif world.chance(0.5):
-            keys = [world.pick(list(TOPIC_CONFIGS), [*UNKNOWN_CONFIGS, "retention.ms"]) for _ in range(world.several())]
+            known = list(GROUP_CONFIGS if kind == GROUP else TOPIC_CONFIGS)
+            keys = [world.pick(known, [*UNKNOWN_CONFIGS, "retention.ms"]) for _ in range(world.several())]
         resources.append({"resource_type": kind, "resource_name": name, "configuration_keys": keys})
     world.add("DescribeConfigs", {"resources": resources, "include_synonyms": world.chance(0.5)})
 
