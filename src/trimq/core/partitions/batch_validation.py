@@ -97,7 +97,10 @@ class BatchValidator:
         if not rules.keeps_append_time:
             window_ms = (now_ms - rules.max_age_ms, now_ms + rules.max_lead_ms)
         summary = validate_checked(batch, header, window_ms, self._max_expanded_bytes, self._max_records)
-        claims_append_time = rules.keeps_append_time and header.is_log_append_time
+        # The timestamp of the batch is then that of its records.
+        claims_append_time = header.is_log_append_time and (
+            rules.keeps_append_time or header.max_timestamp_ms == NO_TIMESTAMP
+        )
         if (
             claims_append_time
             or summary.first_outside_window_index is not None

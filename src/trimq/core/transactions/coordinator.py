@@ -17,6 +17,7 @@ from trimq.core.transactions.producer_ids import AllocatedProducerId, ProducerId
 from trimq.core.transactions.transaction import PendingCursor, ProducerIdentity, Transaction
 from trimq.errors import Refusal
 from trimq.errors.transactions import InvalidTransactionTimeout, TransactionUnderWay, UnknownTransaction
+from trimq.formats.kafka_batch.markers import Marker
 from trimq.model import StreamId
 from trimq.storage.group_commit.passes import Passes, Ticket
 
@@ -159,9 +160,9 @@ class TransactionCoordinator:
             for _, producer_id, stream in done:
                 self._abort_stray(producer_id, stream)
 
-    def write_marker(self, stream: Stream, producer: ProducerIdentity, is_commit: bool) -> Ticket:
+    def write_marker(self, stream: Stream, producer: ProducerIdentity, marker: Marker) -> Ticket:
         """Ends open records of a producer on one stream, whatever its transaction does."""
-        return self._marker_writer.write_by_hand(stream, producer, is_commit)
+        return self._marker_writer.write_by_hand(stream, producer, marker)
 
     def _abort_stray(self, producer_id: int, stream: StreamId) -> None:
         """Aborts records that may be in the log, but that no transaction will end."""
@@ -183,6 +184,10 @@ class TransactionCoordinator:
     def require_stream(self, name: str, producer: ProducerIdentity, stream: StreamId) -> None:
         """Raises a refusal if the stream was not added to the transaction."""
         transaction.require_stream(self._table.get(name), producer, stream)
+
+    def require_group(self, name: str, producer: ProducerIdentity, group: str) -> None:
+        """Raises a refusal if the group was not added to the transaction."""
+        transaction.require_group(self._table.get(name), producer, group)
 
     def commit_cursors(
         self, name: str, producer: ProducerIdentity, group: str, cursors: Sequence[PendingCursor]

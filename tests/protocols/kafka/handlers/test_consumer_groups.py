@@ -199,7 +199,7 @@ def test_a_group_has_settings(desk: Desk) -> None:
         ("consumer.session.timeout.ms", "60001", 0, Code.INVALID_CONFIG),
         ("consumer.session.timeout.ms", "x", 0, Code.INVALID_CONFIG),
         ("share.session.timeout.ms", "45000", 0, Code.INVALID_CONFIG),
-        ("consumer.session.timeout.ms", "45000", 2, Code.INVALID_REQUEST),
+        ("consumer.session.timeout.ms", "45000", 2, Code.INVALID_CONFIG),
         ("consumer.session.timeout.ms", None, 0, Code.INVALID_REQUEST),
     ],
 )
