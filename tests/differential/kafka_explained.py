@@ -81,10 +81,15 @@ def _is_about_internal_topics(found: Difference) -> bool:
     )
 
 
+def _is_retention_in_ms(found: Difference) -> bool:
+    return found.path.startswith(".results[].configs.log.retention.ms")
+
+
 EXPLAINED = (
     Explained("server-errors", _is_server_error),
     Explained("internal-topics", _is_about_internal_topics),
     Explained("reasons", _says_why),
+    Explained("retention-of-the-broker", _is_retention_in_ms),
     Explained("settings-of-other-groups", _is_of_another_group_type),
     Explained("refused-quotas", _is_refused_quota),
     Explained("patterns", _is_matched_at_once),

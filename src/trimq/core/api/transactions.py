@@ -80,10 +80,19 @@ class TransactionApi:
         counts only if the ticket is not refused."""
         self._require(caller, name)
         producer = ProducerIdentity(header.producer_id, header.producer_epoch)
+        self._registry.note_sequence(stream, header, starts_at_zero=may_join)
         if may_join:
             return self._registry.join(name, producer, stream.id)
         self._registry.require_stream(name, producer, stream.id)
         return None
+
+    def check_sequence(self, stream: Stream, header: BatchHeader) -> None:
+        """Raises if the batch follows one that was refused because of its transaction."""
+        self._registry.check_sequence(stream, header)
+
+    def accepted(self, stream: Stream, header: BatchHeader) -> None:
+        """Tells that the batch of a transaction was appended."""
+        self._registry.accepted(stream, header)
 
     def require_group(self, caller: Caller, name: str, producer: ProducerIdentity, group: str) -> None:
         """Raises if the group was not added to the transaction."""

@@ -81,6 +81,8 @@ def _code(request: Request, refusal: Refusal) -> Code:
 
 
 def _answer(request: Request, message: AddPartitionsToTxnRequest, code: Code, refused: Codes) -> Parts:
+    if not refused:
+        return encode_response(request, AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_each(message, code)))
     places = dict.fromkeys((topic.name, index) for topic in message.v3_and_below_topics for index in topic.partitions)
     found: dict[str, list[AddPartitionsToTxnPartitionResult]] = {}
     for name, index in places:
@@ -90,6 +92,20 @@ def _answer(request: Request, message: AddPartitionsToTxnRequest, code: Code, re
         found.setdefault(name, []).append(result)
     results = [AddPartitionsToTxnTopicResult(name=name, results_by_partition=each) for name, each in found.items()]
     return encode_response(request, AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results))
+
+
+def _each(message: AddPartitionsToTxnRequest, code: Code) -> list[AddPartitionsToTxnTopicResult]:
+    """Returns one result for each entry of the request, also of a partition that is listed twice."""
+    return [
+        AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=[
+                AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code)
+                for index in topic.partitions
+            ],
+        )
+        for topic in message.v3_and_below_topics
+    ]
 
 
 HANDLERS = {"AddPartitionsToTxn": handle}

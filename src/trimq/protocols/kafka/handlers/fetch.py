@@ -112,8 +112,9 @@ class _Fetch(WaitingRequest):
             _add(topics, wanted.place, data)
             if data.records:
                 self._found_bytes += len(data.records)
-        for place, refusal in refused:
-            _add(topics, place, _failed(place.partition, code_of(refusal), aborted=[]))
+        # Topics whose id is unknown come first.
+        for place, why in sorted(refused, key=lambda each: code_of(each[1]) != Code.UNKNOWN_TOPIC_ID):
+            _add(topics, place, _failed(place.partition, code_of(why), aborted=[]))
         return FetchResponse(responses=topics, node_endpoints=self._endpoints() if self._found_stale else [])
 
     def _find_stream(self, place: PartitionKey) -> Stream:

@@ -93,7 +93,9 @@ class _CommitAttempt:
             return tickets
         outcomes: Sequence[object]
         try:
-            outcomes = self._context.broker.groups.commit(self._context.caller, group, claim, self._changes)
+            groups = self._context.broker.groups
+            groups.check_commit(self._context.caller, group, claim)
+            outcomes = groups.commit(self._context.caller, group, claim, self._changes)
         except Refusal as refusal:
             outcomes = [refusal] * len(self._changes)
             for answer in self._too_large:

@@ -53,9 +53,11 @@ def _wanted_topics(group: GroupDescription) -> set[str] | None:
         return set(group.subscribed)
     if group.protocol_type != CONSUMER:
         raise GroupNotEmpty(group.name)
+    if group.subscriptions is None:
+        return None
     wanted: set[str] = set()
-    for member in group.members:
-        topics = read_topics(member.metadata)
+    for metadata in group.subscriptions:
+        topics = read_topics(metadata)
         if topics is None:
             return None
         wanted |= topics

@@ -17,7 +17,6 @@ from trimq.core.partitions.topics import Topic
 from trimq.errors import (
     MessageTooLong,
     MissingKey,
-    OutOfOrderSequence,
     ProtocolError,
     RecordFault,
     Refusal,
@@ -241,7 +240,8 @@ def _append(context: Context, version: int, message: ProduceRequest, batch: _Bat
     """Appends a batch. Raises Refusal or BadBatch if it is not accepted."""
     topic, stream, records, header = batch
     joined = None
-    if header.attributes & TRANSACTIONAL_BIT and header.producer_id >= 0:
+    is_in_transaction = header.attributes & TRANSACTIONAL_BIT and header.producer_id >= 0
+    if is_in_transaction:
         may_join = version >= _JOINS_SINCE
         try:
             joined = context.broker.transactions.check_append(context.caller, _name(message), stream, header, may_join)
@@ -256,9 +256,12 @@ def _append(context: Context, version: int, message: ProduceRequest, batch: _Bat
     if len(records) > stream.message_bytes:
         raise MessageTooLong(len(records), stream.message_bytes)
     check_content(records, header)
-    if joined is not None and header.base_sequence != 0 and stream.log.producers.get(header.producer_id) is None:
-        raise OutOfOrderSequence(header.producer_id, 0, header.base_sequence)
+    if not is_in_transaction:
+        return context.broker.partitions.append(context.caller, topic, stream, records, header)
+    transactions = context.broker.transactions
+    transactions.check_sequence(stream, header)
     appended = context.broker.partitions.append(context.caller, topic, stream, records, header)
+    transactions.accepted(stream, header)
     return appended if joined is None else appended._replace(joined=joined)
 
 
