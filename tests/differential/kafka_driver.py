@@ -20,7 +20,7 @@ from differential.sequences import Step
 
 _ANSWER_S = 4.0
 # A request that waits for other members has no answer after this time.
-_BLOCKED_S = 0.3
+_BLOCKED_S = 0.6
 _SETTLED_S = 3.0
 _UNKNOWN_ID = "5f" * 16
 _INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")

@@ -78,6 +78,8 @@ class BatchValidator:
         if must_open:
             max_timestamp_ms = self._check_records(rules, batch, header, now_ms)
         if rules.codec is not None and rules.codec != header.codec:
+            if header.producer_id >= 0 and header.producer_epoch < 0:
+                raise InvalidRecords("a batch of a producer without an epoch cannot be recompressed")
             batch = recompress(batch, rules.codec, 0, self._max_expanded_bytes, rules.level)
             header = read_header(batch)
         if rules.keeps_append_time:

@@ -304,6 +304,21 @@ def test_an_invalid_credential_is_refused(desk: Desk, user: str, fields: dict[st
     assert known(desk) == {}
 
 
+def test_the_first_change_of_a_user_who_is_listed_twice_is_checked_first(desk: Desk) -> None:
+    def alter_twice(user: str) -> list[int]:
+        deletion = ScramCredentialDeletion(name=user, mechanism=1)
+        upsertion = ScramCredentialUpsertion(
+            name=user, mechanism=1, iterations=4096, salt=b"salt", salted_password=b"p" * 32
+        )
+        request = AlterUserScramCredentialsRequest(deletions=[deletion], upsertions=[upsertion])
+        return [each.error_code for each in desk.ask(request).results]
+
+    assert alter_twice("u") == [Code.RESOURCE_NOT_FOUND]
+    assert alter_twice("") == [Code.UNACCEPTABLE_CREDENTIAL]
+    put(desk, "u")
+    assert alter_twice("u") == [Code.DUPLICATE_RESOURCE]
+
+
 def test_a_repeated_user_is_refused_once(desk: Desk) -> None:
     assert put(desk, "a", "a") == {"a": Code.DUPLICATE_RESOURCE}
     assert known(desk) == {}
