@@ -8,6 +8,7 @@ from typing import Any
 
 from differential.kafka_assigned_group_steps import PATTERN_GROUP, SHARED_GROUP
 from differential.kafka_setting_steps import REFUSED_RATES
+from differential.kafka_topic_steps import MANY_PARTITIONS
 from differential.sequences import MISSING, Difference, Explained
 
 _INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
@@ -81,6 +82,11 @@ def _is_about_internal_topics(found: Difference) -> bool:
     )
 
 
+def _is_too_many_partitions(found: Difference) -> bool:
+    topics = found.step.arguments["topics"] if found.step.request == "CreatePartitions" else ()
+    return any(topic["count"] == MANY_PARTITIONS for topic in topics) and (found.ours, found.theirs) == (37, 0)
+
+
 def _is_retention_in_ms(found: Difference) -> bool:
     return found.path.startswith(".results[].configs.log.retention.ms")
 
@@ -89,6 +95,7 @@ EXPLAINED = (
     Explained("server-errors", _is_server_error),
     Explained("internal-topics", _is_about_internal_topics),
     Explained("reasons", _says_why),
+    Explained("most-partitions", _is_too_many_partitions),
     Explained("retention-of-the-broker", _is_retention_in_ms),
     Explained("settings-of-other-groups", _is_of_another_group_type),
     Explained("refused-quotas", _is_refused_quota),
