@@ -3,6 +3,7 @@ nor consumers."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
@@ -38,6 +39,7 @@ _new_tuple = tuple.__new__  # half the time of a NamedTuple's own constructor, f
 
 DELAY = "x-delay"
 
+_NUMBER = re.compile("[+-]?[0-9]{1,30}")  # as RabbitMQ reads an expiration
 _CACHED_OPTIONS = 1000
 _CACHED_HEADER_BYTES = 256
 
@@ -345,7 +347,7 @@ def _delay_ms(header: bytes) -> int:
 
 
 def _expiration_ms(text: str) -> int:
-    if not (text.isascii() and text.isdigit()) or int(text) > MAX_MILLISECONDS:
+    if _NUMBER.fullmatch(text) is None or not 0 <= int(text) <= MAX_MILLISECONDS:
         raise InvalidExpiration(text)
     return int(text)
 

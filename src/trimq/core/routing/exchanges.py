@@ -12,6 +12,7 @@ from trimq.core.metadata.catalogue import Definition as StoredDefinition
 from trimq.core.routing.bindings import DELAYED, Binding, BindingIdentity, Destination, make_matcher
 from trimq.core.security.access import Resource, ResourceKind
 from trimq.errors.queues import (
+    NOT_GIVEN,
     DefaultExchange,
     ExchangeInUse,
     Inequivalent,
@@ -20,7 +21,8 @@ from trimq.errors.queues import (
     SystemExchange,
     UnknownExchange,
 )
-from trimq.formats.amqp_content.field_tables import FieldTable, Value, read_table, write_table
+from trimq.formats.amqp_content.field_tables import FieldTable, read_table, write_table
+from trimq.formats.amqp_content.value_comparison import is_same_value
 from trimq.storage.group_commit.passes import Ticket
 
 _EXCHANGE, _BINDING = "exchange", "binding"
@@ -344,13 +346,13 @@ def _binding_key(namespace: str, binding: Binding) -> str:
 
 def _require_equivalent(found: Exchange, declared: Exchange) -> None:
     now, wanted = found.definition, declared.definition
-    pairs: list[tuple[str, Value, Value]] = [
+    pairs: list[tuple[str, object, object]] = [
         ("type", wanted.kind, now.kind),
         ("durable", wanted.is_durable, now.is_durable),
         ("auto_delete", wanted.is_auto_delete, now.is_auto_delete),
         ("internal", wanted.is_internal, now.is_internal),
-        (_ALTERNATE, declared.arguments.get(_ALTERNATE), found.arguments.get(_ALTERNATE)),
+        (_ALTERNATE, declared.arguments.get(_ALTERNATE, NOT_GIVEN), found.arguments.get(_ALTERNATE, NOT_GIVEN)),
     ]
     for argument, received, current in pairs:
-        if received != current:
+        if not is_same_value(received, current):
             raise Inequivalent("exchange", found.name, found.namespace, argument, received, current)
