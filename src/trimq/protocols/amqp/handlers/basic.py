@@ -165,7 +165,7 @@ def recover_async(context: Context, channel: Channel, method: methods.BasicRecov
 def _recover(context: Context, channel: Channel, requeue: bool) -> None:
     if not requeue:
         raise AmqpRefusal(Code.NOT_IMPLEMENTED, "requeue=false")
-    context.broker.queues.requeue(channel.take_all_unacked(), counts=True)
+    context.broker.queues.requeue(channel.take_all_unacked(), counts=False)
     if channel.is_full:
         context.resume_delivery(channel)
 
