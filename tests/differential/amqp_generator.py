@@ -12,6 +12,9 @@ from differential.amqp_policies import EXPIRES_MS
 from differential.sequences import Step
 
 STEPS = (8, 30)
+HANDSHAKES = (1, 3)
+"""Sequences of handshakes are short: each waits for seconds whether the broker closes the connection."""
+
 CHANNELS = [1, 1, 1, 2, 3]
 ODD = 0.12
 """Share of values that are on the edge or invalid."""
@@ -132,7 +135,7 @@ class _Sequence:
             for action, weight in THEMES[theme].items():
                 weights[action] = weights.get(action, 0) + weight
         self._prepare()
-        for _ in range(source.randint(*STEPS)):
+        for _ in range(source.randint(*(HANDSHAKES if self._theme == "handshakes" else STEPS))):
             action = source.choices(list(weights), list(weights.values()))[0]
             getattr(self, f"_{action}")()
 
@@ -619,7 +622,13 @@ _FRAMES: list[list[dict[str, Any]]] = [
     [_publish_method(), {"hex": "003c00000000000000000000000061", "type": 2}],
     [_publish_method(), {"hex": "003c0000000000000000000020000000000a0161530000000078", "type": 2}],
     [_publish_method(), {"hex": "003c000000000000000000002000000000030161 58".replace(" ", ""), "type": 2}],
-    [_publish_method(), {"hex": "003c00000000000000000000010002ffff", "type": 2}],
+    [_publish_method(), {"hex": "003c0000000000000000000000010002ffff", "type": 2}],
+    [_publish_method(), {"hex": "003c000000000000000000000001", "type": 2}],
+    [{"hex": "003c0028000000ff02fffe00", "type": 1}],
+    [{"hex": "003c002800000002fffe00", "type": 1}, {"size": 1}, {"body": "x"}],
+    [{"hex": "0032000a000001710000000005026161", "type": 1}],
+    [{"hex": "0032000a000001710000000004016174ff", "type": 1}],
+    [{"hex": "0032000a00000171000000000401613fff", "type": 1}],
     [_publish_method(), {"size": 3}, {"method": "basic.qos"}],
     [_publish_method(), {"method": "channel.close"}],
 ]
@@ -640,6 +649,10 @@ _OPEN = [*_LOGIN, _method("connection.tune_ok", **_TUNE_OK), _method("connection
 _HANDSHAKES: list[list[dict[str, Any]]] = [
     [{"raw": "414d515001010009"}],
     [{"raw": "414d5150000009"}, {"raw": "01"}],
+    [{"raw": "414d515003010000"}],
+    [{"raw": "414d515000000902"}],
+    [{"raw": "414d515000000800"}],
+    [{"raw": "474554202f20485454502f312e310d0a"}],
     [_HEADER, _HEADER],
     [_HEADER, {"hex": "", "type": 1, "ch": 0, "length": 8193}],
     [_HEADER, {"hex": "", "type": 1, "ch": 0, "length": 8185}],

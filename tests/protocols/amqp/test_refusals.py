@@ -207,3 +207,41 @@ def test_an_expiration_may_have_a_sign_and_leading_zeros(expiration: str) -> Non
 )
 def test_values_are_printed_as_erlang_terms(value: Value, type: str, shown: str) -> None:
     assert (type_name(value), term(value)) == (type, shown)
+
+
+def test_a_binding_names_the_missing_exchange_first_and_its_arguments_before_a_lock() -> None:
+    desk = Desk()
+    client, other = desk.client(1, 2, 3), desk.client(1)
+    other.ask(1, methods.QueueDeclare(queue="mine", is_exclusive=True))
+    nonsense: FieldTable = {"x-match": "nonsense"}
+    for method, code, text in (
+        (methods.QueueBind(queue="no", exchange="nowhere"), 404, "NOT_FOUND - no exchange 'nowhere' in vhost '/'"),
+        (methods.QueueBind(queue="no", exchange="amq.fanout"), 404, "NOT_FOUND - no queue 'no' in vhost '/'"),
+        (
+            methods.QueueBind(queue="mine", exchange="amq.headers", arguments=nonsense),
+            406,
+            'PRECONDITION_FAILED - Invalid x-match field value <<"nonsense">>; expected all, any, all-with-x, or '
+            "any-with-x",
+        ),
+    ):
+        assert refused(client, method) == (code, text)
+        client.tell(1, methods.ChannelCloseOk())
+        client.ask(1, methods.ChannelOpen())
+
+
+def test_a_binding_does_not_depend_on_the_order_of_its_arguments() -> None:
+    client = Desk().client(1)
+    client.declare(1, "q")
+    client.ask(1, methods.QueueBind(queue="q", exchange="amq.headers", arguments={"a": 1, "b": 2}))
+    client.ask(1, methods.QueueUnbind(queue="q", exchange="amq.headers", arguments={"b": 2, "a": 1}))
+    client.publish(1, "", b"m", exchange="amq.headers", header=write_properties(headers={"a": 1, "b": 2}))
+    assert client.ask(1, methods.BasicGet(queue="q")) == methods.BasicGetEmpty()
+
+
+@pytest.mark.parametrize("verb", [methods.QueueBind, methods.QueueUnbind])
+def test_a_direct_reply_address_cannot_be_bound(verb: type[methods.QueueBind]) -> None:
+    method = verb(queue="amq.rabbitmq.reply-to", exchange="amq.fanout")
+    assert refused(Desk().client(1), method) == (
+        403,
+        "ACCESS_REFUSED - cannot bind or unbind to a volatile (direct reply-to) queue",
+    )

@@ -64,6 +64,8 @@ class ExchangeApi:
 
     def bind(self, caller: Caller, binding: Binding, owner: Owner) -> Ticket | None:
         self._require_binding(caller, binding)
+        binding = binding.with_sorted_arguments()
+        self._exchanges.check_ends(caller.namespace, binding, self._queues.find)
         if binding.to_queue:
             self._queues.get(caller.namespace, binding.destination, owner)
         if not self._exchanges.has_binding(caller.namespace, binding):
@@ -72,6 +74,7 @@ class ExchangeApi:
 
     def unbind(self, caller: Caller, binding: Binding, owner: Owner) -> Ticket | None:
         self._require_binding(caller, binding)
+        binding = binding.with_sorted_arguments()
         if binding.to_queue and self._queues.find(caller.namespace, binding.destination) is not None:
             self._queues.get(caller.namespace, binding.destination, owner)
         return self._exchanges.unbind(caller.namespace, binding)

@@ -20,6 +20,7 @@ from trimq.errors.queues import (
     ReservedName,
     SystemExchange,
     UnknownExchange,
+    UnknownQueue,
 )
 from trimq.formats.amqp_content.field_tables import FieldTable, read_table, write_table
 from trimq.formats.amqp_content.value_comparison import is_same_value
@@ -212,10 +213,21 @@ class Exchanges:
         if binding.source == DEFAULT or (binding.destination == DEFAULT and not binding.to_queue):
             raise DefaultExchange
 
+    def check_ends(self, namespace: str, binding: Binding, find_queue: Callable[[str, str], object]) -> None:
+        """Raises the refusal of a binding whose source or destination does not exist, in this order, or whose arguments
+        are invalid for its source."""
+        source = self.get(namespace, binding.source)
+        if not binding.to_queue:
+            self.get(namespace, binding.destination)
+        elif find_queue(namespace, binding.destination) is None:
+            raise UnknownQueue(binding.destination, namespace)
+        source.matcher.check(binding)
+
     def bind(self, namespace: str, binding: Binding) -> Ticket | None:
-        """Returns None if the binding exists already and is durable, or if it is transient. The caller has checked that
-        the queue exists."""
-        source = self._bindable(namespace, binding)
+        """Returns None if the binding exists already and is durable, or if it is transient. The caller has called
+        `check_ends`."""
+        self.check_binding(binding)
+        source = self.get(namespace, binding.source)
         if binding.identity in source.bindings:
             return self._catalogue.pending(_BINDING, _binding_key(namespace, binding))
         source.matcher.check(binding)
@@ -247,12 +259,6 @@ class Exchanges:
 
     def bindings_of(self, namespace: str, queue: str) -> list[Binding]:
         return list(self._bindings_by_destination.get((namespace, Destination(True, queue)), {}).values())
-
-    def _bindable(self, namespace: str, binding: Binding) -> Exchange:
-        self.check_binding(binding)
-        if not binding.to_queue:
-            self.get(namespace, binding.destination)
-        return self.get(namespace, binding.source)
 
     def _is_durable(self, source: Exchange, binding: Binding) -> bool:
         if not source.definition.is_durable:
