@@ -80,7 +80,12 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
     ] = 256 * MIB
     busy_after_ms: Annotated[
         int,
-        Meta(ge=1, le=INT32, description="Writes are refused as busy while a sync of the disk takes longer than this."),
+        Meta(
+            ge=1,
+            le=INT32,
+            description="Writes are refused as busy, and AMQP publishers blocked, while a sync of the disk takes "
+            "longer than this.",
+        ),
     ] = 5_000
     disk_pressure_percent: Annotated[
         int,

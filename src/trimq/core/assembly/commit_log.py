@@ -44,6 +44,7 @@ from trimq.storage.commit_log.settings import CommitSettings
 from trimq.storage.commit_log.store import ROOT, CommitStore
 from trimq.storage.group_commit.passes import Passes
 from trimq.storage.guards.damages import DamageReports
+from trimq.storage.guards.slow_disk import SlowDiskGuard
 from trimq.storage.io.files import Files
 from trimq.storage.tables.tables import Tables
 
@@ -73,6 +74,7 @@ class CommitLogService:
         commit_log: CommitLogApi,
         store: CommitStore,
         care: FilePreparation | None,
+        stalls: SlowDiskGuard,
         pressure: Callable[[], int],
         timeline: Timeline,
         settings: Settings,
@@ -80,6 +82,7 @@ class CommitLogService:
         self.commit_log = commit_log
         self._store = store
         self._preparation = care
+        self._stalls = stalls
         self._pressure = pressure
         self._timeline = timeline
         self._interval_ms = settings.storage.retention_check_ms
@@ -96,6 +99,7 @@ class CommitLogService:
     def stop(self) -> None:
         self.commit_log.pop_service.stop()
         self.commit_log.lifecycle.stop()
+        self._stalls.stop()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -216,9 +220,12 @@ def open_commit_log_service(
     retention = CommitLogRetention(
         shared, rocketmq.retention_ms, rocketmq.dead_letter_retention_ms, rocketmq.delete_when
     )
+    stalls = SlowDiskGuard(passes, clock.liveness, rocketmq.busy_after_ms, lambda: passes.durable)
     commit_log = CommitLogApi(
         topics=CommitLogTopicApi(shared, cursors, access, gate),
-        messages=CommitLogMessageApi(store, access, gate, rocketmq.message_bytes, passes.on_durable_guarded, offload),
+        messages=CommitLogMessageApi(
+            store, access, gate, stalls, rocketmq.message_bytes, passes.on_durable_guarded, offload
+        ),
         lookup=CommitLogLookupApi(store, access),
         groups=CommitLogGroupApi(groups, cursors, pop_service, access),
         group_admin=CommitLogGroupAdmin(shared, groups, cursors, access, pop_service.forget_group),
@@ -230,7 +237,7 @@ def open_commit_log_service(
         config=config,
         lifecycle=CommitLogLifecycle(),
     )
-    return CommitLogService(commit_log, store, care, gate.pressure, message, settings)
+    return CommitLogService(commit_log, store, care, stalls, gate.pressure, message, settings)
 
 
 def _open_popping(

@@ -143,10 +143,15 @@ class Passes:
         self._on_synced.append((ticket, callback))
 
     @property
+    def on_disk(self) -> int:
+        """Number of the last pass that survives a power cut, which may be behind the last acknowledged one."""
+        return self.durable if self._flusher is None else self._flusher.on_disk
+
+    @property
     def is_all_on_disk(self) -> bool:
         """Whether all acknowledged data survives a power cut: always, unless passes are acknowledged from the page
         cache."""
-        return self._flusher is None or self._flusher.on_disk >= self.durable
+        return self.on_disk >= self.durable
 
     @property
     def is_idle(self) -> bool:
