@@ -114,6 +114,15 @@ class RocketMQ(msgspec.Struct, frozen=True, kw_only=True):
             "is kept.",
         ),
     ] = 5000
+    commit_interval_ms: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=HOUR_MS,
+            description="Longest time between the acknowledgement of a message and its write to the page cache with "
+            "flush = pooled. 16 KiB of messages are written at once.",
+        ),
+    ] = 200
     busy_after_ms: Annotated[
         int,
         Meta(

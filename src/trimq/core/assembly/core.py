@@ -134,6 +134,8 @@ def _open_gate(
     settings: Settings, files: Files, guard: DiskSpaceGuard, passes: Passes, clock: Clock, metrics: Metrics
 ) -> WriteGate:
     delay_ms = 0 if settings.flush == "sync" else settings.flush_interval_ms
+    if settings.flush == "pooled":
+        delay_ms += settings.rocketmq.commit_interval_ms
     return WriteGate(
         guard,
         MemoryGuard(files, clock.liveness, settings.limits.memory_percent, settings.limits.throttle_percent),
