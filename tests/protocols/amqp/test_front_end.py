@@ -14,6 +14,7 @@ from trimq.formats.amqp_content.property_list import read_property, write_proper
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.wire.codes import Code
 from trimq.protocols.amqp.wire.frames import HEARTBEAT_FRAME
+from trimq.storage.guards.slow_disk import RECHECK_AFTER_MS
 from trimq.storage.io.files import Memory, Space
 
 
@@ -362,6 +363,34 @@ def test_a_publisher_is_blocked_while_the_broker_uses_too_much_memory(monkeypatc
     for _ in range(3):
         pass_time(desk, 1000)
     assert client.heard() == [methods.ConnectionUnblocked(), methods.BasicAck(1)]
+
+
+def let_the_disk_hang(desk: Desk, milliseconds: int) -> None:
+    until_ms = desk.liveness.now_ms() + milliseconds
+    while desk.liveness.step(until_ms):
+        desk.end_pass()
+
+
+def test_a_publisher_is_blocked_while_the_disk_does_not_sync_and_loses_nothing() -> None:
+    desk = Desk()
+    client = desk.client(1)
+    client.declare(1, "q")
+    client.ask(1, methods.ConfirmSelect())
+    other = consumer(desk)
+    client.sent.clear()
+    client.publish(1, "q", b"a", header=PERSISTENT)
+    let_the_disk_hang(desk, desk.settings.storage.busy_after_ms * 5 // 4 + RECHECK_AFTER_MS)
+    assert client.heard() == []
+    client.publish(1, "q", b"b", header=PERSISTENT)
+    assert client.heard() == [methods.ConnectionBlocked("disk does not sync")]
+    assert (client.is_held, other.is_held) == (True, False)
+    let_the_disk_hang(desk, 60_000)
+    assert client.heard() == []
+    for _ in range(3):
+        pass_time(desk, 1000)
+    assert client.heard() == [methods.BasicAck(1), methods.ConnectionUnblocked(), methods.BasicAck(2)]
+    assert other.bodies() == [b"a", b"b"]
+    assert not client.is_held
 
 
 def test_a_direct_reply_is_blocked_while_the_broker_uses_too_much_memory(

@@ -83,6 +83,7 @@ CODES: dict[type[Refusal], Code] = {
     errors.NotRunning: Code.CONNECTION_FORCED,
     errors.NotOwner: Code.NOT_FOUND,
     errors.DiskFull: Code.PRECONDITION_FAILED,
+    errors.DiskStalled: Code.PRECONDITION_FAILED,
     errors.MemoryFull: Code.PRECONDITION_FAILED,
     errors.WriteFailed: Code.INTERNAL_ERROR,
     errors.DamagedSegment: Code.INTERNAL_ERROR,
