@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 
 from trimq.core.security.access import BROKER, Access, Action, Right, User
 from trimq.core.security.authentication import GUEST
+from trimq.core.security.credentials import Credentials
 from trimq.core.security.passwords import hash_password
+from trimq.core.security.scram_credentials import ScramCredential, credentials_of_password
 from trimq.errors import InvalidSetting, Refusal, UnknownUser
 from trimq.model import Caller
 from trimq.offload import Offload
@@ -22,8 +24,9 @@ class UserApi:
     """If there are users, at least one of them must be an administrator; otherwise nobody could define users any
     more."""
 
-    def __init__(self, access: Access, offload: Offload) -> None:
+    def __init__(self, access: Access, credentials: Credentials, offload: Offload) -> None:
         self._access = access
+        self._credentials = credentials
         self._offload = offload
 
     def all(self, caller: Caller) -> list[User]:
@@ -48,7 +51,7 @@ class UserApi:
             assert known is not None
             done(self._access.put_user(User(name, known.password_hash, is_administrator)))
             return
-        salt, guest_salt = self._access.new_salt(), self._access.new_salt()
+        salt, guest_salt, scram_salt = self._access.new_salt(), self._access.new_salt(), self._access.new_salt()
 
         def hashed(result: object, error: BaseException | None) -> None:
             assert isinstance(result, tuple), "hashing cannot fail"
@@ -59,12 +62,14 @@ class UserApi:
                     users.insert(0, User(GUEST, result[1], True))
                 else:
                     self._require_administrator(name, is_administrator)
-                done(JointTicket([self._access.put_user(user) for user in users]))
+                derived = self._credentials.replace_password(result[2])
+                done(JointTicket([*derived, *(self._access.put_user(user) for user in users)]))
             except Refusal as refusal:
                 done(refusal)
 
-        def hash_passwords() -> tuple[str, str]:
-            return hash_password(password, salt), hash_password(GUEST, guest_salt) if keeps_guest else ""
+        def hash_passwords() -> tuple[str, str, list[ScramCredential]]:
+            derived = credentials_of_password(name, password, scram_salt)
+            return hash_password(password, salt), hash_password(GUEST, guest_salt) if keeps_guest else "", derived
 
         self._offload(hash_passwords, hashed)
 
@@ -82,7 +87,13 @@ class UserApi:
         for right in rights:
             if right.principal not in after:
                 raise UnknownUser(right.principal)
-        return [*(self._access.put_user(user) for user in users), *(self._access.grant(right) for right in rights)]
+        changed = {user.name for user in users} - {user.name for user in self._access.users() if user in users}
+        ended = [ticket for name in changed for ticket in self._credentials.end_password(name)]
+        return [
+            *ended,
+            *(self._access.put_user(user) for user in users),
+            *(self._access.grant(right) for right in rights),
+        ]
 
     def remove(self, caller: Caller, name: str) -> Ticket:
         """Removes a user with all rights and closes the user's connections."""
@@ -91,7 +102,7 @@ class UserApi:
             raise UnknownUser(name)
         if len(self._access.users()) > 1:
             self._require_administrator(name, False)
-        return self._access.remove_user(name)
+        return JointTicket([*self._credentials.delete_all(name), self._access.remove_user(name)])
 
     def _find(self, name: str) -> User | None:
         return next((user for user in self._access.users() if user.name == name), None)

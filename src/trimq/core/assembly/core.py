@@ -46,6 +46,8 @@ from trimq.core.partitions.maintenance import PartitionMaintenance
 from trimq.core.partitions.topics import Topics
 from trimq.core.security.access import Access
 from trimq.core.security.authentication import Authenticator
+from trimq.core.security.credentials import Credentials
+from trimq.core.security.login_log import LoginLog
 from trimq.core.security.quotas import Quotas
 from trimq.core.security.scram_credentials import ScramCredentials
 from trimq.core.transactions.coordinator import TransactionCoordinator
@@ -88,6 +90,8 @@ class Core:
     transactions: TransactionCoordinator
     queues: OpenQueues
     authenticator: Authenticator
+    credentials: Credentials
+    login_log: LoginLog
     commit_log_service: CommitLogService | None
     tables: Tables
     opened: Ticket
@@ -297,6 +301,7 @@ def _open_broker(
     offload: Offload,
     queues: OpenQueues,
     dynamic: DynamicSettings,
+    credentials: Credentials,
 ) -> Broker:
     parts = queues.parts
 
@@ -318,8 +323,8 @@ def _open_broker(
         NamespaceApi(parts.namespaces, access),
         FailureApi(parts.failures, parts.ledger, parts.passes, access, gate),
         QuotaApi(Quotas(catalogue, clock.liveness.now_ms), access),
-        ScramCredentialApi(ScramCredentials(catalogue), access),
-        UserApi(access, offload),
+        ScramCredentialApi(credentials.scram, access),
+        UserApi(access, credentials, offload),
         DynamicSettingsApi(dynamic, access),
         LimitApi(settings, gate, access),
         FirehoseApi(parts.exchanges, parts.publisher, parts.namespaces, access, gate),
@@ -366,6 +371,7 @@ def open_core(
     transactions = open_transactions(kept, facts, topics, cluster, cursors, passes, clock)
     groups = open_groups(settings, catalogue, cursors, topics, passes, clock, rng, transactions)
     authenticator = Authenticator(access, offload, rng.randbytes)
+    credentials = Credentials(ScramCredentials(catalogue, rng.randbytes))
     commit_log_service = _open_commit_log(
         settings, files, passes, clock, offload, catalogue, names, access, gate, queues, tables, rng, metrics
     )
@@ -395,6 +401,7 @@ def open_core(
         offload,
         queues,
         dynamic,
+        credentials,
     )
     return Core(
         broker,
@@ -408,6 +415,8 @@ def open_core(
         transactions,
         queues,
         authenticator,
+        credentials,
+        LoginLog(metrics),
         commit_log_service,
         tables,
         started,
