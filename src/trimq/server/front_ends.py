@@ -115,7 +115,12 @@ class _RocketMQ:
             assert commit_log_service is not None, "the commit log is open if a RocketMQ listener is on"
             counts = parts.counts.of("rocketmq")
             self._doors = RocketMQFrontEnds(
-                parts.settings, commit_log_service.commit_log, parts.core.cluster, parts.clock, counts
+                parts.settings,
+                commit_log_service.commit_log,
+                parts.core.cluster,
+                parts.clock,
+                counts,
+                parts.core.signatures,
             )
         return self._doors
 

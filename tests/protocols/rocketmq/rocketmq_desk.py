@@ -165,7 +165,12 @@ class Desk:
         assert self.core.commit_log_service is not None
         counts = CountsOfAll(metrics).of("rocketmq")
         self.doors = RocketMQFrontEnds(
-            self.settings, self.core.commit_log_service.commit_log, self.core.cluster, clock, counts
+            self.settings,
+            self.core.commit_log_service.commit_log,
+            self.core.cluster,
+            clock,
+            counts,
+            self.core.signatures,
         )
         self.runner.settle()
         self.core.cluster.announce("rocketmq_broker", BROKER_ADDRESS)

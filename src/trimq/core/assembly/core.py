@@ -50,6 +50,8 @@ from trimq.core.security.credentials import Credentials
 from trimq.core.security.login_log import LoginLog
 from trimq.core.security.quotas import Quotas
 from trimq.core.security.scram_credentials import ScramCredentials
+from trimq.core.security.signatures import Signatures
+from trimq.core.security.signing_secrets import SecretKey, SigningSecrets, read_given_key
 from trimq.core.transactions.coordinator import TransactionCoordinator
 from trimq.core.transactions.marker_writer import MarkerWriter
 from trimq.core.transactions.producer_ids import ProducerIds
@@ -65,7 +67,7 @@ from trimq.storage.guards.damages import DamageReports
 from trimq.storage.guards.disk_space import DiskSpaceGuard
 from trimq.storage.guards.memory import MemoryGuard
 from trimq.storage.guards.slow_disk import SlowDiskGuard
-from trimq.storage.io.files import Files
+from trimq.storage.io.files import Files, read_private_file
 from trimq.storage.partition_log.compaction import CompactionLimits
 from trimq.storage.partition_log.segment_checksums import SegmentChecksums
 from trimq.storage.partition_log.store import ROOT, PartitionStore
@@ -92,6 +94,7 @@ class Core:
     authenticator: Authenticator
     credentials: Credentials
     login_log: LoginLog
+    signatures: Signatures
     commit_log_service: CommitLogService | None
     tables: Tables
     opened: Ticket
@@ -286,6 +289,18 @@ def _open_commit_log(
     )
 
 
+def _open_credentials(settings: Settings, files: Files, catalogue: Catalogue, rng: random.Random) -> Credentials:
+    path, given = settings.security.secrets_key_file, None
+    if path is not None:
+        try:
+            given = read_given_key(read_private_file(path))
+        except (OSError, ValueError) as error:
+            raise StartupError(f"security.secrets_key_file {path} cannot be used: {error}") from None
+    secrets = SigningSecrets(catalogue, SecretKey(files, given, rng.randbytes), rng.randbytes)
+    secrets.open()
+    return Credentials(ScramCredentials(catalogue, rng.randbytes), secrets)
+
+
 def _open_broker(
     settings: Settings,
     topics: Topics,
@@ -371,7 +386,8 @@ def open_core(
     transactions = open_transactions(kept, facts, topics, cluster, cursors, passes, clock)
     groups = open_groups(settings, catalogue, cursors, topics, passes, clock, rng, transactions)
     authenticator = Authenticator(access, offload, rng.randbytes)
-    credentials = Credentials(ScramCredentials(catalogue, rng.randbytes))
+    credentials = _open_credentials(settings, files, catalogue, rng)
+    login_log = LoginLog(metrics)
     commit_log_service = _open_commit_log(
         settings, files, passes, clock, offload, catalogue, names, access, gate, queues, tables, rng, metrics
     )
@@ -416,7 +432,8 @@ def open_core(
         queues,
         authenticator,
         credentials,
-        LoginLog(metrics),
+        login_log,
+        Signatures(authenticator, credentials.secrets, login_log),
         commit_log_service,
         tables,
         started,

@@ -61,6 +61,11 @@ class Authenticator:
         self._offload(lambda: matches(password, hashed), compared)
 
     @property
+    def revision(self) -> int:
+        """Increases with every change of users and rights."""
+        return self._access.revision
+
+    @property
     def is_login_required(self) -> bool:
         """False while no user is defined."""
         return bool(self._access.users())

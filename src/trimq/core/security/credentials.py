@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from trimq.core.security.scram_credentials import ScramCredential, ScramCredentials
+from trimq.core.security.signing_secrets import SigningSecrets
 from trimq.storage.group_commit.passes import Ticket
 
 
 class Credentials:
-    def __init__(self, scram: ScramCredentials) -> None:
+    def __init__(self, scram: ScramCredentials, secrets: SigningSecrets) -> None:
         self.scram = scram
+        self.secrets = secrets
 
-    def replace_password(self, derived: list[ScramCredential]) -> list[Ticket]:
+    def replace_password(self, derived: Iterable[ScramCredential]) -> list[Ticket]:
         """Stores the credentials of a new password; those of the old one are no longer valid."""
         return [self.scram.put(credential) for credential in derived]
 
@@ -19,4 +23,4 @@ class Credentials:
         return self.scram.delete_all(user)
 
     def delete_all(self, user: str) -> list[Ticket]:
-        return self.end_password(user)
+        return [*self.end_password(user), *self.secrets.delete(user)]

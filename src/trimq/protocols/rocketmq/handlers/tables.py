@@ -115,6 +115,14 @@ WITH_LARGE_BODIES = frozenset(
     )
 )
 
+# Of brokers that register, whom a setting can allow: these check their callers themselves.
+OF_REGISTRANTS = frozenset(
+    (
+        *(RequestCode.REGISTER_BROKER, RequestCode.UNREGISTER_BROKER, RequestCode.QUERY_DATA_VERSION),
+        *(RequestCode.BROKER_HEARTBEAT, RequestCode.GET_BROKER_MEMBER_GROUP),
+    )
+)
+
 # Old clients send to the VIP port, and never consume from it.
 _NOT_FOR_OLD_CLIENTS = frozenset(
     (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, RequestCode.POP_MESSAGE, RequestCode.PEEK_MESSAGE)

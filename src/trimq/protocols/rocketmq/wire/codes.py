@@ -178,6 +178,7 @@ CODES: dict[type[Refusal], ResponseCode] = {
     errors.OffsetOutOfRange: ResponseCode.PULL_OFFSET_MOVED,
     errors.Busy: ResponseCode.SYSTEM_BUSY,
     errors.AccessDenied: ResponseCode.NO_PERMISSION,
+    errors.LoginFailed: ResponseCode.NO_PERMISSION,
     errors.Changed: ResponseCode.SYSTEM_BUSY,
     errors.UnknownUser: ResponseCode.NO_PERMISSION,
     errors.LeaseGone: ResponseCode.NO_MESSAGE,
