@@ -121,6 +121,7 @@ class _RocketMQ:
                 parts.clock,
                 counts,
                 parts.core.signatures,
+                parts.core.broker.users,
             )
         return self._doors
 

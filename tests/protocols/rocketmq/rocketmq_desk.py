@@ -171,6 +171,7 @@ class Desk:
             clock,
             counts,
             self.core.signatures,
+            self.core.broker.users,
         )
         self.runner.settle()
         self.core.cluster.announce("rocketmq_broker", BROKER_ADDRESS)

@@ -171,6 +171,59 @@ def test_without_users_a_list_of_allowed_brokers_is_kept_too() -> None:
     assert of_broker(Desk().names, "203.0.113.9:10911") == SUCCESS
 
 
+# --- users ------------------------------------------------------------------------------------------------------------
+
+
+def body(**fields: Any) -> bytes:
+    return json.dumps(fields).encode()
+
+
+def test_administrators_create_change_list_and_delete_users() -> None:
+    desk = guarded(Desk())
+    root = Signed(desk.broker, "root")
+    new = body(username="carol", password="hers", userType="Normal", userStatus="enable")
+    assert root.ask(3001, {"username": "carol"}, new).code == SUCCESS
+    answer = root.ask(3004, {"username": "carol"})
+    assert json.loads(answer.body) == {"username": "carol", "userType": "Normal", "userStatus": "enable"}
+    listed = json.loads(root.ask(3005, {"filter": "o"}).body)
+    assert [(user["username"], user["userType"]) for user in listed] == [
+        ("root", "Super"),
+        ("bob", "Normal"),
+        ("carol", "Normal"),
+    ]
+    carol = Signed(desk.broker, "carol", "hers")
+    assert carol.ask(3005, {}).code == NO_PERMISSION
+    assert root.ask(3002, {"username": "carol"}, body(userType="Super", password="new")).code == SUCCESS
+    assert carol.ask(3005, {}).code == NO_PERMISSION
+    assert Signed(desk.broker, "carol", "new").ask(3005, {}).code == SUCCESS
+    assert desk.core.broker._access.verify("carol", "new")
+    assert root.ask(3003, {"username": "carol"}).code == SUCCESS
+    assert Signed(desk.broker, "carol", "new").ask(3005, {}).code == NO_PERMISSION
+    assert root.ask(3004, {"username": "carol"}).body == b"null"
+
+
+@pytest.mark.parametrize(
+    ("code", "name", "asked"),
+    [
+        (3001, "", {"password": "x"}),
+        (3001, "carol", {}),
+        (3001, "carol", {"password": 7}),
+        (3001, "carol", {"password": "x", "userType": "Half"}),
+        (3001, "carol", {"password": "x", "userStatus": "disable"}),
+        (3001, "carol", {"password": "x" * 257}),
+        (3001, "alice", {"password": "x"}),
+        (3002, "carol", {"password": "x"}),
+        (3003, "carol", {}),
+        (3003, "root", {}),
+    ],
+)
+def test_a_user_that_is_not_one_is_refused(code: int, name: str, asked: dict[str, Any]) -> None:
+    desk = guarded(Desk())
+    answer = Signed(desk.broker, "root").ask(code, {"username": name}, body(**asked))
+    assert answer.code in (ResponseCode.SYSTEM_ERROR, ResponseCode.INVALID_PARAMETER)
+    assert {user.name for user in desk.core.broker.users.all(SYSTEM)} == {"root", "alice", "bob"}
+
+
 # --- gRPC -------------------------------------------------------------------------------------------------------------
 
 

@@ -14,6 +14,7 @@ from trimq.config import RocketMQ as RocketMQSettings
 from trimq.config import Settings
 from trimq.core.api.commit_log import CommitLogApi
 from trimq.core.api.commit_log_topics import CommitLogTopicApi
+from trimq.core.api.users import UserApi
 from trimq.core.commit_log.topics import CommitLogTopic
 from trimq.core.metadata.cluster import Cluster
 from trimq.core.security.signatures import Signatures
@@ -186,6 +187,7 @@ class RocketMQFrontEnds:
         clock: Clock,
         counts: Counts,
         signatures: Signatures,
+        users: UserApi,
     ) -> None:
         # Seeds the ids and queue choices: they need only differ from those of the previous run.
         rng = random.Random(clock.message.now_ms())
@@ -231,6 +233,7 @@ class RocketMQFrontEnds:
             counts=counts,
             settings=given,
             signatures=signatures,
+            users=users,
             identity=identity,
             rng=rng,
             traffic=traffic,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from trimq.clock import Clock
 from trimq.config import RocketMQ as RocketMQSettings
 from trimq.core.api.commit_log import CommitLogApi
+from trimq.core.api.users import UserApi
 from trimq.core.commit_log.groups import CommitLogGroup
 from trimq.core.security.signatures import Signatures
 from trimq.model import Caller
@@ -76,6 +77,7 @@ class RocketMQServices:
     counts: Counts
     settings: RocketMQSettings
     signatures: Signatures
+    users: UserApi
     identity: Identity
     rng: random.Random
     traffic: Traffic

@@ -27,6 +27,7 @@ from trimq.protocols.rocketmq.handlers import (
     statistics,
     topics,
     transactions,
+    users,
 )
 from trimq.protocols.rocketmq.handlers.context import Handler
 from trimq.protocols.rocketmq.wire.codes import RequestCode
@@ -105,6 +106,11 @@ BROKER: dict[int, Handler] = {
     RequestCode.DELETE_TOPIC_IN_BROKER: topics.delete_topic,
     RequestCode.GET_TOPIC_CONFIG: topics.topic_config,
     RequestCode.GET_ALL_TOPIC_CONFIG: topics.all_topic_configs,
+    RequestCode.AUTH_CREATE_USER: users.create,
+    RequestCode.AUTH_UPDATE_USER: users.update,
+    RequestCode.AUTH_DELETE_USER: users.delete,
+    RequestCode.AUTH_GET_USER: users.get,
+    RequestCode.AUTH_LIST_USER: users.list_users,
 }
 
 # Not limited by `rocketmq.command_bytes`: messages and registrations of brokers have limits of their own.
