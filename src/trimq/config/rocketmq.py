@@ -204,6 +204,22 @@ class RocketMQ(msgspec.Struct, frozen=True, kw_only=True):
             "close the connection.",
         ),
     ] = 10_000
+    signature_window_ms: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=INT64,
+            description="How far the time that a gRPC client signs may be from the broker's, both in UTC. 0: not "
+            "checked, as in Apache RocketMQ, whose Java and Python clients sign their local time.",
+        ),
+    ] = 0
+    allowed_brokers: Annotated[
+        str,
+        Meta(
+            description="Addresses (host:port), separated by semicolons, of brokers that may register with the name "
+            "server without a login as an administrator. Without users, an empty list allows all; with users, none."
+        ),
+    ] = ""
     received_bytes: Annotated[
         int,
         Meta(

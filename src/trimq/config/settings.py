@@ -124,6 +124,15 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
         bool, Meta(description="A new password of a user closes all connections that logged in with the old one.")
     ] = True
 
+    secrets_key_file: Annotated[
+        Path | None,
+        Meta(
+            description="File with the key that encrypts the RocketMQ secrets of users: 32 bytes in base64, readable "
+            "by its owner only. Without it, the key is made when the first secret is set, in `secrets.key` in the data "
+            "folder."
+        ),
+    ] = None
+
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     connections: Annotated[

@@ -166,7 +166,13 @@ class Desk:
         assert self.core.commit_log_service is not None
         counts = CountsOfAll(metrics).of("rocketmq")
         self.doors = RocketMQFrontEnds(
-            self.settings, self.core.commit_log_service.commit_log, self.core.cluster, clock, counts
+            self.settings,
+            self.core.commit_log_service.commit_log,
+            self.core.cluster,
+            clock,
+            counts,
+            self.core.signatures,
+            self.core.broker.users,
         )
         self.settle()
         self.core.cluster.announce("rocketmq_broker", BROKER_ADDRESS)

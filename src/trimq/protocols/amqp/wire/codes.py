@@ -101,6 +101,7 @@ CODES: dict[type[Refusal], Code] = {
     errors.OffsetOutOfRange: Code.PRECONDITION_FAILED,
     errors.Busy: Code.RESOURCE_ERROR,
     errors.AccessDenied: Code.ACCESS_REFUSED,
+    errors.LoginFailed: Code.ACCESS_REFUSED,
     errors.Changed: Code.PRECONDITION_FAILED,
     errors.UnknownUser: Code.ACCESS_REFUSED,
     errors.LeaseGone: Code.PRECONDITION_FAILED,

@@ -128,6 +128,7 @@ CODES: dict[type[Refusal], Code] = {
     errors.OffsetOutOfRange: Code.OFFSET_OUT_OF_RANGE,
     errors.Busy: Code.REQUEST_TIMED_OUT,
     errors.AccessDenied: Code.TOPIC_AUTHORIZATION_FAILED,
+    errors.LoginFailed: Code.SASL_AUTHENTICATION_FAILED,
     errors.Changed: Code.REQUEST_TIMED_OUT,
     errors.UnknownUser: Code.RESOURCE_NOT_FOUND,
     errors.LeaseGone: Code.INVALID_RECORD_STATE,
