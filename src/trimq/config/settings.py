@@ -118,6 +118,15 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
     password_change_closes: Annotated[
         bool, Meta(description="A new password of a user closes all connections that logged in with the old one.")
     ] = True
+    failed_login_delay_ms: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=HOUR_MS,
+            description="Longest delay between logins of one user name from one address after failed ones: none after "
+            "three, a second after ten, and then twice as long after each. 0: no delay.",
+        ),
+    ] = 5_000
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):

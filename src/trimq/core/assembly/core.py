@@ -46,6 +46,7 @@ from trimq.core.partitions.maintenance import PartitionMaintenance
 from trimq.core.partitions.topics import Topics
 from trimq.core.security.access import Access
 from trimq.core.security.authentication import Authenticator
+from trimq.core.security.login_queue import LoginQueue
 from trimq.core.security.quotas import Quotas
 from trimq.core.security.scram_credentials import ScramCredentials
 from trimq.core.transactions.coordinator import TransactionCoordinator
@@ -380,7 +381,10 @@ def open_core(
     transactions = open_transactions(kept, facts, topics, cluster, cursors, passes, clock)
     groups = open_groups(settings, catalogue, cursors, topics, passes, clock, rng, transactions)
     passwords = password_offload or offload
-    authenticator = Authenticator(access, passwords, rng.randbytes)
+    logins = LoginQueue(passwords, clock.liveness, settings.security.failed_login_delay_ms)
+    help = "Logins that were refused without a check, because of too many failed or waiting ones."
+    metrics.counters_from("unchecked_logins", help, (), lambda: [((), logins.refused)])
+    authenticator = Authenticator(access, logins, rng.randbytes)
     commit_log_service = _open_commit_log(
         settings, files, passes, clock, offload, catalogue, names, access, gate, queues, tables, rng, metrics
     )

@@ -47,9 +47,17 @@ def handle_authenticate(context: Context, request: Request) -> Reply:
         context.outlet.close()
         return _refused(request, Code.SASL_AUTHENTICATION_FAILED, "invalid PLAIN token")
     name, password = login
-    reply = DeferredReply()
+    is_wanted = True
+
+    def abandon() -> None:
+        nonlocal is_wanted
+        is_wanted = False
+
+    reply = DeferredReply(on_abandon=abandon)
 
     def checked(is_right: bool) -> None:
+        if not is_wanted:
+            return
         if is_right and context.has_logged_in and context.caller.principal != name:
             reason = f"Cannot change principals during re-authentication from {context.caller.principal} to {name}"
             reply.resolve(
@@ -71,7 +79,7 @@ def handle_authenticate(context: Context, request: Request) -> Reply:
         reply.resolve(encode_response(request, wrong))
         context.outlet.close()
 
-    context.authenticator.check(name, password, context.caller.address, checked)
+    context.authenticator.check(name, password, context.caller.address, checked, lambda: is_wanted)
     return reply
 
 
