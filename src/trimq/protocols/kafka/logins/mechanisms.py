@@ -45,8 +45,9 @@ Outcome = Continued | LoggedIn | Rejected
 
 
 class Exchange(Protocol):
-    def respond(self, token: bytes, done: Callable[[Outcome], None]) -> None:
-        """Calls `done` with the outcome of this token, now or later, on the loop."""
+    def respond(self, token: bytes, done: Callable[[Outcome], None], is_wanted: Callable[[], bool]) -> None:
+        """Calls `done` with the outcome of this token, now or later, on the loop. `is_wanted` returns False once the
+        client is gone."""
 
 
 class Mechanisms:
@@ -77,7 +78,7 @@ class _Plain:
         self._authenticator = authenticator
         self._address = address
 
-    def respond(self, token: bytes, done: Callable[[Outcome], None]) -> None:
+    def respond(self, token: bytes, done: Callable[[Outcome], None], is_wanted: Callable[[], bool]) -> None:
         read = read_plain(token)
         if isinstance(read, Rejected):
             done(read)
@@ -90,7 +91,7 @@ class _Plain:
             )
             done(LoggedIn(name) if is_right else wrong)
 
-        self._authenticator.check(name, password, self._address, checked)
+        self._authenticator.check(name, password, self._address, checked, is_wanted)
 
 
 def read_plain(token: bytes) -> tuple[str, str] | Rejected:
@@ -128,7 +129,7 @@ class _Scram:
         self._authenticator = authenticator
         self._address = address
 
-    def respond(self, token: bytes, done: Callable[[Outcome], None]) -> None:
+    def respond(self, token: bytes, done: Callable[[Outcome], None], is_wanted: Callable[[], bool]) -> None:
         done(self._outcome(token))
 
     def _outcome(self, token: bytes) -> Outcome:
