@@ -80,7 +80,12 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
     ] = 256 * MIB
     busy_after_ms: Annotated[
         int,
-        Meta(ge=1, le=INT32, description="Writes are refused as busy while a sync of the disk takes longer than this."),
+        Meta(
+            ge=1,
+            le=INT32,
+            description="Writes are refused as busy, and AMQP publishers blocked, while a sync of the disk takes "
+            "longer than this.",
+        ),
     ] = 5_000
     disk_pressure_percent: Annotated[
         int,
@@ -118,6 +123,24 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
     password_change_closes: Annotated[
         bool, Meta(description="A new password of a user closes all connections that logged in with the old one.")
     ] = True
+    failed_login_delay_ms: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=HOUR_MS,
+            description="Longest delay between logins of one user name from one address after failed ones: none after "
+            "three, a second after ten, and then twice as long after each. 0: no delay.",
+        ),
+    ] = 5_000
+
+    secrets_key_file: Annotated[
+        Path | None,
+        Meta(
+            description="File with the key that encrypts the RocketMQ secrets of users: 32 bytes in base64, readable "
+            "by its owner only. Without it, the key is made when the first secret is set, in `secrets.key` in the data "
+            "folder."
+        ),
+    ] = None
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -199,9 +222,36 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
             ge=100,
             le=INT32,
             description="Maximum number of records and record headers of one batch; a batch with more is refused. "
-            "Checking a million records of different sizes blocks the broker for about two seconds.",
+            "Checking a million records of different sizes takes about two seconds of a thread.",
         ),
     ] = 500_000
+    expanded_bytes_per_request: Annotated[
+        int,
+        Meta(
+            ge=KIB,
+            le=INT64,
+            description="Maximum uncompressed size of all compressed batches of one Kafka request together; those "
+            "beyond it are refused.",
+        ),
+    ] = 256 * MIB
+    records_per_request: Annotated[
+        int,
+        Meta(
+            ge=100,
+            le=INT32,
+            description="Maximum number of records of all batches of one Kafka request; the batches beyond it are "
+            "refused.",
+        ),
+    ] = 1_000_000
+    queued_reviews: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=INT32,
+            description="Maximum number of large Kafka batches, and of searches by time in them, that wait for the "
+            "thread that checks them; one more is refused as busy. A connection has one at a time.",
+        ),
+    ] = 200
     # The folder of a stream is <topic>-<n>, and file systems allow 255 bytes: 249 and a dash leave five digits.
     topic_name_length: Annotated[
         int, Meta(ge=1, le=249, description="Maximum length of a topic name in characters.")
@@ -233,14 +283,15 @@ class Log(msgspec.Struct, frozen=True, kw_only=True):
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     data_dir: Annotated[Path, Meta(description="Folder for all data of the broker.")] = "trimq-data"
     flush: Annotated[
-        Literal["sync", "async"],
+        Literal["sync", "async", "pooled"],
         Meta(
-            description="sync: acknowledge messages once they are on disk. async: acknowledge at once, sync in the "
-            "background."
+            description="sync: acknowledge messages once they are on disk. async: acknowledge from the page cache and "
+            "sync in the background. pooled: as async, and RocketMQ messages are acknowledged from memory, before they "
+            "are in the page cache."
         ),
     ] = "sync"
     flush_interval_ms: Annotated[
-        int, Meta(ge=1, le=HOUR_MS, description="Longest time between a write and its sync with flush = async.")
+        int, Meta(ge=1, le=HOUR_MS, description="Longest time between a write and its sync, unless flush = sync.")
     ] = 200
     ready_file: Annotated[
         Path | None,

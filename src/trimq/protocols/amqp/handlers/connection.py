@@ -33,9 +33,17 @@ def start_ok(context: Context, method: methods.ConnectionStartOk) -> Reply:
     login = read_login(method.mechanism, method.response)
     context.client_properties = method.client_properties
     context.connection.phase = Phase.WAITING
-    reply = DeferredReply(_LANE)
+    is_wanted = True
+
+    def abandon() -> None:
+        nonlocal is_wanted
+        is_wanted = False
+
+    reply = DeferredReply(_LANE, on_abandon=abandon)
 
     def checked(is_right: bool) -> None:
+        if not is_wanted:
+            return
         if is_right:
             name = method.client_properties.get("connection_name")
             caller = context.caller
@@ -46,7 +54,7 @@ def start_ok(context: Context, method: methods.ConnectionStartOk) -> Reply:
         else:
             _refuse_login(context, method.mechanism, reply)
 
-    context.authenticator.check(login.user, login.password, context.caller.address, checked)
+    context.authenticator.check(login.user, login.password, context.caller.address, checked, lambda: is_wanted)
     return reply
 
 
