@@ -453,6 +453,7 @@ class _Run:
             self._close_channels(number)
             return
         if method.name == "connection.close_ok":
+            connection.end()  # by the client: RabbitMQ leaves it to it
             connection.close_sent = True
             self._close_channels(number)
             return

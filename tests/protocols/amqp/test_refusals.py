@@ -245,3 +245,41 @@ def test_a_direct_reply_address_cannot_be_bound(verb: type[methods.QueueBind]) -
         403,
         "ACCESS_REFUSED - cannot bind or unbind to a volatile (direct reply-to) queue",
     )
+
+
+def test_a_connection_that_ends_with_an_error_gives_back_its_messages_at_once() -> None:
+    desk = Desk()
+    client, other = desk.client(1), desk.client(1)
+    client.declare(1, "q")
+    client.publish(1, "q", b"m")
+    assert client.ask(1, methods.BasicGet(queue="q")).body == b"m"
+    client.feed(b"\x04\0\1\0\0\0\0\xce")
+    desk.settle()
+    assert other.ask(1, methods.BasicGet(queue="q")).body == b"m"
+
+
+@pytest.mark.parametrize("name", ["amq.nosuch", "amq.direct"])
+def test_no_exchange_with_a_reserved_name_can_be_deleted(name: str) -> None:
+    text = f"ACCESS_REFUSED - deletion of system exchange '{name}' in vhost '/' not allowed"
+    assert refused(Desk().client(1), methods.ExchangeDelete(exchange=name)) == (403, text)
+
+
+def test_a_long_text_ends_with_an_ellipsis() -> None:
+    code, text = refused(Desk().client(1), methods.BasicGet(queue="q" * 250))
+    assert (code, len(text)) == (404, 255)
+    assert text == f"NOT_FOUND - no queue '{'q' * 230}..."
+
+
+def test_a_close_ok_that_nobody_waits_for_is_an_error() -> None:
+    client = Desk().client(1)
+    client.tell(0, methods.ConnectionCloseOk())
+    (closed,) = client.heard()
+    text = "CHANNEL_ERROR - unexpected method in connection state running"
+    assert (closed.reply_code, closed.reply_text, closed.class_id, closed.method_id) == (504, text, 10, 51)
+
+
+def test_the_user_id_is_checked_after_the_other_properties() -> None:
+    client = Desk().client(1)
+    client.publish(1, "q", b"m", header=write_properties(user_id="other", expiration="x"))
+    (closed,) = client.heard()
+    assert closed.reply_text == "PRECONDITION_FAILED - invalid expiration 'x': no_integer"

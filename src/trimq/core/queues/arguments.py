@@ -313,8 +313,9 @@ def kind_of(name: str, namespace: str, table: Mapping[str, Value]) -> str:
     return QueueArguments(name, namespace, table).choice("x-queue-type", KINDS, CLASSIC)
 
 
-def read_settings(name: str, namespace: str, table: Mapping[str, Value]) -> QueueSettings:
-    """Raises InvalidArgument or ArgumentNotForKind for arguments that RabbitMQ rejects or that cannot be enforced."""
+def check_arguments(name: str, namespace: str, table: Mapping[str, Value]) -> str:
+    """Raises InvalidArgument or ArgumentNotForKind for arguments that RabbitMQ rejects whatever the properties of the
+    queue are. Returns the kind of the queue."""
     arguments = QueueArguments(name, namespace, table)
     arguments.text("x-dead-letter-exchange")
     kind = kind_of(name, namespace, table)
@@ -325,6 +326,13 @@ def read_settings(name: str, namespace: str, table: Mapping[str, Value]) -> Queu
     for argument in table if "x-queue-type" in table else sorted(table):  # RabbitMQ sorts what it adds the type to
         if argument in _KNOWN and argument not in known:
             raise ArgumentNotForKind(argument, name, namespace, kind)
+    return kind
+
+
+def read_settings(name: str, namespace: str, table: Mapping[str, Value]) -> QueueSettings:
+    """Raises InvalidArgument or ArgumentNotForKind for arguments that RabbitMQ rejects or that cannot be enforced."""
+    kind = check_arguments(name, namespace, table)
+    arguments = QueueArguments(name, namespace, table)
     for argument, check in _LATER_CHECKS.items():
         if argument in table:
             check(arguments, argument)

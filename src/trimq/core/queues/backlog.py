@@ -83,6 +83,10 @@ class Backlog:
         """The most messages that can be taken now."""
         return len(self._requeued) + max(self.log.readable_end - self.cursor, 0)
 
+    @property
+    def has_next(self) -> bool:
+        return self._next() is not None
+
     def _next(self) -> int | None:
         if self._requeued:
             return self._requeued[0][1]

@@ -185,6 +185,11 @@ class Publisher:
         )
         return PublishRoute(exchange, names, delayed_exchanges)
 
+    def check(self, header: bytes) -> None:
+        """Raises the refusal that `publish` would raise for these properties."""
+        if self.options_of(header).has_copies:
+            copied_keys(_headers_of(header))
+
     def find_existing_route(self, exchange: Exchange, key: str, header: bytes) -> PublishRoute:
         """As `find_route`, with the names of existing queues only."""
         found = self.find_route(exchange, key, header)

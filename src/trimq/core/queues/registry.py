@@ -19,6 +19,7 @@ from trimq.core.queues.arguments import (
     QUORUM,
     STREAM,
     QueueSettings,
+    check_arguments,
     check_properties,
     kind_of,
     read_settings,
@@ -162,8 +163,9 @@ class QueueRegistry:
             _require_same(found, declaration)
             found.touch()
             return DeclareResult(found, self._catalogue.pending(_KIND, str(found.id)))
-        settings = read_settings(name, namespace, arguments)
-        check_properties(name, namespace, settings.kind, is_durable, is_exclusive, is_auto_delete)
+        kind = check_arguments(name, namespace, arguments)
+        check_properties(name, namespace, kind, is_durable, is_exclusive, is_auto_delete)
+        read_settings(name, namespace, arguments)
         definition = QueueDefinition(
             namespace, name, is_durable, is_auto_delete, write_table(arguments), self.services.now_ms()
         )

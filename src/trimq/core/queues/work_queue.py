@@ -10,7 +10,7 @@ from operator import attrgetter
 from uuid import UUID
 
 from trimq.core.failures.ledger import Reason
-from trimq.core.queues.arguments import DROP_HEAD, QUORUM, QueueSettings
+from trimq.core.queues.arguments import CLASSIC, DROP_HEAD, QUORUM, QueueSettings
 from trimq.core.queues.at_least_once import AtLeastOnceDeadLetters, DeadLetterSendResult
 from trimq.core.queues.backlog import NEVER_DELIVERED, Backlog, DeliveryCounts
 from trimq.core.queues.consumers import Consumer
@@ -286,6 +286,8 @@ class WorkQueue(Queue):
             return None
         delivery = self._make_delivery(*taken, now_ms)
         self._grant([delivery], None, no_ack)
+        if self.contents.may_expire:
+            self._expire_heads(True)  # the new head may have expired behind this message
         return delivery
 
     # -- ack, requeue, reject
@@ -371,7 +373,8 @@ class WorkQueue(Queue):
         return 1
 
     def _expire_heads(self, may_wait: bool) -> None:
-        """Dead-letters expired messages at the heads of the backlogs, and sets the timer for the next."""
+        """Dead-letters expired messages at the heads of the backlogs, and sets the timer for the next. As in RabbitMQ,
+        only the head of a classic queue expires: a message of a higher priority keeps those behind it."""
         now_ms = self._services.now_ms()
         due_ms: int | None = None
         for backlog in self.contents.backlogs:
@@ -383,6 +386,8 @@ class WorkQueue(Queue):
                 left -= self._expire_from(backlog, left, now_ms, may_wait)
             if expires_ms >= 0:
                 due_ms = expires_ms if due_ms is None else min(due_ms, expires_ms)
+            if self.kind == CLASSIC and backlog.has_next:
+                break
         if due_ms is not None:
             due_ms = max(due_ms, self._handoff.backoff_until_ms)
         self._services.queue_timers.set(self.id, HEAD_EXPIRY, due_ms)

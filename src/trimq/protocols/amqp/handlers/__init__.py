@@ -20,7 +20,6 @@ CONNECTION_HANDLERS: dict[int, ConnectionHandler] = {
     methods.ConnectionTuneOk.ID: connection.tune_ok,
     methods.ConnectionOpen.ID: connection.open_vhost,
     methods.ConnectionClose.ID: connection.close,
-    methods.ConnectionCloseOk.ID: connection.close_ok,
     methods.ConnectionUpdateSecret.ID: connection.update_secret,
 }
 

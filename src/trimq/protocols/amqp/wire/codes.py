@@ -152,5 +152,9 @@ def code_of(refusal: Refusal) -> Code:
 
 
 def reply_text(code: Code, reason: str) -> str:
-    """Formats the text as RabbitMQ does, truncated to the length of a short string without splitting a character."""
-    return f"{code.name} - {reason}".encode("utf-8", "backslashreplace")[:_MAX_TEXT_BYTES].decode("utf-8", "ignore")
+    """Formats the text as RabbitMQ does: a long one is cut, with an ellipsis at its end. It is at most as long as a
+    short string."""
+    text = f"{code.name} - {reason}"
+    if len(text) > _MAX_TEXT_BYTES:
+        text = text[: _MAX_TEXT_BYTES - 3] + "..."
+    return text.encode("utf-8", "backslashreplace")[:_MAX_TEXT_BYTES].decode("utf-8", "ignore")

@@ -71,7 +71,7 @@ _EXPECTED: dict[Phase, tuple[type[methods.Method], ...]] = {
     Phase.SECURING: (methods.ConnectionSecureOk,),
     Phase.TUNING: (methods.ConnectionTuneOk,),
     Phase.OPENING: (methods.ConnectionOpen,),
-    Phase.RUNNING: (methods.ConnectionClose, methods.ConnectionCloseOk, methods.ConnectionUpdateSecret),
+    Phase.RUNNING: (methods.ConnectionClose, methods.ConnectionUpdateSecret),
 }
 
 
@@ -321,7 +321,6 @@ class AmqpConnection:
             content.size, content.header = read_content_header(content.method, kind, payload)
             content.has_header = True
             self.held.change(len(content.header))
-            self._check_properties(content.header)
             if content.size > self._max_message_bytes:
                 self.refuse_channel(number)
                 return Oversized(number, content.size)
@@ -342,6 +341,7 @@ class AmqpConnection:
         method = content.method
         if not isinstance(method, methods.BasicPublish):
             raise ConnectionFault(Code.COMMAND_INVALID, "unimplemented method", *method.class_and_method)
+        self._check_properties(content.header)  # after the body, as RabbitMQ does
         self._publish_fast_path.learn(number, method, content.method_frame(number))
         return Publish(
             number,
