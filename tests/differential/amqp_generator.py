@@ -570,6 +570,12 @@ def _publish_method(key: str = "q0@", **more: Any) -> dict[str, Any]:
     return {"method": "basic.publish", "fields": {"key": key}, **more}
 
 
+MALFORMED_HEADERS: list[dict[str, Any]] = [
+    _publish_method(),
+    {"hex": "003c0000000000000000000020000000000a01615300000000780000", "type": 2},
+]
+"""A message whose table of headers has the right length, but not the right contents."""
+
 _FRAMES: list[list[dict[str, Any]]] = [
     [_publish_method()],
     [_publish_method(), {"size": 3}],
@@ -620,7 +626,7 @@ _FRAMES: list[list[dict[str, Any]]] = [
     [_publish_method(), {"size": 3}, {"body": "abc", "end": 0}],
     [{"body": "", "type": 8, "end": 1}],
     [_publish_method(), {"hex": "003c00000000000000000000000061", "type": 2}],
-    [_publish_method(), {"hex": "003c0000000000000000000020000000000a0161530000000078", "type": 2}],
+    MALFORMED_HEADERS,
     [_publish_method(), {"hex": "003c000000000000000000002000000000030161 58".replace(" ", ""), "type": 2}],
     [_publish_method(), {"hex": "003c0000000000000000000000010002ffff", "type": 2}],
     [_publish_method(), {"hex": "003c000000000000000000000001", "type": 2}],

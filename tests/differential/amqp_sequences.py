@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from bench.amqp_peer import rabbitmq_in
 from differential.amqp_driver import AmqpDriver
-from differential.amqp_generator import generate
+from differential.amqp_generator import MALFORMED_HEADERS, generate
 from differential.amqp_policies import definitions, set_policies
 from differential.sequences import Difference, Driver, Explained
 from tools.broker import running
@@ -19,29 +19,44 @@ __all__ = ["EXPLAINED", "PAGE", "brokers", "generate"]
 PAGE = "docs/amqp.md"
 
 
-def _same_beginning(pattern: str) -> Callable[[Difference], bool]:
-    """Applies to reply texts that are equal as far as the pattern matches: RabbitMQ continues with an Erlang term."""
+_HEADER_OF_0_9_1 = "414d515000000901"
+_LEAST_FRAME_MAX = 8192
 
-    def applies(found: Difference) -> bool:
-        if not (
-            found.path.endswith(".replies[].text") and isinstance(found.ours, str) and isinstance(found.theirs, str)
-        ):
-            return False
-        ours, theirs = re.match(pattern, found.ours), re.match(pattern, found.theirs)
-        return ours is not None and theirs is not None and ours[0] == theirs[0]
 
-    return applies
+def _is_mechanisms(found: Difference) -> bool:
+    ours, theirs = str(found.ours).split(), str(found.theirs).split()
+    return found.path.endswith(".mech") and set(theirs) == {*ours, "ANONYMOUS"}
+
+
+def _is_protocol_header(found: Difference) -> bool:
+    return found.step.request == "handshake" and found.ours == _HEADER_OF_0_9_1
+
+
+def _is_small_frame_max(found: Difference) -> bool:
+    """Applies where a client chose a frame size that only the specification allows."""
+    if found.step.request != "handshake" or (found.ours, found.theirs) != ("open", "closed"):
+        return False
+    chosen = [each["fields"].get("frame_max") for each in found.step.arguments["sent"] if "method" in each]
+    return any(size is not None and 4096 <= size < _LEAST_FRAME_MAX for size in chosen)
+
+
+def _is_unenforceable(found: Difference) -> bool:
+    """Applies to the refusal of an argument that RabbitMQ stores without effect."""
+    if found.step.request != "queue.declare" or not isinstance(found.ours, str):
+        return False
+    return re.search(r"invalid arg 'x-(delivery-limit|delayed-retry-\w+)' for queue", found.ours) is not None
+
+
+def _is_malformed_headers(found: Difference) -> bool:
+    return found.step.request == "frames" and found.step.arguments["frames"] == MALFORMED_HEADERS
 
 
 EXPLAINED = [
-    Explained(
-        "reason-of-invalid-argument",
-        _same_beginning(r"PRECONDITION_FAILED - invalid arg '[^']+' for \w+ '[^']+' in vhost '/': "),
-    ),
-    Explained(
-        "value-of-inequivalent-argument",
-        _same_beginning(r"PRECONDITION_FAILED - inequivalent arg 'x-[^']+' for \w+ '[^']+' in vhost '/': received "),
-    ),
+    Explained("login-mechanisms", _is_mechanisms),
+    Explained("protocol-header", _is_protocol_header, is_last=True),
+    Explained("smallest-frame-size", _is_small_frame_max),
+    Explained("unenforceable-argument", _is_unenforceable, is_last=True),
+    Explained("malformed-headers", _is_malformed_headers, is_last=True),
 ]
 
 
