@@ -295,7 +295,8 @@ class _Run:
             if arguments.get("x-queue-type") in ("quorum", "stream"):
                 self._kinds[fields.get("queue", "")] = arguments["x-queue-type"]
                 self._quiet_s = max(self._quiet_s, QUIET_REPLICATED_S)
-            if _is_short(arguments.get("x-message-ttl", "")) or fields.get("queue", "").startswith("p-ttl"):
+            waits = [arguments.get(name, "") for name in ("x-message-ttl", "x-delayed-retry-min")]
+            if any(map(_is_short, waits)) or fields.get("queue", "").startswith("p-ttl"):
                 self._quiet_s = QUIET_EXPIRY_S
         elif request == "exchange.declare" and not fields.get("passive"):
             self._exchanges.add(fields.get("exchange", ""))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,9 +10,9 @@ from pathlib import Path
 
 from bench.amqp_peer import rabbitmq_in
 from differential.amqp_driver import AmqpDriver
-from differential.amqp_generator import MALFORMED_HEADERS, generate
+from differential.amqp_generator import generate
 from differential.amqp_policies import definitions, set_policies
-from differential.sequences import Difference, Driver, Explained
+from differential.sequences import MISSING, Difference, Driver, Explained
 from tools.broker import running
 
 __all__ = ["EXPLAINED", "PAGE", "brokers", "generate"]
@@ -42,13 +43,32 @@ def _is_small_frame_max(found: Difference) -> bool:
 
 def _is_unenforceable(found: Difference) -> bool:
     """Applies to the refusal of an argument that RabbitMQ stores without effect."""
-    if found.step.request != "queue.declare" or not isinstance(found.ours, str):
+    refused = r"invalid arg 'x-(delivery-limit|delayed-retry-\w+)' for queue '[^']+' in vhost '/': "
+    return found.step.request == "queue.declare" and re.search(refused, str(found.ours)) is not None
+
+
+def _is_internal_error(found: Difference) -> bool:
+    """Applies where RabbitMQ fails: it closes the connection with the code 541 and no text."""
+    if found.path.endswith(".code"):
+        return bool(found.theirs == 541 != found.ours)
+    return '"code": 541' in json.dumps(found.theirs) and '"text": "INTERNAL_ERROR"' in json.dumps(found.theirs)
+
+
+def _is_lost_property(found: Difference) -> bool:
+    """Applies to properties that messages of RabbitMQ's streams lose, as they are stored in the format of AMQP 1.0."""
+    if not re.search(r"\.delivered\..*\.properties\.", found.path):
         return False
-    return re.search(r"invalid arg 'x-(delivery-limit|delayed-retry-\w+)' for queue", found.ours) is not None
+    if found.path.endswith(".cluster_id"):
+        return found.theirs == MISSING
+    is_header = ".headers." in found.path
+    return is_header and (
+        (found.theirs == MISSING and found.ours[0] in "AFD") or (found.ours, found.theirs) == ("x", "S")
+    )
 
 
-def _is_malformed_headers(found: Difference) -> bool:
-    return found.step.request == "frames" and found.step.arguments["frames"] == MALFORMED_HEADERS
+def _is_shortcut(found: Difference) -> bool:
+    """Applies to a method on a channel that is not open, which means the queue that was declared last."""
+    return "raw" in found.step.arguments and "no previously declared queue" in json.dumps(found.theirs)
 
 
 EXPLAINED = [
@@ -56,7 +76,9 @@ EXPLAINED = [
     Explained("protocol-header", _is_protocol_header, is_last=True),
     Explained("smallest-frame-size", _is_small_frame_max),
     Explained("unenforceable-argument", _is_unenforceable, is_last=True),
-    Explained("malformed-headers", _is_malformed_headers, is_last=True),
+    Explained("internal-error", _is_internal_error, is_last=True),
+    Explained("properties-of-streams", _is_lost_property),
+    Explained("shortcut-on-closed-channel", _is_shortcut, is_last=True),
 ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from protocols.amqp.desk import Client, Desk
+from protocols.amqp.desk import Client, Content, Desk
 
 from trimq.formats.amqp_content.field_tables import (
     Byte,
@@ -21,7 +21,7 @@ from trimq.formats.amqp_content.field_tables import (
     UnsignedShort,
     Value,
 )
-from trimq.formats.amqp_content.property_list import write_properties
+from trimq.formats.amqp_content.property_list import read_property, write_properties
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.wire.erlang_terms import term, type_name
 
@@ -283,3 +283,47 @@ def test_the_user_id_is_checked_after_the_other_properties() -> None:
     client.publish(1, "q", b"m", header=write_properties(user_id="other", expiration="x"))
     (closed,) = client.heard()
     assert closed.reply_text == "PRECONDITION_FAILED - invalid expiration 'x': no_integer"
+
+
+def test_a_quorum_queue_with_a_single_active_consumer_has_no_get() -> None:
+    client = Desk().client(1)
+    client.ask(1, declaration(queue_type="quorum", single_active_consumer=True))
+    text = (
+        "RESOURCE_LOCKED - cannot obtain access to locked queue 'q' in vhost '/'. basic.get operations are not "
+        'supported by <<"quorum">> queues with single active consumer'
+    )
+    assert refused(client, methods.BasicGet(queue="q")) == (405, text)
+
+
+def test_the_type_of_an_exchange_is_shown_as_an_atom() -> None:
+    client = Desk().client(1)
+    client.ask(1, methods.ExchangeDeclare(exchange="x", type="x-modulus-hash"))
+    code, text = refused(client, methods.ExchangeDeclare(exchange="x", type="fanout"))
+    assert (code, text) == (
+        406,
+        "PRECONDITION_FAILED - inequivalent arg 'type' for exchange 'x' in vhost '/': received 'fanout' but current is "
+        "''x-modulus-hash''",
+    )
+
+
+def test_a_consumer_of_direct_replies_may_share_its_tag_and_is_cancelled_first() -> None:
+    client = Desk().client(1)
+    client.declare(1, "q")
+    client.ask(1, methods.BasicConsume(queue="amq.rabbitmq.reply-to", consumer_tag="t", no_ack=True))
+    client.ask(1, methods.BasicConsume(queue="q", consumer_tag="t"))
+    client.ask(1, methods.BasicCancel(consumer_tag="t"))
+    client.publish(1, "q", b"m")
+    client.desk.settle()
+    assert client.bodies() == [b"m"]
+
+
+def test_a_message_of_a_stream_has_a_delivery_mode() -> None:
+    client = Desk().client(1)
+    client.ask(1, declaration(queue_type="stream"))
+    client.publish(1, "q", b"none")
+    client.publish(1, "q", b"persistent", header=write_properties(delivery_mode=2))
+    client.ask(1, methods.BasicQos(prefetch_count=5))
+    client.tell(1, methods.BasicConsume(queue="q", arguments={"x-stream-offset": "first"}))
+    client.desk.settle()
+    modes = [read_property(came.header, "delivery_mode") for came in client.heard() if isinstance(came, Content)]
+    assert modes == [1, 2]

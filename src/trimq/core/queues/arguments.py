@@ -105,8 +105,10 @@ class QueueArguments:
         return value
 
     def stream_offset(self, argument: str) -> Value:
+        """A position, an age, a number or a timestamp. RabbitMQ fails with an internal error for other types."""
         value = self._table.get(argument)
-        if isinstance(value, str) and value not in STREAM_POSITIONS and read_age_ms(value) is None:
+        is_text = isinstance(value, str) and (value in STREAM_POSITIONS or read_age_ms(value) is not None)
+        if not is_text and not is_integer(value) and not isinstance(value, Timestamp):
             raise self.refuse(argument, "unknown")
         return value
 

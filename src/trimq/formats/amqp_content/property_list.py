@@ -41,7 +41,7 @@ _ORDER = [(FLAGS[name], name, kind) for name, kind in PROPERTIES.items()]
 # The lowest bit announces more flags, which this class does not have. No property uses bit 1.
 UNUSED_FLAGS = 0b11
 
-PERSISTENT = 2
+TRANSIENT, PERSISTENT = 1, 2  # delivery modes
 
 _U16 = Struct(">H")
 _U32 = Struct(">I")

@@ -124,6 +124,7 @@ CODES: dict[type[Refusal], Code] = {
     queue_refusals.InternalExchange: Code.ACCESS_REFUSED,
     queue_refusals.ExclusiveUse: Code.ACCESS_REFUSED,
     queue_refusals.Locked: Code.RESOURCE_LOCKED,
+    queue_refusals.SingleActiveGet: Code.RESOURCE_LOCKED,
     queue_refusals.ExchangeInUse: Code.PRECONDITION_FAILED,
     queue_refusals.QueueInUse: Code.PRECONDITION_FAILED,
     queue_refusals.QueueNotEmpty: Code.PRECONDITION_FAILED,
