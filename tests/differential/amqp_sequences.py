@@ -22,6 +22,8 @@ PAGE = "docs/amqp.md"
 
 _HEADER_OF_0_9_1 = "414d515000000901"
 _LEAST_FRAME_MAX = 8192
+_MOST_MESSAGE_BYTES = 128 * 1024 * 1024  # the default of `amqp.message_bytes`
+_MOST_BYTES_OF_RABBITMQ = 512 * 1024 * 1024
 
 
 def _is_mechanisms(found: Difference) -> bool:
@@ -66,6 +68,14 @@ def _is_lost_property(found: Difference) -> bool:
     )
 
 
+def _is_announced_size(found: Difference) -> bool:
+    """Applies to a message that is too large as its header says, of which no body was sent yet."""
+    if found.step.request != "frames":
+        return False
+    sizes = [each.get("size", 0) for each in found.step.arguments["frames"]]
+    return any(_MOST_MESSAGE_BYTES < size <= _MOST_BYTES_OF_RABBITMQ for size in sizes)
+
+
 def _is_shortcut(found: Difference) -> bool:
     """Applies to a method on a channel that is not open, which means the queue that was declared last."""
     return "raw" in found.step.arguments and "no previously declared queue" in json.dumps(found.theirs)
@@ -77,6 +87,7 @@ EXPLAINED = [
     Explained("smallest-frame-size", _is_small_frame_max),
     Explained("unenforceable-argument", _is_unenforceable, is_last=True),
     Explained("internal-error", _is_internal_error, is_last=True),
+    Explained("announced-size", _is_announced_size, is_last=True),
     Explained("properties-of-streams", _is_lost_property),
     Explained("shortcut-on-closed-channel", _is_shortcut, is_last=True),
 ]

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from protocols.amqp.desk import Client, Content, Desk
+from protocols.amqp.wires import command
 
 from trimq.formats.amqp_content.field_tables import (
     Byte,
@@ -97,6 +98,7 @@ def test_other_refusals_of_arguments_have_the_text_of_rabbitmq(arguments: FieldT
         ({"expires": 1000}, {}, "none but current is the value '1000' of type 'long'"),
         ({}, {"max_length": Short(5)}, "the value '5' of type 'short' but current is none"),
         ({"max_length": 5}, {"max_length": "5"}, "'5' but current is '5'"),
+        ({"max_length": 5}, {"max_length": None}, "none but current is '5'"),
         ({"max_length": 5}, {"max_length": -1}, "'-1' but current is '5'"),
         ({}, {"queue_type": "quorum"}, "'quorum' but current is 'classic'"),
         ({}, {"max_length": None}, "the value 'undefined' of type 'void' but current is none"),
@@ -327,3 +329,65 @@ def test_a_message_of_a_stream_has_a_delivery_mode() -> None:
     client.desk.settle()
     modes = [read_property(came.header, "delivery_mode") for came in client.heard() if isinstance(came, Content)]
     assert modes == [1, 2]
+
+
+def test_a_quorum_queue_ignores_exclusive_consumers() -> None:
+    client = Desk().client(1)
+    client.ask(1, declaration(queue_type="quorum", single_active_consumer=True))
+    for tag in ("a", "b"):
+        answer = client.ask(1, methods.BasicConsume(queue="q", consumer_tag=tag, is_exclusive=True))
+        assert isinstance(answer, methods.BasicConsumeOk)
+
+
+def test_the_deletion_of_a_stream_counts_no_messages() -> None:
+    client = Desk().client(1)
+    client.ask(1, declaration(queue_type="stream"))
+    client.publish(1, "q", b"m")
+    assert client.ask(1, methods.QueueDelete(queue="q")) == methods.QueueDeleteOk(0)
+
+
+def test_an_expiration_is_stored_and_returned_as_a_plain_number() -> None:
+    client = Desk().client(1)
+    client.declare(1, "q")
+    header = write_properties(expiration="+05000")
+    client.publish(1, "q", b"m", header=header)
+    client.publish(1, "nowhere", b"m", header=header, is_mandatory=True)
+    client.desk.settle()
+    (returned,) = client.heard()
+    got = client.ask(1, methods.BasicGet(queue="q"))
+    assert [read_property(came.header, "expiration") for came in (got, returned)] == ["5000", "5000"]
+
+
+def test_a_returned_message_has_no_blind_copies() -> None:
+    client = Desk().client(1)
+    header = write_properties(headers={"BCC": ["elsewhere"], "h": "x"})
+    client.publish(1, "nowhere", b"m", header=header, is_mandatory=True)
+    client.desk.settle()
+    (returned,) = client.heard()
+    assert read_property(returned.header, "headers") == {"h": "x"}
+
+
+def test_requeued_messages_over_the_limit_are_dropped_before_they_are_delivered_again() -> None:
+    desk = Desk()
+    client, other = desk.client(1), desk.client(1)
+    client.ask(1, declaration(max_length=1))
+    client.tell(1, methods.BasicConsume(queue="q"))
+    desk.settle()
+    client.publish(1, "q", b"a", b"b", b"c")
+    desk.settle()
+    assert client.bodies() == [b"a", b"b", b"c"]
+    other.tell(1, methods.BasicConsume(queue="q"))
+    desk.settle()
+    other.heard()
+    client.ask(1, methods.ChannelClose())
+    desk.settle()
+    assert other.bodies() == [b"c"]
+
+
+def test_a_size_beyond_all_limits_ends_the_connection() -> None:
+    client = Desk().client(1)
+    header = b"\x02\0\1\0\0\0\x0e\0\x3c\0\0" + (1 << 40).to_bytes(8, "big") + b"\0\0\xce"
+    client.feed(command(1, methods.BasicPublish(routing_key="q")) + header)
+    (closed,) = client.heard()
+    text = "FRAME_ERROR - content body size 1099511627776 exceeds maximum allowed size 536870912"
+    assert (closed.reply_code, closed.reply_text) == (501, text)

@@ -104,6 +104,10 @@ class ExchangeApi:
         """Raises as `publish` would before it looks at a message."""
         self._writable_exchange(caller, exchange)
 
+    def stored_header(self, header: bytes) -> bytes:
+        """Properties of a message as they are stored."""
+        return self._publisher.stored_header(header)
+
     def check_properties(self, header: bytes) -> None:
         """Raises as `publish` would for the properties of a message."""
         self._publisher.check(header)

@@ -227,7 +227,7 @@ class QueueRegistry:
             raise QueueInUse(queue.name, queue.namespace)
         if queue.kind == CLASSIC and if_empty and queue.ready_count:
             raise QueueNotEmpty(queue.name, queue.namespace)
-        ready = queue.ready_count
+        ready = 0 if queue.kind == STREAM else queue.ready_count  # RabbitMQ does not count those of a stream
         self._forget(queue)
         stored = self._catalogue.get(_KIND, str(queue.id))
         ticket = None if stored is None else self._catalogue.delete(_KIND, str(queue.id), stored.version)

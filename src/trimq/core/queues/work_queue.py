@@ -77,6 +77,7 @@ class WorkQueue(Queue):
             partial(services.dispatch.due, self),
         )
         self.publish = self.contents.publish
+        self._has_requeued = False
         self._handoff = DeadLetterHandoff(self, self.contents, self._dead_letters, services.passes, now_ms)
         self._delayed_requeue = DelayedRequeue(
             self.contents, now_ms, lambda due_ms: timers.set(id, DELAYED_REQUEUE, due_ms)
@@ -164,9 +165,13 @@ class WorkQueue(Queue):
         """Serves consumers; then drops messages over the limits of the queue and dead-letters expired ones."""
         if self._handoff.held:
             self._handoff.resume()
+        contents = self.contents
+        if self._has_requeued:  # as in RabbitMQ: what was requeued counts for the limits before it is delivered again
+            self._has_requeued = False
+            if self.settings.overflow == DROP_HEAD and contents.is_over_limit():
+                self._drop_excess(may_wait)
         if len(self.consumers):
             self._serve(may_wait)
-        contents = self.contents
         if self.settings.overflow == DROP_HEAD and contents.is_over_limit():
             self._drop_excess(may_wait)
         for backlog in contents.backlogs:
@@ -313,6 +318,7 @@ class WorkQueue(Queue):
             delivery.backlog.log.acks.note_attempts(delivery.offset, delivery_counts.failed)
         wait_ms = requeue_delay_ms(self.settings, delivery_counts, counts)
         stored = delivery.with_body() if delivery.backlog.counts_bytes else delivery.stored
+        self._has_requeued = self.kind == CLASSIC
         if wait_ms:
             self._delayed_requeue.schedule(wait_ms, delivery.backlog, stored, delivery_counts)
         else:

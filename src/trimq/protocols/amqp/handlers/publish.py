@@ -120,6 +120,7 @@ def _send(context: Context, channel: Channel, event: Publish, route: PublishRout
 
 def _write_return(context: Context, channel: Channel, event: Publish, header: bytes, body: bytes) -> Parts:
     back = methods.BasicReturn(Code.NO_ROUTE, Code.NO_ROUTE.name, event.exchange, event.key)
+    header = context.broker.exchanges.stored_header(header)
     content = write_content(channel.number, header, body, context.connection.frame_max)
     return [write_command(channel.number, back), *content]
 

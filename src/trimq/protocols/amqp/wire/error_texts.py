@@ -81,7 +81,7 @@ def _inequivalent(refusal: Any) -> str:
 
 
 def _compared(value: object, has_both: bool, is_atom: bool) -> str:
-    if value is refusals.NOT_GIVEN:
+    if value is refusals.NOT_GIVEN or (value is None and has_both):
         return "none"
     shown = f"'{atom(value) if is_atom else text_or_term(value)}'"
     return shown if has_both else f"the value {shown} of type '{type_name(value)}'"
