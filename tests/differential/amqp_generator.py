@@ -157,10 +157,12 @@ class _Sequence:
             return self._source.choice(list(self._kinds))
         return self._source.choice([*self._queues, "missing@", ""])
 
-    def _exchange(self) -> str:
+    def _exchange(self, hashes: bool = False) -> str:
         if self._chance(0.05):
             return self._source.choice(["", "missing@", "amq.nosuch"])
-        return self._source.choice([*self._exchanges, "amq.direct", "amq.fanout", "amq.topic", "amq.headers"])
+        system = ["amq.direct", "amq.fanout", "amq.topic", "amq.headers"]
+        hashing = [values.HASH_EXCHANGE] if hashes and self._theme in ("routing", "alternates") else []
+        return self._source.choice([*self._exchanges, *system, *hashing])
 
     def _flags(self, share: float, *names: str) -> dict[str, bool]:
         return {name: True for name in names if self._chance(share)}
@@ -306,6 +308,9 @@ class _Sequence:
 
     def _bind(self) -> None:
         fields = {"queue": self._queue(), "exchange": self._exchange(), **self._binding()}
+        if self._theme in ("routing", "alternates") and self._chance(0.15):
+            self._step("exchange.declare", {"exchange": values.HASH_EXCHANGE, "type": "x-modulus-hash"})
+            fields |= {"queue": self._queues[0], "exchange": values.HASH_EXCHANGE}
         self._step("queue.bind", {**fields, **self._flags(0.04, "nowait")})
 
     def _unbind(self) -> None:
@@ -348,7 +353,7 @@ class _Sequence:
 
     def _target(self) -> dict[str, Any]:
         if self._theme in ("routing", "topology", "alternates") or self._chance(0.2):
-            return {"exchange": self._exchange(), "key": self._source.choice(values.KEYS)}
+            return {"exchange": self._exchange(hashes=True), "key": self._source.choice(values.KEYS)}
         return {"exchange": "", "key": self._queue()}
 
     def _publish(self) -> None:

@@ -12,7 +12,9 @@ POLICY_QUEUES = [f"{prefix}@" for prefix in PREFIXES if prefix != "p-other"]
 POLICY_EXCHANGES = ["p-other@", "e0@", "e1@"]
 KEYS = ["dead", "a", "a.b", "a.b.c", "b", "", "q0@", "q1@", "#", "*"]
 PATTERNS = ["dead", "a", "a.*", "a.#", "#", "*", "*.b", "#.c", "a.*.c", "", "b", "q0@", "a..b", "*.#", "#.#"]
-EXCHANGE_TYPES = ["direct", "direct", "fanout", "fanout", "topic", "topic", "headers", "headers", "x-modulus-hash"]
+EXCHANGE_TYPES = ["direct", "fanout", "topic", "headers"]
+HASH_EXCHANGE = "h0@"
+"""Of the type x-modulus-hash. It has one binding: which of several it chooses depends on a hash, as documented."""
 ODD_EXCHANGE_TYPES = ["", "Direct", "nosuch", "x-nosuch"]
 
 TYPED: list[Any] = [

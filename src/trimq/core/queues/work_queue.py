@@ -368,6 +368,8 @@ class WorkQueue(Queue):
         excess_bytes = 0 if settings.max_bytes is None else contents.ready_bytes - settings.max_bytes
         if contents.queued_ids is None:
             limits = (min(excess, most), _BYTES_PER_TURN) if excess > 0 else (most, min(excess_bytes, _BYTES_PER_TURN))
+            if self.kind == QUORUM and excess <= 0:
+                limits = (1, _BYTES_PER_TURN)  # a batch is measured by its bodies alone
             batch = backlog.take_batch(*limits, _BEFORE_ALL)
             if batch:
                 self._handoff.give_up_batch(backlog, batch, Reason.OVERFLOW)
