@@ -188,6 +188,7 @@ class _Run:
         self._to_watch: set[str] = set()
         self._kinds: dict[str, str] = {}
         self._exchanges: set[str] = set()
+        self._exchange_bindings: list[dict[str, Any]] = []
 
     # -- steps
 
@@ -300,6 +301,8 @@ class _Run:
                 self._quiet_s = QUIET_EXPIRY_S
         elif request == "exchange.declare" and not fields.get("passive"):
             self._exchanges.add(fields.get("exchange", ""))
+        elif request == "exchange.bind":
+            self._exchange_bindings.append({key: value for key, value in fields.items() if key != "nowait"})
         elif channel is None:
             return
         elif request == "basic.consume" and fields.get("no_ack"):
@@ -504,6 +507,8 @@ class _Run:
         _close(last)
 
     def _deletes(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        for binding in self._exchange_bindings:  # those between predeclared exchanges would stay
+            yield "exchange.unbind", binding
         for queue in sorted(self._queues):
             yield "queue.delete", {"queue": queue}
         for exchange in sorted(self._exchanges):

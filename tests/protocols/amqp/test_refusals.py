@@ -391,3 +391,8 @@ def test_a_size_beyond_all_limits_ends_the_connection() -> None:
     (closed,) = client.heard()
     text = "FRAME_ERROR - content body size 1099511627776 exceeds maximum allowed size 536870912"
     assert (closed.reply_code, closed.reply_text) == (501, text)
+
+
+def test_a_flow_ok_is_no_method_for_the_broker() -> None:
+    code, text = refused(Desk().client(1), methods.ChannelFlowOk(True))
+    assert (code, text) == (503, "COMMAND_INVALID - unimplemented method")

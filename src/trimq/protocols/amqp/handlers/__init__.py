@@ -25,7 +25,6 @@ CONNECTION_HANDLERS: dict[int, ConnectionHandler] = {
 
 HANDLERS: dict[int, Handler] = {
     methods.ChannelFlow.ID: channel.flow,
-    methods.ChannelFlowOk.ID: channel.flow_ok,
     methods.AccessRequest.ID: channel.request_access,
     methods.ExchangeDeclare.ID: exchange.declare,
     methods.ExchangeDelete.ID: exchange.delete,
