@@ -105,6 +105,14 @@ class ExchangeApi:
         """Raises as `publish` would before it looks at a message."""
         self._writable_exchange(caller, exchange)
 
+    def stored_header(self, header: bytes) -> bytes:
+        """Properties of a message as they are stored."""
+        return self._publisher.stored_header(header)
+
+    def check_properties(self, header: bytes) -> None:
+        """Raises as `publish` would for the properties of a message."""
+        self._publisher.check(header)
+
     def route_publish(self, caller: Caller, exchange: str, key: str, header: bytes) -> PublishRoute:
         """Raises as `publish` would now. Returns the route of a message of a transaction, which is published at its
         commit: as in RabbitMQ, what is bound or deleted until then does not count."""

@@ -45,12 +45,13 @@ _CACHED_HEADER_BYTES = 256
 
 
 class PublishOptions(NamedTuple):
-    """Properties of a message that the broker evaluates."""
+    """Properties of a message that the broker evaluates. `is_special`: it may have copies (CC, BCC), or its properties
+    are stored in another form."""
 
     is_transient: bool
     expiration_ms: int | None
     priority: int
-    has_copies: bool
+    is_special: bool
     delay_ms: int
 
 
@@ -152,13 +153,13 @@ class Publisher:
         delayed_exchanges: list[Exchange] | None = None
         if route is not None:
             _, names, delayed_exchanges = route
-        elif not options.has_copies:
+        elif not options.is_special:
             names = self._router.known(exchange.namespace, exchange.name, key)
         content = _new_tuple(Content, (origin or exchange.encoded_name, _encode(key), header, body, self._now_ms()))
         if names is None:
             _, names, delayed_exchanges = self.find_route(exchange, key, header)
-        if options.has_copies:
-            content = content._replace(header=_without_blind_copies(header))
+        if options.is_special:
+            content = content._replace(header=_stored_header(header))
         if names:
             publication = _new_tuple(Publication, (encode_content(content), options[0], options[1], options[2], flags))
             published = self.deliver(exchange.namespace, names, publication)
@@ -173,7 +174,7 @@ class Publisher:
         options = self.options_of(header)
         headers: MessageHeaders | None = None
         keys = [key]
-        if options.has_copies:
+        if options.is_special:
             headers = _headers_of(header)
             keys += copied_keys(headers)
         delayed_exchanges: list[Exchange] = []
@@ -184,6 +185,15 @@ class Publisher:
             delayed_exchanges if options.delay_ms else None,
         )
         return PublishRoute(exchange, names, delayed_exchanges)
+
+    def check(self, header: bytes) -> None:
+        """Raises the refusal that `publish` would raise for these properties."""
+        if self.options_of(header).is_special:
+            copied_keys(_headers_of(header))
+
+    def stored_header(self, header: bytes) -> bytes:
+        """Returns the properties as they are stored, and returned to the client if the message has no route."""
+        return _stored_header(header) if self.options_of(header).is_special else header
 
     def find_existing_route(self, exchange: Exchange, key: str, header: bytes) -> PublishRoute:
         """As `find_route`, with the names of existing queues only."""
@@ -247,7 +257,7 @@ class Publisher:
         self, exchange: Exchange, key: str, options: PublishOptions, batch: Sequence[tuple[bytes, bytes]]
     ) -> PublishResult | None:
         """Returns None if the messages must be published one by one."""
-        names = None if options.has_copies else self._router.known(exchange.namespace, exchange.name, key)
+        names = None if options.is_special else self._router.known(exchange.namespace, exchange.name, key)
         if names is None:
             return None
         name, encoded_key, now_ms = exchange.encoded_name, _encode(key), self._now_ms()
@@ -347,15 +357,18 @@ class Publisher:
 def read_publish_options(header: bytes) -> PublishOptions:
     flags = flags_of(header)
     expiration_ms: int | None = None
+    is_respelled = False
     if flags & FLAGS["expiration"]:
-        expiration_ms = _expiration_ms(read_text(header, "expiration") or "")
+        expiration = read_text(header, "expiration") or ""
+        expiration_ms = _expiration_ms(expiration)
+        is_respelled = expiration != str(expiration_ms)
     priority = read_property(header, "priority") if flags & FLAGS["priority"] else NO_PRIORITY
     has_headers = bool(flags & FLAGS["headers"])
     return PublishOptions(
         read_property(header, "delivery_mode") != PERSISTENT,
         expiration_ms,
         priority if isinstance(priority, int) else NO_PRIORITY,
-        has_headers and (b"\x02CC" in header or b"\x03BCC" in header),
+        is_respelled or (has_headers and (b"\x02CC" in header or b"\x03BCC" in header)),
         _delay_ms(header) if has_headers and b"x-delay" in header else 0,
     )
 
@@ -379,7 +392,11 @@ def _expiration_ms(text: str) -> int:
     return int(text)
 
 
-def _without_blind_copies(header: bytes) -> bytes:
+def _stored_header(header: bytes) -> bytes:
+    """Returns the properties without blind copies, and the expiration as a plain number."""
+    expiration = read_text(header, "expiration")
+    if expiration is not None:
+        header = replace(header, expiration=str(_expiration_ms(expiration)))
     headers = _headers_of(header)
     if "BCC" not in headers:
         return header

@@ -152,8 +152,9 @@ class AmqpConversation:
     def closing_parts(self, error: ProtocolError) -> Parts:
         if isinstance(error, WrongProtocol):
             return [SERVED_HEADERS[0]]
-        if isinstance(error, ForcedClose):
+        if not isinstance(error, Stopping):
             self._context.release_all()  # at once: the client may take its time to hang up
+        if isinstance(error, ForcedClose):
             error = ConnectionFault(Code.CONNECTION_FORCED, error.reason)
         elif isinstance(error, Stopping):
             error = ConnectionFault(Code.CONNECTION_FORCED, "broker forced connection closure with reason 'shutdown'")

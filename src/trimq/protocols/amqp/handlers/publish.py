@@ -83,8 +83,9 @@ def publish(context: Context, channel: Channel, event: Publish) -> Reply | None:
 
 
 def _check_properties(context: Context, channel: Channel, event: Publish) -> None:
-    """Checks `user_id`, and sets the address for a direct reply."""
+    """Sets the address for a direct reply, and checks `user_id` after all other properties."""
     event.header = direct_replies.set_reply_address(channel, event.header)
+    context.broker.exchanges.check_properties(event.header)
     claimed = read_text(event.header, "user_id")
     if claimed is not None and claimed != context.caller.principal:
         reason = f"user_id property set to '{claimed}' but authenticated user was '{context.caller.principal}'"
@@ -119,6 +120,7 @@ def _send(context: Context, channel: Channel, event: Publish, route: PublishRout
 
 def _write_return(context: Context, channel: Channel, event: Publish, header: bytes, body: bytes) -> Parts:
     back = methods.BasicReturn(Code.NO_ROUTE, Code.NO_ROUTE.name, event.exchange, event.key)
+    header = context.broker.exchanges.stored_header(header)
     content = write_content(channel.number, header, body, context.connection.frame_max)
     return [write_command(channel.number, back), *content]
 
