@@ -140,10 +140,13 @@ def new_id(rng: random.Random) -> UUID:
 def _open_gate(
     settings: Settings, files: Files, guard: DiskSpaceGuard, passes: Passes, clock: Clock, metrics: Metrics
 ) -> WriteGate:
+    delay_ms = 0 if settings.flush == "sync" else settings.flush_interval_ms
+    if settings.flush == "pooled":
+        delay_ms += settings.rocketmq.commit_interval_ms
     return WriteGate(
         guard,
         MemoryGuard(files, clock.liveness, settings.limits.memory_percent, settings.limits.throttle_percent),
-        SlowDiskGuard(passes, clock.liveness, settings.storage.busy_after_ms),
+        SlowDiskGuard(passes, clock.liveness, settings.storage.busy_after_ms, lambda: passes.on_disk, delay_ms),
         metrics.counter("appended_batches", "Batches appended to streams."),
         metrics.counter("appended_bytes", "Bytes appended to streams."),
         metrics.counter("throttled_writes", "Requests of Kafka producers throttled because memory or disk is short."),

@@ -212,12 +212,17 @@ class RocketMQFrontEnds:
             transactions=transactions,
             sent_ids=SentIds(given.remembered_ids),
             flush_timeouts=FlushTimeouts(
-                clock.liveness, given.flush_timeout_ms, commit_log.messages.on_durable, put_times
+                clock.liveness,
+                given.flush_timeout_ms,
+                commit_log.messages.on_durable,
+                put_times,
+                settings.flush == "pooled",
             ),
             put_times=put_times,
             property_templates=PropertyTemplates(added, SPECIAL_PROPERTIES),
             delayed_templates=DelayedPropertyTemplates(delays, added, SPECIAL_PROPERTIES),
             is_synced=settings.flush == "sync",
+            is_pooled=settings.flush == "pooled",
         )
         consuming = ConsumeServices(
             locks=locks,

@@ -10,6 +10,7 @@ CODES: dict[type[Refusal], int] = {
     errors.NotRunning: 503,
     errors.NotOwner: 421,
     errors.DiskFull: 507,
+    errors.DiskStalled: 503,
     errors.MemoryFull: 503,
     errors.WriteFailed: 507,
     errors.DamagedSegment: 500,

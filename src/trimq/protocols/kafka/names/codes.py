@@ -110,6 +110,7 @@ CODES: dict[type[Refusal], Code] = {
     errors.NotRunning: Code.NOT_LEADER_OR_FOLLOWER,
     errors.NotOwner: Code.NOT_LEADER_OR_FOLLOWER,
     errors.DiskFull: Code.KAFKA_STORAGE_ERROR,
+    errors.DiskStalled: Code.REQUEST_TIMED_OUT,
     errors.MemoryFull: Code.KAFKA_STORAGE_ERROR,
     errors.WriteFailed: Code.KAFKA_STORAGE_ERROR,
     errors.DamagedSegment: Code.KAFKA_STORAGE_ERROR,

@@ -48,6 +48,9 @@ class SendServices:
     property_templates: PropertyTemplates
     delayed_templates: DelayedPropertyTemplates
     is_synced: bool
+    """flush = sync"""
+    is_pooled: bool
+    """flush = pooled"""
 
 
 @dataclass(slots=True)

@@ -166,6 +166,7 @@ CODES: dict[type[Refusal], ResponseCode] = {
     errors.NotRunning: ResponseCode.SERVICE_NOT_AVAILABLE,
     errors.NotOwner: ResponseCode.SERVICE_NOT_AVAILABLE,
     errors.DiskFull: ResponseCode.SERVICE_NOT_AVAILABLE,
+    errors.DiskStalled: ResponseCode.SYSTEM_BUSY,
     errors.MemoryFull: ResponseCode.SERVICE_NOT_AVAILABLE,
     errors.WriteFailed: ResponseCode.SYSTEM_ERROR,
     errors.DamagedSegment: ResponseCode.SYSTEM_ERROR,
@@ -200,6 +201,14 @@ CODES: dict[type[Refusal], ResponseCode] = {
     errors.UnknownGroup: ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
     errors.GroupNotEmpty: ResponseCode.ILLEGAL_OPERATION,
 }
+
+
+PAGE_CACHE_BUSY = "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
+"""Apache RocketMQ's text while an append takes longer than osPageCacheBusyTimeOutMills."""
+
+
+def remark_of(refusal: Refusal) -> str:
+    return PAGE_CACHE_BUSY if isinstance(refusal, errors.DiskStalled) else str(refusal)
 
 
 def code_of(refusal: Refusal) -> ResponseCode:

@@ -14,6 +14,7 @@ from trimq.protocols.rocketmq.grpc.wire import wire
 from trimq.protocols.rocketmq.grpc.wire.codes import code_of
 from trimq.protocols.rocketmq.grpc.wire.enums import Code
 from trimq.protocols.rocketmq.handlers.context import Context
+from trimq.protocols.rocketmq.wire.codes import remark_of
 from trimq.protocols.rocketmq.wire.replies import UNORDERED, PendingWrite
 
 
@@ -46,7 +47,7 @@ def status(code: Code = Code.OK, message: str = "OK") -> Any:
 
 
 def refusal_status(refusal: Refusal) -> Any:
-    return status(code_of(refusal), str(refusal))
+    return status(code_of(refusal), remark_of(refusal))
 
 
 def reply(answer: Any) -> Reply:

@@ -33,6 +33,7 @@ CODES: dict[type[Refusal], Code] = {
     errors.NotRunning: Code.INTERNAL_SERVER_ERROR,
     errors.NotOwner: Code.INTERNAL_SERVER_ERROR,
     errors.DiskFull: Code.INTERNAL_SERVER_ERROR,
+    errors.DiskStalled: Code.TOO_MANY_REQUESTS,
     errors.MemoryFull: Code.TOO_MANY_REQUESTS,
     errors.WriteFailed: Code.INTERNAL_SERVER_ERROR,
     errors.DamagedSegment: Code.INTERNAL_SERVER_ERROR,
