@@ -88,7 +88,9 @@ def configured_front_ends(settings: Settings) -> dict[str, PlannedListener]:
 
 def _kafka(parts: FrontEndParts) -> FrontEnd:
     core = parts.core
-    mechanisms = Mechanisms(core.authenticator, core.credentials.scram, parts.rng.randbytes, core.login_log)
+    mechanisms = Mechanisms(
+        core.authenticator, core.credentials.scram, parts.rng.randbytes, core.login_log, core.bearer_tokens
+    )
     return KafkaFrontEnd(core.broker, core.authenticator, parts.clock, parts.counts.of("kafka"), mechanisms)
 
 
