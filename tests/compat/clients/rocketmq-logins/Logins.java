@@ -28,6 +28,7 @@ public class Logins {
         DefaultMQProducer producer = new DefaultMQProducer(group + "-producers", hook);
         producer.setNamesrvAddr(words[0]);
         producer.setSendMsgTimeout(30_000);
+        producer.setMqClientApiTimeout(30_000);
         producer.start();
         String sent;
         try {
@@ -41,6 +42,7 @@ public class Logins {
             DefaultMQPushConsumer consumer =
                     new DefaultMQPushConsumer(group, hook, new AllocateMessageQueueAveragely());
             consumer.setNamesrvAddr(words[0]);
+            consumer.setMqClientApiTimeout(30_000);
             consumer.subscribe(topic, "*");
             consumer.setConsumeFromWhere(
                     org.apache.rocketmq.common.consumer.ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);

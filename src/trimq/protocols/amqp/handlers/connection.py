@@ -37,6 +37,7 @@ def start_ok(context: Context, method: methods.ConnectionStartOk) -> Reply:
 
     def checked(is_right: bool) -> None:
         if is_right:
+            context.login_log.succeeded(context.caller.protocol)
             name = method.client_properties.get("connection_name")
             caller = context.caller
             context.caller = Caller(login.user, str(name or ""), caller.address, caller.protocol)
@@ -44,6 +45,8 @@ def start_ok(context: Context, method: methods.ConnectionStartOk) -> Reply:
             context.offered = _offer(context)
             reply.resolve([write_command(0, context.offered)])
         else:
+            caller, reason = context.caller, "unknown user or wrong password"
+            context.login_log.failed(caller.protocol, method.mechanism, login.user, caller.address, reason)
             _refuse_login(context, method.mechanism, reply)
 
     context.authenticator.check(login.user, login.password, context.caller.address, checked)
