@@ -123,6 +123,15 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
     password_change_closes: Annotated[
         bool, Meta(description="A new password of a user closes all connections that logged in with the old one.")
     ] = True
+    failed_login_delay_ms: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=HOUR_MS,
+            description="Longest delay between logins of one user name from one address after failed ones: none after "
+            "three, a second after ten, and then twice as long after each. 0: no delay.",
+        ),
+    ] = 5_000
 
     secrets_key_file: Annotated[
         Path | None,
@@ -213,9 +222,36 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
             ge=100,
             le=INT32,
             description="Maximum number of records and record headers of one batch; a batch with more is refused. "
-            "Checking a million records of different sizes blocks the broker for about two seconds.",
+            "Checking a million records of different sizes takes about two seconds of a thread.",
         ),
     ] = 500_000
+    expanded_bytes_per_request: Annotated[
+        int,
+        Meta(
+            ge=KIB,
+            le=INT64,
+            description="Maximum uncompressed size of all compressed batches of one Kafka request together; those "
+            "beyond it are refused.",
+        ),
+    ] = 256 * MIB
+    records_per_request: Annotated[
+        int,
+        Meta(
+            ge=100,
+            le=INT32,
+            description="Maximum number of records of all batches of one Kafka request; the batches beyond it are "
+            "refused.",
+        ),
+    ] = 1_000_000
+    queued_reviews: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=INT32,
+            description="Maximum number of large Kafka batches, and of searches by time in them, that wait for the "
+            "thread that checks them; one more is refused as busy. A connection has one at a time.",
+        ),
+    ] = 200
     # The folder of a stream is <topic>-<n>, and file systems allow 255 bytes: 249 and a dash leave five digits.
     topic_name_length: Annotated[
         int, Meta(ge=1, le=249, description="Maximum length of a topic name in characters.")

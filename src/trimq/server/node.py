@@ -57,6 +57,9 @@ log = logging.getLogger(__name__)
 _DRAIN_MS = 5_000
 _DISK_TIMEOUT_MS = 30_000
 
+# Names of the threads of a platform, in the order of its fields.
+THREADS = ("trimq-sync", "trimq-work", "trimq-review", "trimq-password")
+
 # Connections above the limit that are reserved for administration (HTTP).
 _KEPT_FREE = 16
 
@@ -64,12 +67,14 @@ _KEPT_FREE = 16
 @dataclass(frozen=True, slots=True)
 class Platform:
     """Access to files, time, threads and the random source. Syncs have their own thread, so that slow work never delays
-    an acknowledgement."""
+    an acknowledgement; so have large batches and passwords, so that their senders delay nobody else."""
 
     files: Files
     clock: Clock
     sync_offload: Offload
     work_offload: Offload
+    review_offload: Offload
+    password_offload: Offload
     rng: random.Random
 
 
@@ -186,6 +191,8 @@ class Node:
                 platform.work_offload,
                 platform.rng,
                 self.metrics,
+                platform.review_offload,
+                platform.password_offload,
             )
         except OSError as error:
             raise StartupError(

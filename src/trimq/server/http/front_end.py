@@ -110,7 +110,7 @@ class HttpConversation:
         self._head: h11.Request | None = None
         self._body = bytearray()
         self._unanswered_bytes = 0
-        self._is_answering = False
+        self._is_answering = self._is_closed = False
 
     def get_buffer(self, size_hint: int) -> bytearray:
         return self._buffer
@@ -262,7 +262,7 @@ class HttpConversation:
             else:
                 done(answer)
 
-        self._authenticator.check(name, password, self._caller.address, checked)
+        self._authenticator.check(name, password, self._caller.address, checked, lambda: not self._is_closed)
 
     def _readiness(self) -> HttpResponse:
         """Reports ready also while writes are refused: consumers must stay connected to free space."""
@@ -320,7 +320,7 @@ class HttpConversation:
         return ConnectionDetails()
 
     def closed(self) -> None:
-        """No effect: a connection has no state besides its replies."""
+        self._is_closed = True
 
 
 def read_basic(header: bytes) -> tuple[str, str] | None:

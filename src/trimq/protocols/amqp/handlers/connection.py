@@ -33,9 +33,17 @@ def start_ok(context: Context, method: methods.ConnectionStartOk) -> Reply:
     login = read_login(method.mechanism, method.response)
     context.client_properties = method.client_properties
     context.connection.phase = Phase.WAITING
-    reply = DeferredReply(_LANE)
+    is_wanted = True
+
+    def abandon() -> None:
+        nonlocal is_wanted
+        is_wanted = False
+
+    reply = DeferredReply(_LANE, on_abandon=abandon)
 
     def checked(is_right: bool) -> None:
+        if not is_wanted:
+            return
         if is_right:
             context.login_log.succeeded(context.caller.protocol)
             name = method.client_properties.get("connection_name")
@@ -49,7 +57,7 @@ def start_ok(context: Context, method: methods.ConnectionStartOk) -> Reply:
             context.login_log.failed(caller.protocol, method.mechanism, login.user, caller.address, reason)
             _refuse_login(context, method.mechanism, reply)
 
-    context.authenticator.check(login.user, login.password, context.caller.address, checked)
+    context.authenticator.check(login.user, login.password, context.caller.address, checked, lambda: is_wanted)
     return reply
 
 

@@ -51,9 +51,17 @@ def handle_authenticate(context: Context, request: Request) -> Reply:
         reason = _why_not_now(context)
         response = SaslAuthenticateResponse(error_code=Code.ILLEGAL_SASL_STATE, error_message=reason)
         return Reply.now(encode_response(request, response))
-    reply = DeferredReply()
+    is_wanted = True
+
+    def abandon() -> None:
+        nonlocal is_wanted
+        is_wanted = False
+
+    reply = DeferredReply(on_abandon=abandon)
 
     def answered(outcome: Outcome) -> None:
+        if not is_wanted:
+            return
         if isinstance(outcome, Continued):
             context.login.exchange = exchange
         elif isinstance(outcome, LoggedIn):
@@ -64,7 +72,7 @@ def handle_authenticate(context: Context, request: Request) -> Reply:
         if isinstance(outcome, Rejected):
             context.outlet.close()  # after the answer, which is still sent
 
-    exchange.respond(message.auth_bytes, answered)
+    exchange.respond(message.auth_bytes, answered, lambda: is_wanted)
     return reply
 
 

@@ -48,8 +48,9 @@ Outcome = Continued | LoggedIn | Rejected
 
 
 class Exchange(Protocol):
-    def respond(self, token: bytes, done: Callable[[Outcome], None]) -> None:
-        """Calls `done` with the outcome of this token, now or later, on the loop."""
+    def respond(self, token: bytes, done: Callable[[Outcome], None], is_wanted: Callable[[], bool]) -> None:
+        """Calls `done` with the outcome of this token, now or later, on the loop. `is_wanted` returns False once the
+        client is gone."""
 
 
 class Mechanisms:
@@ -85,7 +86,7 @@ class _Plain:
         self._authenticator = authenticator
         self._address = address
 
-    def respond(self, token: bytes, done: Callable[[Outcome], None]) -> None:
+    def respond(self, token: bytes, done: Callable[[Outcome], None], is_wanted: Callable[[], bool]) -> None:
         read = read_plain(token)
         if isinstance(read, Rejected):
             done(read)
@@ -95,7 +96,7 @@ class _Plain:
         def checked(is_right: bool) -> None:
             done(LoggedIn(name) if is_right else Rejected(name, "unknown user or wrong password", _WRONG))
 
-        self._authenticator.check(name, password, self._address, checked)
+        self._authenticator.check(name, password, self._address, checked, is_wanted)
 
 
 def read_plain(token: bytes) -> tuple[str, str] | Rejected:
@@ -133,7 +134,7 @@ class _Scram:
         self._authenticator = authenticator
         self._address = address
 
-    def respond(self, token: bytes, done: Callable[[Outcome], None]) -> None:
+    def respond(self, token: bytes, done: Callable[[Outcome], None], is_wanted: Callable[[], bool]) -> None:
         done(self._outcome(token))
 
     def _outcome(self, token: bytes) -> Outcome:
