@@ -214,9 +214,9 @@ class RocketMQ(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = 0
     allowed_brokers: Annotated[
-        str,
+        Addresses,
         Meta(
-            description="Addresses (host:port), separated by semicolons, of brokers that may register with the name "
+            description="Addresses of brokers that may register with the name "
             "server without a login as an administrator. Without users, an empty list allows all; with users, none."
         ),
     ] = ""

@@ -93,7 +93,9 @@ class Desk:
 
     def new_front_end(self, clock: Clock) -> KafkaFrontEnd:
         core, counts = self.core, CountsOfAll(Metrics()).of("kafka")
-        mechanisms = Mechanisms(core.authenticator, core.credentials.scram, random.Random(8).randbytes, core.login_log)
+        mechanisms = Mechanisms(
+            core.authenticator, core.credentials.scram, random.Random(8).randbytes, core.login_log, core.bearer_tokens
+        )
         return KafkaFrontEnd(core.broker, core.authenticator, clock, counts, mechanisms)
 
     def ask(self, message: RequestMessage, version: int | None = None) -> Any:

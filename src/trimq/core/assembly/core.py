@@ -46,6 +46,7 @@ from trimq.core.partitions.maintenance import PartitionMaintenance
 from trimq.core.partitions.topics import Topics
 from trimq.core.security.access import Access
 from trimq.core.security.authentication import Authenticator
+from trimq.core.security.bearer_tokens import BearerTokens, Expected
 from trimq.core.security.credentials import Credentials
 from trimq.core.security.login_log import LoginLog
 from trimq.core.security.login_queue import LoginQueue
@@ -68,7 +69,7 @@ from trimq.storage.guards.damages import DamageReports
 from trimq.storage.guards.disk_space import DiskSpaceGuard
 from trimq.storage.guards.memory import MemoryGuard
 from trimq.storage.guards.slow_disk import SlowDiskGuard
-from trimq.storage.io.files import Files, read_private_file
+from trimq.storage.io.files import Files, read_outside_file
 from trimq.storage.partition_log.compaction import CompactionLimits
 from trimq.storage.partition_log.segment_checksums import SegmentChecksums
 from trimq.storage.partition_log.store import ROOT, PartitionStore
@@ -96,6 +97,7 @@ class Core:
     credentials: Credentials
     login_log: LoginLog
     signatures: Signatures
+    bearer_tokens: BearerTokens | None
     commit_log_service: CommitLogService | None
     tables: Tables
     opened: Ticket
@@ -306,12 +308,21 @@ def _open_credentials(settings: Settings, files: Files, catalogue: Catalogue, rn
     path, given = settings.security.secrets_key_file, None
     if path is not None:
         try:
-            given = read_given_key(read_private_file(path))
+            given = read_given_key(read_outside_file(path, is_private=True))
         except (OSError, ValueError) as error:
             raise StartupError(f"security.secrets_key_file {path} cannot be used: {error}") from None
     secrets = SigningSecrets(catalogue, SecretKey(files, given, rng.randbytes), rng.randbytes)
     secrets.open()
     return Credentials(ScramCredentials(catalogue, rng.randbytes), secrets)
+
+
+def _open_bearer_tokens(settings: Settings, offload: Offload, clock: Clock) -> BearerTokens | None:
+    kafka = settings.kafka
+    path = kafka.oauth_jwks_file
+    if path is None:
+        return None
+    expected = Expected(kafka.oauth_issuer, kafka.oauth_audience, kafka.oauth_scope, kafka.oauth_principal_claim)
+    return BearerTokens(partial(read_outside_file, path), expected, offload, clock)
 
 
 def _open_broker(
@@ -458,6 +469,7 @@ def open_core(
         credentials,
         login_log,
         Signatures(authenticator, credentials.secrets, login_log),
+        _open_bearer_tokens(settings, offload, clock),
         commit_log_service,
         tables,
         started,

@@ -10,6 +10,7 @@ from trimq.clock import Clock
 from trimq.config import Amqp
 from trimq.core.api.broker import Broker
 from trimq.core.security.authentication import Authenticator
+from trimq.core.security.login_log import LoginLog
 from trimq.errors import DiskFull, DiskStalled, ForcedClose, MemoryFull, ProtocolError, Refusal, Stopping
 from trimq.model import Caller
 from trimq.protocols.amqp import methods
@@ -211,7 +212,9 @@ class AmqpFrontEnd:
         settings: Amqp,
         rng: random.Random,
         cluster_name: str,
+        login_log: LoginLog,
     ) -> None:
+        self._login_log = login_log
         self._broker = broker
         self._authenticator = authenticator
         self._clock = clock
@@ -228,6 +231,7 @@ class AmqpFrontEnd:
         context = Context(
             broker=self._broker,
             authenticator=self._authenticator,
+            login_log=self._login_log,
             caller=Caller(principal="", client_id="", address=address, protocol=PROTOCOL),
             clock=self._clock,
             outlet=outlet,

@@ -45,8 +45,8 @@ class KafkaConversation:
         handler = HANDLERS.get(event.api_key)
         if handler is None:
             raise ProtocolError(f"{APIS[event.api_key].name} is not served")
-        if self._login.expires_ms is not None and self._login.is_expired and event.api_key not in _LOGIN_KEYS:
-            raise ProtocolError("the session has expired: the client did not log in again in time")
+        if self._login.is_restricted and event.api_key not in _LOGIN_KEYS and (why := self._login.refusal()):
+            raise ProtocolError(why)
         if event.client_id != self._client_id:
             self._remember(event.client_id)
         return handler(self._context, event)
