@@ -17,6 +17,7 @@ from trimq.protocols.contract import CallBatch, CallInfo, Parts, Reply, Sink
 from trimq.protocols.rocketmq.grpc.clients.auto_renew import AutoRenewals
 from trimq.protocols.rocketmq.grpc.clients.call import Call, Handler, refusal_status, reply
 from trimq.protocols.rocketmq.grpc.clients.clients import GrpcClients, TelemetryOutlet
+from trimq.protocols.rocketmq.grpc.clients.text_rules import is_blank
 from trimq.protocols.rocketmq.grpc.handlers import ack, recall, receive, route, send, telemetry, transactions
 from trimq.protocols.rocketmq.grpc.handlers.ack_batch import AckBatcher
 from trimq.protocols.rocketmq.grpc.handlers.send_batch import GrpcSendBatcher
@@ -84,7 +85,7 @@ class GrpcFrontEnd:
             raise GrpcStatusError("INVALID_ARGUMENT", f"invalid request: {error}") from None
         call = self._call(call_info)
         try:
-            if not call.client_id:
+            if is_blank(call.client_id):
                 raise GrpcRefusal(Code.CLIENT_ID_REQUIRED, "client id cannot be empty")
             call.commit_log.admin.require_known(call.caller)
             return found.handle(call, request)
