@@ -21,6 +21,15 @@ class Http(msgspec.Struct, frozen=True, kw_only=True):
     listen: Annotated[Listen, Meta(description="Address of the HTTP port for health, metrics and administration.")] = (
         Address("127.0.0.1", 8180)
     )
+    received_bytes: Annotated[
+        int,
+        Meta(
+            ge=MIB,
+            le=INT64,
+            description="Memory for partly received requests of all HTTP clients; beyond it, connections that hold "
+            "much are closed: of the address that holds the most, the largest of the oldest.",
+        ),
+    ] = 128 * MIB
 
 
 class Storage(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,6 +127,15 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
     password_change_closes: Annotated[
         bool, Meta(description="A new password of a user closes all connections that logged in with the old one.")
     ] = True
+    login_timeout_ms: Annotated[
+        int,
+        Meta(
+            ge=100,
+            le=HOUR_MS,
+            description="Time for a client to finish a TLS handshake, send its first request and, with Kafka, log in, "
+            "once a login is required. AMQP clients have amqp.handshake_ms.",
+        ),
+    ] = 10_000
     failed_login_delay_ms: Annotated[
         int,
         Meta(

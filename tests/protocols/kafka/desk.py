@@ -57,6 +57,9 @@ class Way:
         assert self.is_held
         self.is_held = False
 
+    def abort(self, reason: str = "") -> None:
+        self.is_closed = True
+
     def close(self) -> None:
         assert self.may_be_closed, "the connection was closed unexpectedly"
         self.is_closed = True

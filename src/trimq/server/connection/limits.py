@@ -26,6 +26,8 @@ class SessionLimits:
     held_replies: int
     unsent_bytes: int
     idle_ms: int
+    first_request_ms: Callable[[], int | None] = lambda: None
+    """Returns the time in which a new connection must send its first request; None without such a limit."""
 
 
 class TurnBudget:

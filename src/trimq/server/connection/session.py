@@ -83,6 +83,7 @@ class Session(asyncio.BufferedProtocol):
         self._unlively_bytes = 0
         self._closing_parts: Parts = ()
         self._timer: Timer | None = None
+        self._first_request_timer: Timer | None = None
         self._state = SessionState.ACCEPTED
         self._read_holds = 0
         self._is_reading_paused = False  # at the last check; the event that ends the reason schedules a turn
@@ -115,6 +116,9 @@ class Session(asyncio.BufferedProtocol):
             return
         self._move(SessionEvent.OPENED)
         self._idle_timeout.start()
+        if (limit_ms := self._limits.first_request_ms()) is not None:
+            due_ms = self._liveness.now_ms() + limit_ms
+            self._first_request_timer = self._liveness.call_at(due_ms, self._first_request_timed_out)
 
     def use(self, transport: asyncio.Transport) -> None:
         self._transport = transport
@@ -164,6 +168,7 @@ class Session(asyncio.BufferedProtocol):
         self._idle_timeout.stop()
         if self._timer is not None:
             self._timer.cancel()
+        self._end_first_request_timer()
         self._send_queue.clear()
         self._pending_replies.end()
         try:
@@ -213,6 +218,8 @@ class Session(asyncio.BufferedProtocol):
             if (event := self._conversation.next_event()) is None:
                 return 0
             self._idle_timeout.activity_count += 1
+            if self._first_request_timer is not None:
+                self._end_first_request_timer()
             if (reply := self._conversation.handle(event)) is not None:
                 requests = reply.count
                 if not self._pending_replies.add(reply):
@@ -378,6 +385,16 @@ class Session(asyncio.BufferedProtocol):
             log.info("connection of %s: closing (idle timeout)", self.address)
             self._close()
 
+    def _first_request_timed_out(self) -> None:
+        self._first_request_timer = None
+        log.info("connection of %s: closing (no complete request in time, and a login is required)", self.address)
+        self._transport.abort()
+
+    def _end_first_request_timer(self) -> None:
+        if self._first_request_timer is not None:
+            self._first_request_timer.cancel()
+            self._first_request_timer = None
+
     def throttle_reading(self, milliseconds: int) -> None:
         self._set_timer(milliseconds, self._end_throttling)
         self._hold(_OVER_QUOTA)
@@ -422,8 +439,10 @@ class Session(asyncio.BufferedProtocol):
         own = self._transport.get_extra_info("sockname")
         return f"{own[0]}:{own[1]}" if own else ""
 
-    def abort(self) -> None:
-        """Drops the connection and all unsent bytes."""
+    def abort(self, reason: str = "") -> None:
+        """Drops the connection and all unsent bytes. A reason is logged."""
+        if reason:
+            log.info("connection of %s: closing (%s)", self.address, reason)
         self._move(SessionEvent.ABORT)
         if self._state not in (SessionState.CANCELLED, _LOST):
             self._transport.abort()

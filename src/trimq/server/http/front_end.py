@@ -18,10 +18,12 @@ from trimq.core.api.broker import Broker
 from trimq.core.api.commit_log_group_admin import CommitLogGroupAdmin
 from trimq.core.api.records import RecordsApi
 from trimq.core.security.authentication import Authenticator
+from trimq.core.security.login_delays import source_of
 from trimq.errors import ProtocolError, Stopping
 from trimq.metrics import CONTENT_TYPE, Metrics
 from trimq.model import Buffer, Caller
 from trimq.protocols.contract import ConnectionDetails, DeferredReply, Parts, Reply, SessionControl
+from trimq.protocols.receive_buffer import ConnectionReceiveMemory, ReceiveMemory
 from trimq.server.http.commit_log_topics import CommitLogTopicsApi
 from trimq.server.http.cross_origin import is_cross_origin
 from trimq.server.http.definitions import DefinitionsApi
@@ -91,6 +93,7 @@ class HttpConversation:
         outlet: SessionControl,
         write_refusal_reason: Callable[[], str] = lambda: "",
         slices: SliceRunner | None = None,
+        received: ReceiveMemory | None = None,
     ) -> None:
         """`write_refusal_reason`: returns the reason why writes are refused at present, or an empty text."""
         self._slices = SliceRunner() if slices is None else slices
@@ -107,12 +110,15 @@ class HttpConversation:
         self._body = bytearray()
         self._unanswered_bytes = 0
         self._is_answering = self._is_closed = False
+        self._held = ConnectionReceiveMemory(received)
+        self._held.attach(source_of(caller.address), lambda reason: outlet.abort(reason))
 
     def get_buffer(self, size_hint: int) -> bytearray:
         return self._buffer
 
     def buffer_updated(self, count: int) -> None:
         self._unanswered_bytes += count
+        self._held.change(count)
         self._http.receive_data(bytes(memoryview(self._buffer)[:count]))
 
     # -- requests
@@ -137,8 +143,11 @@ class HttpConversation:
                 self._check_length(len(self._body))
             elif isinstance(event, h11.EndOfMessage):
                 self._unanswered_bytes = len(self._http.trailing_data[0])
+                self._held.change(self._unanswered_bytes - self._held.count)
                 return self._request()
             else:  # NEED_DATA or PAUSED
+                if self._held.must_close():
+                    raise BadHttpRequest(503, self._held.reason)
                 if event is h11.PAUSED and self._is_answering:
                     self._outlet.hold_reading()  # a pipelined request waits until the current response is sent
                 return None
@@ -312,6 +321,7 @@ class HttpConversation:
 
     def closed(self) -> None:
         self._is_closed = True
+        self._held.give_back()
 
 
 def read_basic(header: bytes) -> tuple[str, str] | None:
@@ -363,6 +373,7 @@ class HttpFrontEnd:
         self._metrics = metrics
         self._is_ready = is_ready
         self._write_refusal_reason = write_refusal_reason
+        self._received = ReceiveMemory(broker.settings.http.received_bytes)
 
     def open_conversation(self, address: str, outlet: SessionControl) -> HttpConversation:
         caller = Caller(principal="anonymous", client_id="", address=address, protocol="http")
@@ -375,4 +386,5 @@ class HttpFrontEnd:
             outlet,
             self._write_refusal_reason,
             self._slices,
+            self._received,
         )

@@ -149,7 +149,7 @@ def _transaction_of(channel: Channel) -> Transaction:
 def _keep(context: Context, transaction: Transaction, event: Publish) -> None:
     """Keeps a publish until the end of the transaction. Refuses it if the connection holds too much memory."""
     held = context.connection.held
-    if held.is_over_limit:
+    if held.must_close():
         raise AmqpRefusal(Code.RESOURCE_ERROR, held.reason)
     size = event.held
     held.change(size)
