@@ -48,12 +48,15 @@ def is_batchable(channel: Channel, event: Publish) -> bool:
     return not special and channel.transaction is None and not direct_replies.is_direct_reply(event)
 
 
-def publish_batch(context: Context, channel: Channel, event: Publish) -> Iterator[Reply]:
+def publish_batch(context: Context, channel: Channel, event: Publish) -> Iterator[Reply | None]:
     """Publishes a plain message and those that follow it. Sends immediate confirms before yielding replies that wait
-    for a pass, because those may ack all tags up to theirs."""
+    for a pass, because those may ack all tags up to theirs. Yields None where others should have their turn."""
     contents = [(event.header, event.body), *event.following]
     done = 0
     for published, count in context.broker.exchanges.publish_all(context.caller, event.exchange, event.key, contents):
+        if published is None:
+            yield None
+            continue
         if event.is_mandatory and not published.is_routed:
             for header, body in contents[done : done + count]:
                 context.outlet.send(_write_return(context, channel, event, header, body))
