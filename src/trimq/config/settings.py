@@ -12,7 +12,7 @@ from msgspec import Meta
 from trimq.config.address import Address
 from trimq.config.amqp import Amqp
 from trimq.config.kafka import Kafka
-from trimq.config.kinds import DAY_MS, GIB, HOUR_MS, INT32, INT64, KIB, MIB, Listen, Path
+from trimq.config.kinds import DAY_MS, GIB, HOUR_MS, INT32, INT64, KIB, MIB, HostNames, Listen, Path
 from trimq.config.rocketmq import RocketMQ
 from trimq.config.tls import Tls
 
@@ -21,6 +21,21 @@ class Http(msgspec.Struct, frozen=True, kw_only=True):
     listen: Annotated[Listen, Meta(description="Address of the HTTP port for health, metrics and administration.")] = (
         Address("127.0.0.1", 8180)
     )
+    hosts: Annotated[
+        HostNames,
+        Meta(
+            description="Names under which the HTTP port is reached, besides localhost, IP addresses and the names "
+            "that the broker listens on or advertises. Requests that name another host are refused: it may be that of "
+            "a web page whose owner has pointed it at this broker. *: any name."
+        ),
+    ] = ""
+    metrics: Annotated[
+        Literal["all", "no-names", "login"],
+        Meta(
+            description="all: /metrics is open to everybody. no-names: so it is, without the metrics that name groups "
+            "and topics. login: it needs a login (HTTP Basic) once one is required."
+        ),
+    ] = "all"
     received_bytes: Annotated[
         int,
         Meta(

@@ -25,7 +25,7 @@ from trimq.model import Buffer, Caller
 from trimq.protocols.contract import ConnectionDetails, DeferredReply, Parts, Reply, SessionControl
 from trimq.protocols.receive_buffer import ConnectionReceiveMemory, ReceiveMemory
 from trimq.server.http.commit_log_topics import CommitLogTopicsApi
-from trimq.server.http.cross_origin import is_cross_origin
+from trimq.server.http.cross_origin import KnownHosts, is_cross_origin, known_hosts
 from trimq.server.http.definitions import DefinitionsApi
 from trimq.server.http.groups import GroupsApi
 from trimq.server.http.producers import ProducersApi
@@ -65,6 +65,8 @@ class HttpRequest(NamedTuple):
     login: bytes = b""
     is_cross_origin: bool = False
     """True if a web page of another origin sent the request."""
+    unknown_host: str | None = None
+    """Host that the request names, if it is not known."""
 
     @property
     def asked(self) -> str:
@@ -94,9 +96,13 @@ class HttpConversation:
         write_refusal_reason: Callable[[], str] = lambda: "",
         slices: SliceRunner | None = None,
         received: ReceiveMemory | None = None,
+        hosts: KnownHosts | None = None,
+        metrics_access: str = "all",
     ) -> None:
         """`write_refusal_reason`: returns the reason why writes are refused at present, or an empty text."""
         self._slices = SliceRunner() if slices is None else slices
+        self._hosts = KnownHosts("*") if hosts is None else hosts
+        self._metrics_access = metrics_access
         self._write_refusal_reason = write_refusal_reason
         self._api = api
         self._authenticator = authenticator
@@ -157,6 +163,10 @@ class HttpConversation:
         self._body = bytearray()
         if not head.http_version.startswith(b"1."):
             raise BadHttpRequest(505, f"HTTP/{head.http_version.decode()} is not supported, use HTTP/1.1")
+        names = [name for name, _ in head.headers]
+        if b"content-length" in names and b"transfer-encoding" in names:
+            # A proxy that reads the other one would see another request behind this one.
+            raise BadHttpRequest(400, "Content-Length together with Transfer-Encoding")
         for name, value in head.headers:
             if name == b"content-length":
                 self._check_length(int(value))
@@ -177,7 +187,10 @@ class HttpConversation:
         last = {name: values[-1] for name, values in fields.items()}
         login = next((value for name, value in self._head.headers if name == b"authorization"), b"")
         foreign = is_cross_origin(self._head.method, self._head.headers)
-        return HttpRequest(self._head.method.decode("ascii"), path, last, bytes(self._body), login, foreign)
+        unknown_host = self._hosts.find_unknown(self._head.headers)
+        return HttpRequest(
+            self._head.method.decode("ascii"), path, last, bytes(self._body), login, foreign, unknown_host
+        )
 
     # -- responses
 
@@ -226,8 +239,11 @@ class HttpConversation:
             return HttpResponse.text(200, "ok\n")
         if request.path == "/readyz":
             return self._readiness()
+        if request.unknown_host is not None:
+            reason = f"{request.unknown_host!r} is no known name of this broker; http.hosts lists further ones"
+            return error_response(403, "UnknownHost", reason)
         if request.path == "/metrics":
-            return self._slices.respond("GET /metrics", self._render_metrics())
+            return self._answer_metrics(request)
         if request.is_cross_origin:
             return error_response(403, "ForeignPage", "cross-origin requests may not change anything")
         if not self._authenticator.is_login_required:
@@ -235,17 +251,37 @@ class HttpConversation:
         login = read_basic(request.login)
         if login is None:
             return error_response(401, "LoginNeeded", "authentication required (HTTP Basic)")
-        return DeferredResponse(partial(self._log_in, request, method, login))
+
+        def act(caller: Caller) -> HttpResponse | DeferredResponse:
+            return self._api.answer(caller, method, request.path, request.query, request.body)
+
+        return DeferredResponse(partial(self._log_in, request, login, act))
+
+    def _answer_metrics(self, request: HttpRequest) -> HttpResponse | DeferredResponse:
+        def respond() -> HttpResponse | DeferredResponse:
+            return self._slices.respond("GET /metrics", self._render_metrics())
+
+        if self._metrics_access != "login" or not self._authenticator.is_login_required:
+            return respond()
+        login = read_basic(request.login)
+        if login is None:
+            return error_response(401, "LoginNeeded", "authentication required (HTTP Basic)")
+        return DeferredResponse(partial(self._log_in, request, login, lambda caller: respond()))
 
     def _render_metrics(self) -> Steps[HttpResponse]:
         body = BodyBuilder()
-        for piece in self._metrics.render_pieces():
+        hidden = ("group", "topic") if self._metrics_access == "no-names" else ()
+        for piece in self._metrics.render_pieces(hidden):
             body.add(piece)
             yield
         return body.response(CONTENT_TYPE)
 
     def _log_in(
-        self, request: HttpRequest, method: str, login: tuple[str, str], done: Callable[[HttpResponse], None]
+        self,
+        request: HttpRequest,
+        login: tuple[str, str],
+        act: Callable[[Caller], HttpResponse | DeferredResponse],
+        done: Callable[[HttpResponse], None],
     ) -> None:
         name, password = login
 
@@ -254,9 +290,7 @@ class HttpConversation:
                 done(error_response(401, "WrongLogin", "invalid user name or password"))
                 return
             caller = dataclasses.replace(self._caller, principal=name)
-            answer = guarded(
-                request.asked, lambda: self._api.answer(caller, method, request.path, request.query, request.body)
-            )
+            answer = guarded(request.asked, lambda: act(caller))
             if isinstance(answer, DeferredResponse):
                 answer.begin_guarded(request.asked, done)
             else:
@@ -374,6 +408,8 @@ class HttpFrontEnd:
         self._is_ready = is_ready
         self._write_refusal_reason = write_refusal_reason
         self._received = ReceiveMemory(broker.settings.http.received_bytes)
+        self._hosts = known_hosts(broker.settings)
+        self._metrics_access = broker.settings.http.metrics
 
     def open_conversation(self, address: str, outlet: SessionControl) -> HttpConversation:
         caller = Caller(principal="anonymous", client_id="", address=address, protocol="http")
@@ -387,4 +423,6 @@ class HttpFrontEnd:
             self._write_refusal_reason,
             self._slices,
             self._received,
+            self._hosts,
+            self._metrics_access,
         )
