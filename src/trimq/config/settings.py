@@ -166,6 +166,15 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     connections: Annotated[
         int, Meta(ge=1, le=INT32, description="Maximum number of concurrent connections of each listener.")
     ] = 10_000
+    connections_per_address: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=INT32,
+            description="Maximum number of concurrent connections of each listener from one client address (of IPv6: "
+            "from a /64).",
+        ),
+    ] = 5_000
     memory_percent: Annotated[
         int,
         Meta(

@@ -22,7 +22,7 @@ from trimq.server.connection.buffer_release import BufferReleaser
 from trimq.server.connection.certificates import Certificates
 from trimq.server.connection.connections import Connections
 from trimq.server.connection.connector import Connector
-from trimq.server.connection.limits import SessionLimits
+from trimq.server.connection.limits import ConnectionsByAddress, SessionLimits
 from trimq.server.connection.listener import AnyListener, Listener, is_free
 from trimq.server.connection.pending_replies import PassProgress
 from trimq.server.connection.session import Session, SessionMetrics
@@ -269,10 +269,14 @@ class Node:
             (lambda: None) if is_outgoing else self._first_request_ms,
         )
 
+        by_address = None
+        if not is_outgoing:
+            refused = self._refused_connections.labelled(name)
+            by_address = ConnectionsByAddress(settings.limits.connections_per_address, refused)
+
         def make_session(ended: Callable[[Session], None]) -> Session:
-            return Session(
-                front_end, self._progress, limits, metrics, self._platform.clock.liveness, self._buffer_releaser, ended
-            )
+            liveness, releaser = self._platform.clock.liveness, self._buffer_releaser
+            return Session(front_end, self._progress, limits, metrics, liveness, releaser, ended, by_address)
 
         return make_session
 

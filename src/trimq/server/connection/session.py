@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import cast
 
 from trimq.clock import Timeline, Timer
+from trimq.core.security.login_delays import source_of
 from trimq.errors import ForcedClose, ProtocolError, Stopping
 from trimq.metrics import Counter
 from trimq.protocols.contract import ConnectionDetails, Conversation, FrontEnd, Parts, Reply
 from trimq.server.connection.buffer_release import BufferReleaser
-from trimq.server.connection.limits import IdleTimeout, SessionLimits, TurnBudget
+from trimq.server.connection.limits import ConnectionsByAddress, IdleTimeout, SessionLimits, TurnBudget
 from trimq.server.connection.pending_replies import PassProgress, PendingReplies
 from trimq.server.connection.send_queue import SendQueue, send_eof, supports_gather_write
 from trimq.server.connection.session_state import (
@@ -65,6 +66,7 @@ class Session(asyncio.BufferedProtocol):
         liveness: Timeline,
         buffer_releaser: BufferReleaser,
         ended: Callable[[Session], None],
+        by_address: ConnectionsByAddress | None = None,
     ) -> None:
         self._front_end = front_end
         self._limits = limits
@@ -73,6 +75,8 @@ class Session(asyncio.BufferedProtocol):
         self._buffer_releaser = buffer_releaser
         self._turn_budget = TurnBudget(liveness)
         self._ended = ended
+        self._by_address = by_address
+        self._counted_as: str | None = None
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
         self._conversation: Conversation
@@ -107,6 +111,14 @@ class Session(asyncio.BufferedProtocol):
         if self._state is SessionState.ABORTED:  # closed before it was made
             self._transport.abort()
             return
+        if self._by_address is not None:
+            source = source_of(self.address)
+            if not self._by_address.enter(source):
+                log.info("connection of %s: closing (limit of connections from one address reached)", self.address)
+                self._move(SessionEvent.OPENING_FAILED)
+                self._transport.abort()
+                return
+            self._counted_as = source
         try:
             self._conversation = self._front_end.open_conversation(self.address, self)
         except Exception:
@@ -165,6 +177,8 @@ class Session(asyncio.BufferedProtocol):
         if not self._move(SessionEvent.LOST):
             return
         self._buffer_releaser.forget(self)
+        if self._by_address is not None and self._counted_as is not None:
+            self._by_address.leave(self._counted_as)
         self._idle_timeout.stop()
         if self._timer is not None:
             self._timer.cancel()
