@@ -40,6 +40,9 @@ _new_tuple = tuple.__new__  # half the time of a NamedTuple's own constructor, f
 DELAY = "x-delay"
 
 _NUMBER = re.compile("[+-]?[0-9]{1,30}")  # as RabbitMQ reads an expiration
+# Appends to queues, of a batch of messages, between two chances for others to have their turn: about 5 ms.
+_APPENDS_PER_SLICE = 2_000
+
 _CACHED_OPTIONS = 1000
 _CACHED_HEADER_BYTES = 256
 
@@ -221,16 +224,36 @@ class Publisher:
 
     def publish_all(
         self, exchange: Exchange, key: str, contents: Sequence[tuple[bytes, bytes]]
-    ) -> Iterator[tuple[PublishResult, int]]:
+    ) -> Iterator[tuple[PublishResult | None, int]]:
         """Fast path of `publish` for messages with one key, given as pairs of header and body. Yields each result with
-        the number of messages that it is for, in order. A raised refusal is for the message after these."""
+        the number of messages that it is for, in order. A raised refusal is for the message after these. Messages for
+        many queues are published in slices, between which the caller may let others have their turn: it yields None
+        with 0 there."""
         for options, batch in self._group_by_options(contents):
-            published = self._publish_batch(exchange, key, options, batch)
-            if published is not None:
-                yield published, len(batch)
-            else:
-                for header, body in batch:
-                    yield self.publish(exchange, key, header, body), 1
+            names = self._router.known(exchange.namespace, exchange.name, key)
+            step = len(batch)
+            if names is not None and len(names) * step > _APPENDS_PER_SLICE:
+                step = max(_APPENDS_PER_SLICE // len(names), 1)
+            for begin in range(0, len(batch), step):
+                if begin:
+                    yield None, 0
+                part = batch if step == len(batch) else batch[begin : begin + step]
+                published = self._publish_batch(exchange, key, options, part)
+                if published is not None:
+                    yield published, len(part)
+                else:
+                    yield from self._publish_singly(exchange, key, part)
+
+    def _publish_singly(
+        self, exchange: Exchange, key: str, contents: Sequence[tuple[bytes, bytes]]
+    ) -> Iterator[tuple[PublishResult | None, int]]:
+        appends = 0
+        for header, body in contents:
+            if appends > _APPENDS_PER_SLICE:
+                appends = 0
+                yield None, 0
+            yield self.publish(exchange, key, header, body), 1
+            appends += len(self._router.known(exchange.namespace, exchange.name, key) or ())
 
     def _group_by_options(
         self, contents: Sequence[tuple[bytes, bytes]]

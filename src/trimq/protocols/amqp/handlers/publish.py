@@ -49,12 +49,15 @@ def is_batchable(channel: Channel, event: Publish) -> bool:
     return not special and channel.transaction is None and not direct_replies.is_direct_reply(event)
 
 
-def publish_batch(context: Context, channel: Channel, event: Publish) -> Iterator[Reply]:
+def publish_batch(context: Context, channel: Channel, event: Publish) -> Iterator[Reply | None]:
     """Publishes a plain message and those that follow it. Sends immediate confirms before yielding replies that wait
-    for a pass, because those may ack all tags up to theirs."""
+    for a pass, because those may ack all tags up to theirs. Yields None where others should have their turn."""
     contents = [(event.header, event.body), *event.following]
     done = 0
     for published, count in context.broker.exchanges.publish_all(context.caller, event.exchange, event.key, contents):
+        if published is None:
+            yield None
+            continue
         if event.is_mandatory and not published.is_routed:
             for header, body in contents[done : done + count]:
                 context.outlet.send(_write_return(context, channel, event, header, body))
@@ -160,7 +163,7 @@ def _transaction_of(channel: Channel) -> Transaction:
 def _keep(context: Context, transaction: Transaction, event: Publish, route: PublishRoute | None) -> None:
     """Keeps a publish until the end of the transaction. Refuses it if the connection holds too much memory."""
     held = context.connection.held
-    if held.is_over_limit:
+    if held.must_close():
         raise AmqpRefusal(Code.RESOURCE_ERROR, held.reason)
     size = event.held
     held.change(size)

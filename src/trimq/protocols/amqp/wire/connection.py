@@ -133,7 +133,7 @@ class AmqpConnection:
         if not self.held.receive_memory.is_exceeded:
             return
         self._received.shrink(START_SIZE)
-        if self.held.is_over_limit:
+        if self.held.must_close():
             self.drop()
             raise ConnectionFault(Code.RESOURCE_ERROR, self.held.reason)
 

@@ -166,7 +166,7 @@ class _OAuthBearer:
         self._address = address
         self._failure: Rejected | None = None
 
-    def respond(self, token: bytes, done: Callable[[Outcome], None]) -> None:
+    def respond(self, token: bytes, done: Callable[[Outcome], None], is_wanted: Callable[[], bool]) -> None:
         if self._failure is not None:
             done(self._failure)
             return
