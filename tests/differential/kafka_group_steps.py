@@ -149,7 +149,7 @@ def leave(world: World) -> None:
 
 def offset_topics(world: World) -> list[Fields]:
     topics = []
-    for each in world.some_topics(0.08):
+    for each in world.some_topics(0.08, internal=False):
         partitions = [
             {
                 "partition_index": index,

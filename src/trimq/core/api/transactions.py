@@ -86,9 +86,10 @@ class TransactionApi:
         self._registry.require_stream(name, producer, stream.id)
         return None
 
-    def check_sequence(self, stream: Stream, header: BatchHeader) -> None:
-        """Raises if the batch follows one that was refused because of its transaction."""
-        self._registry.check_sequence(stream, header)
+    def highest_sequence(self, stream: Stream, header: BatchHeader) -> int | None:
+        """Returns the highest sequence number that the stream may accept of the producer, or None for any: later
+        batches follow one that was refused because of its transaction."""
+        return self._registry.highest_sequence(stream, header)
 
     def accepted(self, stream: Stream, header: BatchHeader) -> None:
         """Tells that the batch of a transaction was appended."""

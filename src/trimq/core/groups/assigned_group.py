@@ -435,7 +435,7 @@ class AssignedGroup:
             _check_epoch(member, request)
             return member
         holder = None if request.instance is None else self._static_members.get(request.instance)
-        if holder is not None and holder != request.member:
+        if holder is not None and (holder != request.member or not self._members[holder].is_away):
             return self._take_over(self._members[holder], request.member)
         known = self._members.get(request.member)
         if known is None:

@@ -160,6 +160,7 @@ class GroupCoordinator:
         new_name = f"{origin}-{self._new_id()}"
         mixed = self._mixed(name)
         if mixed is not None:
+            new_name = short_name(self._new_id())
             joined = mixed.join_classic(request, new_name, self._topics.known(), self._clock.liveness.now_ms())
             answer(joined, self._keep_changes(mixed))
             self._arm(mixed)

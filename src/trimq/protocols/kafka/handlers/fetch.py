@@ -9,6 +9,7 @@ Not served: fetching from followers."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 from trimq.core.cold_reads import ColdReadRetry
@@ -42,7 +43,7 @@ _MOST_BYTES = 55 * 1024 * 1024
 
 def handle(context: Context, request: Request) -> Reply:
     message = request.decode(FetchRequest)
-    if message.isolation_level not in (_READ_UNCOMMITTED, _READ_COMMITTED):
+    if message.isolation_level not in (_READ_UNCOMMITTED, _READ_COMMITTED) and _names_a_partition(context, request):
         return Reply.now(encode_response(request, FetchResponse(error_code=Code.INVALID_REQUEST, responses=[])))
     now_ms = context.clock.liveness.now_ms()
     session_fetch = context.fetch_sessions.begin(message, request.api_version >= _BY_ID, now_ms)
@@ -257,6 +258,17 @@ def _aborted(stream: Stream, from_offset: int, to_offset: int) -> list[AbortedTr
         AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
         for aborted in stream.aborted(from_offset, to_offset)
     ]
+
+
+def _names_a_partition(context: Context, request: Request) -> bool:
+    """Returns whether the request names a partition that exists: without one, Kafka does not look at other fields."""
+    by_id = request.api_version >= _BY_ID
+    for topic in request.decode(FetchRequest).topics:
+        for asked in topic.partitions:
+            with suppress(Refusal):
+                context.topic(topic.topic, topic.topic_id if by_id else b"").stream(asked.partition)
+                return True
+    return False
 
 
 def _add(topics: list[FetchableTopicResponse], place: PartitionKey, data: PartitionData) -> None:
