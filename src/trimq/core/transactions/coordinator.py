@@ -168,6 +168,17 @@ class TransactionCoordinator:
         is_known = stream.log.producers.get(header.producer_id) is not None
         return self._lowest_sequences.highest_allowed(header.producer_id, stream.id, is_known)
 
+    def has_open_records(self, stream: Stream, producer: ProducerIdentity) -> bool:
+        """Returns whether the producer has records on the stream whose transaction is not decided yet."""
+        state = stream.log.producers.get(producer.id)
+        if state is None or state.open_from == NONE or state.epoch != producer.epoch:
+            return False
+        return not any(known.is_prepared and known.producer_id == producer.id for _, known in self._table.items())
+
+    @property
+    def has_refused_batches(self) -> bool:
+        return bool(self._lowest_sequences)
+
     def accepted(self, stream: Stream, header: BatchHeader) -> None:
         self._lowest_sequences.forget(header.producer_id, stream.id)
 

@@ -109,10 +109,12 @@ class _Fetch(WaitingRequest):
             except Refusal as refusal:
                 refused.append((wanted.place, refusal if not wanted.is_known else UnknownTopic(wanted.place.topic)))
                 continue
-            data = self._read_partition(stream, wanted.asked, left - self._found_bytes - self._cold_bytes)
+            used = self._found_bytes + self._cold_bytes
+            data = self._read_partition(stream, wanted.asked, left)
             _add(topics, wanted.place, data)
             if data.records:
                 self._found_bytes += len(data.records)
+            left = max(left - (self._found_bytes + self._cold_bytes - used), 0)
         # Topics whose id is unknown come first.
         for place, why in sorted(refused, key=lambda each: code_of(each[1]) != Code.UNKNOWN_TOPIC_ID):
             _add(topics, place, _failed(place.partition, code_of(why), aborted=[]))
@@ -191,7 +193,7 @@ class _Fetch(WaitingRequest):
         # The first batch is returned even if it exceeds the limits; otherwise a client could never read past it.
         most = min(asked.partition_max_bytes, left) if left > 0 else 0
         is_first = self._found_bytes == 0 and not self.cold
-        is_first = is_first and min(asked.partition_max_bytes, self._message.max_bytes) >= 0
+        is_first = is_first and min(asked.partition_max_bytes, left) >= 0
         if most > 0 or is_first:
             try:
                 found = stream.read(asked.fetch_offset, max(most, 0), limit, self._may_wait)

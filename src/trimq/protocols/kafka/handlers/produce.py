@@ -438,9 +438,12 @@ def _append(
     if len(records) > stream.message_bytes:
         raise MessageTooLong(len(records), stream.message_bytes)
     check_content(records, header)
-    if not is_in_transaction:
-        return context.broker.partitions.append(context.caller, topic, stream, records, header, review)
     transactions = context.broker.transactions
+    if not is_in_transaction:
+        highest = None
+        if transactions.has_refused_batches and header.producer_id >= 0:
+            highest = transactions.highest_sequence(stream, header)
+        return context.broker.partitions.append(context.caller, topic, stream, records, header, review, highest)
     highest = transactions.highest_sequence(stream, header)
     appended = context.broker.partitions.append(context.caller, topic, stream, records, header, review, highest)
     transactions.accepted(stream, header)
