@@ -13,6 +13,7 @@ from trimq.clock import Clock, Timer
 from trimq.core.groups.assignable_topics import AssignableTopics
 from trimq.core.groups.assigned_group import AssignedGroup, HeartbeatResult, MemberHeartbeat
 from trimq.core.groups.assigned_member import JOINING_EPOCH, StoredAssignedGroup, StoredAssignedMember
+from trimq.core.groups.assignors import ASSIGNORS
 from trimq.core.groups.classic_group import ClassicGroup
 from trimq.core.groups.group import (
     Claim,
@@ -31,7 +32,7 @@ from trimq.core.groups.rebalances import Rebalances, RebalanceSummary, find_owne
 from trimq.core.groups.store import GroupSettings, GroupStore, StoredGroup
 from trimq.core.metadata.cursors import Cursors
 from trimq.errors import GroupNotEmpty, Refusal, UnknownGroup
-from trimq.errors.groups import UnknownMember
+from trimq.errors.groups import UnknownAssignor, UnknownMember
 from trimq.model import StreamId
 from trimq.storage.group_commit.passes import Passes, Ticket
 
@@ -160,6 +161,7 @@ class GroupCoordinator:
         new_name = f"{origin}-{self._new_id()}"
         mixed = self._mixed(name)
         if mixed is not None:
+            new_name = short_name(self._new_id())
             joined = mixed.join_classic(request, new_name, self._topics.known(), self._clock.liveness.now_ms())
             answer(joined, self._keep_changes(mixed))
             self._arm(mixed)
@@ -233,6 +235,8 @@ class GroupCoordinator:
 
     def heartbeat_assigned(self, name: str, request: MemberHeartbeat) -> tuple[HeartbeatResult, Ticket | None]:
         """The result is valid once the ticket's pass is durable and not refused; without a ticket, at once."""
+        if request.assignor is not None and request.assignor not in ASSIGNORS:
+            raise UnknownAssignor(request.assignor, tuple(ASSIGNORS))
         if not request.member:
             request = replace(request, member=short_name(self._new_id()))
         group = self._assigned(name, request)

@@ -308,6 +308,8 @@ class Topics:
 
     def _finish_delete(self, topic: Topic, ticket: Ticket) -> None:
         if ticket.refusal is None:
+            for stream in topic.streams:
+                stream.wake()
             self._remove_some(topic, deque(stream.log for stream in topic.streams), is_whole=True)
 
     def _remove_some(self, topic: Topic, left: deque[PartitionLog], is_whole: bool) -> None:
