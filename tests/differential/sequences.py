@@ -33,13 +33,14 @@ class Driver(Protocol):
 @dataclass(frozen=True)
 class Difference:
     """First leaf in which the answers to one step differ. `path` has no list indexes: it is the same for each element
-    of a list."""
+    of a list. `earlier`: the steps before this one."""
 
     position: int
     step: Step
     path: str
     ours: Any
     theirs: Any
+    earlier: Sequence[Step] = ()
 
     @property
     def signature(self) -> str:
@@ -64,7 +65,7 @@ def differences(steps: Sequence[Step], ours: Sequence[Any], theirs: Sequence[Any
     """Yields each leaf that differs, in the order of the steps."""
     for position, (step, our_answer, their_answer) in enumerate(zip(steps, ours, theirs, strict=True)):
         for path, our_value, their_value in _leaves(our_answer, their_answer, ""):
-            yield Difference(position, step, path, our_value, their_value)
+            yield Difference(position, step, path, our_value, their_value, steps[:position])
 
 
 def _leaves(ours: Any, theirs: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
