@@ -25,7 +25,7 @@ from tools.rocketmq_wire import Wire
 SERVICE = "/apache.rocketmq.v2.MessagingService/"
 STREAMED = {"ReceiveMessage", "PullMessage"}
 DEADLINE_S = 10.0
-PATIENCE_S = 1.2
+PATIENCE_S = 2.0
 """A ReceiveMessage that has no answer by then waits for messages."""
 MESSAGE_NOT_FOUND = "MESSAGE_NOT_FOUND"
 WAITS = "waits for messages"

@@ -278,7 +278,7 @@ def end_transaction(source: random.Random, connection: int) -> Step:
     number = -1
     fields = {
         "producerGroup": source.choice(["$p0", "$p0", "$p0", "$p1"]),
-        "tranStateTableOffset": source.choice([f"<half offset {number}>"] * 4 + ["0", "-1"]),
+        "tranStateTableOffset": source.choice([f"<half offset {number}>"] * 4 + ["99999", "-1"]),
         "commitLogOffset": source.choice([f"<half position {number}>"] * 5 + ["-1"]),
         "commitOrRollback": source.choice(["8", "8", "12"]),
         "fromTransactionCheck": source.choice(["false", "false", "true"]),
