@@ -69,7 +69,7 @@ ORDER: dict[str, tuple[str, ...]] = {
         "inspection",
     ),
     "trimq.core": (
-        "write_gate cold_reads metadata scheduling failures filters",
+        "write_gate cold_reads name_patterns metadata scheduling failures filters",
         "security",
         "partitions routing",
         "groups transactions queues commit_log",
@@ -77,7 +77,7 @@ ORDER: dict[str, tuple[str, ...]] = {
         "api",
         "assembly",
     ),
-    "trimq.protocols.kafka": ("messages names", "wire", "handlers", "front_end"),
+    "trimq.protocols.kafka": ("messages names", "wire", "logins", "handlers", "front_end"),
     "trimq.protocols.rocketmq": (
         "wire",
         "state",

@@ -204,13 +204,29 @@ class RocketMQ(msgspec.Struct, frozen=True, kw_only=True):
             "close the connection.",
         ),
     ] = 10_000
+    signature_window_ms: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=INT64,
+            description="How far the time that a gRPC client signs may be from the broker's, both in UTC. 0: not "
+            "checked, as in Apache RocketMQ, whose Java and Python clients sign their local time.",
+        ),
+    ] = 0
+    allowed_brokers: Annotated[
+        Addresses,
+        Meta(
+            description="Addresses of brokers that may register with the name "
+            "server without a login as an administrator. Without users, an empty list allows all; with users, none."
+        ),
+    ] = ""
     received_bytes: Annotated[
         int,
         Meta(
             ge=MIB,
             le=INT64,
             description="Memory for partly received requests of all RocketMQ clients, over remoting and gRPC; beyond "
-            "it, connections and calls that send large requests are rejected.",
+            "it, connections that hold much are closed: of the address that holds the most, the largest of the oldest.",
         ),
     ] = GIB
     commit_file_bytes: Annotated[int, Meta(ge=64 * KIB, le=GIB, description="Size of each file of the commit log.")] = (

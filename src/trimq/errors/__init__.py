@@ -12,6 +12,7 @@ from trimq.errors.broker import (
     InvalidName,
     InvalidSetting,
     LeaseGone,
+    LoginFailed,
     MemoryFull,
     MessageTooLong,
     NameTooLong,
@@ -28,7 +29,16 @@ from trimq.errors.broker import (
     UnknownUser,
     WriteFailed,
 )
-from trimq.errors.kinds import ColdRead, Damage, ForcedClose, ProtocolError, Refusal, StartupError, Stopping
+from trimq.errors.kinds import (
+    ColdRead,
+    Damage,
+    ForcedClose,
+    LargeSearch,
+    ProtocolError,
+    Refusal,
+    StartupError,
+    Stopping,
+)
 from trimq.errors.records import (
     CorruptRecords,
     DamagedSegment,
@@ -60,7 +70,9 @@ __all__ = [
     "InvalidName",
     "InvalidRecords",
     "InvalidSetting",
+    "LargeSearch",
     "LeaseGone",
+    "LoginFailed",
     "MemoryFull",
     "MessageTooLong",
     "MissingKey",

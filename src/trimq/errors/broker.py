@@ -215,6 +215,14 @@ class AccessDenied(Refusal):
 
 
 @dataclass(eq=False)
+class LoginFailed(Refusal):
+    """The caller is not who it says. The text does not tell why, nor whether there is such a user."""
+
+    def __str__(self) -> str:
+        return "check signature failed."
+
+
+@dataclass(eq=False)
 class Changed(Refusal):
     """A compare-and-set failed: the definition has changed since the caller read it."""
 

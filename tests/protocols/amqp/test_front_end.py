@@ -811,21 +811,40 @@ def test_an_invalid_publish_closes_a_transaction_at_once_and_nothing_of_it_count
     assert client.ask(2, methods.BasicGet(queue="q")) == methods.BasicGetEmpty()
 
 
-def test_a_refused_commit_undoes_its_acknowledgements() -> None:
-    desk = Desk()
-    client = desk.client(1, 2)
-    client.declare(2, "q")
+def test_a_transaction_routes_each_message_when_it_is_published() -> None:
+    client = Desk().client(1, 2)
+    for queue in ("early", "late", "gone"):
+        client.declare(2, queue)
     client.ask(2, methods.ExchangeDeclare(exchange="x", type="fanout"))
-    client.publish(2, "q", b"taken", header=PERSISTENT)
+    client.ask(2, methods.QueueBind(queue="early", exchange="x"))
     client.ask(1, methods.TxSelect())
-    got = client.ask(1, methods.BasicGet(queue="q"))
-    client.tell(1, methods.BasicAck(got.method.delivery_tag))
-    client.publish(1, "q", b"before", header=PERSISTENT)
-    client.publish(1, "q", b"wrong", exchange="x")
+    client.publish(1, "", b"bound", exchange="x", is_mandatory=True)
+    client.publish(1, "gone", b"lost", is_mandatory=True)
+    client.publish(1, "new", b"unroutable", is_mandatory=True)
+    client.ask(2, methods.QueueUnbind(queue="early", exchange="x"))
+    client.ask(2, methods.QueueBind(queue="late", exchange="x"))
     client.ask(2, methods.ExchangeDelete(exchange="x"))
-    assert client.ask(1, methods.TxCommit()).reply_code == Code.NOT_FOUND
-    assert client.ask(2, methods.BasicGet(queue="q")).body == b"taken"
-    assert client.ask(2, methods.BasicGet(queue="q")) == methods.BasicGetEmpty()
+    client.ask(2, methods.QueueDelete(queue="gone"))
+    client.declare(2, "new")
+    client.tell(1, methods.TxCommit())
+    client.desk.settle()
+    returned, ok = client.heard()
+    assert (returned.body, ok) == (b"unroutable", methods.TxCommitOk())
+    assert client.ask(2, methods.BasicGet(queue="early")).body == b"bound"
+    assert client.ask(2, methods.BasicGet(queue="late")) == methods.BasicGetEmpty()
+    assert client.ask(2, methods.BasicGet(queue="new")) == methods.BasicGetEmpty()
+
+
+def test_recover_is_no_failed_delivery() -> None:
+    desk = Desk()
+    client = desk.client(1)
+    client.declare(1, "q", arguments={"x-queue-type": "quorum"})
+    client.publish(1, "q", b"m")
+    client.ask(1, methods.BasicGet(queue="q"))
+    client.ask(1, methods.BasicRecover(requeue=True))
+    desk.settle()
+    again = client.ask(1, methods.BasicGet(queue="q"))
+    assert read_property(again.header, "headers") == {"x-acquired-count": 1}
 
 
 @pytest.mark.parametrize("name", ["CC", "BCC"])

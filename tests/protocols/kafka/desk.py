@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import errno
 import random
 from typing import Any
@@ -17,7 +18,9 @@ from trimq.core.metadata.cluster import Address
 from trimq.metrics import Metrics
 from trimq.model import Buffer, Caller
 from trimq.protocols.client_counters import CountsOfAll
+from trimq.protocols.contract import Reply
 from trimq.protocols.kafka.front_end import KafkaFrontEnd
+from trimq.protocols.kafka.logins.mechanisms import Mechanisms
 from trimq.protocols.kafka.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
 from trimq.protocols.kafka.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from trimq.protocols.kafka.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -32,12 +35,15 @@ SECTIONS = {"kafka": Kafka, "storage": Storage, "limits": Limits}
 
 
 class Way:
-    """Outlet of a connection: records for how long reading was paused."""
+    """Outlet of a connection: records for how long reading was paused, and whether it is held."""
 
     is_congested = False
+    may_be_closed = False
 
     def __init__(self) -> None:
         self.pauses_ms: list[int] = []
+        self.is_held = False
+        self.is_closed = False
 
     def send(self, parts: list[Buffer]) -> None:
         raise AssertionError("data was sent without a request")
@@ -45,8 +51,20 @@ class Way:
     def throttle_reading(self, milliseconds: int) -> None:
         self.pauses_ms.append(milliseconds)
 
+    def hold_reading(self) -> None:
+        assert not self.is_held
+        self.is_held = True
+
+    def release_reading(self) -> None:
+        assert self.is_held
+        self.is_held = False
+
+    def abort(self, reason: str = "") -> None:
+        self.is_closed = True
+
     def close(self) -> None:
-        raise AssertionError("the connection was closed unexpectedly")
+        assert self.may_be_closed, "the connection was closed unexpectedly"
+        self.is_closed = True
 
 
 class Desk:
@@ -59,7 +77,7 @@ class Desk:
         self.message_time, self.liveness = ManualTime(NOW_MS), ManualTime(1_000_000)
         self.runner = PassRunner(self.files)
         clock = Clock(self.message_time, self.liveness)
-        metrics = Metrics()
+        self.metrics = metrics = Metrics()
         self.core = open_core(
             self.settings, self.files, self.runner.passes, clock, self.runner.offload, random.Random(7), metrics
         )
@@ -67,20 +85,38 @@ class Desk:
         self.core.cluster.announce("kafka", Address("127.0.0.1", 9092))
         self.core.start()
         self.way = Way()
-        self.front_end = KafkaFrontEnd(
-            self.core.broker, self.core.authenticator, clock, CountsOfAll(metrics).of("kafka")
-        )
+        self.front_end = self.new_front_end(clock)
         self._conversation = self.front_end.open_conversation("10.0.0.1:5000", self.way)
+
+    def connect(self) -> Desk:
+        """Returns another connection to the same broker."""
+        other = copy.copy(self)
+        other._conversation = self.front_end.open_conversation("10.0.0.2:6000", self.way)
+        return other
+
+    def new_front_end(self, clock: Clock) -> KafkaFrontEnd:
+        core, counts = self.core, CountsOfAll(Metrics()).of("kafka")
+        mechanisms = Mechanisms(
+            core.authenticator, core.credentials.scram, random.Random(8).randbytes, core.login_log, core.bearer_tokens
+        )
+        return KafkaFrontEnd(core.broker, core.authenticator, clock, counts, mechanisms)
 
     def ask(self, message: RequestMessage, version: int | None = None) -> Any:
         """Returns the response once it is durable."""
         version = APIS[message.API_KEY].max_version if version is None else version
+        reply = self.begin(message, version)
+        assert reply is not None, "this request is not answered"
+        self.runner.settle()
+        return self.read_answer(reply, message, version)
+
+    def begin(self, message: RequestMessage, version: int) -> Reply | None:
+        """Returns the reply, which may not be ready."""
         self._receive(request_frame(message, version))
         event = self._conversation.next_event()
         assert event is not None
-        reply = self._conversation.handle(event)
-        assert reply is not None, "this request is not answered"
-        self.runner.settle()
+        return self._conversation.handle(event)
+
+    def read_answer(self, reply: Reply, message: RequestMessage, version: int) -> Any:
         assert reply.is_ready(self.runner.passes.written, self.runner.passes.durable)
         frame = b"".join(reply.take())
         body = 9 if version >= APIS[message.API_KEY].flexible_from else 8

@@ -40,6 +40,10 @@ class Way:
     def __init__(self) -> None:
         self._connection = RemotingConnection()
         self.sent: list[Command] = []
+        self.is_closed = False
+
+    def abort(self, reason: str = "") -> None:
+        self.is_closed = True
 
     def send(self, parts: Parts) -> None:
         self.sent.append(read_frame(parts))
@@ -166,7 +170,13 @@ class Desk:
         assert self.core.commit_log_service is not None
         counts = CountsOfAll(metrics).of("rocketmq")
         self.doors = RocketMQFrontEnds(
-            self.settings, self.core.commit_log_service.commit_log, self.core.cluster, clock, counts
+            self.settings,
+            self.core.commit_log_service.commit_log,
+            self.core.cluster,
+            clock,
+            counts,
+            self.core.signatures,
+            self.core.broker.users,
         )
         self.settle()
         self.core.cluster.announce("rocketmq_broker", BROKER_ADDRESS)

@@ -46,8 +46,14 @@ from trimq.core.partitions.maintenance import PartitionMaintenance
 from trimq.core.partitions.topics import Topics
 from trimq.core.security.access import Access
 from trimq.core.security.authentication import Authenticator
+from trimq.core.security.bearer_tokens import BearerTokens, Expected
+from trimq.core.security.credentials import Credentials
+from trimq.core.security.login_log import LoginLog
+from trimq.core.security.login_queue import LoginQueue
 from trimq.core.security.quotas import Quotas
 from trimq.core.security.scram_credentials import ScramCredentials
+from trimq.core.security.signatures import Signatures
+from trimq.core.security.signing_secrets import SecretKey, SigningSecrets, read_given_key
 from trimq.core.transactions.coordinator import TransactionCoordinator
 from trimq.core.transactions.marker_writer import MarkerWriter
 from trimq.core.transactions.producer_ids import ProducerIds
@@ -56,14 +62,14 @@ from trimq.core.write_gate import WriteGate
 from trimq.errors import StartupError
 from trimq.metrics import Metrics
 from trimq.model import StreamId
-from trimq.offload import Offload
+from trimq.offload import BoundedOffload, Offload
 from trimq.storage.checkpoints.log_checkpoints import Checkpoints
 from trimq.storage.group_commit.passes import Passes, Ticket
 from trimq.storage.guards.damages import DamageReports
 from trimq.storage.guards.disk_space import DiskSpaceGuard
 from trimq.storage.guards.memory import MemoryGuard
 from trimq.storage.guards.slow_disk import SlowDiskGuard
-from trimq.storage.io.files import Files
+from trimq.storage.io.files import Files, read_outside_file
 from trimq.storage.partition_log.compaction import CompactionLimits
 from trimq.storage.partition_log.segment_checksums import SegmentChecksums
 from trimq.storage.partition_log.store import ROOT, PartitionStore
@@ -88,6 +94,10 @@ class Core:
     transactions: TransactionCoordinator
     queues: OpenQueues
     authenticator: Authenticator
+    credentials: Credentials
+    login_log: LoginLog
+    signatures: Signatures
+    bearer_tokens: BearerTokens | None
     commit_log_service: CommitLogService | None
     tables: Tables
     opened: Ticket
@@ -154,6 +164,15 @@ def _open_appender(
         clock.message.now_ms, limits.batch_expansion_bytes, checks_records, limits.records_per_batch
     )
     return PartitionAppender(gate, cluster, admission, compaction)
+
+
+def _open_reviews(settings: Settings, offload: Offload, appender: PartitionAppender, metrics: Metrics) -> Offload:
+    reviews = BoundedOffload(offload, settings.limits.queued_reviews, "large batches")
+    help = "Large Kafka batches, and searches in them, that wait for a check in the thread for them."
+    metrics.gauge_from("queued_reviews", help, lambda: reviews.count)
+    help = "Uncompressed bytes of compressed Kafka batches that were checked."
+    metrics.counters_from("expanded_bytes", help, (), lambda: [((), appender.expanded_bytes)])
+    return reviews
 
 
 def _open_compaction(
@@ -285,6 +304,27 @@ def _open_commit_log(
     )
 
 
+def _open_credentials(settings: Settings, files: Files, catalogue: Catalogue, rng: random.Random) -> Credentials:
+    path, given = settings.security.secrets_key_file, None
+    if path is not None:
+        try:
+            given = read_given_key(read_outside_file(path, is_private=True))
+        except (OSError, ValueError) as error:
+            raise StartupError(f"security.secrets_key_file {path} cannot be used: {error}") from None
+    secrets = SigningSecrets(catalogue, SecretKey(files, given, rng.randbytes), rng.randbytes)
+    secrets.open()
+    return Credentials(ScramCredentials(catalogue, rng.randbytes), secrets)
+
+
+def _open_bearer_tokens(settings: Settings, offload: Offload, clock: Clock) -> BearerTokens | None:
+    kafka = settings.kafka
+    path = kafka.oauth_jwks_file
+    if path is None:
+        return None
+    expected = Expected(kafka.oauth_issuer, kafka.oauth_audience, kafka.oauth_scope, kafka.oauth_principal_claim)
+    return BearerTokens(partial(read_outside_file, path), expected, offload, clock)
+
+
 def _open_broker(
     settings: Settings,
     topics: Topics,
@@ -298,8 +338,11 @@ def _open_broker(
     groups: GroupCoordinator,
     transactions: TransactionCoordinator,
     offload: Offload,
+    reviews: Offload,
+    passwords: Offload,
     queues: OpenQueues,
     dynamic: DynamicSettings,
+    credentials: Credentials,
 ) -> Broker:
     parts = queues.parts
 
@@ -312,7 +355,7 @@ def _open_broker(
         access,
         gate,
         PartitionTopicApi(topics, access, gate),
-        PartitionApi(appender, cursors, access, offload, settings.limits.batch_expansion_bytes),
+        PartitionApi(appender, cursors, access, offload, reviews, settings.limits.batch_expansion_bytes),
         GroupApi(groups, cursors, access, is_running),
         TransactionApi(transactions, access, is_running),
         ExchangeApi(parts.exchanges, parts.queues, parts.publisher, access, gate),
@@ -321,8 +364,8 @@ def _open_broker(
         NamespaceApi(parts.namespaces, access),
         FailureApi(parts.failures, parts.ledger, parts.passes, access, gate),
         QuotaApi(Quotas(catalogue, clock.liveness.now_ms), access),
-        ScramCredentialApi(ScramCredentials(catalogue), access),
-        UserApi(access, offload),
+        ScramCredentialApi(credentials.scram, access),
+        UserApi(access, credentials, passwords),
         DynamicSettingsApi(dynamic, access),
         LimitApi(settings, gate, access),
         FirehoseApi(parts.exchanges, parts.publisher, parts.namespaces, access, gate),
@@ -337,8 +380,11 @@ def open_core(
     offload: Offload,
     rng: random.Random,
     metrics: Metrics,
+    review_offload: Offload | None = None,
+    password_offload: Offload | None = None,
 ) -> Core:
-    """Opens everything stored. Usable once the passes so far are durable."""
+    """Opens everything stored. Usable once the passes so far are durable. `offload` does work on files; the others
+    check large batches and passwords, by default in the same thread."""
     _make_folders(files)
     now_ms = clock.message.now_ms
     tables = Tables(files, passes, offload)
@@ -368,7 +414,13 @@ def open_core(
     kept = tables.open("transactions", Transaction)
     transactions = open_transactions(kept, facts, topics, cluster, cursors, passes, clock)
     groups = open_groups(settings, catalogue, cursors, topics, passes, clock, rng, transactions)
-    authenticator = Authenticator(access, offload, rng.randbytes)
+    passwords = password_offload or offload
+    logins = LoginQueue(passwords, clock.liveness, settings.security.failed_login_delay_ms)
+    help = "Logins that were refused without a check, because of too many failed or waiting ones."
+    metrics.counters_from("unchecked_logins", help, (), lambda: [((), logins.refused)])
+    authenticator = Authenticator(access, logins, rng.randbytes)
+    credentials = _open_credentials(settings, files, catalogue, rng)
+    login_log = LoginLog(metrics)
     commit_log_service = _open_commit_log(
         settings, files, passes, clock, offload, catalogue, names, access, gate, queues, tables, rng, metrics
     )
@@ -396,8 +448,11 @@ def open_core(
         groups,
         transactions,
         offload,
+        _open_reviews(settings, review_offload or offload, appender, metrics),
+        passwords,
         queues,
         dynamic,
+        credentials,
     )
     return Core(
         broker,
@@ -411,6 +466,10 @@ def open_core(
         transactions,
         queues,
         authenticator,
+        credentials,
+        login_log,
+        Signatures(authenticator, credentials.secrets, login_log),
+        _open_bearer_tokens(settings, offload, clock),
         commit_log_service,
         tables,
         started,

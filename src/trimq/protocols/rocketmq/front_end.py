@@ -14,8 +14,11 @@ from trimq.config import RocketMQ as RocketMQSettings
 from trimq.config import Settings
 from trimq.core.api.commit_log import CommitLogApi
 from trimq.core.api.commit_log_topics import CommitLogTopicApi
+from trimq.core.api.users import UserApi
 from trimq.core.commit_log.topics import CommitLogTopic
 from trimq.core.metadata.cluster import Cluster
+from trimq.core.security.login_delays import source_of
+from trimq.core.security.signatures import Signatures
 from trimq.errors import OtherHome, ProtocolError, Refusal
 from trimq.formats.rocketmq_unit.hosts import pack_host
 from trimq.formats.rocketmq_unit.schedule import parse_levels
@@ -38,12 +41,13 @@ from trimq.protocols.rocketmq.handlers.context import (
 )
 from trimq.protocols.rocketmq.handlers.send import SPECIAL_PROPERTIES, added_properties
 from trimq.protocols.rocketmq.handlers.send_batch import SEND_CODE, SEND_HEADER_PREFIXES, SendBatcher, decode_request
-from trimq.protocols.rocketmq.handlers.tables import BROKER, NAME_SERVER, VIP, WITH_LARGE_BODIES
+from trimq.protocols.rocketmq.handlers.tables import BROKER, NAME_SERVER, OF_REGISTRANTS, VIP, WITH_LARGE_BODIES
 from trimq.protocols.rocketmq.name_server.broker_registry import BrokerRegistry
 from trimq.protocols.rocketmq.name_server.own_routes import OwnRoutes
 from trimq.protocols.rocketmq.name_server.registrar import Registrar
 from trimq.protocols.rocketmq.schedule.fast_path import DelayedPropertyTemplates
 from trimq.protocols.rocketmq.schedule.scheduler import DelayScheduler
+from trimq.protocols.rocketmq.state.callers import CommandCallers
 from trimq.protocols.rocketmq.state.identity import Identity
 from trimq.protocols.rocketmq.state.incremental_search import IncrementalSearches
 from trimq.protocols.rocketmq.state.offset_resets import OffsetResets
@@ -75,6 +79,7 @@ class RocketMQConversation:
         self._connection = connection
         self._context = context
         self._handlers = handlers
+        self._callers = CommandCallers(context.services.signatures, context.caller)
         self._sends = SendBatcher(context) if SEND_CODE in handlers else None
         self.get_buffer = connection.get_buffer
         self.buffer_updated = connection.buffer_updated
@@ -82,7 +87,7 @@ class RocketMQConversation:
 
     def next_event(self) -> Command | SendBatcher | None:
         sends, connection = self._sends, self._connection
-        if sends is not None:
+        if sends is not None and not self._callers.are_checked:
             connection.read_matching(SEND_HEADER_PREFIXES, decode_request, sends.take)
             if sends.asked:
                 return sends
@@ -113,7 +118,9 @@ class RocketMQConversation:
             reason = f"the body has {len(command.body)} bytes, rocketmq.command_bytes allows {limit}"
             return reply(command, ResponseCode.SYSTEM_ERROR, remark=reason)
         try:
-            self._context.commit_log.admin.require_known(self._context.caller)
+            self._callers.identify(self._context, command)
+            if command.code not in OF_REGISTRANTS:
+                self._context.commit_log.admin.require_known(self._context.caller)
             return handler(self._context, command)
         except Refusal as refusal:
             return reply_refused(command, refusal)
@@ -150,6 +157,7 @@ class RocketMQFrontEnd:
         caller = Caller(principal="anonymous", client_id="", address=address, protocol=PROTOCOL)
         settings = self._services.settings
         connection = RemotingConnection(settings.frame_bytes, settings.header_bytes, self._held_bytes)
+        connection.memory.attach(source_of(address), lambda reason: outlet.abort(reason))
         return RocketMQConversation(connection, Context(self._services, caller, outlet, _host(address)), self._handlers)
 
 
@@ -174,7 +182,14 @@ class RocketMQFrontEnds:
     """Creates the RocketMQ front-ends of one broker, which share their services."""
 
     def __init__(
-        self, settings: Settings, commit_log: CommitLogApi, cluster: Cluster, clock: Clock, counts: Counts
+        self,
+        settings: Settings,
+        commit_log: CommitLogApi,
+        cluster: Cluster,
+        clock: Clock,
+        counts: Counts,
+        signatures: Signatures,
+        users: UserApi,
     ) -> None:
         # Seeds the ids and queue choices: they need only differ from those of the previous run.
         rng = random.Random(clock.message.now_ms())
@@ -224,6 +239,8 @@ class RocketMQFrontEnds:
             clock=clock,
             counts=counts,
             settings=given,
+            signatures=signatures,
+            users=users,
             identity=identity,
             rng=rng,
             traffic=traffic,

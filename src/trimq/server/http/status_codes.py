@@ -28,6 +28,7 @@ CODES: dict[type[Refusal], int] = {
     errors.OffsetOutOfRange: 416,
     errors.Busy: 503,
     errors.AccessDenied: 403,
+    errors.LoginFailed: 401,
     errors.Changed: 409,
     errors.UnknownUser: 404,
     errors.LeaseGone: 410,

@@ -104,6 +104,11 @@ class RequestCode(IntEnum):
     GET_ALL_MESSAGE_REQUEST_MODE = 402
     GET_BROKER_MEMBER_GROUP = 901
     BROKER_HEARTBEAT = 904
+    AUTH_CREATE_USER = 3001
+    AUTH_UPDATE_USER = 3002
+    AUTH_DELETE_USER = 3003
+    AUTH_GET_USER = 3004
+    AUTH_LIST_USER = 3005
     GET_BROKER_HA_STATUS = 907
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051
@@ -179,6 +184,7 @@ CODES: dict[type[Refusal], ResponseCode] = {
     errors.OffsetOutOfRange: ResponseCode.PULL_OFFSET_MOVED,
     errors.Busy: ResponseCode.SYSTEM_BUSY,
     errors.AccessDenied: ResponseCode.NO_PERMISSION,
+    errors.LoginFailed: ResponseCode.NO_PERMISSION,
     errors.Changed: ResponseCode.SYSTEM_BUSY,
     errors.UnknownUser: ResponseCode.NO_PERMISSION,
     errors.LeaseGone: ResponseCode.NO_MESSAGE,

@@ -51,6 +51,7 @@ CODES: dict[type[Refusal], Code] = {
     errors.OffsetOutOfRange: Code.ILLEGAL_OFFSET,
     errors.Busy: Code.TOO_MANY_REQUESTS,
     errors.AccessDenied: Code.FORBIDDEN,
+    errors.LoginFailed: Code.UNAUTHORIZED,
     errors.Changed: Code.TOO_MANY_REQUESTS,
     errors.UnknownUser: Code.UNAUTHORIZED,
     errors.LeaseGone: Code.INVALID_RECEIPT_HANDLE,
