@@ -154,7 +154,7 @@ def test_a_group_is_created_by_its_first_member_and_is_described() -> None:
     description = groups.registry.describe("g")
     assert (description.state, description.kind) == (GroupState.STABLE, GroupKind.MEMBER_ASSIGNED)
     assert [(each.id, each.assignment) for each in description.members] == [(member, b"share")]
-    assert groups.registry.names() == ["g"]
+    assert list(groups.registry.names()) == ["g"]
 
 
 def test_an_assignment_is_sent_once_durable_and_survives_a_crash() -> None:
@@ -235,7 +235,7 @@ def test_a_refused_first_join_leaves_no_group() -> None:
     groups = Groups()
     with pytest.raises(NothingInCommon):
         groups.registry.join("g", JoinRequest("", None, "", (), 10_000, 10_000, "c", "h"), RecordingWaiter())
-    assert groups.registry.names() == []
+    assert list(groups.registry.names()) == []
 
 
 # -- groups with broker-side assignment
@@ -377,7 +377,7 @@ def test_a_group_is_deleted_with_its_cursors_when_it_is_empty() -> None:
     assert groups.registry.delete("g") is not None
     groups.settle()
     groups.crash()
-    assert groups.registry.names() == []
+    assert list(groups.registry.names()) == []
     with pytest.raises(UnknownGroup):
         groups.registry.delete("g")
 
@@ -398,9 +398,9 @@ def test_cursors_of_an_unused_group_are_deleted_after_a_week(was_member: bool) -
     groups.crash()
     assert groups.core.cursors.all("g")
     groups.pass_messages(2 * DAY_MS)
-    assert groups.registry.names() == []
+    assert list(groups.registry.names()) == []
     groups.crash()
-    assert groups.registry.names() == []
+    assert list(groups.registry.names()) == []
 
 
 def test_an_empty_group_without_cursors_is_deleted_soon() -> None:
@@ -408,9 +408,9 @@ def test_an_empty_group_without_cursors_is_deleted_soon() -> None:
     groups.registry.leave("g", [LeaveRequest(groups.stable_member(), None)])
     groups.settle()
     groups.pass_messages(DAY_MS // 24)
-    assert groups.registry.names() == []
+    assert list(groups.registry.names()) == []
     groups.crash()
-    assert groups.registry.names() == []
+    assert list(groups.registry.names()) == []
 
 
 def test_the_first_member_waits_for_the_initial_rebalance_delay() -> None:

@@ -64,6 +64,9 @@ class MemberSource(Protocol):
     def names(self) -> Iterable[str]:
         """Names of groups that have members."""
 
+    def has(self, group: str) -> bool:
+        """Whether the group has members."""
+
     def group_members(self, group: str) -> GroupMembers: ...
 
     def retry_topics(self, group: str) -> Iterable[str]:
@@ -128,7 +131,8 @@ class CommitLogGroupAdmin:
             yield self._summarize(name) if is_seen else None
 
     def has(self, name: str) -> bool:
-        return name in self._names()
+        is_known = self._groups.find(name) is not None or bool(self._cursors.all(name))
+        return is_known or (self._member_source is not None and self._member_source.has(name))
 
     def describe(self, caller: Caller, name: str) -> GroupSummary:
         self._access.require(caller, Action.DESCRIBE, group_resource(name))
@@ -206,9 +210,17 @@ class CommitLogGroupAdmin:
     def _may_see(self, caller: Caller, topic: CommitLogTopic) -> bool:
         return self._access.allowed(caller, Action.DESCRIBE, topic.resource)
 
-    def _names(self) -> dict[str, None]:
-        here = () if self._member_source is None else self._member_source.names()
-        return dict.fromkeys([*(group.name for group in self._groups), *self._cursors.groups(), *here])
+    def _names(self) -> Iterator[str]:
+        """Yields groups that were created, then others with cursors, then others with members."""
+        seen = {group.name: None for group in self._groups}
+        yield from seen
+        with_cursors = self._cursors.groups()
+        for name in with_cursors:
+            if name not in seen:
+                yield name
+        for name in () if self._member_source is None else self._member_source.names():
+            if name not in seen and not self._cursors.all(name):
+                yield name
 
     def _summarize(self, name: str) -> GroupSummary:
         group_members = GroupMembers() if self._member_source is None else self._member_source.group_members(name)

@@ -72,7 +72,7 @@ class GroupApi:
         return self._groups.is_used
 
     def has(self, group: str) -> bool:
-        return group in self._groups.names()
+        return self._groups.has(group)
 
     def describe(self, caller: Caller, group: str) -> GroupDescription:
         self._access.require(caller, Action.DESCRIBE, group_resource(group))

@@ -231,7 +231,9 @@ def open_commit_log_service(
         shared, rocketmq.retention_ms, rocketmq.dead_letter_retention_ms, rocketmq.delete_when
     )
     delay_ms = rocketmq.commit_interval_ms if settings.flush == "pooled" else 0
-    stalls = SlowDiskGuard(passes, clock.liveness, rocketmq.busy_after_ms, lambda: passes.durable, delay_ms)
+    stalls = SlowDiskGuard(
+        passes, clock.liveness, rocketmq.busy_after_ms, lambda: passes.durable, delay_ms, "messages of RocketMQ clients"
+    )
     commit_log = CommitLogApi(
         topics=CommitLogTopicApi(shared, cursors, access, gate),
         messages=CommitLogMessageApi(

@@ -23,13 +23,30 @@ _PARTS = 4
 class SlowDiskGuard:
     """Watches passes while there are any that are not safe. An idle broker is not woken."""
 
-    __slots__ = ("_busy_after_ms", "_is_stalled", "_limit_ms", "_passes", "_safe", "_timeline", "_timer", "_watched")
+    __slots__ = (
+        "_busy_after_ms",
+        "_is_stalled",
+        "_limit_ms",
+        "_passes",
+        "_refused",
+        "_safe",
+        "_timeline",
+        "_timer",
+        "_watched",
+    )
 
     def __init__(
-        self, passes: Passes, timeline: Timeline, busy_after_ms: int, safe: Callable[[], int], delay_ms: int = 0
+        self,
+        passes: Passes,
+        timeline: Timeline,
+        busy_after_ms: int,
+        safe: Callable[[], int],
+        delay_ms: int = 0,
+        refused: str = "writes",
     ) -> None:
         """`safe`: returns the number of the last pass that is as safe as it must be. `delay_ms`: how long a pass may
-        wait before the disk is asked to make it safe."""
+        wait before the disk is asked to make it safe. `refused`: what is refused, for the log."""
+        self._refused = refused
         self._passes = passes
         self._timeline = timeline
         self._busy_after_ms = busy_after_ms
@@ -46,7 +63,7 @@ class SlowDiskGuard:
             self._forget_safe()
             if self._watched:
                 raise DiskStalled(self._busy_after_ms)
-            log.warning("disk: syncs again, accepting writes")
+            log.warning("disk: syncs again, accepting %s", self._refused)
             self._is_stalled = False
         if self._timer is None:
             self._watch(self._passes.current, self._timeline.now_ms())
@@ -80,7 +97,7 @@ class SlowDiskGuard:
             return
         now_ms = self._timeline.now_ms()
         if self._watched and self._watched[0][1] + RECHECK_AFTER_MS <= now_ms:
-            log.warning("disk: refusing writes (no sync for more than %d ms)", self._busy_after_ms)
+            log.warning("disk: refusing %s (no sync for more than %d ms)", self._refused, self._busy_after_ms)
             self._is_stalled = True
         else:  # the one that waited too long is safe now
             self._watch(self._passes.written, now_ms)

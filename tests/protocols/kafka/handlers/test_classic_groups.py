@@ -361,6 +361,27 @@ def test_an_unreadable_subscription_is_assumed_to_include_the_topic(
     )
 
 
+@pytest.mark.parametrize("version", range(6))
+@pytest.mark.parametrize("count", [99, 100, 101, 350])
+def test_a_long_list_of_groups_is_made_in_several_turns(desk: GroupDesk, version: int, count: int) -> None:
+    topic = next(iter(desk.core.topics))
+    for number in range(count):
+        desk.core.cursors.commit(f"group-{number}", topic.stream(0).id, 0)
+    desk.runner.settle()
+    reply = desk.begin(ListGroupsRequest(), version)
+    turns = 1
+    while not desk.is_answered(reply):
+        assert desk.liveness.step(desk.liveness.now_ms())
+        turns += 1
+    assert turns == count // 100 + 1
+    frame = b"".join(reply.take())
+    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+    body = 9 if version >= APIS[ListGroupsRequest.API_KEY].flexible_from else 8
+    listed = codec.decode(response_class(ListGroupsRequest.API_KEY), version, frame, body)
+    assert [each.group_id for each in listed.groups] == [f"group-{number}" for number in range(count)]
+    assert codec.encode(listed, version) == frame[body:]
+
+
 def test_groups_are_listed_described_and_deleted(desk: GroupDesk) -> None:
     member = enter(desk)
     commit(desk, group_id="empty")

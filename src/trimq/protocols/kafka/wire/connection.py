@@ -179,6 +179,12 @@ def encode_response(request: Request, response: ResponseMessage, version: int | 
             body = codec.encode(response, version)
         buffers = [body]
         size = len(body)
+    return frame_response(request, buffers, size, version)
+
+
+def frame_response(request: Request, buffers: list[Buffer], size: int, version: int) -> list[Buffer]:
+    """Puts the header before the buffers of a body of `size` bytes."""
+    api_key = request.api_key
     # Kafka answers ApiVersions with the oldest header version, since the client does not know the supported versions
     # yet.
     if version >= APIS[api_key].flexible_from and api_key != API_VERSIONS:

@@ -20,6 +20,9 @@ class ClientMemberSource:
     def names(self) -> list[str]:
         return [group.name for group in self._clients.groups()]
 
+    def has(self, group: str) -> bool:
+        return self._clients.group(group) is not None
+
     def group_members(self, group: str) -> GroupMembers:
         found = self._clients.group(group)
         if found is None:

@@ -56,4 +56,8 @@ def read_policy(given: object) -> str:
 
 
 def policy_of(settings: Mapping[str, str]) -> RetryPolicy:
-    return msgspec.json.decode(settings.get(SETTING, "{}"), type=RetryPolicy)
+    text = settings.get(SETTING)
+    return _DEFAULT if text is None else msgspec.json.decode(text, type=RetryPolicy)
+
+
+_DEFAULT = RetryPolicy()
