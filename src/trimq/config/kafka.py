@@ -73,7 +73,7 @@ class Kafka(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             ge=MIB,
             le=INT64,
-            description="Memory for partly received requests of all Kafka clients; beyond it, connections that send "
-            "large requests are closed.",
+            description="Memory for partly received requests of all Kafka clients; beyond it, connections that hold "
+            "much are closed: of the address that holds the most, the largest of the oldest.",
         ),
     ] = GIB

@@ -12,7 +12,7 @@ from msgspec import Meta
 from trimq.config.address import Address
 from trimq.config.amqp import Amqp
 from trimq.config.kafka import Kafka
-from trimq.config.kinds import DAY_MS, GIB, HOUR_MS, INT32, INT64, KIB, MIB, Listen, Path
+from trimq.config.kinds import DAY_MS, GIB, HOUR_MS, INT32, INT64, KIB, MIB, HostNames, Listen, Path
 from trimq.config.rocketmq import RocketMQ
 from trimq.config.tls import Tls
 
@@ -21,6 +21,30 @@ class Http(msgspec.Struct, frozen=True, kw_only=True):
     listen: Annotated[Listen, Meta(description="Address of the HTTP port for health, metrics and administration.")] = (
         Address("127.0.0.1", 8180)
     )
+    hosts: Annotated[
+        HostNames,
+        Meta(
+            description="Names under which the HTTP port is reached, besides localhost, IP addresses and the names "
+            "that the broker listens on or advertises. Requests that name another host are refused: it may be that of "
+            "a web page whose owner has pointed it at this broker. *: any name."
+        ),
+    ] = ""
+    metrics: Annotated[
+        Literal["all", "no-names", "login"],
+        Meta(
+            description="all: /metrics is open to everybody. no-names: so it is, without the metrics that name groups "
+            "and topics. login: it needs a login (HTTP Basic) once one is required."
+        ),
+    ] = "all"
+    received_bytes: Annotated[
+        int,
+        Meta(
+            ge=MIB,
+            le=INT64,
+            description="Memory for partly received requests of all HTTP clients; beyond it, connections that hold "
+            "much are closed: of the address that holds the most, the largest of the oldest.",
+        ),
+    ] = 128 * MIB
 
 
 class Storage(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,6 +147,15 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
     password_change_closes: Annotated[
         bool, Meta(description="A new password of a user closes all connections that logged in with the old one.")
     ] = True
+    login_timeout_ms: Annotated[
+        int,
+        Meta(
+            ge=100,
+            le=HOUR_MS,
+            description="Time for a client to finish a TLS handshake, send its first request and, with Kafka, log in, "
+            "once a login is required. AMQP clients have amqp.handshake_ms.",
+        ),
+    ] = 10_000
     failed_login_delay_ms: Annotated[
         int,
         Meta(
@@ -147,6 +180,15 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     connections: Annotated[
         int, Meta(ge=1, le=INT32, description="Maximum number of concurrent connections of each listener.")
     ] = 10_000
+    connections_per_address: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=INT32,
+            description="Maximum number of concurrent connections of each listener from one client address (of IPv6: "
+            "from a /64).",
+        ),
+    ] = 5_000
     memory_percent: Annotated[
         int,
         Meta(

@@ -59,6 +59,9 @@ class Way:
         assert self.is_held
         self.is_held = False
 
+    def abort(self, reason: str = "") -> None:
+        self.is_closed = True
+
     def close(self) -> None:
         assert self.may_be_closed, "the connection was closed unexpectedly"
         self.is_closed = True
@@ -101,19 +104,19 @@ class Desk:
     def ask(self, message: RequestMessage, version: int | None = None) -> Any:
         """Returns the response once it is durable."""
         version = APIS[message.API_KEY].max_version if version is None else version
-        reply = self.send(message, version)
+        reply = self.begin(message, version)
         assert reply is not None, "this request is not answered"
         self.runner.settle()
-        return self.answer(reply, message, version)
+        return self.read_answer(reply, message, version)
 
-    def send(self, message: RequestMessage, version: int) -> Reply | None:
+    def begin(self, message: RequestMessage, version: int) -> Reply | None:
         """Returns the reply, which may not be ready."""
         self._receive(request_frame(message, version))
         event = self._conversation.next_event()
         assert event is not None
         return self._conversation.handle(event)
 
-    def answer(self, reply: Reply, message: RequestMessage, version: int) -> Any:
+    def read_answer(self, reply: Reply, message: RequestMessage, version: int) -> Any:
         assert reply.is_ready(self.runner.passes.written, self.runner.passes.durable)
         frame = b"".join(reply.take())
         body = 9 if version >= APIS[message.API_KEY].flexible_from else 8

@@ -3,7 +3,6 @@ authenticate clients."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from enum import IntEnum
 from typing import NamedTuple
@@ -11,6 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from trimq.core.metadata.catalogue import Catalogue, Definition
+from trimq.core.name_patterns import NamePattern, require_valid
 from trimq.core.security.passwords import SALT_BYTES, hash_password, matches, unknown_password
 from trimq.errors import AccessDenied, InvalidSetting, UnknownUser
 from trimq.model import DEFAULT_NAMESPACE, SYSTEM, Caller, TopicName
@@ -206,7 +206,8 @@ class Access:
 
     def grant(self, right: Right) -> Ticket:
         """Replaces the principal's rights in this namespace."""
-        _CompiledRight(right)  # raises InvalidSetting if a pattern is invalid
+        for name in ("configure", "write", "read"):
+            require_valid(name, getattr(right, name))
         return self._put(_RIGHT, _right_key(right.principal, right.namespace), right)
 
     def revoke(self, principal: str, namespace: str) -> Ticket | None:
@@ -269,15 +270,11 @@ class _CompiledRight:
         if action is Action.DESCRIBE:
             return any(pattern.search(name) for pattern in self._patterns.values())
         pattern = self._patterns.get(action)
-        return pattern is not None and pattern.search(name) is not None
+        return pattern is not None and pattern.search(name)
 
 
-def _compile(name: str, pattern: str) -> re.Pattern[str]:
-    try:
-        # As in RabbitMQ, an empty pattern matches the empty name only.
-        return re.compile(pattern or r"\A\Z")
-    except (re.error, RecursionError, OverflowError) as error:
-        raise InvalidSetting(name, f"{pattern!r} is not a regular expression: {error}") from error
+def _compile(name: str, pattern: str) -> NamePattern:
+    return NamePattern(pattern, name)
 
 
 def _right_key(principal: str, namespace: str) -> str:

@@ -11,6 +11,8 @@ from ipaddress import ip_address
 from trimq.core.security.access import Access
 from trimq.core.security.login_queue import IsWanted, LoginQueue
 from trimq.core.security.passwords import matches
+from trimq.errors import AccessDenied
+from trimq.model import Caller
 
 # As in RabbitMQ: a predefined user, for clients on the same machine only.
 GUEST = "guest"
@@ -98,6 +100,15 @@ class Authenticator:
     def is_login_required(self) -> bool:
         """False while no user is defined."""
         return bool(self._access.users())
+
+    def must_log_in(self, anonymous: str) -> bool:
+        """Returns whether a client has to log in before it may do anything: `anonymous`, as which it acts before, has
+        no right at all."""
+        try:
+            self._access.require_known(Caller(anonymous, "", "", ""))
+        except AccessDenied:
+            return True
+        return False
 
     def on_removed(self, listener: Callable[[str], None]) -> None:
         """Calls `listener` with the name of every user that is removed."""

@@ -6,9 +6,10 @@ from __future__ import annotations
 import logging
 import random
 
-from trimq.clock import Clock
+from trimq.clock import Clock, Timer
 from trimq.core.api.broker import Broker
 from trimq.core.security.authentication import Authenticator
+from trimq.core.security.login_delays import source_of
 from trimq.errors import ProtocolError
 from trimq.model import Caller
 from trimq.protocols.client_counters import Counts
@@ -27,6 +28,10 @@ log = logging.getLogger(__name__)
 PROTOCOL = "kafka"
 
 _LOGIN_KEYS = frozenset(api.key for api in ROWS if api.name in ("SaslHandshake", "SaslAuthenticate"))
+# As in Apache Kafka (`sasl.server.max.receive.size`).
+FRAME_BYTES_BEFORE_LOGIN = 512 * 1024
+
+_ANONYMOUS = "anonymous"
 
 
 class KafkaConversation:
@@ -39,6 +44,34 @@ class KafkaConversation:
         self.buffer_updated = connection.buffer_updated
         self.release_memory = connection.release_memory
         self.next_event = connection.next_event
+        self._login_timer: Timer | None = None
+
+    def limit_until_login(self, frame_bytes: int, timeout_ms: int) -> None:
+        """Accepts short frames only, and closes the connection if it takes longer than that, until the client has
+        logged in; then frames of `frame_bytes`."""
+
+        def next_event() -> Request | None:
+            if self._context.caller.principal != _ANONYMOUS:
+                self._end_login_timer()
+                self._connection.limit_frames(frame_bytes)
+                self.next_event = self._connection.next_event
+            return self._connection.next_event()
+
+        self._connection.limit_frames(min(FRAME_BYTES_BEFORE_LOGIN, frame_bytes))
+        self.next_event = next_event
+        liveness = self._context.clock.liveness
+        self._login_timer = liveness.call_at(liveness.now_ms() + timeout_ms, self._login_timed_out)
+
+    def _login_timed_out(self) -> None:
+        self._login_timer = None
+        if self._context.caller.principal == _ANONYMOUS:
+            log.info("connection of %s: closing (the client did not log in in time)", self._context.caller.address)
+            self._context.outlet.abort()
+
+    def _end_login_timer(self) -> None:
+        if self._login_timer is not None:
+            self._login_timer.cancel()
+            self._login_timer = None
 
     def handle(self, event: object) -> Reply | None:
         assert isinstance(event, Request)
@@ -68,6 +101,8 @@ class KafkaConversation:
         return ConnectionDetails(caller.principal, client_id=caller.client_id)
 
     def closed(self) -> None:
+        self._end_login_timer()
+        self.next_event = self._connection.next_event  # breaks a reference cycle
         self._connection.drop()
 
 
@@ -85,7 +120,7 @@ class KafkaFrontEnd:
         self._fetch_sessions = FetchSessions(random.Random(clock.message.now_ms()))
 
     def open_conversation(self, address: str, outlet: SessionControl) -> KafkaConversation:
-        caller = Caller(principal="anonymous", client_id="", address=address, protocol=PROTOCOL)
+        caller = Caller(principal=_ANONYMOUS, client_id="", address=address, protocol=PROTOCOL)
         context = Context(
             self._broker,
             caller,
@@ -104,4 +139,9 @@ class KafkaFrontEnd:
             element_limit=limits.elements_per_request,
             receive_memory=self._held_bytes,
         )
-        return KafkaConversation(connection, context)
+        connection.memory.attach(source_of(address), lambda reason: outlet.abort(reason))
+        conversation = KafkaConversation(connection, context)
+        if self._authenticator.must_log_in(_ANONYMOUS):
+            timeout_ms = self._broker.settings.security.login_timeout_ms
+            conversation.limit_until_login(limits.frame_bytes, timeout_ms)
+        return conversation

@@ -37,7 +37,7 @@ def request(*timestamps: int) -> ListOffsetsRequest:
 
 
 def offsets(desk: Desk, reply: Reply, message: ListOffsetsRequest) -> list[tuple[int, int]]:
-    (topic,) = desk.answer(reply, message, VERSION).topics
+    (topic,) = desk.read_answer(reply, message, VERSION).topics
     return [(found.error_code, found.offset) for found in topic.partitions]
 
 
@@ -53,7 +53,7 @@ def offsets(desk: Desk, reply: Reply, message: ListOffsetsRequest) -> list[tuple
 )
 def test_a_large_batch_is_searched_off_the_loop(desk: Desk, timestamp: int, offset: int) -> None:
     message = request(timestamp)
-    reply = desk.send(message, VERSION)
+    reply = desk.begin(message, VERSION)
     assert isinstance(reply, DeferredReply)
     assert desk.way.is_held
     assert len(desk.runner.offload) == 1
@@ -64,14 +64,14 @@ def test_a_large_batch_is_searched_off_the_loop(desk: Desk, timestamp: int, offs
 
 def test_a_search_that_opens_no_large_batch_is_answered_at_once(desk: Desk) -> None:
     message = request(NOW_MS + 6000, MAX_TIMESTAMP)
-    reply = desk.send(message, VERSION)
+    reply = desk.begin(message, VERSION)
     assert reply is not None
     assert not isinstance(reply, DeferredReply)
     assert offsets(desk, reply, message) == [(0, -1), (0, -1)]
 
 
 def test_a_lost_connection_gives_up_its_search(desk: Desk) -> None:
-    reply = desk.send(request(MAX_TIMESTAMP), VERSION)
+    reply = desk.begin(request(MAX_TIMESTAMP), VERSION)
     assert isinstance(reply, DeferredReply)
     assert reply.on_abandon is not None
     reply.on_abandon()
@@ -83,6 +83,6 @@ def test_no_more_searches_wait_than_allowed(desk: Desk, monkeypatch: pytest.Monk
     reviews: Any = desk.core.broker.partitions._review_offload
     monkeypatch.setattr(reviews, "_limit", 0)
     message = request(MAX_TIMESTAMP, MAX_TIMESTAMP)
-    reply = desk.send(message, VERSION)
+    reply = desk.begin(message, VERSION)
     assert reply is not None
     assert offsets(desk, reply, message) == [(Code.REQUEST_TIMED_OUT, -1), (0, -1)]

@@ -115,10 +115,6 @@ def close(context: Context, method: methods.ConnectionClose) -> Reply:
     return Reply.now([write_command(0, methods.ConnectionCloseOk())], _LANE)
 
 
-def close_ok(context: Context, method: methods.ConnectionCloseOk) -> None:
-    context.outlet.close()
-
-
 def update_secret(context: Context, method: methods.ConnectionUpdateSecret) -> Reply:
     """Accepts any secret, as RabbitMQ does with its internal user database: a login that does not expire needs no new
     secret."""

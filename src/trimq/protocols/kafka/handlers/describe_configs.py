@@ -64,7 +64,7 @@ def _describe(context: Context, asked: DescribeConfigsResource) -> Iterable[Desc
         raise KafkaRefusal(Code.INVALID_REQUEST, "the name of the resource must not be empty")
     if asked.resource_type == ResourceType.TOPIC:
         if asked.resource_name in INTERNAL:
-            return describe(SETTINGS, context.broker_levels)
+            return describe(SETTINGS[asked.resource_name], context.broker_levels)
         context.broker.topics.check_name(asked.resource_name)
         topic = context.topic(asked.resource_name, b"")
         return describe(topic.settings, context.broker_levels)

@@ -151,12 +151,12 @@ def _answer(
     outcomes: Mapping[Hashable, object],
 ) -> _FoundOffset:
     version = request.api_version
+    if asked.timestamp < 0 and version < _SINCE_VERSION.get(asked.timestamp, _NEVER):
+        raise KafkaRefusal(Code.UNSUPPORTED_VERSION, f"version {version} has no special timestamp {asked.timestamp}")
     stream = context.broker.partitions.readable(context.caller, context.topic(name, b""), asked.partition_index)
     cluster = context.broker.cluster
     if asked.current_leader_epoch != _NOT_CHECKED:
         cluster.require_epoch(stream.id, asked.current_leader_epoch)
-    if asked.timestamp < 0 and version < _SINCE_VERSION.get(asked.timestamp, _NEVER):
-        raise KafkaRefusal(Code.UNSUPPORTED_VERSION, f"version {version} has no special timestamp {asked.timestamp}")
     end = stream.stable_end if isolation == _READ_COMMITTED else stream.readable_end
     current = cluster.leader_epoch(stream.id)
     if asked.timestamp == _LATEST:

@@ -12,12 +12,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from trimq.core.partitions.batch_validation import LargeBatch, Review
 from trimq.core.partitions.stream import Appended, Stream
 from trimq.core.partitions.topics import Topic
-from trimq.errors import MessageTooLong, MissingKey, ProtocolError, RecordFault, Refusal, UntimelyRecord
+from trimq.errors import (
+    MessageTooLong,
+    MissingKey,
+    ProtocolError,
+    RecordFault,
+    Refusal,
+    UntimelyRecord,
+)
+from trimq.errors.transactions import WrongTransactionState
 from trimq.formats.kafka_batch.compression import Codec
 from trimq.formats.kafka_batch.header import (
     LENGTH_ENDS_AT,
@@ -58,10 +67,12 @@ _TURN_MS = 8
 _ACKS = (-1, 0, 1)
 _ZSTD_SINCE = 7
 _JOINS_SINCE = 12
+_ABORTS = 11  # clients of this version know TRANSACTION_ABORTABLE
 _BY_ID = 13
 _NO_START = -1
 # Kafka names the first offset of the partition in other refusals.
 _WITHOUT_START = (
+    Code.INVALID_REQUIRED_ACKS,
     Code.CORRUPT_MESSAGE,
     Code.MESSAGE_TOO_LARGE,
     Code.KAFKA_STORAGE_ERROR,
@@ -82,6 +93,13 @@ _UNDECIDED: Outcome = (PartitionProduceResponse(), None)
 
 class _NoWrite(KafkaRefusal):
     """The request has nothing to write; not counted as a refused write."""
+
+
+@dataclass(eq=False)  # exceptions must stay hashable
+class _NotInTransaction(Refusal):
+    """The batch is not part of the transaction, which is known before the partition is looked at."""
+
+    reason: Refusal
 
 
 class _Batch(NamedTuple):
@@ -387,8 +405,6 @@ def _find_batch(
         raise _NoWrite(Code.INVALID_RECORD, "the request has no batch for this partition")
     if version < _ZSTD_SINCE and header.codec == Codec.ZSTD:
         raise KafkaRefusal(Code.UNSUPPORTED_COMPRESSION_TYPE, f"zstd requires Produce version {_ZSTD_SINCE} or later")
-    if message.acks not in _ACKS:
-        raise _NoWrite(Code.INVALID_REQUIRED_ACKS, "acks must be -1, 0 or 1")
     return _Batch(found, stream, records[: LENGTH_ENDS_AT + header.length], header)
 
 
@@ -405,20 +421,36 @@ def _append(
     """Appends a batch. Raises Refusal or BadBatch if it is not accepted, and LargeBatch if it must be reviewed
     first."""
     topic, stream, records, header = batch
+    joined = None
+    is_in_transaction = header.attributes & TRANSACTIONAL_BIT and header.producer_id >= 0
+    if is_in_transaction:
+        may_join = version >= _JOINS_SINCE
+        try:
+            joined = context.broker.transactions.check_append(context.caller, _name(message), stream, header, may_join)
+        except WrongTransactionState as refusal:
+            fits = KafkaRefusal(Code.TRANSACTION_ABORTABLE, str(refusal)) if version == _ABORTS else refusal
+            raise _NotInTransaction(fits) from None
+        except Refusal as refusal:
+            raise _NotInTransaction(refusal) from None
+    if message.acks not in _ACKS:
+        raise _NoWrite(Code.INVALID_REQUIRED_ACKS, "acks must be -1, 0 or 1")
     check_base_offset(header)
     if len(records) > stream.message_bytes:
         raise MessageTooLong(len(records), stream.message_bytes)
     check_content(records, header)
-    partitions = context.broker.partitions
-    if not header.attributes & TRANSACTIONAL_BIT:
-        return partitions.append(context.caller, topic, stream, records, header, review)
-    may_join = version >= _JOINS_SINCE
-    joined = context.broker.transactions.check_append(context.caller, _name(message), stream, header, may_join)
-    return partitions.append(context.caller, topic, stream, records, header, review)._replace(joined=joined)
+    if not is_in_transaction:
+        return context.broker.partitions.append(context.caller, topic, stream, records, header, review)
+    transactions = context.broker.transactions
+    transactions.check_sequence(stream, header)
+    appended = context.broker.partitions.append(context.caller, topic, stream, records, header, review)
+    transactions.accepted(stream, header)
+    return appended if joined is None else appended._replace(joined=joined)
 
 
 def _refuse(context: Context, index: int, error: Refusal | BadBatch, start: int = _NO_START) -> Outcome:
     """`start`: first offset of the partition, if it was found."""
+    if isinstance(error, _NotInTransaction):
+        error, start = error.reason, _NO_START
     if isinstance(error, BadBatch):
         context.counts.refused_write(type(error).__name__)
         return _failed(index, code_of_batch(error), str(error), start)
