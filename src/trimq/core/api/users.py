@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from trimq.core.security.access import BROKER, Access, Action, Right, User
 from trimq.core.security.authentication import GUEST
 from trimq.core.security.passwords import hash_password
-from trimq.errors import InvalidSetting, Refusal, UnknownUser
+from trimq.errors import InvalidSetting, LimitReached, Refusal, UnknownUser
 from trimq.model import Caller
 from trimq.offload import Offload
 from trimq.storage.group_commit.passes import JointTicket, Ticket
@@ -22,8 +22,9 @@ class UserApi:
     """If there are users, at least one of them must be an administrator; otherwise nobody could define users any
     more."""
 
-    def __init__(self, access: Access, offload: Offload) -> None:
+    def __init__(self, access: Access, offload: Offload, user_limit: int) -> None:
         self._access = access
+        self._user_limit = user_limit
         self._offload = offload
 
     def all(self, caller: Caller) -> list[User]:
@@ -39,6 +40,8 @@ class UserApi:
         known = self._find(name)
         if known is None and password is None:
             raise InvalidSetting("password", "a new user needs a password")
+        if known is None and len(self._access.users()) >= self._user_limit:
+            raise LimitReached("users", self._user_limit, "limits.users")
         if is_administrator is None:
             is_administrator = known is not None and known.is_administrator
         keeps_guest = self.is_first_beside_guest(name)
@@ -77,6 +80,8 @@ class UserApi:
         """Creates users from password hashes, and grants their rights."""
         self._access.require(caller, Action.ADMINISTER, BROKER)
         after = {user.name: user for user in (*self._access.users(), *users)}
+        if len(after) > self._user_limit:
+            raise LimitReached("users", self._user_limit, "limits.users")
         if after and not any(user.is_administrator for user in after.values()):
             raise InvalidSetting("administrator", _ADMINISTRATOR_REQUIRED)
         for right in rights:

@@ -217,6 +217,7 @@ def open_groups(
         settings.kafka.offsets_retention_ms,
         transactions.drop_cursors,
         Rebalances(stream_end),
+        settings.limits.groups,
     )
     groups.open()
     return groups
@@ -331,7 +332,7 @@ def _open_broker(
         FailureApi(parts.failures, parts.ledger, parts.passes, access, gate),
         QuotaApi(Quotas(catalogue, clock.liveness.now_ms), access),
         ScramCredentialApi(ScramCredentials(catalogue), access),
-        UserApi(access, passwords),
+        UserApi(access, passwords, settings.limits.users),
         DynamicSettingsApi(dynamic, access),
         LimitApi(settings, gate, access),
         FirehoseApi(parts.exchanges, parts.publisher, parts.namespaces, access, gate),
@@ -384,6 +385,8 @@ def open_core(
     logins = LoginQueue(passwords, clock.liveness, settings.security.failed_login_delay_ms)
     help = "Logins that were refused without a check, because of too many failed or waiting ones."
     metrics.counters_from("unchecked_logins", help, (), lambda: [((), logins.refused)])
+    metrics.gauge_from("groups", "Kafka consumer groups with members or state.", lambda: len(groups))
+    metrics.gauge_from("users", "Users.", lambda: len(access.users()))
     authenticator = Authenticator(access, logins, rng.randbytes)
     commit_log_service = _open_commit_log(
         settings, files, passes, clock, offload, catalogue, names, access, gate, queues, tables, rng, metrics
