@@ -7,9 +7,10 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 from bench.processes import PATIENCE_S, ChildFailed
 from tools.maven import classpath
@@ -68,15 +69,19 @@ class Peer:
 
 
 @contextmanager
-def kafka_in(folder: Path, without: Collection[str] = ()) -> Iterator[Peer]:
-    """Runs Kafka with its data in `folder`, and with its default for the properties in `without`. Yields once its port
-    accepts connections; removes `folder` at the end."""
+def kafka_in(
+    folder: Path, without: Collection[str] = (), properties_more: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[Peer]:
+    """Runs Kafka with its data in `folder`, with its default for the properties in `without`, and with more properties.
+    Yields once its port accepts connections; removes `folder` at the end."""
     libraries = classpath(ARTIFACTS)
     folder.mkdir(parents=True)
     port, controller = _free_ports(2)
     properties = folder / "server.properties"
     lines = _PROPERTIES.format(port=port, controller=controller, logs=folder / "logs").splitlines()
-    properties.write_text("\n".join(line for line in lines if line.partition("=")[0] not in without) + "\n")
+    kept = [line for line in lines if line.partition("=")[0] not in without]
+    kept += [f"{name}={value}" for name, value in properties_more.items()]
+    properties.write_text("\n".join(kept) + "\n")
     words = (*_JAVA, "-cp", libraries)
     _format(words, properties)
     with (folder / "kafka.log").open("wb") as log:

@@ -7,7 +7,7 @@ import hashlib
 import importlib.util
 import socket
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -229,3 +229,83 @@ def encode(name: str, fields: Mapping[str, Any]) -> bytes:
 def content_header(size: int, properties: Mapping[str, Any]) -> bytes:
     payload: bytes = wire.header(size, {key: table_value(value) for key, value in properties.items()})
     return payload
+
+
+# -- frames in any order
+
+
+def raw_frame(shown: Mapping[str, Any]) -> bytes:
+    """Encodes `{"type": 1, "ch": 1, …}` with `hex`, or `method` and its `fields`, or `size` and `properties`, or `body`
+    and `times`. `end` replaces the last octet, and `length` the length. `raw`: bytes without a frame."""
+    if "raw" in shown:
+        return bytes.fromhex(shown["raw"])
+    if "hex" in shown:
+        payload = bytes.fromhex(shown["hex"])
+    elif "method" in shown:
+        payload = encode(shown["method"], shown.get("fields", {}))
+    elif "size" in shown:
+        payload = content_header(shown["size"], shown.get("properties", {}))
+    else:
+        payload = shown["body"].encode() * shown.get("times", 1)
+    default = METHOD if "method" in shown else HEADER if "size" in shown else BODY
+    start = struct.pack(">BHI", shown.get("type", default), shown.get("ch", 1), shown.get("length", len(payload)))
+    return start + payload + bytes([shown.get("end", 0xCE)])
+
+
+HANDSHAKE_QUIET_S = 0.1
+HANDSHAKE_END_S = 4.0
+"""RabbitMQ closes the socket of a client that it does not trust after three seconds."""
+
+
+def shake_hands(port: int, sent: Iterable[Mapping[str, Any]]) -> list[Any]:
+    """Sends frames on a new connection, each after the answers to the one before. Returns what was received, and how it
+    ended: the broker closes the connection in an orderly way, or without a word, or leaves it open."""
+    received: list[Any] = []
+    is_closed = False
+    with socket.create_connection(("127.0.0.1", port), PATIENCE_S) as peer:
+        for quiet_s, each in [*((HANDSHAKE_QUIET_S, each) for each in sent), (HANDSHAKE_END_S, {"raw": ""})]:
+            try:
+                peer.sendall(raw_frame(each))
+                shown, is_closed = _received(peer, quiet_s)
+            except OSError:
+                shown, is_closed = [], True
+            received += shown
+            if any(name in ("connection.close", "connection.close_ok") for _, name, _ in shown):
+                return [*received, "closing"]
+            if is_closed:
+                break
+    return [*received, "closed" if is_closed else "open"]
+
+
+def _text(value: Any) -> Any:
+    return value.decode("latin-1") if isinstance(value, bytes) else value
+
+
+def _received(peer: socket.socket, quiet_s: float) -> tuple[list[Any], bool]:
+    """Reads until nothing came for a time, or the broker closed the connection. Frames are shown by their method; other
+    bytes in hexadecimal."""
+    peer.settimeout(quiet_s)
+    data = b""
+    is_closed = False
+    try:
+        while piece := peer.recv(1 << 16):
+            data += piece
+        is_closed = True
+    except TimeoutError:
+        pass
+    except OSError:
+        is_closed = True
+    shown: list[Any] = []
+    while len(data) >= 8 and not data.startswith(b"AMQP"):
+        kind, channel, length = struct.unpack_from(">BHI", data)
+        payload, data = data[7 : 7 + length], data[8 + length :]
+        if kind == METHOD:
+            name, fields = wire.dec(payload)
+            own = {"t", "props"} if name == "connection.start" else set()
+            visible = {key: value for key, value in fields.items() if key not in own}
+            shown.append([channel, name, {key: _text(value) for key, value in visible.items()}])
+        else:
+            shown.append([channel, kind, payload.hex()])
+    if data:
+        shown.append([-1, "bytes", data.hex()])
+    return shown, is_closed

@@ -1,4 +1,5 @@
-"""State of a Kafka sequence while it is generated: the names in use, and choices that depend on them."""
+"""State of a Kafka sequence while it is generated: the names in use, the next sequence numbers of producers, and
+choices that depend on them."""
 
 from __future__ import annotations
 
@@ -69,6 +70,7 @@ class World:
         self.steps: list[Step] = []
         self.topics: dict[str, int] = {}
         self.deleted: list[str] = []
+        self.sequences: dict[tuple[str, str], int] = {}
 
     def add(self, request: str, fields: Fields, save: str | None = None, connection: int | None = None) -> None:
         fields.setdefault("version", self.source.randint(*VERSIONS[request]))
@@ -95,10 +97,12 @@ class World:
             return self.source.choice(["t8", "t9", *self.deleted])
         return self.source.choice(list(self.topics))
 
-    def any_topic(self, odd: float = 0.08) -> Fields:
-        """Name and id of a topic, for requests that take either. Seldom an internal topic or an invalid name."""
+    def any_topic(self, odd: float = 0.08, internal: bool = True) -> Fields:
+        """Name and id of a topic, for requests that take either. Seldom an invalid name or an internal topic: these are
+        the same ones for all sequences, and Kafka lets clients delete and change them."""
         if self.chance(odd / 2):
-            name = self.source.choice(["__consumer_offsets", "__transaction_state", "", ".", "%a b", "%" + "l" * 250])
+            names = ["__consumer_offsets", "__transaction_state"] if internal else []
+            name = self.source.choice([*names, "", ".", "%a b", "%" + "l" * 250])
             return {"name": name, "topic_id": {"$": "topic.t8"}}
         short = self.topic(odd)
         return {"name": f"%{short}", "topic_id": {"$": f"topic.{short}"}}
@@ -114,8 +118,8 @@ class World:
         chosen = [self.partition(topic, odd) for _ in range(self.several())]
         return chosen if self.chance(0.3) else list(dict.fromkeys(chosen))
 
-    def some_topics(self, odd: float = 0.08) -> list[Fields]:
-        chosen = [self.any_topic(odd) for _ in range(self.several())]
+    def some_topics(self, odd: float = 0.08, internal: bool = True) -> list[Fields]:
+        chosen = [self.any_topic(odd, internal) for _ in range(self.several())]
         if self.chance(0.3):
             return chosen
         return list({each["name"]: each for each in chosen}.values())

@@ -32,14 +32,16 @@ class Driver(Protocol):
 
 @dataclass(frozen=True)
 class Difference:
-    """First leaf in which the answers to one step differ. `path` has no list indexes: it is the same for each element
-    of a list."""
+    """Leaf in which the answers to one step differ. `path` has no list indexes: it is the same for each element of a
+    list. `our_answer` and `their_answer` are the whole answers."""
 
     position: int
     step: Step
     path: str
     ours: Any
     theirs: Any
+    our_answer: Any = None
+    their_answer: Any = None
 
     @property
     def signature(self) -> str:
@@ -49,10 +51,12 @@ class Difference:
 
 @dataclass(frozen=True)
 class Explained:
-    """A difference that stays. `name` stands in the table of the protocol's page, together with the reason."""
+    """A difference that stays. `name` stands in the table of the protocol's page, together with the reason. `is_last`:
+    the brokers are in different states from this step on, so that the rest of the sequence is not compared."""
 
     name: str
     applies: Callable[[Difference], bool]
+    is_last: bool = False
 
 
 MISSING = "<missing>"
@@ -62,7 +66,7 @@ def differences(steps: Sequence[Step], ours: Sequence[Any], theirs: Sequence[Any
     """Yields each leaf that differs, in the order of the steps."""
     for position, (step, our_answer, their_answer) in enumerate(zip(steps, ours, theirs, strict=True)):
         for path, our_value, their_value in _leaves(our_answer, their_answer, ""):
-            yield Difference(position, step, path, our_value, their_value)
+            yield Difference(position, step, path, our_value, their_value, our_answer, their_answer)
 
 
 def _leaves(ours: Any, theirs: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
@@ -81,6 +85,13 @@ def _leaves(ours: Any, theirs: Any, path: str) -> Iterator[tuple[str, Any, Any]]
 def _brief(value: Any) -> str:
     text = json.dumps(value, sort_keys=True, default=str)
     return text if len(text) <= 120 else text[:117] + "..."
+
+
+def until_last(found: Sequence[Difference], explained: Sequence[Explained]) -> list[Difference]:
+    """Returns the differences before the step at which an explained one ends the comparison."""
+    last = [reason for reason in explained if reason.is_last]
+    end = next((each.position for each in found if any(reason.applies(each) for reason in last)), None)
+    return [each for each in found if end is None or each.position < end]
 
 
 def first_unexplained(found: Iterator[Difference], explained: Sequence[Explained]) -> Difference | None:

@@ -22,6 +22,7 @@ Name = Annotated[
     str, Meta(pattern=r"^[a-zA-Z0-9_-]{1,100}$", extra={"form": "letters, digits, _ and -", "placeholder": "NAME"})
 ]
 
+Text = Annotated[str, Meta(extra={"form": "a text, or empty", "placeholder": "TEXT"})]
 _HOST = r"[a-zA-Z0-9]([a-zA-Z0-9._-]{0,252})"
 HostNames = Annotated[
     str,

@@ -17,6 +17,7 @@ from trimq.metrics import Metrics
 from trimq.protocols.client_counters import CountsOfAll
 from trimq.protocols.contract import FrontEnd
 from trimq.protocols.kafka.front_end import KafkaFrontEnd
+from trimq.protocols.kafka.logins.mechanisms import Mechanisms
 from trimq.server.connection.connections import Connections
 from trimq.server.http.commit_log_topics import CommitLogTopicsApi
 from trimq.server.http.connections import ConnectionsApi
@@ -86,7 +87,11 @@ def configured_front_ends(settings: Settings) -> dict[str, PlannedListener]:
 
 
 def _kafka(parts: FrontEndParts) -> FrontEnd:
-    return KafkaFrontEnd(parts.core.broker, parts.core.authenticator, parts.clock, parts.counts.of("kafka"))
+    core = parts.core
+    mechanisms = Mechanisms(
+        core.authenticator, core.credentials.scram, parts.rng.randbytes, core.login_log, core.bearer_tokens
+    )
+    return KafkaFrontEnd(core.broker, core.authenticator, parts.clock, parts.counts.of("kafka"), mechanisms)
 
 
 def _amqp(parts: FrontEndParts) -> FrontEnd:
@@ -95,7 +100,8 @@ def _amqp(parts: FrontEndParts) -> FrontEnd:
 
     core = parts.core
     cluster_name = f"trimq@{core.cluster.id}"
-    return AmqpFrontEnd(core.broker, core.authenticator, parts.clock, parts.settings.amqp, parts.rng, cluster_name)
+    settings, rng = parts.settings.amqp, parts.rng
+    return AmqpFrontEnd(core.broker, core.authenticator, parts.clock, settings, rng, cluster_name, core.login_log)
 
 
 class _RocketMQ:
@@ -112,7 +118,13 @@ class _RocketMQ:
             assert commit_log_service is not None, "the commit log is open if a RocketMQ listener is on"
             counts = parts.counts.of("rocketmq")
             self._doors = RocketMQFrontEnds(
-                parts.settings, commit_log_service.commit_log, parts.core.cluster, parts.clock, counts
+                parts.settings,
+                commit_log_service.commit_log,
+                parts.core.cluster,
+                parts.clock,
+                counts,
+                parts.core.signatures,
+                parts.core.broker.users,
             )
         return self._doors
 
@@ -154,6 +166,7 @@ def _http(parts: FrontEndParts) -> FrontEnd:
         record_reader_of(core),
         commit_log_groups_of(core),
         core.authenticator,
+        core.login_log,
         parts.metrics,
         parts.is_ready,
         _shared_topics(parts),

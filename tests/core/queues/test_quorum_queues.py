@@ -207,7 +207,13 @@ REFUSED: list[tuple[str, str, Value]] = [
     ("stream", "x-delayed-retry-type", "all"),
     ("quorum", "x-delayed-retry-type", "nope"),
     ("quorum", "x-delayed-retry-min", -1),
-    ("quorum", "x-delivery-limit", -2),
+    ("quorum", "x-delivery-limit", "2"),
+    ("quorum", "x-quorum-initial-group-size", 1.5),
+    ("quorum", "x-max-in-memory-length", -1),
+    ("classic", "x-message-ttl", Timestamp(5)),
+    ("stream", "x-initial-cluster-size", 0),
+    ("stream", "x-max-age", "0s"),
+    ("quorum", "x-queue-master-locator", "client-local"),
     ("stream", "x-stream-max-segment-size-bytes", 3_000_000_001),
     ("stream", "x-stream-filter-size-bytes", 15),
     ("stream", "x-stream-filter-size-bytes", 256),
@@ -220,6 +226,10 @@ TAKEN: list[tuple[str, str, Value]] = [
     ("stream", "x-stream-max-segment-size-bytes", 0),
     ("stream", "x-stream-filter-size-bytes", 255),
     ("classic", "x-unknown", 1),
+    ("classic", "x-queue-mode", 5),
+    ("classic", "x-queue-master-locator", 5),
+    ("quorum", "x-consumer-timeout", 0),
+    ("quorum", "x-delivery-limit", -2),
 ]
 
 
@@ -303,3 +313,21 @@ def test_a_delay_may_be_given_as_text() -> None:
     out = world.get()
     assert out is not None
     assert read_headers(out.header) == {"x-delay": "-200"}
+
+
+def test_the_length_in_bytes_of_a_quorum_queue_counts_properties() -> None:
+    world = World()
+    queue = world.queue("q", queue_type="quorum", max_length_bytes=10)
+    world.publish("q", b"1234567")  # and three bytes of properties
+    assert queue.ready_count == 1
+    world.publish("q", b"12345678")
+    assert queue.ready_count == 0
+    world.publish("q", b"1", b"2", b"3", b"4")
+    assert queue.ready_count == 2
+    delivery = world.get()
+    assert delivery is not None
+    world.requeue(delivery, counts=False)
+    world.restart()
+    world.publish("q", b"5")
+    (found,) = world.broker.queues.queues(CALLER)
+    assert found.ready_count == 2

@@ -46,9 +46,14 @@ from trimq.core.partitions.maintenance import PartitionMaintenance
 from trimq.core.partitions.topics import Topics
 from trimq.core.security.access import Access
 from trimq.core.security.authentication import Authenticator
+from trimq.core.security.bearer_tokens import BearerTokens, Expected
+from trimq.core.security.credentials import Credentials
+from trimq.core.security.login_log import LoginLog
 from trimq.core.security.login_queue import LoginQueue
 from trimq.core.security.quotas import Quotas
 from trimq.core.security.scram_credentials import ScramCredentials
+from trimq.core.security.signatures import Signatures
+from trimq.core.security.signing_secrets import SecretKey, SigningSecrets, read_given_key
 from trimq.core.transactions.coordinator import TransactionCoordinator
 from trimq.core.transactions.marker_writer import MarkerWriter
 from trimq.core.transactions.producer_ids import ProducerIds
@@ -64,7 +69,7 @@ from trimq.storage.guards.damages import DamageReports
 from trimq.storage.guards.disk_space import DiskSpaceGuard
 from trimq.storage.guards.memory import MemoryGuard
 from trimq.storage.guards.slow_disk import SlowDiskGuard
-from trimq.storage.io.files import Files
+from trimq.storage.io.files import Files, read_outside_file
 from trimq.storage.partition_log.compaction import CompactionLimits
 from trimq.storage.partition_log.segment_checksums import SegmentChecksums
 from trimq.storage.partition_log.store import ROOT, PartitionStore
@@ -89,6 +94,10 @@ class Core:
     transactions: TransactionCoordinator
     queues: OpenQueues
     authenticator: Authenticator
+    credentials: Credentials
+    login_log: LoginLog
+    signatures: Signatures
+    bearer_tokens: BearerTokens | None
     commit_log_service: CommitLogService | None
     tables: Tables
     opened: Ticket
@@ -134,10 +143,13 @@ def new_id(rng: random.Random) -> UUID:
 def _open_gate(
     settings: Settings, files: Files, guard: DiskSpaceGuard, passes: Passes, clock: Clock, metrics: Metrics
 ) -> WriteGate:
+    delay_ms = 0 if settings.flush == "sync" else settings.flush_interval_ms
+    if settings.flush == "pooled":
+        delay_ms += settings.rocketmq.commit_interval_ms
     return WriteGate(
         guard,
         MemoryGuard(files, clock.liveness, settings.limits.memory_percent, settings.limits.throttle_percent),
-        SlowDiskGuard(passes, clock.liveness, settings.storage.busy_after_ms),
+        SlowDiskGuard(passes, clock.liveness, settings.storage.busy_after_ms, lambda: passes.on_disk, delay_ms),
         metrics.counter("appended_batches", "Batches appended to streams."),
         metrics.counter("appended_bytes", "Bytes appended to streams."),
         metrics.counter("throttled_writes", "Requests of Kafka producers throttled because memory or disk is short."),
@@ -293,6 +305,27 @@ def _open_commit_log(
     )
 
 
+def _open_credentials(settings: Settings, files: Files, catalogue: Catalogue, rng: random.Random) -> Credentials:
+    path, given = settings.security.secrets_key_file, None
+    if path is not None:
+        try:
+            given = read_given_key(read_outside_file(path, is_private=True))
+        except (OSError, ValueError) as error:
+            raise StartupError(f"security.secrets_key_file {path} cannot be used: {error}") from None
+    secrets = SigningSecrets(catalogue, SecretKey(files, given, rng.randbytes), rng.randbytes)
+    secrets.open()
+    return Credentials(ScramCredentials(catalogue, rng.randbytes), secrets)
+
+
+def _open_bearer_tokens(settings: Settings, offload: Offload, clock: Clock) -> BearerTokens | None:
+    kafka = settings.kafka
+    path = kafka.oauth_jwks_file
+    if path is None:
+        return None
+    expected = Expected(kafka.oauth_issuer, kafka.oauth_audience, kafka.oauth_scope, kafka.oauth_principal_claim)
+    return BearerTokens(partial(read_outside_file, path), expected, offload, clock)
+
+
 def _open_broker(
     settings: Settings,
     topics: Topics,
@@ -310,6 +343,7 @@ def _open_broker(
     passwords: Offload,
     queues: OpenQueues,
     dynamic: DynamicSettings,
+    credentials: Credentials,
 ) -> Broker:
     parts = queues.parts
 
@@ -331,8 +365,8 @@ def _open_broker(
         NamespaceApi(parts.namespaces, access),
         FailureApi(parts.failures, parts.ledger, parts.passes, access, gate),
         QuotaApi(Quotas(catalogue, clock.liveness.now_ms), access),
-        ScramCredentialApi(ScramCredentials(catalogue), access),
-        UserApi(access, passwords, settings.limits.users),
+        ScramCredentialApi(credentials.scram, access),
+        UserApi(access, credentials, passwords, settings.limits.users),
         DynamicSettingsApi(dynamic, access),
         LimitApi(settings, gate, access),
         FirehoseApi(parts.exchanges, parts.publisher, parts.namespaces, access, gate),
@@ -388,6 +422,8 @@ def open_core(
     metrics.gauge_from("groups", "Kafka consumer groups with members or state.", lambda: len(groups))
     metrics.gauge_from("users", "Users.", lambda: len(access.users()))
     authenticator = Authenticator(access, logins, rng.randbytes)
+    credentials = _open_credentials(settings, files, catalogue, rng)
+    login_log = LoginLog(metrics)
     commit_log_service = _open_commit_log(
         settings, files, passes, clock, offload, catalogue, names, access, gate, queues, tables, rng, metrics
     )
@@ -419,6 +455,7 @@ def open_core(
         passwords,
         queues,
         dynamic,
+        credentials,
     )
     return Core(
         broker,
@@ -432,6 +469,10 @@ def open_core(
         transactions,
         queues,
         authenticator,
+        credentials,
+        login_log,
+        Signatures(authenticator, credentials.secrets, login_log),
+        _open_bearer_tokens(settings, offload, clock),
         commit_log_service,
         tables,
         started,

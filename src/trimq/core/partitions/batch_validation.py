@@ -143,7 +143,7 @@ class BatchValidator:
             if must_recompress:
                 if may_defer and expanded_bytes > INLINE_RECOMPRESSED_BYTES:
                     raise LargeBatch(partial(self._review, rules, batch, header, now_ms, must_open))
-                batch, header = self._recompress(rules, batch)
+                batch, header = self._recompress(rules, batch, header)
         if rules.keeps_append_time:
             batch = _writable(batch)
             stamp_append_time(batch, now_ms)
@@ -163,11 +163,13 @@ class BatchValidator:
                 rules, batch, header, now_ms, self._max_expanded_bytes, self._max_records
             )
         if rules.codec is not None and rules.codec != header.codec:
-            batch, header = self._recompress(rules, batch)
+            batch, header = self._recompress(rules, batch, header)
         return Review(rules, batch, header, max_timestamp_ms, expanded_bytes)
 
-    def _recompress(self, rules: BatchRules, batch: Buffer) -> tuple[Buffer, BatchHeader]:
+    def _recompress(self, rules: BatchRules, batch: Buffer, header: BatchHeader) -> tuple[Buffer, BatchHeader]:
         assert rules.codec is not None
+        if header.producer_id >= 0 and header.producer_epoch < 0:
+            raise InvalidRecords("a batch of a producer without an epoch cannot be recompressed")
         batch = recompress(batch, rules.codec, 0, self._max_expanded_bytes, rules.level)
         return batch, read_header(batch)
 
@@ -179,7 +181,10 @@ class BatchValidator:
         if not rules.keeps_append_time:
             window_ms = (now_ms - rules.max_age_ms, now_ms + rules.max_lead_ms)
         summary, expanded_bytes = validate_checked(batch, header, window_ms, expanded_limit, record_limit)
-        claims_append_time = rules.keeps_append_time and header.is_log_append_time
+        # The timestamp of the batch is then that of its records.
+        claims_append_time = header.is_log_append_time and (
+            rules.keeps_append_time or header.max_timestamp_ms == NO_TIMESTAMP
+        )
         if (
             claims_append_time
             or summary.first_outside_window_index is not None

@@ -71,7 +71,7 @@ _CHECKS: dict[str, Callable[[str, str], None]] = {
     "segment_ms": partial(check_whole, least=1),
     "index_interval_bytes": partial(check_whole, most=_INT32),
     "retention_ms": partial(check_whole, least=-1),
-    "retention_bytes": partial(check_whole, least=-1),
+    "retention_bytes": partial(check_whole, least=-NO_LIMIT - 1),
     "message_bytes": partial(check_whole, most=_INT32),
     "writable": partial(_check_choice, words=("true", "false")),
     "cleanup": _check_cleanup,
@@ -99,6 +99,7 @@ _CHECKS: dict[str, Callable[[str, str], None]] = {
     "segment_jitter_ms": check_whole,
     "throttled_leader_replicas": _check_replicas,
     "throttled_follower_replicas": _check_replicas,
+    "is_tiered": partial(_check_choice, words=("false",)),
     "local_retention_bytes": partial(check_whole, least=-2),
     "local_retention_ms": partial(check_whole, least=-2),
     "is_tiered_copy_disabled": partial(_check_choice, words=("true", "false")),
@@ -130,10 +131,10 @@ def check_sync(given: TopicSettings, broker: Settings) -> None:
     if broker.flush == "sync":
         return
     if int(given.get("sync_every_records", NO_LIMIT)) < NO_LIMIT:
-        reason = "the broker runs with flush = async, which acknowledges before it syncs; set flush = sync"
+        reason = f"the broker runs with flush = {broker.flush}, which acknowledges before it syncs; set flush = sync"
         raise InvalidSetting("sync_every_records", reason)
     if int(given.get("sync_every_ms", NO_LIMIT)) < broker.flush_interval_ms:
-        reason = f"the broker runs with flush = async and syncs every {broker.flush_interval_ms} ms"
+        reason = f"the broker runs with flush = {broker.flush} and syncs every {broker.flush_interval_ms} ms"
         raise InvalidSetting("sync_every_ms", reason)
 
 

@@ -3,6 +3,7 @@ nor consumers."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
@@ -22,7 +23,7 @@ from trimq.formats.amqp_content.content import (
     encode_content,
     encode_reference,
 )
-from trimq.formats.amqp_content.field_tables import BadField, FieldTable
+from trimq.formats.amqp_content.field_tables import BadField
 from trimq.formats.amqp_content.property_list import (
     FLAGS,
     PERSISTENT,
@@ -38,6 +39,7 @@ _new_tuple = tuple.__new__  # half the time of a NamedTuple's own constructor, f
 
 DELAY = "x-delay"
 
+_NUMBER = re.compile("[+-]?[0-9]{1,30}")  # as RabbitMQ reads an expiration
 # Appends to queues, of a batch of messages, between two chances for others to have their turn: about 5 ms.
 _APPENDS_PER_SLICE = 2_000
 
@@ -46,12 +48,13 @@ _CACHED_HEADER_BYTES = 256
 
 
 class PublishOptions(NamedTuple):
-    """Properties of a message that the broker evaluates."""
+    """Properties of a message that the broker evaluates. `is_special`: it may have copies (CC, BCC), or its properties
+    are stored in another form."""
 
     is_transient: bool
     expiration_ms: int | None
     priority: int
-    has_copies: bool
+    is_special: bool
     delay_ms: int
 
 
@@ -82,6 +85,18 @@ class PublishResult:
             self.number = ticket.number
         if needs_sync:
             self.needs_sync = True
+
+
+class PublishRoute(NamedTuple):
+    """Names of the queues for a message, and the exchanges in which it waits for its delay."""
+
+    exchange: Exchange
+    names: Route
+    delayed_exchanges: list[Exchange]
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.names and not self.delayed_exchanges
 
 
 class SharedBodies(Protocol):
@@ -132,25 +147,22 @@ class Publisher:
         body: bytes,
         origin: bytes | None = None,
         flags: int = 0,
+        route: PublishRoute | None = None,
     ) -> PublishResult:
         """Publishes a message. `origin`: the exchange that the client published to, if it is not `exchange`. `flags`:
-        DEAD_LETTER."""
+        DEAD_LETTER. `route`: the route found earlier, in a transaction."""
         options = self._options_cache.get(header) or self._learn(header)
         names: Route | None = None
-        if not options.has_copies:
-            names = self._router.known(exchange.namespace, exchange.name, key)
         delayed_exchanges: list[Exchange] | None = None
+        if route is not None:
+            _, names, delayed_exchanges = route
+        elif not options.is_special:
+            names = self._router.known(exchange.namespace, exchange.name, key)
         content = _new_tuple(Content, (origin or exchange.encoded_name, _encode(key), header, body, self._now_ms()))
         if names is None:
-            keys = [key]
-            headers: FieldTable = {}
-            if options.has_copies:
-                headers = _headers_of(header)
-                keys += copied_keys(headers)
-            delayed_exchanges = [] if options.delay_ms else None
-            names = self._router.route(exchange, keys, lambda: _headers_of(header), delayed_exchanges)
-            if "BCC" in headers:
-                content = content._replace(header=_without_blind_copies(header, headers))
+            _, names, delayed_exchanges = self.find_route(exchange, key, header)
+        if options.is_special:
+            content = content._replace(header=_stored_header(header))
         if names:
             publication = _new_tuple(Publication, (encode_content(content), options[0], options[1], options[2], flags))
             published = self.deliver(exchange.namespace, names, publication)
@@ -159,6 +171,38 @@ class Publisher:
         if delayed_exchanges:
             self._delay_message(delayed_exchanges, content._replace(header=header), options, published, flags)
         return published
+
+    def find_route(self, exchange: Exchange, key: str, header: bytes) -> PublishRoute:
+        """Returns where `publish` sends a message. Raises the refusal that it would raise for the properties."""
+        options = self.options_of(header)
+        headers: MessageHeaders | None = None
+        keys = [key]
+        if options.is_special:
+            headers = _headers_of(header)
+            keys += copied_keys(headers)
+        delayed_exchanges: list[Exchange] = []
+        names = self._router.route(
+            exchange,
+            keys,
+            lambda: _headers_of(header) if headers is None else headers,
+            delayed_exchanges if options.delay_ms else None,
+        )
+        return PublishRoute(exchange, names, delayed_exchanges)
+
+    def check(self, header: bytes) -> None:
+        """Raises the refusal that `publish` would raise for these properties."""
+        if self.options_of(header).is_special:
+            copied_keys(_headers_of(header))
+
+    def stored_header(self, header: bytes) -> bytes:
+        """Returns the properties as they are stored, and returned to the client if the message has no route."""
+        return _stored_header(header) if self.options_of(header).is_special else header
+
+    def find_existing_route(self, exchange: Exchange, key: str, header: bytes) -> PublishRoute:
+        """As `find_route`, with the names of existing queues only."""
+        found = self.find_route(exchange, key, header)
+        names = tuple(name for name in found.names if self._find_queue(exchange.namespace, name) is not None)
+        return found._replace(names=names)
 
     def _delay_message(
         self,
@@ -177,11 +221,6 @@ class Publisher:
         """Returns the names of the queues to which a message is routed, or would be after its delay."""
         headers = _headers_of(header)
         return self._router.route(exchange, [key, *copied_keys(headers)], lambda: headers)
-
-    def check(self, header: bytes) -> None:
-        """Raises the refusal that `publish` would raise for these properties."""
-        if self.options_of(header).has_copies:
-            copied_keys(_headers_of(header))
 
     def publish_all(
         self, exchange: Exchange, key: str, contents: Sequence[tuple[bytes, bytes]]
@@ -241,7 +280,7 @@ class Publisher:
         self, exchange: Exchange, key: str, options: PublishOptions, batch: Sequence[tuple[bytes, bytes]]
     ) -> PublishResult | None:
         """Returns None if the messages must be published one by one."""
-        names = None if options.has_copies else self._router.known(exchange.namespace, exchange.name, key)
+        names = None if options.is_special else self._router.known(exchange.namespace, exchange.name, key)
         if names is None:
             return None
         name, encoded_key, now_ms = exchange.encoded_name, _encode(key), self._now_ms()
@@ -341,15 +380,18 @@ class Publisher:
 def read_publish_options(header: bytes) -> PublishOptions:
     flags = flags_of(header)
     expiration_ms: int | None = None
+    is_respelled = False
     if flags & FLAGS["expiration"]:
-        expiration_ms = _expiration_ms(read_text(header, "expiration") or "")
+        expiration = read_text(header, "expiration") or ""
+        expiration_ms = _expiration_ms(expiration)
+        is_respelled = expiration != str(expiration_ms)
     priority = read_property(header, "priority") if flags & FLAGS["priority"] else NO_PRIORITY
     has_headers = bool(flags & FLAGS["headers"])
     return PublishOptions(
         read_property(header, "delivery_mode") != PERSISTENT,
         expiration_ms,
         priority if isinstance(priority, int) else NO_PRIORITY,
-        has_headers and (b"\x02CC" in header or b"\x03BCC" in header),
+        is_respelled or (has_headers and (b"\x02CC" in header or b"\x03BCC" in header)),
         _delay_ms(header) if has_headers and b"x-delay" in header else 0,
     )
 
@@ -368,14 +410,20 @@ def _delay_ms(header: bytes) -> int:
 
 
 def _expiration_ms(text: str) -> int:
-    if not (text.isascii() and text.isdigit()) or int(text) > MAX_MILLISECONDS:
+    if _NUMBER.fullmatch(text) is None or not 0 <= int(text) <= MAX_MILLISECONDS:
         raise InvalidExpiration(text)
     return int(text)
 
 
-def _without_blind_copies(header: bytes, headers: FieldTable) -> bytes:
-    kept = {name: value for name, value in headers.items() if name != "BCC"}
-    return replace(header, headers=kept)
+def _stored_header(header: bytes) -> bytes:
+    """Returns the properties without blind copies, and the expiration as a plain number."""
+    expiration = read_text(header, "expiration")
+    if expiration is not None:
+        header = replace(header, expiration=str(_expiration_ms(expiration)))
+    headers = _headers_of(header)
+    if "BCC" not in headers:
+        return header
+    return replace(header, headers={name: value for name, value in headers.items() if name != "BCC"})
 
 
 def _headers_of(header: bytes) -> MessageHeaders:

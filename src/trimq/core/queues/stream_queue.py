@@ -13,10 +13,10 @@ from trimq.core.queues.queue import Publication, Queue, QueueDefinition, QueueSe
 from trimq.core.queues.stream_offsets import StreamFilter, find_start_offset
 from trimq.core.queues.unacked import Delivery
 from trimq.errors import ColdRead, DamagedSegment
-from trimq.errors.queues import AcknowledgementNeeded, InvalidStreamOffset, PrefetchNeeded
+from trimq.errors.queues import AcknowledgementNeeded, PrefetchNeeded
 from trimq.formats.amqp_content.content import NEVER, StoredContent
 from trimq.formats.amqp_content.field_tables import BadField
-from trimq.formats.amqp_content.property_list import read_headers, replace
+from trimq.formats.amqp_content.property_list import PERSISTENT, TRANSIENT, is_persistent, read_headers, replace
 from trimq.storage.group_commit.passes import Ticket
 from trimq.storage.queue_log.log import QueueLog
 
@@ -59,22 +59,19 @@ class StreamQueue(Queue):
     # -- consumers
 
     def subscribe(self, subscription: Subscription) -> Consumer:
-        if subscription.no_ack:
-            raise AcknowledgementNeeded(self.name, self.namespace)
-        if not subscription.prefetch:
-            raise PrefetchNeeded(self.name, self.namespace)
-        requested = subscription.arguments.get("x-stream-offset", "next")
-        start = find_start_offset(self._log, requested, self._services.now_ms())
-        if start is None:
-            raise InvalidStreamOffset(self.name, self.namespace, requested)
-        wanted = StreamFilter(subscription.arguments)
         consumer = super().subscribe(subscription)
-        consumer.position = start
-        self._filters[consumer] = wanted
+        requested = subscription.arguments.get("x-stream-offset", "next")
+        consumer.position = find_start_offset(self._log, requested, self._services.now_ms())
+        self._filters[consumer] = StreamFilter(subscription.arguments)
         return consumer
 
-    def _excludes_exclusive(self) -> bool:
-        return False  # reading a stream takes no messages from other consumers
+    def _check_subscription(self, subscription: Subscription) -> None:
+        """Raises PrefetchNeeded or AcknowledgementNeeded. Reading a stream takes no messages from other consumers, so
+        that `exclusive` is ignored, as in RabbitMQ."""
+        if not subscription.prefetch:
+            raise PrefetchNeeded(self.name, self.namespace)
+        if subscription.no_ack:
+            raise AcknowledgementNeeded(self.name, self.namespace)
 
     def unsubscribe(self, consumer: Consumer) -> None:
         self._filters.pop(consumer, None)
@@ -158,8 +155,10 @@ class StreamQueue(Queue):
 
 
 def _with_offset(stored: StoredContent) -> bytes:
+    """Returns the properties with the offset. As in RabbitMQ, the delivery mode is 1 unless it is 2."""
     header = stored.content.header
+    mode = PERSISTENT if is_persistent(header) else TRANSIENT
     try:
-        return replace(header, headers={**read_headers(header), "x-stream-offset": stored.offset})
+        return replace(header, headers={**read_headers(header), "x-stream-offset": stored.offset}, delivery_mode=mode)
     except BadField:
         return header

@@ -41,12 +41,16 @@ class Authenticator:
         """Calls `done(is_valid)` on the loop, now or later. `is_wanted` returns False once the client is gone. After
         several failures of a name from an address, the next ones wait, right or wrong; if too many wait, they are
         invalid without a check."""
-        if name == GUEST and not is_loopback(address):
+        if not self.is_admitted(name, address):
             done(False)
         elif not self._access.users():
             done(name == GUEST and password == GUEST)
         else:
             self._compare(name, password, address, done, is_wanted)
+
+    def is_admitted(self, name: str, address: str) -> bool:
+        """Returns whether a user of this name may log in from `host:port` at all."""
+        return name != GUEST or is_loopback(address)
 
     def _compare(
         self, name: str, password: str, address: str, done: Callable[[bool], None], is_wanted: IsWanted
@@ -71,6 +75,11 @@ class Authenticator:
             return matches(password, hashed) and is_user
 
         self._logins.check((name, hashed, digest), name, address, compare, compared, is_wanted)
+
+    @property
+    def revision(self) -> int:
+        """Increases with every change of users and rights."""
+        return self._access.revision
 
     @property
     def is_login_required(self) -> bool:

@@ -11,7 +11,8 @@ from trimq.clock import Clock
 from trimq.config import Amqp
 from trimq.core.api.broker import Broker
 from trimq.core.security.authentication import Authenticator
-from trimq.errors import DiskFull, ForcedClose, MemoryFull, ProtocolError, Refusal, Stopping
+from trimq.core.security.login_log import LoginLog
+from trimq.errors import DiskFull, DiskStalled, ForcedClose, MemoryFull, ProtocolError, Refusal, Stopping
 from trimq.model import Caller
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.deliveries import ReplyAddresses
@@ -27,6 +28,13 @@ from trimq.protocols.contract import ConnectionDetails, Parts, Reply, SessionCon
 from trimq.protocols.receive_buffer import ReceiveMemory
 
 PROTOCOL = "amqp"
+
+# RabbitMQ's texts, and one for a disk that accepts writes but does not sync them.
+_BLOCK_REASONS: dict[type[Refusal], str] = {
+    DiskFull: "low on disk",
+    DiskStalled: "disk does not sync",
+    MemoryFull: "low on memory",
+}
 
 # Maximum number of consecutive messages that are handled as one request.
 _MAX_PUBLISH_BATCH = 256
@@ -90,8 +98,8 @@ class AmqpConversation:
                 self._take_replies(event, publish.publish_batch(context, channel, event))
             elif (reply := publish.publish(context, channel, event)) is not None:
                 further.append(reply)
-        except (DiskFull, MemoryFull) as refusal:
-            self._blocked_publisher.postpone(event, "low on disk" if isinstance(refusal, DiskFull) else "low on memory")
+        except (DiskFull, DiskStalled, MemoryFull) as refusal:
+            self._blocked_publisher.postpone(event, _BLOCK_REASONS[type(refusal)])
             return None
         except Refusal as refusal:
             try:
@@ -185,8 +193,9 @@ class AmqpConversation:
     def closing_parts(self, error: ProtocolError) -> Parts:
         if isinstance(error, WrongProtocol):
             return [SERVED_HEADERS[0]]
-        if isinstance(error, ForcedClose):
+        if not isinstance(error, Stopping):
             self._context.release_all()  # at once: the client may take its time to hang up
+        if isinstance(error, ForcedClose):
             error = ConnectionFault(Code.CONNECTION_FORCED, error.reason)
         elif isinstance(error, Stopping):
             error = ConnectionFault(Code.CONNECTION_FORCED, "broker forced connection closure with reason 'shutdown'")
@@ -244,7 +253,9 @@ class AmqpFrontEnd:
         settings: Amqp,
         rng: random.Random,
         cluster_name: str,
+        login_log: LoginLog,
     ) -> None:
+        self._login_log = login_log
         self._broker = broker
         self._authenticator = authenticator
         self._clock = clock
@@ -261,6 +272,7 @@ class AmqpFrontEnd:
         context = Context(
             broker=self._broker,
             authenticator=self._authenticator,
+            login_log=self._login_log,
             caller=Caller(principal="", client_id="", address=address, protocol=PROTOCOL),
             clock=self._clock,
             outlet=outlet,

@@ -17,7 +17,9 @@ from trimq.protocols.contract import ConnectionDetails, Parts, Reply, SessionCon
 from trimq.protocols.kafka.handlers import HANDLERS
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.handlers.fetch_sessions import FetchSessions
-from trimq.protocols.kafka.wire.apis import APIS
+from trimq.protocols.kafka.logins.mechanisms import Mechanisms
+from trimq.protocols.kafka.logins.session import LoginSession
+from trimq.protocols.kafka.wire.apis import APIS, ROWS
 from trimq.protocols.kafka.wire.connection import KafkaConnection, Request
 from trimq.protocols.receive_buffer import ReceiveMemory
 
@@ -25,6 +27,7 @@ log = logging.getLogger(__name__)
 
 PROTOCOL = "kafka"
 
+_LOGIN_KEYS = frozenset(api.key for api in ROWS if api.name in ("SaslHandshake", "SaslAuthenticate"))
 # As in Apache Kafka (`sasl.server.max.receive.size`).
 FRAME_BYTES_BEFORE_LOGIN = 512 * 1024
 
@@ -35,6 +38,7 @@ class KafkaConversation:
     def __init__(self, connection: KafkaConnection, context: Context) -> None:
         self._connection = connection
         self._context = context
+        self._login = context.login
         self._client_id: str | None = None
         self.get_buffer = connection.get_buffer
         self.buffer_updated = connection.buffer_updated
@@ -74,6 +78,8 @@ class KafkaConversation:
         handler = HANDLERS.get(event.api_key)
         if handler is None:
             raise ProtocolError(f"{APIS[event.api_key].name} is not served")
+        if self._login.is_restricted and event.api_key not in _LOGIN_KEYS and (why := self._login.refusal()):
+            raise ProtocolError(why)
         if event.client_id != self._client_id:
             self._remember(event.client_id)
         return handler(self._context, event)
@@ -101,11 +107,14 @@ class KafkaConversation:
 
 
 class KafkaFrontEnd:
-    def __init__(self, broker: Broker, authenticator: Authenticator, clock: Clock, counts: Counts) -> None:
+    def __init__(
+        self, broker: Broker, authenticator: Authenticator, clock: Clock, counts: Counts, mechanisms: Mechanisms
+    ) -> None:
         self._broker = broker
         self._authenticator = authenticator
         self._clock = clock
         self._counts = counts
+        self._mechanisms = mechanisms
         self._held_bytes = ReceiveMemory(broker.settings.kafka.received_bytes)
         # Seeded with the time: session ids must differ from those that clients still hold from before a restart.
         self._fetch_sessions = FetchSessions(random.Random(clock.message.now_ms()))
@@ -113,7 +122,15 @@ class KafkaFrontEnd:
     def open_conversation(self, address: str, outlet: SessionControl) -> KafkaConversation:
         caller = Caller(principal=_ANONYMOUS, client_id="", address=address, protocol=PROTOCOL)
         context = Context(
-            self._broker, caller, self._clock, outlet, self._counts, self._fetch_sessions, self._authenticator
+            self._broker,
+            caller,
+            self._clock,
+            outlet,
+            self._counts,
+            self._fetch_sessions,
+            self._authenticator,
+            self._mechanisms,
+            LoginSession(self._clock, self._broker.settings.kafka.max_reauth_ms),
         )
         limits = self._broker.settings.limits
         connection = KafkaConnection(

@@ -19,6 +19,7 @@ from trimq.core.api.commit_log_group_admin import CommitLogGroupAdmin
 from trimq.core.api.records import RecordsApi
 from trimq.core.security.authentication import Authenticator
 from trimq.core.security.login_delays import source_of
+from trimq.core.security.login_log import LoginLog
 from trimq.errors import ProtocolError, Stopping
 from trimq.metrics import CONTENT_TYPE, Metrics
 from trimq.model import Buffer, Caller
@@ -89,6 +90,7 @@ class HttpConversation:
         self,
         api: TopicsApi,
         authenticator: Authenticator,
+        login_log: LoginLog,
         metrics: Metrics,
         is_ready: Callable[[], bool],
         caller: Caller,
@@ -106,6 +108,8 @@ class HttpConversation:
         self._write_refusal_reason = write_refusal_reason
         self._api = api
         self._authenticator = authenticator
+        self._login_log = login_log
+        self._logged_in_as = ""
         self._metrics = metrics
         self._is_ready = is_ready
         self._caller = caller
@@ -287,8 +291,13 @@ class HttpConversation:
 
         def checked(is_right: bool) -> None:
             if not is_right:
+                reason = "unknown user or wrong password"
+                self._login_log.failed(self._caller.protocol, "Basic", name, self._caller.address, reason)
                 done(error_response(401, "WrongLogin", "invalid user name or password"))
                 return
+            if name != self._logged_in_as:  # each request carries the login: count it once per connection
+                self._logged_in_as = name
+                self._login_log.succeeded(self._caller.protocol)
             caller = dataclasses.replace(self._caller, principal=name)
             answer = guarded(request.asked, lambda: act(caller))
             if isinstance(answer, DeferredResponse):
@@ -384,6 +393,7 @@ class HttpFrontEnd:
         records_api: RecordsApi,
         group_admin: CommitLogGroupAdmin | None,
         authenticator: Authenticator,
+        login_log: LoginLog,
         metrics: Metrics,
         is_ready: Callable[[], bool],
         shared: CommitLogTopicsApi | None = None,
@@ -404,6 +414,7 @@ class HttpFrontEnd:
         )
         self._api = TopicsApi(broker, (*own, *further), shared, slices)
         self._authenticator = authenticator
+        self._login_log = login_log
         self._metrics = metrics
         self._is_ready = is_ready
         self._write_refusal_reason = write_refusal_reason
@@ -416,6 +427,7 @@ class HttpFrontEnd:
         return HttpConversation(
             self._api,
             self._authenticator,
+            self._login_log,
             self._metrics,
             self._is_ready,
             caller,

@@ -274,6 +274,14 @@ def test_an_invalid_topic_name_is_refused(desk: Desk, name: str, may_create: boo
     assert result.error_code == Code.INVALID_TOPIC
 
 
+def test_ids_before_version_12_refuse_the_whole_request(desk: Desk) -> None:
+    desk.create("t")
+    asked = [MetadataRequestTopic(name="t"), MetadataRequestTopic(name="u", topic_id=b"\x07" * 16)]
+    found = desk.ask(MetadataRequest(topics=asked), 11)
+    assert (found.brokers, found.controller_id) == ([], -1)
+    assert [(topic.name, topic.error_code) for topic in found.topics] == [("t", 42), ("u", 42)]
+
+
 def test_ids_are_supported_since_version_12_and_names_beside_them_are_ignored(desk: Desk) -> None:
     id = desk.create("t").topic_id
     asked = (MetadataRequestTopic(name=None, topic_id=id), MetadataRequestTopic(name=None, topic_id=b"x" * 16))
@@ -326,8 +334,15 @@ def test_an_unknown_topic_is_described_as_such(desk: Desk) -> None:
         "u": Code.UNKNOWN_TOPIC_OR_PARTITION,
         "a b": Code.INVALID_TOPIC,
     }
-    request = DescribeTopicPartitionsRequest(topics=asked, cursor=Cursor(topic_name="u", partition_index=-1))
-    assert desk.ask(request).topics[0].error_code == Code.INVALID_REQUEST
+    assert {topic.topic_authorized_operations for topic in found} == {3576}
+
+
+@pytest.mark.parametrize(("name", "partition"), [("u", -1), ("other", 0)])
+def test_a_cursor_that_no_page_begins_with_refuses_each_topic(desk: Desk, name: str, partition: int) -> None:
+    asked = [TopicRequest(name="u"), TopicRequest(name="v")]
+    request = DescribeTopicPartitionsRequest(topics=asked, cursor=Cursor(topic_name=name, partition_index=partition))
+    found = desk.ask(request).topics
+    assert [(topic.name, topic.error_code) for topic in found] == [(name, Code.INVALID_REQUEST) for name in ("u", "v")]
 
 
 @pytest.mark.parametrize(

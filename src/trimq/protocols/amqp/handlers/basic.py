@@ -37,7 +37,7 @@ def qos(context: Context, channel: Channel, method: methods.BasicQos) -> Reply:
 
 def consume(context: Context, channel: Channel, method: methods.BasicConsume) -> Reply:
     tag = method.consumer_tag or _make_tag(context)
-    if tag in channel.consumers or (channel.reply_address and channel.reply_tag == tag):
+    if tag in channel.consumers:  # as in RabbitMQ, a consumer of direct replies may have the same tag
         raise AmqpRefusal(Code.NOT_ALLOWED, f"attempt to reuse consumer tag '{tag}'")
     name = channel.queue_name(method.queue)
     if name == direct_replies.REPLY_TO:
@@ -81,20 +81,18 @@ def _make_tag(context: Context) -> str:
 
 
 def _priority(arguments: FieldTable) -> int:
+    """Returns the priority; 0 for an invalid one, which the queue refuses."""
     priority = arguments.get("x-priority", 0)
-    if not isinstance(priority, int) or isinstance(priority, bool):
-        raise AmqpRefusal(Code.PRECONDITION_FAILED, f"invalid arg 'x-priority': expected integer, got {priority!r}")
-    return priority
+    return priority if isinstance(priority, int) else 0
 
 
 def cancel(context: Context, channel: Channel, method: methods.BasicCancel) -> Reply | None:
     """Cancels a consumer. Its unacked deliveries stay unacked and can still be acknowledged."""
     tag = method.consumer_tag
-    subscriber = channel.consumers.pop(tag, None)
-    if subscriber is not None and subscriber.consumer is not None:
-        context.broker.queues.unsubscribe(subscriber.consumer)
-    elif subscriber is None:
-        direct_replies.cancel(context, channel, tag)
+    if not direct_replies.cancel(context, channel, tag):
+        subscriber = channel.consumers.pop(tag, None)
+        if subscriber is not None and subscriber.consumer is not None:
+            context.broker.queues.unsubscribe(subscriber.consumer)
     return None if method.no_wait else context.answer(channel, methods.BasicCancelOk(tag))
 
 
@@ -166,7 +164,7 @@ def recover_async(context: Context, channel: Channel, method: methods.BasicRecov
 def _recover(context: Context, channel: Channel, requeue: bool) -> None:
     if not requeue:
         raise AmqpRefusal(Code.NOT_IMPLEMENTED, "requeue=false")
-    context.broker.queues.requeue(channel.take_all_unacked(), counts=True)
+    context.broker.queues.requeue(channel.take_all_unacked(), counts=False)
     if channel.is_full:
         context.resume_delivery(channel)
 

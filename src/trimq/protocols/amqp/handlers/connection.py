@@ -45,6 +45,7 @@ def start_ok(context: Context, method: methods.ConnectionStartOk) -> Reply:
         if not is_wanted:
             return
         if is_right:
+            context.login_log.succeeded(context.caller.protocol)
             name = method.client_properties.get("connection_name")
             caller = context.caller
             context.caller = Caller(login.user, str(name or ""), caller.address, caller.protocol)
@@ -52,6 +53,8 @@ def start_ok(context: Context, method: methods.ConnectionStartOk) -> Reply:
             context.offered = _offer(context)
             reply.resolve([write_command(0, context.offered)])
         else:
+            caller, reason = context.caller, "unknown user or wrong password"
+            context.login_log.failed(caller.protocol, method.mechanism, login.user, caller.address, reason)
             _refuse_login(context, method.mechanism, reply)
 
     context.authenticator.check(login.user, login.password, context.caller.address, checked, lambda: is_wanted)
@@ -110,10 +113,6 @@ def close(context: Context, method: methods.ConnectionClose) -> Reply:
     context.release_all()
     context.outlet.close()
     return Reply.now([write_command(0, methods.ConnectionCloseOk())], _LANE)
-
-
-def close_ok(context: Context, method: methods.ConnectionCloseOk) -> None:
-    context.outlet.close()
 
 
 def update_secret(context: Context, method: methods.ConnectionUpdateSecret) -> Reply:

@@ -59,12 +59,14 @@ class AmqpRefusal(Refusal):
 
 class ConnectionFault(ProtocolError):
     """Error that closes the connection: a protocol violation or a refusal with a connection-level code. The peer gets
-    connection.close with the reason."""
+    connection.close with the reason, or without it if not `is_explained`: where RabbitMQ has no text."""
 
-    def __init__(self, code: Code, reason: str, class_id: int = 0, method_id: int = 0) -> None:
+    def __init__(
+        self, code: Code, reason: str, class_id: int = 0, method_id: int = 0, is_explained: bool = True
+    ) -> None:
         super().__init__(f"{code.name} - {reason}")
         self.code = code
-        self.text = reply_text(code, reason)
+        self.text = reply_text(code, reason) if is_explained else code.name
         self.class_id = class_id
         self.method_id = method_id
 
@@ -81,6 +83,7 @@ CODES: dict[type[Refusal], Code] = {
     errors.NotRunning: Code.CONNECTION_FORCED,
     errors.NotOwner: Code.NOT_FOUND,
     errors.DiskFull: Code.PRECONDITION_FAILED,
+    errors.DiskStalled: Code.PRECONDITION_FAILED,
     errors.MemoryFull: Code.PRECONDITION_FAILED,
     errors.WriteFailed: Code.INTERNAL_ERROR,
     errors.DamagedSegment: Code.INTERNAL_ERROR,
@@ -99,6 +102,7 @@ CODES: dict[type[Refusal], Code] = {
     errors.OffsetOutOfRange: Code.PRECONDITION_FAILED,
     errors.Busy: Code.RESOURCE_ERROR,
     errors.AccessDenied: Code.ACCESS_REFUSED,
+    errors.LoginFailed: Code.ACCESS_REFUSED,
     errors.Changed: Code.PRECONDITION_FAILED,
     errors.UnknownUser: Code.ACCESS_REFUSED,
     errors.LeaseGone: Code.PRECONDITION_FAILED,
@@ -123,6 +127,7 @@ CODES: dict[type[Refusal], Code] = {
     queue_refusals.InternalExchange: Code.ACCESS_REFUSED,
     queue_refusals.ExclusiveUse: Code.ACCESS_REFUSED,
     queue_refusals.Locked: Code.RESOURCE_LOCKED,
+    queue_refusals.SingleActiveGet: Code.RESOURCE_LOCKED,
     queue_refusals.ExchangeInUse: Code.PRECONDITION_FAILED,
     queue_refusals.QueueInUse: Code.PRECONDITION_FAILED,
     queue_refusals.QueueNotEmpty: Code.PRECONDITION_FAILED,
@@ -137,10 +142,10 @@ CODES: dict[type[Refusal], Code] = {
     queue_refusals.InvalidWeight: Code.PRECONDITION_FAILED,
     queue_refusals.InvalidHeader: Code.PRECONDITION_FAILED,
     queue_refusals.InvalidExpiration: Code.PRECONDITION_FAILED,
-    queue_refusals.InvalidStreamOffset: Code.PRECONDITION_FAILED,
     queue_refusals.PrefetchNeeded: Code.PRECONDITION_FAILED,
     queue_refusals.AcknowledgementNeeded: Code.NOT_IMPLEMENTED,
     queue_refusals.NotForStreams: Code.NOT_IMPLEMENTED,
+    queue_refusals.ConditionalDeletion: Code.NOT_IMPLEMENTED,
 }
 
 
@@ -151,5 +156,9 @@ def code_of(refusal: Refusal) -> Code:
 
 
 def reply_text(code: Code, reason: str) -> str:
-    """Formats the text as RabbitMQ does, truncated to the length of a short string without splitting a character."""
-    return f"{code.name} - {reason}".encode("utf-8", "backslashreplace")[:_MAX_TEXT_BYTES].decode("utf-8", "ignore")
+    """Formats the text as RabbitMQ does: a long one is cut, with an ellipsis at its end. It is at most as long as a
+    short string."""
+    text = f"{code.name} - {reason}"
+    if len(text) > _MAX_TEXT_BYTES:
+        text = text[: _MAX_TEXT_BYTES - 3] + "..."
+    return text.encode("utf-8", "backslashreplace")[:_MAX_TEXT_BYTES].decode("utf-8", "ignore")

@@ -63,50 +63,49 @@ class _Search:
         self._context = context
         self._request = request
         self._isolation = message.isolation_level
-        self._topics: list[ListOffsetsTopicResponse] = []
+        self._topics: dict[str, dict[int, ListOffsetsPartitionResponse]] = {}
         self._asked = self._partitions_of(message)
-        self._current: tuple[ListOffsetsTopicResponse, ListOffsetsPartition, bool] | None = None
+        self._current: tuple[str, ListOffsetsPartition, bool] | None = None
         self._outcomes: dict[Hashable, object] = {}
         self._is_waiting = self._is_abandoned = False
         self.reply = DeferredReply(on_abandon=self._abandon, resolves_soon=True)
 
-    def _partitions_of(
-        self, message: ListOffsetsRequest
-    ) -> Iterator[tuple[ListOffsetsTopicResponse, ListOffsetsPartition, bool]]:
-        """Yields each partition with the response of its topic, and whether it is listed more than once."""
-        for topic in message.topics:
-            counts = Counter(asked.partition_index for asked in topic.partitions)
-            response = ListOffsetsTopicResponse(name=topic.name, partitions=[])
-            self._topics.append(response)
-            for asked in {asked.partition_index: asked for asked in topic.partitions}.values():
-                yield response, asked, counts[asked.partition_index] > 1
+    def _partitions_of(self, message: ListOffsetsRequest) -> Iterator[tuple[str, ListOffsetsPartition, bool]]:
+        """Yields each partition with its topic, and whether it is listed more than once. As in Kafka, a topic that is
+        listed twice has one response."""
+        asked_of = [(topic.name, asked) for topic in message.topics for asked in topic.partitions]
+        counts = Counter((name, asked.partition_index) for name, asked in asked_of)
+        for name, asked in asked_of:
+            yield name, asked, counts[name, asked.partition_index] > 1
 
     def answer_some(self) -> bool:
         """Returns True if all partitions are answered. Otherwise it continues, and resolves `reply`."""
         if self._current is None:
             self._current = next(self._asked, None)
         while self._current is not None:
-            topic, asked, is_repeated = self._current
+            name, asked, is_repeated = self._current
+            index = asked.partition_index
+            partitions = self._topics.setdefault(name, {})
             try:
                 if is_repeated:
                     raise KafkaRefusal(Code.INVALID_REQUEST, "the partition is listed more than once in the request")
-                place = _answer(self._context, self._request, topic.name, asked, self._isolation, self._outcomes)
-                topic.partitions.append(_encode_partition(asked.partition_index, place))
+                place = _answer(self._context, self._request, name, asked, self._isolation, self._outcomes)
+                partitions[index] = _encode_partition(index, place)
             except LargeSearch as large:
                 if self._search(large):
                     return False
-                topic.partitions.append(
-                    ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=code_of(_BUSY))
-                )
+                partitions[index] = ListOffsetsPartitionResponse(partition_index=index, error_code=code_of(_BUSY))
             except Refusal as refusal:
-                index, code = asked.partition_index, code_of(refusal)
-                topic.partitions.append(ListOffsetsPartitionResponse(partition_index=index, error_code=code))
+                partitions[index] = ListOffsetsPartitionResponse(partition_index=index, error_code=code_of(refusal))
             self._outcomes = {}
             self._current = next(self._asked, None)
         return True
 
     def response(self) -> Parts:
-        return encode_response(self._request, ListOffsetsResponse(topics=self._topics))
+        topics = [
+            ListOffsetsTopicResponse(name=name, partitions=list(found.values())) for name, found in self._topics.items()
+        ]
+        return encode_response(self._request, ListOffsetsResponse(topics=topics))
 
     def _search(self, large: LargeSearch) -> bool:
         """Returns False if too many searches wait."""
@@ -152,12 +151,12 @@ def _answer(
     outcomes: Mapping[Hashable, object],
 ) -> _FoundOffset:
     version = request.api_version
+    if asked.timestamp < 0 and version < _SINCE_VERSION.get(asked.timestamp, _NEVER):
+        raise KafkaRefusal(Code.UNSUPPORTED_VERSION, f"version {version} has no special timestamp {asked.timestamp}")
     stream = context.broker.partitions.readable(context.caller, context.topic(name, b""), asked.partition_index)
     cluster = context.broker.cluster
     if asked.current_leader_epoch != _NOT_CHECKED:
         cluster.require_epoch(stream.id, asked.current_leader_epoch)
-    if asked.timestamp < 0 and version < _SINCE_VERSION.get(asked.timestamp, _NEVER):
-        raise KafkaRefusal(Code.UNSUPPORTED_VERSION, f"version {version} has no special timestamp {asked.timestamp}")
     end = stream.stable_end if isolation == _READ_COMMITTED else stream.readable_end
     current = cluster.leader_epoch(stream.id)
     if asked.timestamp == _LATEST:

@@ -12,20 +12,33 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from trimq.core.partitions.batch_validation import LargeBatch, Review
 from trimq.core.partitions.stream import Appended, Stream
-from trimq.errors import MessageTooLong, MissingKey, ProtocolError, RecordFault, Refusal, UntimelyRecord
+from trimq.core.partitions.topics import Topic
+from trimq.errors import (
+    MessageTooLong,
+    MissingKey,
+    ProtocolError,
+    RecordFault,
+    Refusal,
+    UntimelyRecord,
+)
+from trimq.errors.transactions import WrongTransactionState
 from trimq.formats.kafka_batch.compression import Codec
 from trimq.formats.kafka_batch.header import (
-    HEADER_BYTES,
     LENGTH_ENDS_AT,
     TRANSACTIONAL_BIT,
     BadBatch,
+    BadFraming,
+    BatchHeader,
+    UnsupportedMagic,
+    check_alone,
+    check_base_offset,
     check_bounds,
-    check_sent,
-    read_header,
+    check_content,
 )
 from trimq.formats.kafka_batch.records import BatchTooLarge
 from trimq.model import Buffer
@@ -54,19 +67,48 @@ _TURN_MS = 8
 _ACKS = (-1, 0, 1)
 _ZSTD_SINCE = 7
 _JOINS_SINCE = 12
+_ABORTS = 11  # clients of this version know TRANSACTION_ABORTABLE
 _BY_ID = 13
+_NO_START = -1
+# Kafka names the first offset of the partition in other refusals.
+_WITHOUT_START = (
+    Code.INVALID_REQUIRED_ACKS,
+    Code.CORRUPT_MESSAGE,
+    Code.MESSAGE_TOO_LARGE,
+    Code.KAFKA_STORAGE_ERROR,
+    Code.NOT_LEADER_OR_FOLLOWER,
+    Code.UNKNOWN_TOPIC_OR_PARTITION,
+    Code.UNKNOWN_TOPIC_ID,
+)
+# Kafka looks for transactional batches in the whole request first, which fails if a batch has no framing.
+_REFUSES_REQUEST = (BadFraming, UnsupportedMagic)
 
 Outcome = tuple[PartitionProduceResponse, Appended | None]
+Topics = dict[tuple[str, bytes], dict[int, Outcome]]
+"""Outcome of each partition, by name and id of its topic: a partition that is named twice has one outcome."""
+_Place = tuple[str, bytes, int]
+# Stands in for the outcome of a partition until it is decided, so that outcomes keep the order of the request.
+_UNDECIDED: Outcome = (PartitionProduceResponse(), None)
 
 
 class _NoWrite(KafkaRefusal):
     """The request has nothing to write; not counted as a refused write."""
 
 
-class TopicOutcome(NamedTuple):
-    name: str
-    topic_id: bytes
-    partitions: list[Outcome]
+@dataclass(eq=False)  # exceptions must stay hashable
+class _NotInTransaction(Refusal):
+    """The batch is not part of the transaction, which is known before the partition is looked at."""
+
+    reason: Refusal
+
+
+class _Batch(NamedTuple):
+    """Batch that may be appended, as far as its framing and its place tell."""
+
+    topic: Topic
+    stream: Stream
+    records: Buffer
+    header: BatchHeader
 
 
 def handle(context: Context, request: Request) -> Reply | None:
@@ -83,7 +125,9 @@ def handle(context: Context, request: Request) -> Reply | None:
 class _Appends:
     """Appends the batches of one request in order: in this turn of the loop as far as there is time, the others in
     later turns, between which other connections have theirs. Holds the connection meanwhile, which keeps the order of
-    its requests. Outcomes hold names, not the topics of the request: those would keep the receive buffer in use."""
+    its requests. As in Kafka, a partition that is named twice gets the last of its batches, and its outcome is the
+    refusal of the other, if there is one. Outcomes hold names, not the topics of the request: those would keep the
+    receive buffer in use."""
 
     def __init__(self, context: Context, request: Request, message: ProduceRequest) -> None:
         self._context = context
@@ -91,22 +135,16 @@ class _Appends:
         self._message: ProduceRequest | None = message
         self._acks = message.acks
         self._size = _size(message)
-        self._outcomes: list[TopicOutcome] = []
-        self._batches = self._batches_of(message)
-        self._current: tuple[TopicOutcome, TopicProduceData, PartitionProduceData]
+        self._outcomes: Topics = {}
+        self._batches: dict[_Place, _Batch] = {}
+        self._refused: dict[_Place, Outcome] = {}
+        self._steps = self._prepare(message)
+        self._current: tuple[_Place, _Batch] | None = None
+        self._large: LargeBatch | None = None
+        self._tried: LargeBatch | None = None
         self._records = self._expanded_bytes = 0
         self._reply: DeferredReply | None = None
         self._is_abandoned = False
-
-    def _batches_of(
-        self, message: ProduceRequest
-    ) -> Iterator[tuple[TopicOutcome, TopicProduceData, PartitionProduceData]]:
-        for topic in message.topic_data:
-            if topic.partition_data:
-                outcome = TopicOutcome(topic.name, topic.topic_id, [])
-                self._outcomes.append(outcome)
-                for partition in topic.partition_data:
-                    yield outcome, topic, partition
 
     def begin(self) -> Reply | None:
         """Returns the reply; a deferred one if the request takes more than this turn."""
@@ -116,52 +154,69 @@ class _Appends:
         if self._acks == 0:
             _close_on_error(self._outcomes)
             return None
-        return Reply.when_durable(self._number(), lambda: self._answer(throttle_ms))
+        return _reply(self._context.counts, self._request, self._outcomes, throttle_ms)
 
     def begin_with(self, large: LargeBatch) -> Reply | None:
-        """Same as `begin`, after the attempt to append the first batch has raised `large`."""
-        self._current = next(self._batches)
-        return self._reply if self._review(large) else self.begin()
+        """Same as `begin`, after the attempt to append the only batch has raised `large`."""
+        self._tried = large
+        return self.begin()
 
-    # -- turns
+    # -- steps
 
-    def _append_some(self) -> bool:
-        """Appends batches. Returns True if all are done; otherwise it continues in a later turn."""
-        timeline = self._context.clock.liveness
-        until_ms = timeline.now_ms() + _TURN_MS
-        for current in self._batches:
-            self._current = current
+    def _prepare(self, message: ProduceRequest) -> Iterator[None]:
+        """Yields after each step: finds the batches, then appends them."""
+        sent = [(topic, each) for topic in message.topic_data for each in topic.partition_data]
+        for topic, each in sent:
+            self._outcomes.setdefault((topic.name, topic.topic_id), {})[each.index] = _UNDECIDED
+        try:
+            for _, each in sent:
+                _check_framing(message, each.records)
+        except (Refusal, BadBatch) as error:
+            for topic, each in sent:
+                self._outcomes[topic.name, topic.topic_id][each.index] = _refuse(self._context, each.index, error)
+            return
+        for topic, each in sent:
+            place = (topic.name, topic.topic_id, each.index)
             try:
-                self._append_current()
-            except LargeBatch as large:
-                if self._review(large):
-                    return False
-            if timeline.now_ms() >= until_ms:
-                self._defer()
-                timeline.call_at(until_ms, self._continue)
-                return False
-        return True
+                self._batches[place] = _find_batch(self._context, self._request.api_version, message, topic, each)
+            except (Refusal, BadBatch) as error:
+                self._refused[place] = _refuse(self._context, each.index, error)
+            yield
+        for current in self._batches.items():
+            self._current = current
+            self._append_current()
+            yield
+        for (name, topic_id, index), outcome in self._refused.items():
+            self._outcomes[name, topic_id][index] = outcome
 
     def _append_current(self, review: Review | None = None) -> None:
-        """Raises LargeBatch if the batch must be reviewed first."""
-        outcome, topic, sent = self._current
-        context, message = self._context, self._message
+        """Appends or refuses the current batch; sets `_large` if it must be reviewed first."""
+        message, partitions = self._message, self._context.broker.partitions
+        assert self._current is not None
         assert message is not None
-        expanded_before = context.broker.partitions.expanded_bytes
-        try:
-            if review is None:
-                self._count(sent.records)
-            result = _append(context, self._request, message, topic, sent.index, sent.records, review)
-        except BadBatch as error:
-            result = _refuse(context, sent.index, error)
-        self._expanded_bytes += context.broker.partitions.expanded_bytes - expanded_before
-        outcome.partitions.append(result)
-
-    def _count(self, records: Buffer | None) -> None:
-        """Raises BatchTooLarge if the request exceeds a limit with this batch."""
-        if records is None or len(records) < HEADER_BYTES:
+        place, batch = self._current
+        if self._tried is not None:
+            self._large, self._tried = self._tried, None
             return
-        header, limits = read_header(records), self._context.broker.settings.limits
+        expanded_before = partitions.expanded_bytes
+        try:
+            if self._reply is not None:  # in a later turn the topic may be gone
+                topic, stream = _find_stream(self._context, self._request.api_version, *place)
+                batch = batch._replace(topic=topic, stream=stream)
+            if review is None:
+                self._count(batch.header)
+            appended = _append(self._context, self._request.api_version, message, batch, review)
+        except LargeBatch as large:
+            self._large = large
+        except (Refusal, BadBatch) as error:
+            self._refuse_current(error)
+        else:
+            self._decide(place, (_appended_response(place[2], appended, batch.stream.start), appended))
+        self._expanded_bytes += partitions.expanded_bytes - expanded_before
+
+    def _count(self, header: BatchHeader) -> None:
+        """Raises BatchTooLarge if the request exceeds a limit with this batch."""
+        limits = self._context.broker.settings.limits
         self._records += header.record_count
         if self._records > limits.records_per_request:
             raise BatchTooLarge(f"the batches of this request have more than {limits.records_per_request} records")
@@ -169,8 +224,33 @@ class _Appends:
             limit = limits.expanded_bytes_per_request
             raise BatchTooLarge(f"the batches of this request expand to more than {limit} bytes")
 
-    def _review(self, large: LargeBatch) -> bool:
+    def _refuse_current(self, error: Refusal | BadBatch) -> None:
+        assert self._current is not None
+        place, batch = self._current
+        self._decide(place, _refuse(self._context, place[2], error, batch.stream.start))
+
+    def _decide(self, place: _Place, outcome: Outcome) -> None:
+        self._outcomes[place[0], place[1]][place[2]] = outcome
+
+    # -- turns
+
+    def _append_some(self) -> bool:
+        """Takes steps. Returns True if all are done; otherwise it continues in a later turn."""
+        timeline = self._context.clock.liveness
+        until_ms = timeline.now_ms() + _TURN_MS
+        for _ in self._steps:
+            if self._large is not None and self._review():
+                return False
+            if timeline.now_ms() >= until_ms:
+                self._defer()
+                timeline.call_at(until_ms, self._continue)
+                return False
+        return True
+
+    def _review(self) -> bool:
         """Lets the current batch be reviewed in a thread. Returns False if it is refused, because too many wait."""
+        large, self._large = self._large, None
+        assert large is not None
         try:
             self._context.broker.partitions.review(large, lambda: not self._is_abandoned, self._reviewed)
         except Refusal as refusal:
@@ -178,10 +258,6 @@ class _Appends:
             return False
         self._defer()
         return True
-
-    def _refuse_current(self, error: Refusal | BadBatch) -> None:
-        outcome, _, sent = self._current
-        outcome.partitions.append(_refuse(self._context, sent.index, error))
 
     def _reviewed(self, review: Review | None, error: BaseException | None) -> None:
         if not self._is_abandoned:
@@ -205,10 +281,8 @@ class _Appends:
         elif error is not None:
             raise error
         elif review is not None:
-            try:
-                self._append_current(review)
-            except LargeBatch as large:
-                return not self._review(large)
+            self._append_current(review)
+            return self._large is None or not self._review()
         return True
 
     # -- the end
@@ -223,7 +297,7 @@ class _Appends:
         throttle_ms = self._end()
         self._release()
         if self._acks != 0:
-            self._reply.resolve_when_durable(self._number(), lambda: self._answer(throttle_ms))
+            self._reply.resolve_when_durable(_last_pass(self._outcomes), lambda: self._answer(throttle_ms))
             return
         try:
             _close_on_error(self._outcomes)
@@ -237,23 +311,30 @@ class _Appends:
 
     def _end(self) -> int:
         """Drops the views of the receive buffer. Returns the throttle time."""
-        self._message = None
-        del self._batches
-        if self._outcomes:
-            del self._current
+        self._forget()
         return self._context.charge_write(self._size)
 
     def _abandon(self) -> None:
         """The connection is lost, and the client does not know about any of the batches."""
         self._is_abandoned = True
-        self._message = None
-        self._batches = iter(())
+        self._forget()
 
-    def _number(self) -> int:
-        return max((done.number for topic in self._outcomes for _, done in topic.partitions if done), default=0)
+    def _forget(self) -> None:
+        self._message = None
+        self._steps = iter(())
+        self._batches = {}
+        self._current = None
 
     def _answer(self, throttle_ms: int) -> Parts:
         return _answer(self._context.counts, self._request, self._outcomes, throttle_ms)
+
+
+def _reply(counts: Counts, request: Request, outcomes: Topics, throttle_ms: int) -> Reply:
+    return Reply.when_durable(_last_pass(outcomes), lambda: _answer(counts, request, outcomes, throttle_ms))
+
+
+def _last_pass(outcomes: Topics) -> int:
+    return max((done.number for topic in outcomes.values() for _, done in topic.values() if done), default=0)
 
 
 def _handle_single_partition(
@@ -262,23 +343,24 @@ def _handle_single_partition(
     """Fast path of `handle` for one partition, the usual request, if acks is not 0. Falls back to `_answer` on errors
     and before the flexible versions."""
     sent = topic.partition_data[0]
-    name, topic_id, index, records = topic.name, topic.topic_id, sent.index, sent.records
+    name, topic_id, index, size = topic.name, topic.topic_id, sent.index, len(sent.records or b"")
+    start = _NO_START
     try:
-        stream, appended = _try_append(context, request.api_version, message, topic, index, records)
+        batch = _find_batch(context, request.api_version, message, topic, sent)
+        start = batch.stream.start
+        appended = _append(context, request.api_version, message, batch)
     except (Refusal, BadBatch) as error:
-        outcome = _refuse(context, index, error)
-        throttle_ms = context.charge_write(len(records or b""))
-        refused = [TopicOutcome(name, topic_id, [outcome])]
-        return Reply.when_durable(0, lambda: _answer(context.counts, request, refused, throttle_ms))
-    start = stream.start
-    throttle_ms = context.charge_write(len(records or b""))
+        refused = {(name, topic_id): {index: _refuse(context, index, error, start)}}
+        return _reply(context.counts, request, refused, context.charge_write(size))
+    start = batch.stream.start
+    throttle_ms = context.charge_write(size)
 
     def answer() -> Parts:
         if request.api_version >= FLEXIBLE and appended.refusal is None:
             return [write_single_append(request.correlation_id, request.api_version, name, topic_id, index,
                                        appended.base_offset, appended.append_time_ms, start, throttle_ms)]  # fmt: skip
-        outcome = (_appended_response(index, appended, start), appended)
-        return _answer(context.counts, request, [TopicOutcome(name, topic_id, [outcome])], throttle_ms)
+        outcomes: Topics = {(name, topic_id): {index: (_appended_response(index, appended, start), appended)}}
+        return _answer(context.counts, request, outcomes, throttle_ms)
 
     return Reply(build=answer, number=appended.number)
 
@@ -287,63 +369,95 @@ def _size(message: ProduceRequest) -> int:
     return sum(len(partition.records or b"") for topic in message.topic_data for partition in topic.partition_data)
 
 
-def _append(
-    context: Context,
-    request: Request,
-    message: ProduceRequest,
-    asked: TopicProduceData,
-    index: int,
-    records: Buffer | None,
-    review: Review | None,
-) -> Outcome:
+def _check_framing(message: ProduceRequest, records: Buffer | None) -> None:
+    """Raises if the whole request is refused because of this batch."""
+    if not records:
+        return
     try:
-        stream, appended = _try_append(context, request.api_version, message, asked, index, records, review)
-    except (Refusal, BadBatch) as error:
-        return _refuse(context, index, error)
-    return _appended_response(index, appended, stream.start), appended
+        header = check_bounds(records)
+    except BadBatch as error:
+        if type(error) in _REFUSES_REQUEST:
+            raise
+        return
+    if header.attributes & TRANSACTIONAL_BIT:
+        _name(message)
 
 
-def _try_append(
-    context: Context,
-    version: int,
-    message: ProduceRequest,
-    asked: TopicProduceData,
-    index: int,
-    records: Buffer | None,
-    review: Review | None = None,
-) -> tuple[Stream, Appended]:
-    """Appends a batch. Raises Refusal or BadBatch if it is not accepted, and LargeBatch if it must be reviewed
-    first."""
-    if asked.name in INTERNAL:
-        raise KafkaRefusal(Code.INVALID_TOPIC, f"{asked.name} is an internal topic")
-    topic = context.topic(asked.name, asked.topic_id if version >= _BY_ID else b"")
-    stream = topic.stream(index)
-    if message.acks not in _ACKS:
-        raise _NoWrite(Code.INVALID_REQUIRED_ACKS, "acks must be -1, 0 or 1")
+def _find_batch(
+    context: Context, version: int, message: ProduceRequest, topic: TopicProduceData, sent: PartitionProduceData
+) -> _Batch:
+    """Returns the batch and its place. Raises Refusal or BadBatch if it must not even be tried."""
+    records = sent.records
+    fault: BadBatch | None = None
+    if records:
+        try:
+            header = check_alone(records)
+            if header.attributes & TRANSACTIONAL_BIT:
+                _name(message)
+        except BadBatch as error:
+            if type(error) in _REFUSES_REQUEST:
+                raise
+            fault = error
+    found, stream = _find_stream(context, version, topic.name, topic.topic_id, sent.index)
+    if fault is not None:
+        raise fault
     if not records:
         raise _NoWrite(Code.INVALID_RECORD, "the request has no batch for this partition")
-    if len(records) > stream.message_bytes and (size := check_bounds(records).size) > stream.message_bytes:
-        raise MessageTooLong(size, stream.message_bytes)  # before its checksum is computed
-    header = check_sent(records)
     if version < _ZSTD_SINCE and header.codec == Codec.ZSTD:
         raise KafkaRefusal(Code.UNSUPPORTED_COMPRESSION_TYPE, f"zstd requires Produce version {_ZSTD_SINCE} or later")
-    records = records[: LENGTH_ENDS_AT + header.length]
-    if not header.attributes & TRANSACTIONAL_BIT:
-        return stream, context.broker.partitions.append(context.caller, topic, stream, records, header, review)
-    may_join = version >= _JOINS_SINCE
-    joined = context.broker.transactions.check_append(context.caller, _name(message), stream, header, may_join)
+    return _Batch(found, stream, records[: LENGTH_ENDS_AT + header.length], header)
+
+
+def _find_stream(context: Context, version: int, name: str, topic_id: bytes, index: int) -> tuple[Topic, Stream]:
+    if name in INTERNAL:
+        raise KafkaRefusal(Code.INVALID_TOPIC, f"{name} is an internal topic")
+    topic = context.topic(name, topic_id if version >= _BY_ID else b"")
+    return topic, topic.stream(index)
+
+
+def _append(
+    context: Context, version: int, message: ProduceRequest, batch: _Batch, review: Review | None = None
+) -> Appended:
+    """Appends a batch. Raises Refusal or BadBatch if it is not accepted, and LargeBatch if it must be reviewed
+    first."""
+    topic, stream, records, header = batch
+    joined = None
+    is_in_transaction = header.attributes & TRANSACTIONAL_BIT and header.producer_id >= 0
+    if is_in_transaction:
+        may_join = version >= _JOINS_SINCE
+        try:
+            joined = context.broker.transactions.check_append(context.caller, _name(message), stream, header, may_join)
+        except WrongTransactionState as refusal:
+            fits = KafkaRefusal(Code.TRANSACTION_ABORTABLE, str(refusal)) if version == _ABORTS else refusal
+            raise _NotInTransaction(fits) from None
+        except Refusal as refusal:
+            raise _NotInTransaction(refusal) from None
+    if message.acks not in _ACKS:
+        raise _NoWrite(Code.INVALID_REQUIRED_ACKS, "acks must be -1, 0 or 1")
+    check_base_offset(header)
+    if len(records) > stream.message_bytes:
+        raise MessageTooLong(len(records), stream.message_bytes)
+    check_content(records, header)
+    if not is_in_transaction:
+        return context.broker.partitions.append(context.caller, topic, stream, records, header, review)
+    transactions = context.broker.transactions
+    transactions.check_sequence(stream, header)
     appended = context.broker.partitions.append(context.caller, topic, stream, records, header, review)
-    return stream, appended._replace(joined=joined)
+    transactions.accepted(stream, header)
+    return appended if joined is None else appended._replace(joined=joined)
 
 
-def _refuse(context: Context, index: int, error: Refusal | BadBatch) -> Outcome:
+def _refuse(context: Context, index: int, error: Refusal | BadBatch, start: int = _NO_START) -> Outcome:
+    """`start`: first offset of the partition, if it was found."""
+    if isinstance(error, _NotInTransaction):
+        error, start = error.reason, _NO_START
     if isinstance(error, BadBatch):
         context.counts.refused_write(type(error).__name__)
-        return _failed(index, code_of_batch(error), str(error))
+        return _failed(index, code_of_batch(error), str(error), start)
     if not isinstance(error, _NoWrite):
         context.counts.refused_write(error.code.name if isinstance(error, KafkaRefusal) else type(error).__name__)
     faults = error.faults if isinstance(error, MissingKey | UntimelyRecord) else ()
-    return _failed(index, code_of(error), str(error), faults)
+    return _failed(index, code_of(error), str(error), start, faults)
 
 
 def _appended_response(index: int, appended: Appended, start: int) -> PartitionProduceResponse:
@@ -361,25 +475,28 @@ def _name(message: ProduceRequest) -> str:
     return message.transactional_id
 
 
-def _failed(index: int, code: Code, message: str, faults: Sequence[RecordFault] = ()) -> Outcome:
+def _failed(
+    index: int, code: Code, message: str, start: int = _NO_START, faults: Sequence[RecordFault] = ()
+) -> Outcome:
     response = PartitionProduceResponse(index=index, error_code=code, base_offset=-1, error_message=message)
+    response.log_start_offset = _NO_START if code in _WITHOUT_START else start
     response.record_errors = [BatchIndexAndErrorMessage(fault.index, fault.reason) for fault in faults]
     return response, None
 
 
-def _close_on_error(outcomes: list[TopicOutcome]) -> None:
-    for topic in outcomes:
-        for response, _ in topic.partitions:
+def _close_on_error(outcomes: Topics) -> None:
+    for (name, _), partitions in outcomes.items():
+        for response, _ in partitions.values():
             if response.error_code:
-                raise ProtocolError(f"a produce request to {topic.name} with acks=0 failed: {response.error_message}")
+                raise ProtocolError(f"a produce request to {name} with acks=0 failed: {response.error_message}")
 
 
-def _answer(counts: Counts, request: Request, outcomes: list[TopicOutcome], throttle_ms: int) -> Parts:
+def _answer(counts: Counts, request: Request, outcomes: Topics, throttle_ms: int) -> Parts:
     """Encodes the response after the pass, with an error for each batch that could not be written."""
     responses = []
-    for topic in outcomes:
-        partitions = [_with_write_result(counts, response, appended) for response, appended in topic.partitions]
-        responses.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=partitions))
+    for (name, topic_id), outcome in outcomes.items():
+        partitions = [_with_write_result(counts, response, appended) for response, appended in outcome.values()]
+        responses.append(TopicProduceResponse(name=name, topic_id=topic_id, partition_responses=partitions))
     return encode_response(request, ProduceResponse(responses=responses, throttle_time_ms=throttle_ms))
 
 

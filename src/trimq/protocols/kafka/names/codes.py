@@ -58,6 +58,7 @@ class Code(IntEnum):
     INVALID_PRODUCER_ID_MAPPING = 49
     INVALID_TRANSACTION_TIMEOUT = 50
     CONCURRENT_TRANSACTIONS = 51
+    TRANSACTION_COORDINATOR_FENCED = 52
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
     SECURITY_DISABLED = 54
     OPERATION_NOT_ATTEMPTED = 55
@@ -92,6 +93,7 @@ class Code(IntEnum):
     STALE_MEMBER_EPOCH = 113
     MISMATCHED_ENDPOINT_TYPE = 114
     UNSUPPORTED_ENDPOINT_TYPE = 115
+    TRANSACTION_ABORTABLE = 120
     INVALID_RECORD_STATE = 121
     INVALID_REGULAR_EXPRESSION = 128
 
@@ -111,6 +113,7 @@ CODES: dict[type[Refusal], Code] = {
     errors.NotRunning: Code.NOT_LEADER_OR_FOLLOWER,
     errors.NotOwner: Code.NOT_LEADER_OR_FOLLOWER,
     errors.DiskFull: Code.KAFKA_STORAGE_ERROR,
+    errors.DiskStalled: Code.REQUEST_TIMED_OUT,
     errors.MemoryFull: Code.KAFKA_STORAGE_ERROR,
     errors.WriteFailed: Code.KAFKA_STORAGE_ERROR,
     errors.DamagedSegment: Code.KAFKA_STORAGE_ERROR,
@@ -129,6 +132,7 @@ CODES: dict[type[Refusal], Code] = {
     errors.OffsetOutOfRange: Code.OFFSET_OUT_OF_RANGE,
     errors.Busy: Code.REQUEST_TIMED_OUT,
     errors.AccessDenied: Code.TOPIC_AUTHORIZATION_FAILED,
+    errors.LoginFailed: Code.SASL_AUTHENTICATION_FAILED,
     errors.Changed: Code.REQUEST_TIMED_OUT,
     errors.UnknownUser: Code.RESOURCE_NOT_FOUND,
     errors.LeaseGone: Code.INVALID_RECORD_STATE,
