@@ -32,7 +32,7 @@ from trimq.core.groups.migration import downgrade_group, upgrade_group
 from trimq.core.groups.rebalances import Rebalances, RebalanceSummary, find_owners
 from trimq.core.groups.store import GroupSettings, GroupStore, StoredGroup
 from trimq.core.metadata.cursors import Cursors
-from trimq.errors import GroupNotEmpty, Refusal, UnknownGroup
+from trimq.errors import GroupNotEmpty, LimitReached, Refusal, UnknownGroup
 from trimq.errors.groups import UnknownAssignor, UnknownMember
 from trimq.model import StreamId
 from trimq.storage.group_commit.passes import Passes, Ticket
@@ -65,7 +65,9 @@ class GroupCoordinator:
         retention_ms: int,
         drop_pending: Callable[[str, StreamId | None], Ticket | None],
         rebalances: Rebalances,
+        group_limit: int,
     ) -> None:
+        self._group_limit = group_limit
         self._store = store
         self._cursors = cursors
         self._passes = passes
@@ -198,6 +200,7 @@ class GroupCoordinator:
         if group is None:
             if request.member:
                 raise UnknownMember(request.member)
+            self._require_room()
             group = self._groups[name] = ClassicGroup(name, self._initial_delay_ms)
         return group
 
@@ -301,10 +304,18 @@ class GroupCoordinator:
         if request.epoch != JOINING_EPOCH:
             raise UnknownGroup(name)
         if group is None:
+            self._require_room()
             return AssignedGroup(name)
         if group.has_members:
             return upgrade_group(group, self._topics.known(), self._clock.liveness.now_ms())
         return AssignedGroup(name, group.generation + 1)
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def _require_room(self) -> None:
+        if len(self._groups) >= self._group_limit:
+            raise LimitReached("groups", self._group_limit, "limits.groups")
 
     def settings(self, name: str) -> GroupSettings:
         return self._store.settings(name)
