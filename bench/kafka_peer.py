@@ -7,7 +7,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -68,15 +68,18 @@ class Peer:
 
 
 @contextmanager
-def kafka_in(folder: Path, without: Collection[str] = ()) -> Iterator[Peer]:
-    """Runs Kafka with its data in `folder`, and with its default for the properties in `without`. Yields once its port
-    accepts connections; removes `folder` at the end."""
+def kafka_in(folder: Path, without: Collection[str] = (), more: Mapping[str, str] | None = None) -> Iterator[Peer]:
+    """Runs Kafka with its data in `folder`, with its default for the properties in `without`, and with those in `more`,
+    in which `{port}` and `{controller}` stand for the ports. Yields once its port accepts connections; removes `folder`
+    at the end."""
     libraries = classpath(ARTIFACTS)
     folder.mkdir(parents=True)
     port, controller = _free_ports(2)
     properties = folder / "server.properties"
     lines = _PROPERTIES.format(port=port, controller=controller, logs=folder / "logs").splitlines()
-    properties.write_text("\n".join(line for line in lines if line.partition("=")[0] not in without) + "\n")
+    given = {name: value.format(port=port, controller=controller) for name, value in (more or {}).items()}
+    lines = [line for line in lines if line.partition("=")[0] not in {*without, *given}]
+    properties.write_text("\n".join([*lines, *(f"{name}={value}" for name, value in given.items())]) + "\n")
     words = (*_JAVA, "-cp", libraries)
     _format(words, properties)
     with (folder / "kafka.log").open("wb") as log:

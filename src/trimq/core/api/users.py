@@ -6,21 +6,28 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from trimq.core.security.access import BROKER, Access, Action, Right, User
-from trimq.core.security.authentication import GUEST
+from trimq.core.security.acl_entries import AclEntry, check_entry
+from trimq.core.security.authentication import GUEST, is_loopback
 from trimq.core.security.passwords import hash_password
-from trimq.errors import InvalidSetting, Refusal, UnknownUser
+from trimq.errors import AccessDenied, InvalidSetting, Refusal, UnknownUser
 from trimq.model import Caller
 from trimq.offload import Offload
 from trimq.storage.group_commit.passes import JointTicket, Ticket
 
 _ADMINISTRATOR_REQUIRED = "the broker needs at least one administrator; make another user an administrator first"
 
+# Continued by the name of the broker.
+_FIRST_USER = (
+    "define the first user from another machine (on the machine of the broker, use `trimq users bootstrap NAME`) of"
+)
+
 OnDefined = Callable[[Ticket | Refusal], None]
 
 
 class UserApi:
     """If there are users, at least one of them must be an administrator; otherwise nobody could define users any
-    more."""
+    more. The first user is defined from the broker's own machine: whoever comes first over the network must not take
+    the broker over."""
 
     def __init__(self, access: Access, offload: Offload) -> None:
         self._access = access
@@ -35,7 +42,7 @@ class UserApi:
     ) -> None:
         """Creates or changes a user; None leaves a value unchanged. Calls `done` now or later with the ticket or the
         refusal."""
-        self._access.require(caller, Action.ADMINISTER, BROKER)
+        self._require_change(caller)
         known = self._find(name)
         if known is None and password is None:
             raise InvalidSetting("password", "a new user needs a password")
@@ -53,7 +60,7 @@ class UserApi:
         def hashed(result: object, error: BaseException | None) -> None:
             assert isinstance(result, tuple), "hashing cannot fail"
             try:
-                self._access.require(caller, Action.ADMINISTER, BROKER)  # rights may have changed meanwhile
+                self._require_change(caller)  # rights may have changed meanwhile
                 users = [User(name, result[0], is_administrator)]
                 if self.is_first_beside_guest(name):
                     users.insert(0, User(GUEST, result[1], True))
@@ -71,27 +78,41 @@ class UserApi:
     def is_first_beside_guest(self, name: str) -> bool:
         """True if no user is defined and `name` is not `guest`. Defining it then defines `guest` too, an administrator
         on the same machine until it is deleted, as in RabbitMQ: clients that use it are not locked out by surprise."""
-        return name != GUEST and not self._access.users()
+        return name != GUEST and not self._access.is_enforced
 
-    def restore(self, caller: Caller, users: Sequence[User], rights: Sequence[Right]) -> list[Ticket]:
-        """Creates users from password hashes, and grants their rights."""
-        self._access.require(caller, Action.ADMINISTER, BROKER)
+    def restore(
+        self, caller: Caller, users: Sequence[User], rights: Sequence[Right], entries: Sequence[AclEntry] = ()
+    ) -> list[Ticket]:
+        """Creates users from password hashes, grants their rights and adds access control entries."""
+        self._require_change(caller)
         after = {user.name: user for user in (*self._access.users(), *users)}
         if after and not any(user.is_administrator for user in after.values()):
             raise InvalidSetting("administrator", _ADMINISTRATOR_REQUIRED)
         for right in rights:
             if right.principal not in after:
                 raise UnknownUser(right.principal)
-        return [*(self._access.put_user(user) for user in users), *(self._access.grant(right) for right in rights)]
+        for entry in entries:
+            check_entry(entry)
+        added = [
+            *(self._access.put_user(user) for user in users),
+            *(self._access.grant(right) for right in rights),
+            *(self._access.entries.put(entry) for entry in entries),
+        ]
+        return [ticket for ticket in added if ticket is not None]
 
     def remove(self, caller: Caller, name: str) -> Ticket:
         """Removes a user with all rights and closes the user's connections."""
         self._access.require(caller, Action.ADMINISTER, BROKER)
         if self._find(name) is None:
             raise UnknownUser(name)
-        if len(self._access.users()) > 1:
+        if len(self._access.users()) > 1 or self._access.is_login_required:
             self._require_administrator(name, False)
         return self._access.remove_user(name)
+
+    def _require_change(self, caller: Caller) -> None:
+        self._access.require(caller, Action.ADMINISTER, BROKER)
+        if not self._access.is_enforced and caller.address and not is_loopback(caller.address):
+            raise AccessDenied(caller.principal, _FIRST_USER, str(BROKER), BROKER.name, BROKER.namespace)
 
     def _find(self, name: str) -> User | None:
         return next((user for user in self._access.users() if user.name == name), None)

@@ -10,7 +10,7 @@ from trimq.clock import Clock
 from trimq.core.api.broker import Broker
 from trimq.core.security.authentication import Authenticator
 from trimq.errors import ProtocolError
-from trimq.model import Caller
+from trimq.model import ANONYMOUS, Caller
 from trimq.protocols.client_counters import Counts
 from trimq.protocols.contract import ConnectionDetails, Parts, Reply, SessionControl
 from trimq.protocols.kafka.handlers import HANDLERS
@@ -24,12 +24,17 @@ log = logging.getLogger(__name__)
 
 PROTOCOL = "kafka"
 
+_BEFORE_LOGIN = frozenset(
+    api.key for api in APIS.values() if api.name in ("ApiVersions", "SaslHandshake", "SaslAuthenticate")
+)
+
 
 class KafkaConversation:
     def __init__(self, connection: KafkaConnection, context: Context) -> None:
         self._connection = connection
         self._context = context
         self._client_id: str | None = None
+        self._must_log_in = context.authenticator.admits_only_users
         self.get_buffer = connection.get_buffer
         self.buffer_updated = connection.buffer_updated
         self.release_memory = connection.release_memory
@@ -40,9 +45,17 @@ class KafkaConversation:
         handler = HANDLERS.get(event.api_key)
         if handler is None:
             raise ProtocolError(f"{APIS[event.api_key].name} is not served")
+        if self._must_log_in:
+            self._require_login(event.api_key)
         if event.client_id != self._client_id:
             self._remember(event.client_id)
         return handler(self._context, event)
+
+    def _require_login(self, api_key: int) -> None:
+        if self._context.caller.principal != ANONYMOUS:
+            self._must_log_in = False
+        elif api_key not in _BEFORE_LOGIN:
+            raise ProtocolError(f"{APIS[api_key].name} before the login: this broker serves users only (SASL)")
 
     def _remember(self, client_id: str | None) -> None:
         caller = self._context.caller
@@ -75,7 +88,7 @@ class KafkaFrontEnd:
         self._fetch_sessions = FetchSessions(random.Random(clock.message.now_ms()))
 
     def open_conversation(self, address: str, outlet: SessionControl) -> KafkaConversation:
-        caller = Caller(principal="anonymous", client_id="", address=address, protocol=PROTOCOL)
+        caller = Caller(principal=ANONYMOUS, client_id="", address=address, protocol=PROTOCOL)
         context = Context(
             self._broker, caller, self._clock, outlet, self._counts, self._fetch_sessions, self._authenticator
         )

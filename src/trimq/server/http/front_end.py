@@ -20,8 +20,9 @@ from trimq.core.api.records import RecordsApi
 from trimq.core.security.authentication import Authenticator
 from trimq.errors import ProtocolError, Stopping
 from trimq.metrics import CONTENT_TYPE, Metrics
-from trimq.model import Buffer, Caller
+from trimq.model import ANONYMOUS, Buffer, Caller
 from trimq.protocols.contract import ConnectionDetails, DeferredReply, Parts, Reply, SessionControl
+from trimq.server.http.acls import AclsApi
 from trimq.server.http.commit_log_topics import CommitLogTopicsApi
 from trimq.server.http.cross_origin import is_cross_origin
 from trimq.server.http.definitions import DefinitionsApi
@@ -354,6 +355,7 @@ class HttpFrontEnd:
             GroupsApi(broker.groups, records_api, group_admin, shared, slices),
             StreamsApi(records_api, is_system_topic, slices),
             UsersApi(broker),
+            AclsApi(broker.acl_entries),
             QueuesApi(broker, slices),
             DefinitionsApi(broker, slices),
             ProducersApi(broker, group_admin, slices),
@@ -365,7 +367,7 @@ class HttpFrontEnd:
         self._write_refusal_reason = write_refusal_reason
 
     def open_conversation(self, address: str, outlet: SessionControl) -> HttpConversation:
-        caller = Caller(principal="anonymous", client_id="", address=address, protocol="http")
+        caller = Caller(principal=ANONYMOUS, client_id="", address=address, protocol="http")
         return HttpConversation(
             self._api,
             self._authenticator,

@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 from trimq.core.partitions.dynamic_settings import Level
 from trimq.core.partitions.topics import Topic
-from trimq.errors import AccessDenied, InvalidSetting, Refusal
+from trimq.core.security.resources import BROKER, Action
+from trimq.errors import InvalidSetting, Refusal
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.handlers.describe_configs import refuse_other_broker
@@ -163,7 +164,7 @@ def _alter_one(context: Context, asked: _ResourceChange, validate_only: bool, ti
     if asked.resource.type != ResourceType.TOPIC:
         _refuse_unless_empty(context, asked)
         return
-    topic = context.topic(asked.resource.name, b"")
+    topic = context.topic(asked.resource.name, b"", Action.ALTER_CONFIGS)
     if len(set(asked.names)) != len(asked.names):
         raise KafkaRefusal(Code.INVALID_REQUEST, "a setting is listed more than once in the request")
     settings = settings_unknown_to_kafka(topic.settings) | to_settings(asked.change(topic))
@@ -174,8 +175,9 @@ def _alter_one(context: Context, asked: _ResourceChange, validate_only: bool, ti
 
 
 def _alter_group(context: Context, asked: _ResourceChange, validate_only: bool, tickets: ChangeTickets) -> None:
-    require_group_id(asked.resource.name)
     group_api = context.broker.groups
+    group_api.require(context.caller, Action.ALTER_CONFIGS, asked.resource.name)
+    require_group_id(asked.resource.name)
     before = to_group_configs(group_api.settings(context.caller, asked.resource.name))
     settings = to_group_settings(asked.change_group(before))
     if not validate_only:
@@ -197,6 +199,7 @@ def _apply_to_group(before: dict[str, str], configs: list[IncrementalAlterConfig
 
 
 def _alter_broker(context: Context, asked: _ResourceChange, validate_only: bool, tickets: ChangeTickets) -> None:
+    context.broker.require(context.caller, Action.ALTER_CONFIGS, BROKER)
     refuse_other_broker(context, asked.resource.name)
     if len(set(asked.names)) != len(asked.names):
         raise KafkaRefusal(Code.INVALID_REQUEST, "a setting is listed more than once in the request")
@@ -219,8 +222,6 @@ def _alter_broker(context: Context, asked: _ResourceChange, validate_only: bool,
                 tickets.add(asked.resource, ticket)
     except InvalidSetting as refusal:
         raise KafkaRefusal(Code.INVALID_REQUEST, f"{broker_name(refusal.name)}: {refusal.reason}") from None
-    except AccessDenied as refusal:
-        raise KafkaRefusal(Code.CLUSTER_AUTHORIZATION_FAILED, str(refusal)) from None
 
 
 def _apply_to_broker(
@@ -254,6 +255,7 @@ def _refuse_unless_empty(context: Context, asked: _ResourceChange) -> None:
         kind = ResourceType(asked.resource.type)
     except ValueError:
         raise KafkaRefusal(Code.INVALID_REQUEST, f"unknown resource type {asked.resource.type}") from None
+    context.broker.require(context.caller, Action.ALTER_CONFIGS, BROKER)
     if kind is ResourceType.BROKER_LOGGER:
         refuse_other_broker(context, asked.resource.name)
         if asked.names:

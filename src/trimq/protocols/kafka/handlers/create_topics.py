@@ -93,6 +93,7 @@ def _answer(request: Request, results: list[CreatableTopicResult], tickets: Chan
 def _create(
     context: Context, asked: CreatableTopic, validate_only: bool, tickets: ChangeTickets
 ) -> CreatableTopicResult:
+    context.broker.topics.require_create(context.caller, asked.name)
     _refuse_existing(context, asked.name)
     context.broker.topics.check_name(asked.name)
     refuse_colliding_name(context, asked.name)
@@ -166,6 +167,11 @@ def refuse_replicas(context: Context, nodes: list[int]) -> None:
 
 
 def _made(context: Context, name: str, id: UUID, plan: _Plan) -> CreatableTopicResult:
+    if not context.may_see_settings(name):
+        hidden = Code.TOPIC_AUTHORIZATION_FAILED
+        return CreatableTopicResult(
+            name=name, topic_id=id.bytes, error_message=None, topic_config_error_code=hidden, configs=[]
+        )
     configs = [
         CreatableTopicConfigs(name=found.name, value=found.value, config_source=found.source)
         for found in describe(plan.settings, context.broker_levels)

@@ -15,6 +15,7 @@ from trimq.core.cold_reads import ColdReadRetry
 from trimq.core.partitions.stream import Stream
 from trimq.core.scheduling.waiters import AnyWatch
 from trimq.core.security.quotas import Direction
+from trimq.core.security.resources import Action
 from trimq.errors import ColdRead, DamagedSegment, OffsetOutOfRange, Refusal, StaleEpoch
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.handlers.context import Context
@@ -114,7 +115,8 @@ class _Fetch(WaitingRequest):
 
     def _read_partition(self, place: PartitionKey, asked: FetchPartition, left: int) -> PartitionData:
         try:
-            found = self._context.topic(place.topic, place.topic_id if self._request.api_version >= _BY_ID else b"")
+            id = place.topic_id if self._request.api_version >= _BY_ID else b""
+            found = self._context.topic(place.topic, id, Action.READ)
             stream = self._context.broker.partitions.readable(self._context.caller, found, asked.partition)
         except Refusal as refusal:
             return _failed(asked.partition, code_of(refusal), aborted=[])

@@ -70,7 +70,7 @@ def _encode_partition(index: int, place: _FoundOffset) -> ListOffsetsPartitionRe
 
 
 def _answer(context: Context, version: int, name: str, asked: ListOffsetsPartition, isolation: int) -> _FoundOffset:
-    stream = context.broker.partitions.readable(context.caller, context.topic(name, b""), asked.partition_index)
+    stream = context.broker.partitions.describable(context.caller, context.topic(name, b""), asked.partition_index)
     cluster = context.broker.cluster
     if asked.current_leader_epoch != _NOT_CHECKED:
         cluster.require_epoch(stream.id, asked.current_leader_epoch)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from trimq.core.groups.group import Claim, CursorChange
+from trimq.core.security.resources import Action
 from trimq.errors import Refusal, UnknownGroup, UnknownTopic
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.handlers.context import Context
@@ -32,7 +33,7 @@ _EPOCHS_SINCE, _IDS_SINCE = 9, 10
 
 def handle(context: Context, request: Request) -> Reply:
     message = request.decode(OffsetCommitRequest)
-    attempt = _CommitAttempt(context, request.api_version)
+    attempt = _CommitAttempt(context, request.api_version, message.group_id)
     response = OffsetCommitResponse(topics=[attempt.read_topic(topic) for topic in message.topics])
     claim = Claim(
         message.member_id,
@@ -52,8 +53,9 @@ def handle(context: Context, request: Request) -> Reply:
 class _CommitAttempt:
     """Offsets of a request that can be committed, and the results of its partitions."""
 
-    def __init__(self, context: Context, version: int) -> None:
+    def __init__(self, context: Context, version: int, group: str) -> None:
         self._context = context
+        self._group = group
         self._version = version
         self._changes: list[CursorChange] = []
         self._answers: list[OffsetCommitResponsePartition] = []
@@ -68,7 +70,8 @@ class _CommitAttempt:
         index = asked.partition_index
         metadata = asked.committed_metadata or ""
         try:
-            found = self._context.topic(topic.name, topic.topic_id)
+            self._context.broker.groups.require(self._context.caller, Action.READ, self._group)
+            found = self._context.topic(topic.name, topic.topic_id, Action.READ)
             stream = self._context.broker.partitions.readable(self._context.caller, found, index)
         except Refusal as refusal:
             return OffsetCommitResponsePartition(partition_index=index, error_code=self._code(refusal))

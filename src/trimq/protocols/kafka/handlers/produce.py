@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from trimq.core.partitions.stream import Appended, Stream
+from trimq.core.security.resources import Action
 from trimq.errors import MissingKey, ProtocolError, RecordFault, Refusal, UntimelyRecord
 from trimq.formats.kafka_batch.compression import Codec
 from trimq.formats.kafka_batch.header import LENGTH_ENDS_AT, TRANSACTIONAL_BIT, BadBatch, check_sent
@@ -125,7 +126,7 @@ def _try_append(
     """Appends a batch. Raises Refusal or BadBatch if it is not accepted."""
     if asked.name in INTERNAL:
         raise KafkaRefusal(Code.INVALID_TOPIC, f"{asked.name} is an internal topic")
-    topic = context.topic(asked.name, asked.topic_id if version >= _BY_ID else b"")
+    topic = context.topic(asked.name, asked.topic_id if version >= _BY_ID else b"", Action.WRITE)
     stream = topic.stream(index)
     if message.acks not in _ACKS:
         raise _NoWrite(Code.INVALID_REQUIRED_ACKS, "acks must be -1, 0 or 1")

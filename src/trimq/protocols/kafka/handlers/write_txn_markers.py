@@ -7,7 +7,7 @@ A marker of an older epoch than the producer's is refused. The state of the tran
 from __future__ import annotations
 
 from trimq.core.transactions.transaction import ProducerIdentity
-from trimq.errors import AccessDenied, Refusal
+from trimq.errors import Refusal
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.handlers.tickets import ChangeTickets
@@ -56,10 +56,9 @@ def _write_one(
 ) -> Code:
     producer = ProducerIdentity(marker.producer_id, marker.producer_epoch)
     try:
-        stream = context.topic(topic, b"").stream(index)
+        context.broker.transactions.require_markers(context.caller)
+        stream = context.any_topic(topic).stream(index)
         ticket = context.broker.transactions.write_marker(context.caller, stream, producer, marker.transaction_result)
-    except AccessDenied:
-        return Code.CLUSTER_AUTHORIZATION_FAILED
     except Refusal as refusal:
         return code_of(refusal)
     tickets.add((number, topic, index), ticket)

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 
 from trimq.errors import Refusal
 from trimq.formats.rocketmq_unit.hosts import pack_host
-from trimq.model import Caller
+from trimq.model import ANONYMOUS, Caller
 from trimq.protocols.contract import CallBatch, CallInfo, Parts, Reply, Sink
 from trimq.protocols.rocketmq.grpc.clients.auto_renew import AutoRenewals
 from trimq.protocols.rocketmq.grpc.clients.call import Call, Handler, refusal_status, reply
@@ -113,7 +113,7 @@ class GrpcFrontEnd:
         client_id = metadata.get(_CLIENT_ID, "")
         call = call_info.parsed = Call(
             self._services,
-            Caller("anonymous", client_id, call_info.address, PROTOCOL),
+            Caller(ANONYMOUS, client_id, call_info.address, PROTOCOL),
             _NO_OUTLET,
             _host(call_info.address),
             self._known,
