@@ -129,9 +129,8 @@ def test_confluent_kafka_reads_as_a_group_with_just_the_rights_for_that(broker: 
 def test_confluent_kafka_sees_the_authorized_operations(broker: Broker) -> None:
     admin = AdminClient(as_user(broker, "root"))
     create(admin, binding(operation=AclOperation.READ), binding(operation=AclOperation.ALTER_CONFIGS))
-    asked = AdminClient(as_user(broker, "alice")).describe_topics(
-        TopicCollection(["orders"]), include_authorized_operations=True
-    )
+    alice = AdminClient(as_user(broker, "alice"))
+    asked = alice.describe_topics(TopicCollection(["orders"]), include_authorized_operations=True)
     assert set(asked["orders"].result(PATIENCE_S).authorized_operations) == {
         AclOperation.READ,
         AclOperation.DESCRIBE,
@@ -179,7 +178,7 @@ def test_kafka_python_creates_lists_and_deletes_entries(broker: Broker) -> None:
         with pytest.raises(ClusterAuthorizationFailedError):
             alice.describe_acls(everything)
         ((_, deleted, _),) = root.delete_acls([everything])
-        assert [each for each, _ in deleted] == [entry]
+        assert deleted == [entry]
         assert root.describe_acls(everything)[0] == []
     finally:
         root.close()
