@@ -3,15 +3,17 @@ nothing is installed and no root rights are needed. Does not know the measuremen
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from bench.processes import PATIENCE_S, ChildFailed
 from tools.download_cache import cached_folder
@@ -47,14 +49,17 @@ def version() -> str:
 
 
 @contextmanager
-def rabbitmq_in(folder: Path) -> Iterator[Peer]:
-    """Runs RabbitMQ with its data in `folder`. Yields once its port accepts connections; removes `folder` at the
-    end."""
+def rabbitmq_in(folder: Path, definitions: Mapping[str, Any] | None = None) -> Iterator[Peer]:
+    """Runs RabbitMQ with its data in `folder`. Yields once its port accepts connections; removes `folder` at the end.
+    `definitions`: what RabbitMQ exports and imports; then its users are only those in them."""
     root = _unpacked()
     folder.mkdir(parents=True)
     port, distribution, mapper = _free_ports(3)
     environment = _environment(root, folder, port, distribution, mapper)
     (folder / "rabbitmq.conf").touch()
+    if definitions is not None:
+        (folder / "definitions.json").write_text(json.dumps(definitions))
+        (folder / "rabbitmq.conf").write_text(f"load_definitions = {folder / 'definitions.json'}\n")
     (folder / "enabled_plugins").write_text("[].")
     erlang = _programs(root)
     with (folder / "rabbitmq.out").open("wb") as log:

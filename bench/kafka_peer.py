@@ -10,6 +10,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 from bench.processes import PATIENCE_S, ChildFailed
 from tools.maven import classpath
@@ -68,8 +69,10 @@ class Peer:
 
 
 @contextmanager
-def kafka_in(folder: Path, without: Collection[str] = (), more: Mapping[str, str] | None = None) -> Iterator[Peer]:
-    """Runs Kafka with its data in `folder`, with its default for the properties in `without`, and with those in `more`,
+def kafka_in(
+    folder: Path, without: Collection[str] = (), properties_more: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[Peer]:
+    """Runs Kafka with its data in `folder`, with its default for the properties in `without`, and with more properties,
     in which `{port}` and `{controller}` stand for the ports. Yields once its port accepts connections; removes `folder`
     at the end."""
     libraries = classpath(ARTIFACTS)
@@ -77,9 +80,10 @@ def kafka_in(folder: Path, without: Collection[str] = (), more: Mapping[str, str
     port, controller = _free_ports(2)
     properties = folder / "server.properties"
     lines = _PROPERTIES.format(port=port, controller=controller, logs=folder / "logs").splitlines()
-    given = {name: value.format(port=port, controller=controller) for name, value in (more or {}).items()}
-    lines = [line for line in lines if line.partition("=")[0] not in {*without, *given}]
-    properties.write_text("\n".join([*lines, *(f"{name}={value}" for name, value in given.items())]) + "\n")
+    more = {name: value.format(port=port, controller=controller) for name, value in properties_more.items()}
+    kept = [line for line in lines if line.partition("=")[0] not in {*without, *more}]
+    kept += [f"{name}={value}" for name, value in more.items()]
+    properties.write_text("\n".join(kept) + "\n")
     words = (*_JAVA, "-cp", libraries)
     _format(words, properties)
     with (folder / "kafka.log").open("wb") as log:

@@ -1,4 +1,4 @@
-"""E11, RocketMQ: a new group starts at the last message, at the first, or at a time written as 20210701080000.
+"""E11, RocketMQ: a new group starts at the last message, at the first, or at the time 20210701080000.
 
 Done by hand, as clients do it: they query the offset of the group, and only if the broker has none they look up a start
 themselves. In a new queue, which still has its very first message, a new group always starts at that message. The
@@ -15,6 +15,8 @@ TOPIC = "e11"
 READ_SO_FAR, SEARCH_TIME, MAX_OFFSET = 14, 29, 30
 NOT_FOUND = 22
 STAMP = "%Y%m%d%H%M%S"
+EIGHT = "20210701080000"  # local time, as in consumeTimestamp of the clients
+FIVE_DAYS_BEFORE = datetime(2021, 6, 26, 7)
 
 
 def begin(wire: Wire, group: str, where: str) -> int:
@@ -40,7 +42,7 @@ def read(wire: Wire, offset: int) -> list[str]:
 def main() -> None:
     # Small files, so that the oldest are soon full and expire: in the first night after three days.
     with (
-        Broker(rocketmq_commit_file_bytes=1 << 16) as broker,
+        Broker(now=FIVE_DAYS_BEFORE, rocketmq_commit_file_bytes=1 << 16) as broker,
         Wire(broker.addresses["rocketmq_broker"]) as wire,
     ):
         wire.create_topic(TOPIC, 1)
@@ -51,21 +53,19 @@ def main() -> None:
 
         for _ in range(10):
             wire.send(TOPIC, bytes(20_000))
-        broker.advance("100h")
+        broker.advance("5d")
         wire.send(TOPIC, b"seven")
-        broker.advance("1h")
-        eight = broker.now().astimezone().strftime(STAMP)
-        broker.advance("1s")
+        broker.advance("1h1s")
         wire.send(TOPIC, b"eight")
         broker.advance("1h")
         wire.send(TOPIC, b"nine")
-        places = {where: begin(wire, f"late-{where}", where) for where in ("first", eight, "last")}
+        places = {where: begin(wire, f"late-{where}", where) for where in ("first", EIGHT, "last")}
         wire.send(TOPIC, b"new")
         seen = {where: read(wire, offset) for where, offset in places.items()}
         for where, bodies in seen.items():
             print(f"from {where:<14}: offset {places[where]:>2}, {bodies}")
         everything = ["seven", "eight", "nine", "new"]
-        assert seen == {"first": everything, eight: everything[1:], "last": ["new"]}, seen
+        assert seen == {"first": everything, EIGHT: everything[1:], "last": ["new"]}, seen
 
 
 if __name__ == "__main__":

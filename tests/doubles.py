@@ -134,9 +134,9 @@ def _nothing(operation: str, name: str) -> None:
 class FaultyFiles:
     """Files over other files. `before(operation, name)` is called ahead of every change and may raise.
 
-    The operations: create, write, resize, reserve, fill, lock, unlock, sync, make_folder, remove, rename, sync_folder,
-    sync_all. `room_bytes`, when set, is the number of bytes that may still be written: a write beyond it is short, as
-    on a full disk.
+    The operations: create, write, resize, reserve, fill, lock, unlock, sync, make_folder, remove, rename, restrict,
+    sync_folder, sync_all. `room_bytes`, when set, is the number of bytes that may still be written: a write beyond it
+    is short, as on a full disk.
 
     While `is_cold`, files are cold until they are warmed; `waits` counts reads of cold files. Warming is one more
     operation: warm. `read_bytes` counts the bytes that were read or viewed.
@@ -172,6 +172,10 @@ class FaultyFiles:
     def rename(self, old: str, new: str) -> None:
         self.before("rename", old)
         self._inner.rename(old, new)
+
+    def restrict(self, name: str) -> None:
+        self.before("restrict", name)
+        self._inner.restrict(name)
 
     def sync_folder(self, name: str) -> None:
         self.before("sync_folder", name)

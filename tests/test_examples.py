@@ -18,9 +18,15 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
 
 
+# Built with Maven, which downloads libraries.
+EXTERNAL = {"e27_spring_boot"}
+
+
 @pytest.mark.foreign_client
-@pytest.mark.timeout(200)  # one starts a JVM
-@pytest.mark.parametrize("name", examples())
+@pytest.mark.timeout(300)  # some start a JVM
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.external if name in EXTERNAL else ()) for name in examples()]
+)
 def test_an_example_runs(name: str) -> None:
     done = run(name)
     assert done.returncode == 0, done.stdout + done.stderr

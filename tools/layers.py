@@ -77,7 +77,7 @@ ORDER: dict[str, tuple[str, ...]] = {
         "api",
         "assembly",
     ),
-    "trimq.protocols.kafka": ("messages names", "wire", "handlers", "front_end"),
+    "trimq.protocols.kafka": ("messages names", "wire", "logins", "handlers", "front_end"),
     "trimq.protocols.rocketmq": (
         "wire",
         "state",

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
 from tools.broker import running
 
 REQUIRED = ("--security-mode", "required")
 NEW = {"TRIMQ_NEW_PASSWORD": "secret"}
 PATIENCE_S = 20
+SILENT = logging.getLogger("silent")
+SILENT.setLevel(logging.CRITICAL)
 
 
 def ask(address: str, method: str, path: str, body: object = None, login: str = "root:secret") -> tuple[int, Any]:
@@ -30,12 +35,28 @@ def ask(address: str, method: str, path: str, body: object = None, login: str = 
         connection.close()
 
 
+def administrators(address: str, login: str = "root:secret") -> list[str]:
+    users = ask(address, "GET", "/api/users", login=login)[1]["users"]
+    return [user["name"] for user in users if user["administrator"]]
+
+
+def kafka_logs_in(address: str, mechanism: str, password: str) -> bool:
+    login = {"sasl.mechanism": mechanism, "sasl.username": "alice", "sasl.password": password}
+    client = AdminClient(
+        {"bootstrap.servers": address, "security.protocol": "SASL_PLAINTEXT", "logger": SILENT, **login}
+    )
+    try:
+        return bool(client.list_topics(timeout=5).brokers)
+    except KafkaException:
+        return False
+
+
 def test_the_first_administrator_is_defined_while_the_broker_is_stopped(trimq, tmp_path: Path) -> None:
     data = str(tmp_path / "data")
     done = trimq("users", "bootstrap", "root", "--data-dir", data, environment=NEW)
     assert (done.returncode, done.stdout) == (0, f"defined administrator root in {data}\n")
     with running(tmp_path, REQUIRED) as broker:
-        assert ask(broker["http"], "GET", "/api/users") == (200, {"users": [{"name": "root", "administrator": True}]})
+        assert administrators(broker["http"]) == ["root"]
         assert ask(broker["http"], "GET", "/api/users", login="")[0] == 401
         running_already = trimq("users", "bootstrap", "eve", "--data-dir", data, environment=NEW)
         assert running_already.returncode == 2
@@ -51,8 +72,10 @@ def test_a_lost_administrator_is_given_a_new_password_and_all_rights(trimq, tmp_
     done = trimq("users", "bootstrap", "alice", "--data-dir", str(tmp_path / "data"), environment=NEW)
     assert done.stdout.startswith("set the password of administrator alice")
     with running(tmp_path) as broker:
-        users = ask(broker["http"], "GET", "/api/users", login="alice:secret")[1]["users"]
-        assert {"name": "alice", "administrator": True} in users
+        for mechanism in ("PLAIN", "SCRAM-SHA-256"):
+            assert kafka_logs_in(broker["kafka"], mechanism, "secret")
+            assert not kafka_logs_in(broker["kafka"], mechanism, "forgotten")
+        assert "alice" in administrators(broker["http"], "alice:secret")
         assert ask(broker["http"], "GET", "/api/topics/orders", login="alice:secret")[0] == 200
         assert ask(broker["http"], "GET", "/api/users", login="alice:forgotten")[0] == 401
 

@@ -1,10 +1,13 @@
-"""Real clients log in with SASL/PLAIN to a broker with users, and have the permissions of the user."""
+"""Real clients log in to a broker with users by each SASL mechanism, and have the permissions of the user."""
 
 from __future__ import annotations
 
 import asyncio
+import re
+import time
 import warnings
 from collections.abc import Iterator
+from urllib.request import urlopen
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
@@ -18,6 +21,7 @@ from tools.users import make_users
 from trimq.testing import Broker
 
 PATIENCE_S = 20
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
 @pytest.fixture
@@ -28,24 +32,28 @@ def broker() -> Iterator[Broker]:
         yield broker
 
 
-def librdkafka(broker: Broker, password: str = "alice's", **more: object) -> dict[str, object]:
+def librdkafka(
+    broker: Broker, password: str = "alice's", mechanism: str = "PLAIN", **more: object
+) -> dict[str, object]:
     return {
         "bootstrap.servers": broker.kafka,
         "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": "PLAIN",
+        "sasl.mechanism": mechanism,
         "sasl.username": "alice",
         "sasl.password": password,
         **more,
     }
 
 
-def test_confluent_kafka_sends_in_a_transaction_and_reads_as_a_group(broker: Broker) -> None:
-    producer = Producer(librdkafka(broker, **{"transactional.id": "shop-1"}))
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_confluent_kafka_sends_in_a_transaction_and_reads_as_a_group(broker: Broker, mechanism: str) -> None:
+    producer = Producer(librdkafka(broker, mechanism=mechanism, **{"transactional.id": "shop-1"}))
     producer.init_transactions(PATIENCE_S)
     producer.begin_transaction()
     producer.produce("orders", b"one")
     producer.commit_transaction(PATIENCE_S)
-    consumer = Consumer(librdkafka(broker, **{"group.id": "shop-billing", "auto.offset.reset": "earliest"}))
+    reads = {"group.id": "shop-billing", "auto.offset.reset": "earliest"}
+    consumer = Consumer(librdkafka(broker, mechanism=mechanism, **reads))
     try:
         consumer.subscribe(["orders"])
         message = consumer.poll(PATIENCE_S)
@@ -56,7 +64,24 @@ def test_confluent_kafka_sends_in_a_transaction_and_reads_as_a_group(broker: Bro
         consumer.close()
 
 
-def test_confluent_kafka_gets_authorization_errors_and_an_error_for_a_wrong_password(broker: Broker) -> None:
+@pytest.mark.parametrize(
+    ("mechanism", "text"),
+    [
+        ("PLAIN", "Authentication failed: Invalid username or password"),
+        ("SCRAM-SHA-256", "due to invalid credentials with SASL mechanism SCRAM-SHA-256"),
+        ("SCRAM-SHA-512", "due to invalid credentials with SASL mechanism SCRAM-SHA-512"),
+    ],
+)
+def test_confluent_kafka_gets_an_error_for_a_wrong_login(broker: Broker, mechanism: str, text: str) -> None:
+    errors: list[KafkaError] = []
+    producer = Producer(librdkafka(broker, "his", mechanism, error_cb=errors.append))
+    while not errors:
+        producer.poll(0.1)
+    assert errors[0].code() == KafkaError._AUTHENTICATION
+    assert text in errors[0].str()
+
+
+def test_confluent_kafka_gets_authorization_errors(broker: Broker) -> None:
     consumer = Consumer(librdkafka(broker, **{"group.id": "others"}))
     try:
         consumer.subscribe(["orders"])
@@ -65,40 +90,58 @@ def test_confluent_kafka_gets_authorization_errors_and_an_error_for_a_wrong_pass
         assert message.error().code() == KafkaError.GROUP_AUTHORIZATION_FAILED
     finally:
         consumer.close()
-    errors: list[KafkaError] = []
-    producer = Producer(librdkafka(broker, "his", error_cb=errors.append))
-    while not errors:
-        producer.poll(0.1)
-    assert errors[0].code() == KafkaError._AUTHENTICATION
-    assert "unknown user or wrong password" in errors[0].str()
 
 
-def of_python(broker: Broker) -> dict[str, object]:
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_confluent_kafka_goes_on_through_many_short_sessions(mechanism: str) -> None:
+    with Broker(kafka_max_reauth_ms=1000) as broker:
+        broker.create_topic("orders")
+        make_users(broker.http, alice={"write": "^orders$", "read": "^orders$"})
+        failed: list[object] = []
+        producer = Producer(librdkafka(broker, mechanism=mechanism, error_cb=failed.append))
+        until_s = time.monotonic() + 3.5
+        sent = 0
+        while time.monotonic() < until_s:
+            producer.produce("orders", b"x", on_delivery=lambda error, _: failed.append(error) if error else None)
+            assert producer.flush(PATIENCE_S) == 0
+            sent += 1
+        assert failed == []
+        with urlopen(f"{broker.http}/metrics", timeout=PATIENCE_S) as page:
+            metrics = page.read().decode()
+        (logins,) = re.findall(r'trimq_logins_total{protocol="kafka",result="success"} (\d+)', metrics)
+        assert int(logins) >= 3
+        assert sent > 3
+
+
+def of_python(broker: Broker, mechanism: str) -> dict[str, object]:
     return {
         "bootstrap_servers": broker.kafka,
         "security_protocol": "SASL_PLAINTEXT",
-        "sasl_mechanism": "PLAIN",
+        "sasl_mechanism": mechanism,
         "sasl_plain_username": "alice",
         "sasl_plain_password": "alice's",
     }
 
 
-def test_kafka_python_sends_and_reads(broker: Broker) -> None:
-    producer = KafkaProducer(**of_python(broker))
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_kafka_python_sends_and_reads(broker: Broker, mechanism: str) -> None:
+    producer = KafkaProducer(**of_python(broker, mechanism))
     assert producer.send("orders", b"one").get(PATIENCE_S).offset == 0
     producer.close()
-    consumer = KafkaConsumer(
-        "orders", **of_python(broker), auto_offset_reset="earliest", consumer_timeout_ms=PATIENCE_S * 1000
-    )
+    patience = {"consumer_timeout_ms": PATIENCE_S * 1000}
+    consumer = KafkaConsumer("orders", **of_python(broker, mechanism), auto_offset_reset="earliest", **patience)
     assert next(iter(consumer)).value == b"one"
     consumer.close()
 
 
-def test_aiokafka_sends_and_reads(broker: Broker) -> None:
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_aiokafka_sends_and_reads(broker: Broker, mechanism: str) -> None:
+    given = of_python(broker, mechanism)
+
     async def main() -> bytes | None:
-        async with AIOKafkaProducer(**of_python(broker)) as producer:
+        async with AIOKafkaProducer(**given) as producer:
             await producer.send_and_wait("orders", b"one")
-        async with AIOKafkaConsumer("orders", **of_python(broker), auto_offset_reset="earliest") as consumer:
+        async with AIOKafkaConsumer("orders", **given, auto_offset_reset="earliest") as consumer:
             value: bytes | None = (await asyncio.wait_for(consumer.getone(), PATIENCE_S)).value
             return value
 

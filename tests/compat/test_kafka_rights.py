@@ -212,7 +212,7 @@ _DIFFERENCES = {
 @pytest.mark.external
 @pytest.mark.timeout(600)
 def test_the_table_of_rights_is_that_of_a_genuine_kafka(tmp_path: Path) -> None:
-    with kafka_in(tmp_path / "kafka", more=_WITH_AUTHORIZER) as peer, Wire(f"127.0.0.1:{peer.port}") as wire:
+    with kafka_in(tmp_path / "kafka", properties_more=_WITH_AUTHORIZER) as peer, Wire(f"127.0.0.1:{peer.port}") as wire:
         assert set(RightsRun(wire).differences()) == _DIFFERENCES
 
 

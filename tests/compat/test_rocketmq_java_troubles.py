@@ -59,7 +59,11 @@ def test_a_send_to_a_hanging_broker_times_out(program: Program, tmp_path: Path) 
 @contextmanager
 def second_broker(first: Broker) -> Iterator[Broker]:
     """Second broker, registered with the name server of the first for the duration of the connection."""
-    limits: dict[str, Any] = {"limits_memory_percent": 50, "storage_busy_after_ms": 600_000}
+    limits: dict[str, Any] = {
+        "limits_memory_percent": 50,
+        "storage_busy_after_ms": 600_000,
+        "rocketmq_busy_after_ms": 600_000,
+    }
     with (
         Broker(rocketmq_broker_name="broker-b", rocketmq_flush_timeout_ms=200, **limits) as second,
         Wire(first.addresses["rocketmq"]) as names,

@@ -7,7 +7,7 @@ import hashlib
 import importlib.util
 import socket
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -229,3 +229,76 @@ def encode(name: str, fields: Mapping[str, Any]) -> bytes:
 def content_header(size: int, properties: Mapping[str, Any]) -> bytes:
     payload: bytes = wire.header(size, {key: table_value(value) for key, value in properties.items()})
     return payload
+
+
+# -- frames in any order
+
+
+def raw_frame(shown: Mapping[str, Any]) -> bytes:
+    """Encodes `{"type": 1, "ch": 1, …}` with `hex`, or `method` and its `fields`, or `size` and `properties`, or `body`
+    and `times`. `end` replaces the last octet, and `length` the length. `raw`: bytes without a frame."""
+    if "raw" in shown:
+        return bytes.fromhex(shown["raw"])
+    if "hex" in shown:
+        payload = bytes.fromhex(shown["hex"])
+    elif "method" in shown:
+        payload = encode(shown["method"], shown.get("fields", {}))
+    elif "size" in shown:
+        payload = content_header(shown["size"], shown.get("properties", {}))
+    else:
+        payload = shown["body"].encode() * shown.get("times", 1)
+    default = METHOD if "method" in shown else HEADER if "size" in shown else BODY
+    start = struct.pack(">BHI", shown.get("type", default), shown.get("ch", 1), shown.get("length", len(payload)))
+    return start + payload + bytes([shown.get("end", 0xCE)])
+
+
+HANDSHAKE_QUIET_S = 0.1
+HANDSHAKE_END_S = 5.0
+"""RabbitMQ closes the socket of a client that it does not trust after three seconds."""
+
+
+def shake_hands(port: int, sent: Iterable[Mapping[str, Any]]) -> list[Any]:
+    """Sends frames on a new connection, each after the answers to the one before. Returns what was received after each,
+    and whether the broker closed the connection in the end."""
+    answers: list[Any] = []
+    with socket.create_connection(("127.0.0.1", port), PATIENCE_S) as peer:
+        for each in sent:
+            try:
+                peer.sendall(raw_frame(each))
+            except OSError:
+                answers.append("cannot send")
+                break
+            answers.append(_received(peer, HANDSHAKE_QUIET_S))
+            if answers[-1][-1:] == ["closed"]:
+                break
+        else:
+            answers.append(_received(peer, HANDSHAKE_END_S))
+    return answers
+
+
+def _received(peer: socket.socket, quiet_s: float) -> list[Any]:
+    """Reads until nothing came for a time. Frames are shown by their method; other bytes in hexadecimal."""
+    peer.settimeout(quiet_s)
+    data = b""
+    is_closed = False
+    try:
+        while piece := peer.recv(1 << 16):
+            data += piece
+        is_closed = True
+    except TimeoutError:
+        pass
+    except OSError:
+        is_closed = True
+    shown: list[Any] = []
+    while len(data) >= 8 and not data.startswith(b"AMQP"):
+        kind, channel, length = struct.unpack_from(">BHI", data)
+        payload, data = data[7 : 7 + length], data[8 + length :]
+        if kind == METHOD:
+            name, fields = wire.dec(payload)
+            own = {"t", "props"} if name == "connection.start" else set()
+            shown.append([channel, name, {key: value for key, value in fields.items() if key not in own}])
+        else:
+            shown.append([channel, kind, payload.hex()])
+    if data:
+        shown.append(data.hex())
+    return shown + (["closed"] if is_closed else [])

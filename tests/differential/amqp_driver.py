@@ -12,12 +12,12 @@ from typing import Any
 from differential.amqp_connection import (
     BODY,
     HEADER,
-    METHOD,
     PATIENCE_S,
     ClientConnection,
     Ended,
     content_header,
-    encode,
+    raw_frame,
+    shake_hands,
 )
 from differential.sequences import Step
 
@@ -198,6 +198,8 @@ class _Run:
         quiet_s = self._quiet_s
         if step.request == "connect":
             return self._connect(step.connection, arguments)
+        if step.request == "handshake":
+            return self._names.back(shake_hands(self._port, arguments["sent"]))
         connection = self._connections.get(step.connection)
         if connection is None or connection.ended:
             answer = self._connect(step.connection, {})
@@ -208,6 +210,8 @@ class _Run:
             connection.end()
             self._forget(step.connection)
             quiet_s = max(quiet_s, QUIET_TEARDOWN_S)
+        elif step.request == "wait":
+            time.sleep(arguments["ms"] / 1000)
         elif step.request == "frames":
             self._send_frames(connection, arguments["frames"])
             channel = arguments.get("answer_on", channel)
@@ -291,7 +295,7 @@ class _Run:
             if arguments.get("x-queue-type") in ("quorum", "stream"):
                 self._kinds[fields.get("queue", "")] = arguments["x-queue-type"]
                 self._quiet_s = max(self._quiet_s, QUIET_REPLICATED_S)
-            if _is_short(arguments.get("x-message-ttl", "")):
+            if _is_short(arguments.get("x-message-ttl", "")) or fields.get("queue", "").startswith("p-ttl"):
                 self._quiet_s = QUIET_EXPIRY_S
         elif request == "exchange.declare" and not fields.get("passive"):
             self._exchanges.add(fields.get("exchange", ""))
@@ -313,23 +317,8 @@ class _Run:
         self._to_watch.add(queue)
 
     def _send_frames(self, connection: ClientConnection, frames: Sequence[Mapping[str, Any]]) -> None:
-        """Sends frames in any order: `{"type": 1, "ch": 1, ...}` with `hex`, or `method` and its `fields`, or `size`
-        and `properties`, or `body`. `end` replaces the last octet."""
         for each in frames:
-            if "hex" in each:
-                payload = bytes.fromhex(each["hex"])
-            elif "method" in each:
-                payload = encode(each["method"], each.get("fields", {}))
-            elif "size" in each:
-                payload = content_header(each["size"], each.get("properties", {}))
-            else:
-                payload = each["body"].encode()
-            default = METHOD if "method" in each else HEADER if "size" in each else BODY
-            if "end" in each:
-                data = bytes([each.get("type", default)]) + each.get("ch", 1).to_bytes(2, "big")
-                connection.send_bytes(data + len(payload).to_bytes(4, "big") + payload + bytes([each["end"]]))
-            else:
-                connection.send_frame(each.get("type", default), each.get("ch", 1), payload)
+            connection.send_bytes(raw_frame(each))
 
     # -- answers
 

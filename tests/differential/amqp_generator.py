@@ -8,9 +8,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from differential import amqp_values as values
+from differential.amqp_policies import EXPIRES_MS
 from differential.sequences import Step
 
 STEPS = (8, 30)
+HANDSHAKES = (1, 3)
+"""Sequences of handshakes are short: each waits for seconds whether the broker closes the connection."""
+
 CHANNELS = [1, 1, 1, 2, 3]
 ODD = 0.12
 """Share of values that are on the edge or invalid."""
@@ -27,7 +31,51 @@ THEMES: dict[str, dict[str, int]] = {
     "limits": {**_MESSAGES, "declare_queue": 3, "confirm": 1, "purge": 1},
     "dead_letters": {**_MESSAGES, "declare_queue": 2, "reject": 6, "purge": 1},
     "confirms": {"confirm": 3, "publish": 14, "publish_many": 2, "delete": 2, "consume": 2, "settle": 2, "close": 1},
-    "transactions": {"tx": 8, "publish": 8, "settle": 5, "get": 4, "consume": 1, "close": 1, "confirm": 1},
+    "transactions": {
+        "tx": 8,
+        "publish": 8,
+        "settle": 5,
+        "get": 4,
+        "consume": 1,
+        "close": 1,
+        "confirm": 1,
+        "bind": 1,
+        "unbind": 1,
+        "delete": 1,
+        "declare_queue": 1,
+    },
+    "single_active": {"consume": 7, "cancel": 4, "publish": 8, "settle": 6, "close": 2, "drop": 1, "qos": 1, "get": 1},
+    "priorities": {"publish_ranked": 12, "consume": 3, "cancel": 1, "get": 6, "settle": 6, "qos": 1, "purge": 1},
+    "policies": {
+        **_MESSAGES,
+        "declare_queue": 4,
+        "declare_exchange": 2,
+        "bind": 4,
+        "confirm": 1,
+        "wait": 1,
+        "purge": 1,
+    },
+    "expiry": {
+        "declare_queue": 4,
+        "wait": 4,
+        "consume": 2,
+        "cancel": 2,
+        "get": 2,
+        "publish": 3,
+        "redeclare": 1,
+        "close": 1,
+    },
+    "alternates": {
+        "declare_exchange": 6,
+        "bind": 5,
+        "bind_exchange": 4,
+        "unbind": 3,
+        "delete": 3,
+        "publish": 12,
+        "get": 3,
+    },
+    "retries": {**_MESSAGES, "reject": 8, "wait": 3},
+    "handshakes": {"handshake": 1},
     "properties": {"publish_odd": 12, "get": 8, "consume": 1, "confirm": 1},
     "streams": {
         "publish": 8,
@@ -78,12 +126,16 @@ class _Sequence:
         self._consumed: dict[tuple[int, int], str] = {}
         themes = source.sample(sorted(THEMES), 2 if source.random() < 0.3 and len(THEMES) > 1 else 1)
         self._theme = themes[0]
+        self._queues, self._exchanges = values.QUEUES, values.EXCHANGES
+        if self._theme == "policies":
+            self._queues = source.sample(values.POLICY_QUEUES, 4)
+            self._exchanges = values.POLICY_EXCHANGES
         weights: dict[str, int] = {}
         for theme in themes:
             for action, weight in THEMES[theme].items():
                 weights[action] = weights.get(action, 0) + weight
         self._prepare()
-        for _ in range(source.randint(*STEPS)):
+        for _ in range(source.randint(*(HANDSHAKES if self._theme == "handshakes" else STEPS))):
             action = source.choices(list(weights), list(weights.values()))[0]
             getattr(self, f"_{action}")()
 
@@ -103,12 +155,12 @@ class _Sequence:
     def _queue(self) -> str:
         if self._kinds and not self._chance(0.04):
             return self._source.choice(list(self._kinds))
-        return self._source.choice([*values.QUEUES, "missing@", ""])
+        return self._source.choice([*self._queues, "missing@", ""])
 
     def _exchange(self) -> str:
         if self._chance(0.05):
             return self._source.choice(["", "missing@", "amq.nosuch"])
-        return self._source.choice([*values.EXCHANGES, "amq.direct", "amq.fanout", "amq.topic", "amq.headers"])
+        return self._source.choice([*self._exchanges, "amq.direct", "amq.fanout", "amq.topic", "amq.headers"])
 
     def _flags(self, share: float, *names: str) -> dict[str, bool]:
         return {name: True for name in names if self._chance(share)}
@@ -117,10 +169,12 @@ class _Sequence:
 
     def _prepare(self) -> None:
         """Declares most of what the theme needs."""
-        for queue in values.QUEUES[: self._source.randint(1, 3)]:
+        if self._theme == "handshakes":
+            return
+        for queue in self._queues[: self._source.randint(1, 3)]:
             self._declare_queue(queue)
-        if self._theme in ("routing", "topology", "dead_letters", "transactions"):
-            for exchange in values.EXCHANGES[:2]:
+        if self._theme in ("routing", "topology", "dead_letters", "transactions", "policies", "alternates"):
+            for exchange in self._exchanges[:2]:
                 self._declare_exchange(exchange)
             for _ in range(3):
                 self._bind()
@@ -130,6 +184,8 @@ class _Sequence:
             return self._source.choice(["stream", "stream", "stream", "classic"])
         if self._theme == "exclusive":
             return "classic"
+        if self._theme == "retries":
+            return "quorum"
         return self._source.choices(["classic", "quorum", "stream"], [6, 3, 0.4])[0]
 
     def _argument(self, name: str) -> Any:
@@ -149,6 +205,18 @@ class _Sequence:
             arguments["x-dead-letter-exchange"] = self._argument("x-dead-letter-exchange")
             names = ["x-dead-letter-routing-key", "x-message-ttl", "x-max-length", "x-overflow"]
             names += ["x-delivery-limit", "x-dead-letter-strategy"] if kind == "quorum" else ["x-max-priority"]
+        elif self._theme == "single_active":
+            arguments["x-single-active-consumer"] = True
+        elif self._theme == "expiry":
+            arguments["x-expires"] = EXPIRES_MS
+        elif self._theme == "retries":
+            arguments["x-delayed-retry-type"] = self._argument("x-delayed-retry-type")
+            arguments["x-delayed-retry-min"] = self._argument("x-delayed-retry-min")
+            names = ["x-delayed-retry-max", "x-delivery-limit", "x-dead-letter-exchange", "x-max-length"]
+        elif self._theme == "priorities" and kind == "classic":
+            arguments["x-max-priority"] = self._argument("x-max-priority")
+        elif self._theme == "policies":
+            count = self._source.choice([0, 0, 0, 1])
         elif self._theme == "arguments":
             count += 1
             if self._chance(0.3):
@@ -164,7 +232,7 @@ class _Sequence:
         if name is None and self._chance(0.15):
             self._declare_odd()
             return
-        queue = name or self._source.choice(values.QUEUES)
+        queue = name or self._source.choice(self._queues)
         kind = self._kind()
         fields: dict[str, Any] = {"queue": queue, "args": self._arguments(kind)}
         if kind == "classic":
@@ -213,7 +281,7 @@ class _Sequence:
 
     def _declare_exchange(self, name: str | None = None) -> None:
         source = self._source
-        exchange = name or source.choice(values.EXCHANGES)
+        exchange = name or source.choice(self._exchanges)
         kind = source.choice(values.EXCHANGE_TYPES)
         fields: dict[str, Any] = {"exchange": exchange, "type": kind, **self._flags(0.5, "durable")}
         if name is None and self._chance(0.1):
@@ -221,7 +289,9 @@ class _Sequence:
         if name is None and self._chance(0.1):
             fields["exchange"] = source.choice(["", "amq.direct", "amq.topic", "amq.nosuch", "é@", "l" * 230])
         fields |= self._flags(0.08, "passive", "internal", "auto_delete", "nowait")
-        if self._chance(0.2):
+        if self._theme == "alternates":
+            fields |= self._flags(0.25, "internal", "auto_delete")
+        if self._chance(0.6 if self._theme == "alternates" else 0.2):
             argument = source.choice(["alternate-exchange", "alternate-exchange", *values.EXCHANGE_ARGUMENTS])
             fields["args"] = {argument: source.choice(values.EXCHANGE_ARGUMENTS[argument])}
         self._step("exchange.declare", fields)
@@ -275,7 +345,7 @@ class _Sequence:
         return {**fields, "properties": properties}
 
     def _target(self) -> dict[str, Any]:
-        if self._theme in ("routing", "topology") or self._chance(0.2):
+        if self._theme in ("routing", "topology", "alternates") or self._chance(0.2):
             return {"exchange": self._exchange(), "key": self._source.choice(values.KEYS)}
         return {"exchange": "", "key": self._queue()}
 
@@ -285,6 +355,15 @@ class _Sequence:
 
     def _publish_many(self) -> None:
         self._step("basic.publish", {**self._target(), **self._message(), "count": self._source.choice([3, 20, 300])})
+
+    def _publish_ranked(self) -> None:
+        """Publishes a message with a priority, or a few of the same one."""
+        priority = self._source.choice([0, 1, 2, 3, 4, 5, 6, 9, 10, 31, 32, 255])
+        properties = {"priority": priority} if self._chance(0.85) else {}
+        count = self._source.choice([1, 1, 1, 2, 3])
+        self._step(
+            "basic.publish", {"key": self._queue(), "body": f"m{priority}", "properties": properties, "count": count}
+        )
 
     def _publish_odd(self) -> None:
         source = self._source
@@ -473,6 +552,13 @@ class _Sequence:
             request = source.choice(["connection.update_secret", "access.request", "connection.blocked"])
             self._step(request, {"secret": "x", "reason": "r"}, (0, source.choice([0, number])))
 
+    def _wait(self) -> None:
+        """Lets time pass, without looking at the queues: a look prolongs the life of a queue."""
+        self._step("wait", {"ms": EXPIRES_MS + 300}, (self._place()[0], 1))
+
+    def _handshake(self) -> None:
+        self._step("handshake", {"sent": self._source.choice(_HANDSHAKES)}, (0, 0))
+
     def _frames(self) -> None:
         frames = self._source.choice(_FRAMES)
         place = self._place()
@@ -527,6 +613,76 @@ _FRAMES: list[list[dict[str, Any]]] = [
     [_publish_method(), {"size": 1 << 40}],
     [_publish_method(), {"size": 134217729}],
     [_publish_method(), {"size": 16777217}],
+    [{"hex": "", "type": 1, "length": 131081}],
+    [{"hex": "", "type": 3, "length": 4294967295}],
+    [_publish_method(), {"size": 131081}, {"body": "x", "times": 131073}],
+    [_publish_method(), {"size": 131081}, {"body": "x", "times": 131080}, {"body": "y"}],
+    [_publish_method(), {"size": 3}, {"body": "abc", "end": 0}],
+    [{"body": "", "type": 8, "end": 1}],
+    [_publish_method(), {"hex": "003c00000000000000000000000061", "type": 2}],
+    [_publish_method(), {"hex": "003c0000000000000000000020000000000a0161530000000078", "type": 2}],
+    [_publish_method(), {"hex": "003c000000000000000000002000000000030161 58".replace(" ", ""), "type": 2}],
+    [_publish_method(), {"hex": "003c0000000000000000000000010002ffff", "type": 2}],
+    [_publish_method(), {"hex": "003c000000000000000000000001", "type": 2}],
+    [{"hex": "003c0028000000ff02fffe00", "type": 1}],
+    [{"hex": "003c002800000002fffe00", "type": 1}, {"size": 1}, {"body": "x"}],
+    [{"hex": "0032000a000001710000000005026161", "type": 1}],
+    [{"hex": "0032000a000001710000000004016174ff", "type": 1}],
+    [{"hex": "0032000a00000171000000000401613fff", "type": 1}],
     [_publish_method(), {"size": 3}, {"method": "basic.qos"}],
     [_publish_method(), {"method": "channel.close"}],
+]
+
+_START_OK = {"props": {}, "mech": "PLAIN", "resp": "\0guest\0guest", "loc": "en_US"}
+_CLOSING = {"props": {"capabilities": {"authentication_failure_close": True}}, "mech": "PLAIN", "loc": "en_US"}
+_TUNE_OK = {"channel_max": 2047, "frame_max": 131072, "heartbeat": 0}
+
+
+def _method(name: str, ch: int = 0, **fields: Any) -> dict[str, Any]:
+    return {"method": name, "fields": fields, "ch": ch}
+
+
+_HEADER = {"raw": "414d515000000901"}
+_LOGIN = [_HEADER, _method("connection.start_ok", **_START_OK)]
+_OPEN = [*_LOGIN, _method("connection.tune_ok", **_TUNE_OK), _method("connection.open", vhost="/")]
+
+_HANDSHAKES: list[list[dict[str, Any]]] = [
+    [{"raw": "414d515001010009"}],
+    [{"raw": "414d5150000009"}, {"raw": "01"}],
+    [{"raw": "414d515003010000"}],
+    [{"raw": "414d515000000902"}],
+    [{"raw": "414d515000000800"}],
+    [{"raw": "474554202f20485454502f312e310d0a"}],
+    [_HEADER, _HEADER],
+    [_HEADER, {"hex": "", "type": 1, "ch": 0, "length": 8193}],
+    [_HEADER, {"hex": "", "type": 1, "ch": 0, "length": 8185}],
+    [_HEADER, _method("connection.start_ok", **{**_START_OK, "props": {"big": "x" * 8000}})],
+    [_HEADER, _method("connection.start_ok", **{**_START_OK, "props": {"big": "x" * 9000}})],
+    [_HEADER, _method("connection.tune_ok", **_TUNE_OK)],
+    [_HEADER, _method("connection.open", vhost="/")],
+    [_HEADER, _method("connection.close", code=200, text="bye")],
+    [_HEADER, _method("channel.open", 1)],
+    [_HEADER, {"body": "", "type": 8, "ch": 0}],
+    [_HEADER, {"body": "abc", "ch": 0}],
+    [_HEADER, _method("connection.start_ok", **_START_OK) | {"end": 0}],
+    [_HEADER, _method("connection.start_ok", **{**_START_OK, "mech": "AMQPLAIN", "resp": ""})],
+    [_HEADER, _method("connection.start_ok", **{**_CLOSING, "resp": "\0guest\0wrong"})],
+    [_HEADER, _method("connection.start_ok", **{**_CLOSING, "resp": "\0nobody\0guest"})],
+    [_HEADER, _method("connection.start_ok", **{**_CLOSING, "resp": ""})],
+    [*_LOGIN, _method("connection.start_ok", **_START_OK)],
+    [*_LOGIN, _method("connection.open", vhost="/")],
+    [*_LOGIN, _method("connection.close", code=200, text="bye")],
+    [*_LOGIN, _method("connection.tune_ok", **{**_TUNE_OK, "channel_max": 0})],
+    [*_LOGIN, _method("connection.tune_ok", **{**_TUNE_OK, "frame_max": 8191})],
+    [*_LOGIN, _method("connection.tune_ok", **{**_TUNE_OK, "frame_max": 8192}), _method("connection.open", vhost="/")],
+    [*_LOGIN, _method("connection.tune_ok", **_TUNE_OK), _method("channel.open", 1)],
+    [*_LOGIN, _method("connection.tune_ok", **_TUNE_OK), _method("connection.close", code=200, text="bye")],
+    [*_LOGIN, _method("connection.tune_ok", **_TUNE_OK), _method("connection.open", vhost="nosuch")],
+    [*_LOGIN, _method("connection.tune_ok", **_TUNE_OK), {"hex": "000aff00", "type": 1, "ch": 0}],
+    [*_LOGIN, _method("connection.tune_ok", **_TUNE_OK), {"hex": "", "type": 1, "ch": 0, "length": 131073}],
+    [*_OPEN, _method("connection.open", vhost="/")],
+    [*_OPEN, _method("connection.close", code=200, text="bye"), _method("channel.open", 1)],
+    [*_OPEN, _method("connection.close_ok")],
+    [*_OPEN, _method("channel.open", 1), _method("channel.open", 1)],
+    [*_OPEN, _method("channel.open", 1), _method("connection.close", code=200, text="bye")],
 ]

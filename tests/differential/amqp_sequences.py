@@ -10,6 +10,7 @@ from pathlib import Path
 from bench.amqp_peer import rabbitmq_in
 from differential.amqp_driver import AmqpDriver
 from differential.amqp_generator import generate
+from differential.amqp_policies import definitions, set_policies
 from differential.sequences import Difference, Driver, Explained
 from tools.broker import running
 
@@ -49,5 +50,6 @@ def brokers(folder: Path) -> Iterator[tuple[Driver, Driver]]:
     """Starts TriMQ and RabbitMQ, each on a free port."""
     ours = folder / "trimq"
     ours.mkdir()
-    with running(ours) as addresses, rabbitmq_in(folder / "rabbitmq") as peer:
+    with running(ours) as addresses, rabbitmq_in(folder / "rabbitmq", definitions()) as peer:
+        set_policies(addresses["http"])
         yield AmqpDriver(int(addresses["amqp"].rpartition(":")[2])), AmqpDriver(peer.port)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from differential.amqp_policies import PREFIXES
+
 QUEUES = ["q0@", "q1@", "q2@", "q3@"]
 EXCHANGES = ["e0@", "e1@", "e2@"]
-KEYS = ["a", "a.b", "a.b.c", "b", "", "q0@", "q1@", "#", "*"]
-PATTERNS = ["a", "a.*", "a.#", "#", "*", "*.b", "#.c", "a.*.c", "", "b", "q0@", "a..b", "*.#", "#.#"]
-EXCHANGE_TYPES = ["direct", "fanout", "topic", "headers"]
+POLICY_QUEUES = [f"{prefix}@" for prefix in PREFIXES if prefix != "p-other"]
+POLICY_EXCHANGES = ["p-other@", "e0@", "e1@"]
+KEYS = ["dead", "a", "a.b", "a.b.c", "b", "", "q0@", "q1@", "#", "*"]
+PATTERNS = ["dead", "a", "a.*", "a.#", "#", "*", "*.b", "#.c", "a.*.c", "", "b", "q0@", "a..b", "*.#", "#.#"]
+EXCHANGE_TYPES = ["direct", "direct", "fanout", "fanout", "topic", "topic", "headers", "headers", "x-modulus-hash"]
 ODD_EXCHANGE_TYPES = ["", "Direct", "nosuch", "x-nosuch"]
 
 TYPED: list[Any] = [
@@ -53,6 +57,10 @@ QUEUE_ARGUMENTS: dict[str, tuple[list[Any], list[Any]]] = {
     "x-max-in-memory-length": ([10], ODD_NUMBERS),
     "x-max-in-memory-bytes": ([10], ODD_NUMBERS),
     "x-consumer-timeout": ([3600000], [0, *ODD_NUMBERS]),
+    "x-consumer-disconnected-timeout": ([60000], ODD_NUMBERS),
+    "x-delayed-retry-type": (["all", "failed", "returned", "disabled"], ODD_TEXTS),
+    "x-delayed-retry-min": ([100, 200], [0, *ODD_NUMBERS]),
+    "x-delayed-retry-max": ([100, 300, 600000], [0, *ODD_NUMBERS]),
     "x-queue-type": (["classic", "quorum", "stream"], ["Quorum", *ODD_TEXTS]),
     "x-unknown": ([1, "text"], [None, [1, "a"], {"a": 1}]),
     "alternate-exchange": (["e0@"], [5]),

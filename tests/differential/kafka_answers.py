@@ -95,6 +95,8 @@ class Normaliser:
                 if all(self._is_mine(part.get("entity_name"), ()) for part in entry["entity"])
             ]
             decoded = {**decoded, "entries": mine}
+        if request == "DescribeConfigs":
+            decoded = {**decoded, "results": [_with_named_configs(each) for each in decoded["results"]]}
         return self._value("", decoded)
 
     def _is_mine(self, name: str | None, named: Iterable[str]) -> bool:
@@ -142,10 +144,15 @@ class Normaliser:
         return self._value("batch", described)
 
 
+def _with_named_configs(result: dict[str, Any]) -> dict[str, Any]:
+    """Settings by their names, so that a missing one is one difference."""
+    return {**result, "configs": {each["name"]: each for each in result["configs"]}}
+
+
 def _identity(value: Any) -> str:
     if not isinstance(value, dict):
         return json.dumps(value)
-    return json.dumps([value.get(key) for key in _IDENTITY], default=str)
+    return json.dumps([[value.get(key) for key in _IDENTITY], value], default=str, sort_keys=True)
 
 
 def _relative(milliseconds: Any) -> Any:

@@ -2,13 +2,14 @@
 
 Arguments of a step are the fields of the request, its `version`, and `save`, a name for the ids in the answer. In
 strings, `%` is the unique part of names. `{"$": "x0.epoch", "plus": 1, "default": -1}` is a saved value, `{"batches":
-[...]}` are records."""
+[...]}` are records, `{"subscription": [...]}` and `{"assigned": {...}}` are what consumers of classic groups send."""
 
 from __future__ import annotations
 
 import gzip
 import secrets
 import socket
+import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -199,9 +200,9 @@ class _Run:
         while True:
             connection.send(step.request, version, **fields)
             try:
-                decoded = connection.recv(_BLOCKED_S if step.request in _BLOCKING else _ANSWER_S)
+                decoded = connection.recv(_BLOCKED_S if _may_block(step) else _ANSWER_S)
             except kwire.Silent:
-                if step.request in _BLOCKING:
+                if _may_block(step):
                     return None
                 raise
             if not _codes(decoded) & retried or time.monotonic() > until:
@@ -247,6 +248,8 @@ class _Run:
             for field, value in decoded.items():
                 if isinstance(value, (int, str)):
                     self._saved[f"{save}.{field}"] = value
+            if decoded.get("assignment") and not isinstance(decoded["assignment"], bytes):
+                self._saved[f"{save}.assignment"] = decoded["assignment"]["topic_partitions"]
         return self._normaliser.answer(step.request, decoded, self._names)
 
     # -- arguments
@@ -262,6 +265,10 @@ class _Run:
             return self._saved_value(value)
         if "batches" in value:
             return b"".join(self._batch(each) for each in value["batches"])
+        if "subscription" in value:
+            return consumer_metadata({self._resolve(topic): None for topic in value["subscription"]})
+        if "assigned" in value:
+            return consumer_metadata({self._resolve(topic): each for topic, each in value["assigned"].items()})
         return {key: self._resolve(each) for key, each in value.items()}
 
     def _saved_value(self, value: dict[str, Any]) -> Any:
@@ -297,11 +304,25 @@ def _bytes(text: str | None) -> bytes | None:
     return None if text is None else text.encode()
 
 
+def consumer_metadata(topics: dict[str, list[int] | None]) -> bytes:
+    """What consumers put into JoinGroup (topics without partitions) and SyncGroup, version 0."""
+    parts = [struct.pack(">hi", 0, len(topics))]
+    for name, partitions in topics.items():
+        parts.append(struct.pack(">h", len(name)) + name.encode())
+        if partitions is not None:
+            parts.append(struct.pack(f">i{len(partitions)}i", len(partitions), *partitions))
+    return b"".join([*parts, struct.pack(">i", -1)])
+
+
 def _creates(step: Step) -> bool:
     arguments = step.arguments
     if step.request != "Metadata" or not arguments.get("topics"):
         return False
     return arguments["version"] < 4 or bool(arguments.get("allow_auto_topic_creation", True))
+
+
+def _may_block(step: Step) -> bool:
+    return step.request in _BLOCKING or step.arguments.get("max_wait_ms", 0) > 0
 
 
 def _retried_codes(step: Step) -> set[int]:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from differential.kafka_topic_steps import create_topics, delete_topic, delete_topics
 from differential.kafka_world import Fields, World
 
 HOUR_MS = 3_600_000
+# Connection of requests that wait; the other steps use the first ones.
+WAITING = 7
 
 
 def batch(world: World, most: int = 4) -> Fields:
@@ -134,8 +137,6 @@ def fetch_session(world: World) -> None:
         if world.chance(0.5):
             world.pick([produce_one, delete_records] if world.topics else [produce], [], 0)(world)
         if world.chance(0.15):
-            from differential.kafka_topic_steps import create_topics, delete_topics
-
             world.pick([delete_topics, create_topics])(world)
         following = fetch_fields(world)
         following["version"] = world.pick([version], [12, 13], 0.06)
@@ -148,6 +149,40 @@ def fetch_session(world: World) -> None:
         following["session_id"] = {"$": "s0.session_id", "default": 0}
         following["session_epoch"] = world.pick([epoch], [epoch + 1, 0, -1, epoch - 1], 0.1)
         world.add("Fetch", following)
+
+
+def waiting_fetch(world: World) -> None:
+    """Waits for records while something happens to the topic; the next request on its connection shows its answer."""
+    name = world.topic(0.03)
+    fields = fetch_fields(world)
+    is_session = world.chance(0.3)
+    fields.update(
+        version=world.source.randint(7, 18) if is_session else world.source.randint(4, 18),
+        session_id=0,
+        session_epoch=0 if is_session else -1,
+        max_wait_ms=20_000,
+        min_bytes=world.pick([1, 1, 100], [1000]),
+        max_bytes=1 << 20,
+        topics=[
+            {
+                "topic": f"%{name}",
+                "topic_id": {"$": f"topic.{name}"},
+                "partitions": [
+                    {
+                        "partition": index,
+                        "fetch_offset": world.pick([0, 1, 2, 3]),
+                        "log_start_offset": -1,
+                        "partition_max_bytes": 1 << 20,
+                    }
+                    for index in world.partitions(name, 0)
+                ],
+            }
+        ],
+    )
+    world.add("Fetch", fields, connection=WAITING)
+    for _ in range(world.pick([1, 2])):
+        world.pick([produce_one, delete_topic], [delete_records], 0.1)(world)
+    world.add("Metadata", {"version": 9, "topics": []}, connection=WAITING)
 
 
 def list_offsets(world: World) -> None:
@@ -197,6 +232,7 @@ AREA = [
     (3, produce_one),
     (6, fetch),
     (3, fetch_session),
+    (2, waiting_fetch),
     (4, list_offsets),
     (2, delete_records),
     (1, leader_epochs),

@@ -8,18 +8,38 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from bench.kafka_peer import kafka_in
-from differential import kafka_record_steps, kafka_setting_steps, kafka_topic_steps
+from differential import (
+    kafka_assigned_group_steps,
+    kafka_group_steps,
+    kafka_record_steps,
+    kafka_setting_steps,
+    kafka_topic_steps,
+    kafka_transaction_steps,
+)
 from differential.kafka_driver import KafkaDriver
+from differential.kafka_explained import EXPLAINED
 from differential.kafka_world import World
-from differential.sequences import Driver, Explained, Step
+from differential.sequences import Driver, Step
 from tools.broker import running
 
+__all__ = ["EXPLAINED", "PAGE", "brokers", "generate"]
+
 PAGE = "docs/kafka.md"
-EXPLAINED: tuple[Explained, ...] = ()
 
 Area = list[tuple[int, Callable[[World], None]]]
-_AREAS: list[Area] = [kafka_record_steps.AREA, kafka_topic_steps.AREA, kafka_setting_steps.AREA]
+_AREAS: list[Area] = [
+    kafka_record_steps.AREA,
+    kafka_topic_steps.AREA,
+    kafka_setting_steps.AREA,
+    kafka_group_steps.AREA,
+    kafka_assigned_group_steps.AREA,
+    kafka_transaction_steps.AREA,
+]
 _STEPS = 24
+_SHOWN = {"log.segment.delete.delay.ms", "offsets.topic.num.partitions", "transaction.state.log.num.partitions"}
+
+# TriMQ assigns partitions as soon as a group changes. Kafka waits a second after the last time, unless told otherwise.
+_MORE = {"group.consumer.assignment.interval.ms": "0"}
 
 
 def generate(source: random.Random) -> list[Step]:
@@ -40,11 +60,11 @@ def generate(source: random.Random) -> list[Step]:
 
 @contextmanager
 def brokers(folder: Path) -> Iterator[tuple[Driver, Driver]]:
-    """Both with the settings of bench/kafka_peer.py, except for one that DescribeConfigs would show."""
+    """Both with the settings of bench/kafka_peer.py, except for those that a description would show."""
     (folder / "trimq").mkdir()
     with (
         running(folder / "trimq") as addresses,
-        kafka_in(folder / "kafka", without={"log.segment.delete.delay.ms"}) as peer,
+        kafka_in(folder / "kafka", _SHOWN, _MORE) as peer,
     ):
         host, _, port = addresses["kafka"].rpartition(":")
         with (

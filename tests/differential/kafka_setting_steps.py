@@ -72,7 +72,8 @@ def describe_configs(world: World) -> None:
         if kind in (BROKER, LOGGER):
             keys = ["log.retention.ms"]
         elif world.chance(0.5):
-            keys = [world.pick(list(TOPIC_CONFIGS), [*UNKNOWN_CONFIGS, "retention.ms"]) for _ in range(world.several())]
+            known = list(GROUP_CONFIGS if kind == GROUP else TOPIC_CONFIGS)
+            keys = [world.pick(known, [*UNKNOWN_CONFIGS, "retention.ms"]) for _ in range(world.several())]
         resources.append({"resource_type": kind, "resource_name": name, "configuration_keys": keys})
     world.add("DescribeConfigs", {"resources": resources, "include_synonyms": world.chance(0.5)})
 
@@ -90,6 +91,11 @@ def _entity(world: World) -> list[Fields]:
     return [{"entity_type": kind, "entity_name": world.pick(["%q0", "%q1"], [""], 0.05)} for kind in kinds]
 
 
+RATES = ["producer_byte_rate", "consumer_byte_rate"]
+# Quotas that TriMQ refuses: they are only validated, or each following description would differ.
+REFUSED_RATES = ["request_percentage", "controller_mutation_rate", "connection_creation_rate"]
+
+
 def alter_quotas(world: World) -> None:
     entries = []
     for _ in range(world.several()):
@@ -97,17 +103,16 @@ def alter_quotas(world: World) -> None:
         for _ in range(world.pick([1, 2, 2], [0, 3], 0.1)):
             operations.append(
                 {
-                    "key": world.pick(
-                        ["producer_byte_rate", "consumer_byte_rate"],
-                        ["request_percentage", "controller_mutation_rate", "connection_creation_rate", "x", ""],
-                        0.2,
-                    ),
+                    "key": world.pick(RATES, [*REFUSED_RATES, "x", ""], 0.2),
                     "value": world.pick([1000.0, 1e6, 5.0], [0.0, -1.0, 1.5, 1e300, 0.1]),
                     "remove": world.chance(0.25),
                 }
             )
         entries.append({"entity": _entity(world), "ops": operations})
-    world.add("AlterClientQuotas", {"entries": entries, "validate_only": world.chance(0.15)})
+    is_refused = any(
+        operation["key"] in REFUSED_RATES and not operation["remove"] for each in entries for operation in each["ops"]
+    )
+    world.add("AlterClientQuotas", {"entries": entries, "validate_only": is_refused or world.chance(0.15)})
 
 
 def describe_quotas(world: World) -> None:

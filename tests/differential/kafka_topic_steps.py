@@ -110,6 +110,14 @@ def delete_topics(world: World) -> None:
             world.deleted.append(name[1:])
 
 
+def delete_topic(world: World) -> None:
+    """One usual topic."""
+    name = world.topic(0)
+    world.add("DeleteTopics", {"version": 5, "topic_names": [f"%{name}"], "timeout_ms": 10_000})
+    if world.topics.pop(name, None) is not None:
+        world.deleted.append(name)
+
+
 def create_partitions(world: World) -> None:
     topics = []
     for each in world.some_topics(0.15):

@@ -1,4 +1,5 @@
-"""State of a Kafka sequence while it is generated: the names in use, and choices that depend on them."""
+"""State of a Kafka sequence while it is generated: the names in use, the next sequence numbers of producers, and
+choices that depend on them."""
 
 from __future__ import annotations
 
@@ -69,6 +70,7 @@ class World:
         self.steps: list[Step] = []
         self.topics: dict[str, int] = {}
         self.deleted: list[str] = []
+        self.sequences: dict[tuple[str, str], int] = {}
 
     def add(self, request: str, fields: Fields, save: str | None = None, connection: int | None = None) -> None:
         fields.setdefault("version", self.source.randint(*VERSIONS[request]))

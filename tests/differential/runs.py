@@ -9,7 +9,16 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 
-from differential.sequences import Difference, Driver, Explained, Step, differences, first_unexplained, shrink
+from differential.sequences import (
+    Difference,
+    Driver,
+    Explained,
+    Step,
+    differences,
+    first_unexplained,
+    shrink,
+    until_last,
+)
 
 Generator = Callable[[random.Random], list[Step]]
 
@@ -66,7 +75,7 @@ class Comparison:
         found = list(differences(steps, ours.result(), theirs.result()))
         if seen is not None:
             seen.update(reason.name for reason in self._explained if any(map(reason.applies, found)))
-        return first_unexplained(iter(found), self._explained)
+        return first_unexplained(iter(until_last(found, self._explained)), self._explained)
 
     def run(
         self,

@@ -49,10 +49,12 @@ class Difference:
 
 @dataclass(frozen=True)
 class Explained:
-    """A difference that stays. `name` stands in the table of the protocol's page, together with the reason."""
+    """A difference that stays. `name` stands in the table of the protocol's page, together with the reason. `is_last`:
+    the brokers are in different states from this step on, so that the rest of the sequence is not compared."""
 
     name: str
     applies: Callable[[Difference], bool]
+    is_last: bool = False
 
 
 MISSING = "<missing>"
@@ -81,6 +83,13 @@ def _leaves(ours: Any, theirs: Any, path: str) -> Iterator[tuple[str, Any, Any]]
 def _brief(value: Any) -> str:
     text = json.dumps(value, sort_keys=True, default=str)
     return text if len(text) <= 120 else text[:117] + "..."
+
+
+def until_last(found: Sequence[Difference], explained: Sequence[Explained]) -> list[Difference]:
+    """Returns the differences before the step at which an explained one ends the comparison."""
+    last = [reason for reason in explained if reason.is_last]
+    end = next((each.position for each in found if any(reason.applies(each) for reason in last)), None)
+    return [each for each in found if end is None or each.position < end]
 
 
 def first_unexplained(found: Iterator[Difference], explained: Sequence[Explained]) -> Difference | None:

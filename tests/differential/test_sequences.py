@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from differential.runs import Comparison
-from differential.sequences import Explained, Step, differences, first_unexplained
+from differential.sequences import Explained, Step, differences, first_unexplained, until_last
 
 
 class Counter:
@@ -80,3 +80,11 @@ def test_differences_behind_an_explained_one_are_found() -> None:
     found = first_unexplained(differences(steps, [1, 1], [2, 2]), [explained])
     assert found is not None
     assert found.step.request == "list"
+
+
+def test_nothing_is_compared_behind_an_explained_difference_that_is_the_last() -> None:
+    steps = [Step(0, "read"), Step(0, "list"), Step(0, "read")]
+    found = list(differences(steps, [1, {"a": 1, "b": 1}, 1], [2, {"a": 2, "b": 2}, 2]))
+    last = Explained("list", lambda each: each.path == ".b", is_last=True)
+    assert [each.position for each in until_last(found, (last,))] == [0]
+    assert len(until_last(found, ())) == 4

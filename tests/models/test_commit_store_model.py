@@ -8,7 +8,7 @@ from typing import NamedTuple
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from storage.commit_bench import CommitBench, TornPages
+from storage.commit_bench import CommitBench, PooledBench, TornPages
 
 from trimq.storage.commit_log.log import AppendedUnit
 
@@ -54,7 +54,7 @@ class CommitStoreMachine(RuleBasedStateMachine):
     def end_pass(self, writes: bool, syncs: bool) -> None:
         if writes:
             self.bench.runner.end_pass()
-            self.written = len(self.messages)
+            self.written = self._count_up_to(self.bench.runner.passes.written)
         if syncs:
             self.bench.runner.offload.run_one()
 
@@ -73,12 +73,12 @@ class CommitStoreMachine(RuleBasedStateMachine):
         self.bench.files.before = before
         self.bench.files.room_bytes = None
         self.messages = [message for message in self.messages if message.placed.ticket.refusal is None]
-        self.written = len(self.messages)
+        self.written = self._count_up_to(self.bench.runner.passes.written)
 
     @rule()
     def settle(self) -> None:
         self.bench.settle()
-        self.written = len(self.messages)
+        self.written = self._count_up_to(self.bench.runner.passes.written)
 
     @rule()
     def checkpoint(self) -> None:
@@ -90,12 +90,15 @@ class CommitStoreMachine(RuleBasedStateMachine):
         self.bench.store.expire(self.bench.now_ms)
 
     def durable(self) -> int:
-        return sum(message.placed.ticket.number <= self.bench.runner.passes.durable for message in self.messages)
+        return self._count_up_to(self.bench.runner.passes.durable)
+
+    def _count_up_to(self, number: int) -> int:
+        return sum(message.placed.ticket.number <= number for message in self.messages)
 
     @rule(seed=st.integers(0, 1000), keeps_names=st.booleans())
     def crash(self, seed: int, keeps_names: bool) -> None:
-        """Power cut: the acknowledged messages are kept, and a prefix of the written ones after them."""
-        least = self.durable()
+        """Power cut: the messages on disk are kept, and a prefix of the written ones after them."""
+        least = self._count_up_to(self.bench.runner.passes.on_disk)
         self.bench.crash(TornPages(seed, keeps_names))
         self._adopt_recovered(least, self.written)
 
@@ -141,6 +144,43 @@ class CommitStoreMachine(RuleBasedStateMachine):
                 ]
                 assert found == wanted[::-1]
 
+
+class PooledCommitStoreMachine(CommitStoreMachine):
+    """With flush = pooled: messages are written when the interval has passed or enough are collected."""
+
+    bench: PooledBench
+
+    @initialize(
+        file_bytes=st.sampled_from([600, 2000, 1 << 16]),
+        checkpoint_bytes=st.sampled_from([1, 700, 1 << 30]),
+        index_entries=st.sampled_from([4, 20]),
+        queue_file_entries=st.sampled_from([2, 8]),
+    )
+    def begin(self, **changes: int) -> None:
+        self.bench = PooledBench(**changes)
+
+    @rule(milliseconds=st.sampled_from([1, 200, 500]))
+    def pass_time(self, milliseconds: int) -> None:
+        self.bench.pass_time(milliseconds)
+        self.written = self._count_up_to(self.bench.runner.passes.written)
+
+    @rule()
+    def append_much(self) -> None:
+        for _ in range(40):
+            self.append(("b", 0), 440, "z")
+
+    @rule()
+    def stop(self) -> None:
+        self.bench.store.close()
+        for _ in range(10):
+            self.bench.sync()
+        self.written = len(self.messages)
+        self.bench.crash()
+        self._adopt_recovered(self.written, self.written)
+
+
+TestPooledCommitStore = PooledCommitStoreMachine.TestCase
+TestPooledCommitStore.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
 
 TestCommitStore = CommitStoreMachine.TestCase
 TestCommitStore.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)

@@ -8,12 +8,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from doubles import FaultyFiles, PassRunner
+from doubles import AsyncPassRunner, FaultyFiles, PassRunner
 
 from trimq.formats.rocketmq_unit.hosts import pack_host
 from trimq.formats.rocketmq_unit.properties import find_property, tags_code, write_properties
 from trimq.formats.rocketmq_unit.unit import Unit, UnitDraft, check_unit, encode_unit
 from trimq.storage.commit_log.checkpoint import CommitCheckpoints
+from trimq.storage.commit_log.commit_pool import CommitPool
 from trimq.storage.commit_log.file_preparation import FilePreparation, prepare_files
 from trimq.storage.commit_log.log import AppendedUnit
 from trimq.storage.commit_log.lookup import find_key
@@ -70,6 +71,8 @@ class TornPages:
 
 
 class CommitBench:
+    make_runner: type[PassRunner] = PassRunner
+
     def __init__(self, care: Sequence[str] = (), **changes: Any) -> None:
         """`care`: the file preparations that are enabled, as in `prepare_files`."""
         self._preparation = {name: name in care for name in ("preallocates", "warms", "locks")}
@@ -84,11 +87,17 @@ class CommitBench:
 
     def open(self) -> None:
         self.files = FaultyFiles(self.memory)
-        self.runner = PassRunner(self.files)
+        self.runner = self.make_runner(self.files)
         self.memory.make_folder("tables")
         table = open_table(self.files, "tables", "commit", self.runner.passes, list, self.runner.offload)
         self.store = CommitStore(
-            self.files, self.runner.passes, CommitCheckpoints(table), self.settings, lambda: self.now_ms, code_of
+            self.files,
+            self.runner.passes,
+            CommitCheckpoints(table),
+            self.settings,
+            lambda: self.now_ms,
+            code_of,
+            self.make_pool(),
         )
         care = self.care = prepare_files(
             self.files, ROOT, self.settings.file_bytes, self.runner.offload, **self._preparation
@@ -100,6 +109,9 @@ class CommitBench:
         if care is not None:
             care.begin(self.store.log.journal.active.file)
         self.settle()
+
+    def make_pool(self) -> CommitPool | None:
+        return None
 
     def settle(self) -> None:
         self.runner.settle()
@@ -158,6 +170,39 @@ class CommitBench:
     def read(self, name: str) -> bytes:
         file = self.memory.open(f"{ROOT}/{name}")
         return file.read(0, file.size())
+
+
+class PooledBench(CommitBench):
+    """With flush = pooled: time is driven by the test."""
+
+    make_runner = AsyncPassRunner
+    COMMIT_MS = 300
+    SYNC_MS = 200  # of AsyncPassRunner
+
+    def make_pool(self) -> CommitPool:
+        assert isinstance(self.runner, AsyncPassRunner)
+        self.time = self.runner.time
+        return CommitPool(self.runner.passes, self.time, self.COMMIT_MS)
+
+    def pass_time(self, milliseconds: int) -> None:
+        """Runs everything that becomes due, but no syncs."""
+        until_ms = self.time.now_ms() + milliseconds
+        while self.time.step(until_ms):
+            self.end_turn()
+
+    def settle(self) -> None:
+        self.runner.passes.end_soon()
+        super().settle()
+
+    def sync(self) -> None:
+        """Commits and syncs everything."""
+        for _ in range(2):  # the sync of an earlier pass may be under way
+            self.pass_time(self.COMMIT_MS + self.SYNC_MS)
+            self.settle()
+
+    def end_turn(self) -> None:
+        """Ends a turn of the loop."""
+        self.runner.end_pass()
 
 
 def unit_of(draft: UnitDraft, placed: AppendedUnit) -> bytes:

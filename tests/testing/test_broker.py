@@ -183,6 +183,19 @@ def test_time_begins_now_and_does_not_move() -> None:
         assert broker.now_ms() == round(began.timestamp() * 1000) + 5_401_500
 
 
+def test_time_may_begin_at_another_date() -> None:
+    noon = datetime(2021, 7, 1, 12, tzinfo=UTC)
+    with Broker(now=noon) as broker:
+        broker.create_topic("orders")
+        broker.send("orders", "x")
+        broker.advance("1h")
+        assert broker.now() == noon + timedelta(hours=1)
+        assert [record.timestamp_ms for record in broker.records("orders")] == [int(noon.timestamp() * 1000)]
+    local = datetime(2021, 7, 1, 12)
+    with Broker(now=local) as broker:
+        assert broker.now() == local.astimezone(UTC)
+
+
 def test_time_goes_forward_only_and_not_for_ever() -> None:
     with Broker() as broker:
         for wrong in ("yesterday", "-1s", -1):
@@ -301,19 +314,22 @@ def test_a_crash_on_a_folder_warns_that_it_loses_no_page_cache(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("on_disk", [False, True])
-@pytest.mark.parametrize("flush", ["sync", "async"])
+@pytest.mark.parametrize("flush", ["sync", "async", "pooled"])
 def test_a_stop_loses_nothing(on_disk: bool, flush: str) -> None:
-    with Broker(on_disk=on_disk, flush=flush, flush_interval_ms=3_600_000) as broker:
+    intervals = {"flush_interval_ms": 3_600_000, "rocketmq_commit_interval_ms": 3_600_000}
+    with Broker(on_disk=on_disk, flush=flush, **intervals) as broker:
         addresses = broker.addresses
         broker.create_topic("orders")
+        broker.create_topic("payments", home="commit-log")
         broker.send("orders", "one")
+        broker.send("payments", "one")
         broker.stop()
         with pytest.raises(RuntimeError, match=r"call restart\(\) first"):
             broker.send("orders", "two")
         broker.restart()
         broker.restart()  # while it runs
         assert broker.addresses == addresses
-        assert bodies(broker, "orders") == [b"one"]
+        assert bodies(broker, "orders") == bodies(broker, "payments") == [b"one"]
         assert get(f"{broker.http}/readyz") == "ready\n"
 
 

@@ -33,7 +33,7 @@ def compose_banner(
 ) -> str:
     """Returns the banner as plain text, since a library for terminals would slow down the start. `missing`: keys of
     listeners that are off because their packages are not installed."""
-    flush = "sync" if settings.flush == "sync" else f"async, every {settings.flush_interval_ms} ms"
+    flush = "sync" if settings.flush == "sync" else f"{settings.flush}, every {settings.flush_interval_ms} ms"
     lines = [
         f"TriMQ {version()} is ready after {opened_seconds:.2f} s, process {addresses.get('pid', os.getpid())}.",
         f"  {'data':<8}  {os.path.abspath(settings.data_dir)}  (flush {flush})",

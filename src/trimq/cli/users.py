@@ -13,6 +13,8 @@ from trimq.cli.output import print_json, print_table
 from trimq.cli.passwords import NEW_PASSWORD, read_new_password
 from trimq.errors import StartupError
 
+NEW_SECRET = "TRIMQ_NEW_ROCKETMQ_SECRET"
+
 
 def declare(parser: argparse.ArgumentParser) -> None:
     parser.description = (
@@ -22,7 +24,11 @@ def declare(parser: argparse.ArgumentParser) -> None:
     listing = actions.add_parser("list", help="all users and their permissions")
     listing.set_defaults(run=list_users)
     listing.add_argument("--json", action="store_true", help="print JSON")
-    setting = actions.add_parser("set", help=f"create or change a user; the password is read from {NEW_PASSWORD}")
+    setting = actions.add_parser(
+        "set",
+        help=f"create or change a user; the password is read from {NEW_PASSWORD}, the secret key of its RocketMQ "
+        f"clients from {NEW_SECRET} (empty: remove it)",
+    )
     setting.set_defaults(run=set_user)
     setting.add_argument("--administrator", choices=("yes", "no"), help="whether the user has all rights")
     bootstrapping = actions.add_parser(
@@ -56,12 +62,16 @@ def list_users(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json({**users, **permissions})
         return 0
-    rows = [(user["name"], "yes" if user["administrator"] else "no") for user in users["users"]]
-    print_table(("user", "administrator"), rows)
+    rows = [(user["name"], _yes(user["administrator"]), _yes(user["rocketmq_secret"])) for user in users["users"]]
+    print_table(("user", "administrator", "RocketMQ secret"), rows)
     print()
     columns = ("user", "vhost", "configure", "write", "read")
     print_table(columns, [[right[column] for column in columns] for right in permissions["permissions"]])
     return 0
+
+
+def _yes(is_so: bool) -> str:
+    return "yes" if is_so else "no"
 
 
 def set_user(arguments: argparse.Namespace) -> int:
@@ -69,10 +79,14 @@ def set_user(arguments: argparse.Namespace) -> int:
     password = os.environ.get(NEW_PASSWORD)
     if password is not None:
         body["password"] = password
+    secret = os.environ.get(NEW_SECRET)
+    if secret is not None:
+        body["rocketmq_secret"] = secret
     if arguments.administrator is not None:
         body["administrator"] = arguments.administrator == "yes"
     if not body:
-        raise StartupError(f"nothing to set: put the password into {NEW_PASSWORD}, or give --administrator")
+        places = f"the password into {NEW_PASSWORD}, or the secret key of RocketMQ clients into {NEW_SECRET}"
+        raise StartupError(f"nothing to set: put {places}, or give --administrator")
     broker = connect(arguments.http)
     answer = broker.put(api_path("users", arguments.name), body)
     print(f"set {arguments.name}")

@@ -44,6 +44,15 @@ class Kafka(msgspec.Struct, frozen=True, kw_only=True):
             "topic is compacted or limits the timestamps of its records."
         ),
     ] = "full"
+    max_reauth_ms: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=INT64,
+            description="How long a login of a Kafka client is valid: without a new login of the same user, the next "
+            "request after it closes the connection. 0: as long as the connection.",
+        ),
+    ] = 0
     received_bytes: Annotated[
         int,
         Meta(

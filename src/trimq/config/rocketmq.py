@@ -114,6 +114,25 @@ class RocketMQ(msgspec.Struct, frozen=True, kw_only=True):
             "is kept.",
         ),
     ] = 5000
+    commit_interval_ms: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=HOUR_MS,
+            description="Longest time between the acknowledgement of a message and its write to the page cache with "
+            "flush = pooled. 16 KiB of messages are written at once.",
+        ),
+    ] = 200
+    busy_after_ms: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=INT32,
+            description="Messages of RocketMQ clients are refused as busy while earlier ones wait longer than this for "
+            "their acknowledgement, as with osPageCacheBusyTimeOutMills. Clients of the other protocols: "
+            "storage.busy_after_ms.",
+        ),
+    ] = 1000
     registered_brokers: Annotated[
         int, Meta(ge=0, le=INT32, description="Maximum number of other brokers that may register with the name server.")
     ] = 1000
@@ -185,6 +204,22 @@ class RocketMQ(msgspec.Struct, frozen=True, kw_only=True):
             "close the connection.",
         ),
     ] = 10_000
+    signature_window_ms: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=INT64,
+            description="How far the time that a gRPC client signs may be from the broker's, both in UTC. 0: not "
+            "checked, as in Apache RocketMQ, whose Java and Python clients sign their local time.",
+        ),
+    ] = 0
+    allowed_brokers: Annotated[
+        str,
+        Meta(
+            description="Addresses (host:port), separated by semicolons, of brokers that may register with the name "
+            "server without a login as an administrator. Without users, an empty list allows all; with users, none."
+        ),
+    ] = ""
     received_bytes: Annotated[
         int,
         Meta(

@@ -80,7 +80,12 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
     ] = 256 * MIB
     busy_after_ms: Annotated[
         int,
-        Meta(ge=1, le=INT32, description="Writes are refused as busy while a sync of the disk takes longer than this."),
+        Meta(
+            ge=1,
+            le=INT32,
+            description="Writes are refused as busy, and AMQP publishers blocked, while a sync of the disk takes "
+            "longer than this.",
+        ),
     ] = 5_000
     disk_pressure_percent: Annotated[
         int,
@@ -135,6 +140,15 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
     password_change_closes: Annotated[
         bool, Meta(description="A new password of a user closes all connections that logged in with the old one.")
     ] = True
+
+    secrets_key_file: Annotated[
+        Path | None,
+        Meta(
+            description="File with the key that encrypts the RocketMQ secrets of users: 32 bytes in base64, readable "
+            "by its owner only. Without it, the key is made when the first secret is set, in `secrets.key` in the data "
+            "folder."
+        ),
+    ] = None
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -250,14 +264,15 @@ class Log(msgspec.Struct, frozen=True, kw_only=True):
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     data_dir: Annotated[Path, Meta(description="Folder for all data of the broker.")] = "trimq-data"
     flush: Annotated[
-        Literal["sync", "async"],
+        Literal["sync", "async", "pooled"],
         Meta(
-            description="sync: acknowledge messages once they are on disk. async: acknowledge at once, sync in the "
-            "background."
+            description="sync: acknowledge messages once they are on disk. async: acknowledge from the page cache and "
+            "sync in the background. pooled: as async, and RocketMQ messages are acknowledged from memory, before they "
+            "are in the page cache."
         ),
     ] = "sync"
     flush_interval_ms: Annotated[
-        int, Meta(ge=1, le=HOUR_MS, description="Longest time between a write and its sync with flush = async.")
+        int, Meta(ge=1, le=HOUR_MS, description="Longest time between a write and its sync, unless flush = sync.")
     ] = 200
     ready_file: Annotated[
         Path | None,

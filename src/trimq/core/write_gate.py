@@ -81,6 +81,7 @@ class WriteGate:
             raise NotRunning
         self._guard.check()
         self._memory.check()
+        self._stalls.check()
         self._guard.spend(size)
         self._bytes_in.value += size
 

@@ -42,6 +42,17 @@ class DiskFull(Refusal):
 
 
 @dataclass(eq=False)
+class DiskStalled(Refusal):
+    """The disk does not sync what was written before; writes are accepted again once it has."""
+
+    limit_ms: int
+    retriable = True
+
+    def __str__(self) -> str:
+        return f"busy: the disk has not synced for more than {self.limit_ms} ms"
+
+
+@dataclass(eq=False)
 class MemoryFull(Refusal):
     """The broker's memory use is above the limit for writes; writes are accepted again once it is low enough."""
 
@@ -201,6 +212,14 @@ class AccessDenied(Refusal):
 
     def __str__(self) -> str:
         return f"{self.principal} may not {self.action} {self.resource}"
+
+
+@dataclass(eq=False)
+class LoginFailed(Refusal):
+    """The caller is not who it says. The text does not tell why, nor whether there is such a user."""
+
+    def __str__(self) -> str:
+        return "check signature failed"
 
 
 @dataclass(eq=False)

@@ -58,6 +58,18 @@ class QueueNotEmpty(_Named):
     said = "the queue {name} has messages"
 
 
+@dataclass(eq=False)
+class ConditionalDeletion(Refusal):
+    """A quorum queue cannot be deleted on a condition. `condition`: "if-unused" or "if-empty"."""
+
+    name: str
+    namespace: str
+    condition: str
+
+    def __str__(self) -> str:
+        return f"the quorum queue {self.name!r}{_in(self.namespace)} can only be deleted without {self.condition}"
+
+
 class ExclusiveUse(_Named):
     """The queue has an exclusive consumer, or an exclusive consumer was requested and the queue has consumers."""
 
@@ -98,9 +110,18 @@ class UnknownExchangeKind(Refusal):
         return f"there is no exchange type {self.kind!r}"
 
 
+class _NotGiven:
+    def __repr__(self) -> str:
+        return "not given"
+
+
+NOT_GIVEN = _NotGiven()
+"""Stands for the value of an argument that was not given; None is a value."""
+
+
 @dataclass(eq=False)
 class Inequivalent(Refusal):
-    """The exchange or queue exists with another property or argument. `received`, `current`: None if not given."""
+    """The exchange or queue exists with another property or argument. `received`, `current`: perhaps NOT_GIVEN."""
 
     what: str
     name: str
@@ -219,13 +240,3 @@ class NotForStreams(Refusal):
 
     def __str__(self) -> str:
         return f"a stream does not support {self.verb}: {self.name!r}{_in(self.namespace)}"
-
-
-@dataclass(eq=False)
-class InvalidStreamOffset(Refusal):
-    name: str
-    namespace: str
-    value: Any
-
-    def __str__(self) -> str:
-        return f"x-stream-offset cannot be {self.value!r}: {self.name!r}{_in(self.namespace)}"

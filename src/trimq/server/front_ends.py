@@ -17,6 +17,7 @@ from trimq.metrics import Metrics
 from trimq.protocols.client_counters import CountsOfAll
 from trimq.protocols.contract import FrontEnd
 from trimq.protocols.kafka.front_end import KafkaFrontEnd
+from trimq.protocols.kafka.logins.mechanisms import Mechanisms
 from trimq.server.connection.connections import Connections
 from trimq.server.http.commit_log_topics import CommitLogTopicsApi
 from trimq.server.http.connections import ConnectionsApi
@@ -86,7 +87,9 @@ def configured_front_ends(settings: Settings) -> dict[str, PlannedListener]:
 
 
 def _kafka(parts: FrontEndParts) -> FrontEnd:
-    return KafkaFrontEnd(parts.core.broker, parts.core.authenticator, parts.clock, parts.counts.of("kafka"))
+    core = parts.core
+    mechanisms = Mechanisms(core.authenticator, core.credentials.scram, parts.rng.randbytes, core.login_log)
+    return KafkaFrontEnd(core.broker, core.authenticator, parts.clock, parts.counts.of("kafka"), mechanisms)
 
 
 def _amqp(parts: FrontEndParts) -> FrontEnd:
@@ -112,7 +115,13 @@ class _RocketMQ:
             assert commit_log_service is not None, "the commit log is open if a RocketMQ listener is on"
             counts = parts.counts.of("rocketmq")
             self._doors = RocketMQFrontEnds(
-                parts.settings, commit_log_service.commit_log, parts.core.cluster, parts.clock, counts
+                parts.settings,
+                commit_log_service.commit_log,
+                parts.core.cluster,
+                parts.clock,
+                counts,
+                parts.core.signatures,
+                parts.core.broker.users,
             )
         return self._doors
 

@@ -325,7 +325,8 @@ class Node:
             await self._changed.wait()
 
     def flush_now(self) -> None:
-        """Syncs at once, also with flush = async."""
+        """Writes and syncs at once, however long the intervals are."""
+        self.passes.end_soon()
         self._flusher.flush_now()
 
     async def _drain(self, listeners: Sequence[AnyListener]) -> None:

@@ -74,14 +74,21 @@ class _BrokerRun:
 class Broker:
     """Embedded broker: `with Broker() as broker:` runs a broker that stores everything in memory.
 
-    `folder`: stores the data in this folder instead. `on_disk`: in a temporary folder. Other keywords are settings of
-    the broker, named `section_field`: `kafka_num_partitions=3`, `flush="async"`. Methods may be called from any thread
-    except the broker's own.
+    `folder`: stores the data in this folder instead. `on_disk`: in a temporary folder. `now`: message time at the
+    start, instead of the machine's; without a time zone it is local. Other keywords are settings of the broker, named
+    `section_field`: `kafka_num_partitions=3`, `flush="async"`. Methods may be called from any thread except the
+    broker's own.
     """
 
     def __init__(
-        self, *, folder: str | os.PathLike[str] | None = None, on_disk: bool = False, **settings: Value
+        self,
+        *,
+        folder: str | os.PathLike[str] | None = None,
+        on_disk: bool = False,
+        now: datetime | None = None,
+        **settings: Value,
     ) -> None:
+        _require(now=(now, (datetime, type(None))))
         if folder is not None and on_disk:
             raise TypeError("give either folder= or on_disk=True: a broker with a folder is always on disk")
         is_in_memory = folder is None and not on_disk
@@ -95,6 +102,7 @@ class Broker:
         self._store: Store
         self._broker_run: _BrokerRun | None = None
         self._addresses: dict[str, str] = {}
+        self._starts_at_ms = None if now is None else int(now.timestamp() * 1000)
         self._now_ms = 0
         self._reported_failures = 0
 
@@ -140,7 +148,7 @@ class Broker:
         self._thread = LoopThread("trimq-broker", self._sightings.fail)
         self._opened.callback(self._thread.close)
         self._sightings.follow(self._thread.ident)
-        self._now_ms = WallTime().now_ms()
+        self._now_ms = WallTime().now_ms() if self._starts_at_ms is None else self._starts_at_ms
 
     def close(self) -> None:
         """Stops the broker and releases all threads, sockets and files. Raises BrokerFailed if the broker failed
@@ -349,6 +357,7 @@ class Broker:
             if broker_run.run.node.failure is not None:
                 raise BrokerFailed("the broker has failed and accepts no more writes") from broker_run.run.node.failure
             result, ticket = write(broker_run.run.node)
+            broker_run.run.node.passes.end_soon()  # with flush = pooled it would wait
             if ticket is None:  # nothing was written that must become durable
                 return result
             settled = asyncio.get_running_loop().create_future()

@@ -7,7 +7,7 @@ from core.core_bench import START_MS, CoreBench
 
 from trimq.core.metadata.cluster import Node
 from trimq.core.partitions.stream import Stream
-from trimq.errors import Busy, DiskFull, MessageTooLong, NotOwner, NotRunning, ReadOnly
+from trimq.errors import DiskFull, DiskStalled, MessageTooLong, NotOwner, NotRunning, ReadOnly
 from trimq.formats.kafka_batch.builder import from_records
 from trimq.formats.kafka_batch.header import check_sent
 from trimq.model import Record
@@ -126,10 +126,10 @@ def test_writes_are_refused_while_a_sync_takes_too_long(bench: CoreBench, stream
     appender.append(stream, bytes(batch), check_sent(batch))
     bench.runner.end_pass()
     pass_time(bench, 1 + RECHECK_AFTER_MS)
-    with pytest.raises(Busy) as caught:
+    with pytest.raises(DiskStalled) as caught:
         appender.append(stream, bytes(batch), check_sent(batch))
     assert caught.value.retriable
-    with pytest.raises(Busy):
+    with pytest.raises(DiskStalled):
         gate.require_writable()
     bench.settle()
     assert appender.append(stream, bytes(batch), check_sent(batch)).base_offset == 2

@@ -207,7 +207,13 @@ REFUSED: list[tuple[str, str, Value]] = [
     ("stream", "x-delayed-retry-type", "all"),
     ("quorum", "x-delayed-retry-type", "nope"),
     ("quorum", "x-delayed-retry-min", -1),
-    ("quorum", "x-delivery-limit", -2),
+    ("quorum", "x-delivery-limit", "2"),
+    ("quorum", "x-quorum-initial-group-size", 1.5),
+    ("quorum", "x-max-in-memory-length", -1),
+    ("classic", "x-message-ttl", Timestamp(5)),
+    ("stream", "x-initial-cluster-size", 0),
+    ("stream", "x-max-age", "0s"),
+    ("quorum", "x-queue-master-locator", "client-local"),
     ("stream", "x-stream-max-segment-size-bytes", 3_000_000_001),
     ("stream", "x-stream-filter-size-bytes", 15),
     ("stream", "x-stream-filter-size-bytes", 256),
@@ -220,6 +226,10 @@ TAKEN: list[tuple[str, str, Value]] = [
     ("stream", "x-stream-max-segment-size-bytes", 0),
     ("stream", "x-stream-filter-size-bytes", 255),
     ("classic", "x-unknown", 1),
+    ("classic", "x-queue-mode", 5),
+    ("classic", "x-queue-master-locator", 5),
+    ("quorum", "x-consumer-timeout", 0),
+    ("quorum", "x-delivery-limit", -2),
 ]
 
 

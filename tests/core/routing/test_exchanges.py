@@ -23,7 +23,7 @@ from trimq.errors.queues import (
     UnknownExchange,
     UnknownExchangeKind,
 )
-from trimq.formats.amqp_content.field_tables import FieldTable, Short, Value
+from trimq.formats.amqp_content.field_tables import FieldTable, Octets, Short, Value
 from trimq.formats.amqp_content.property_list import EMPTY
 from trimq.storage.io.memory_files import MemoryFiles
 from trimq.storage.tables.table import open_table
@@ -262,9 +262,9 @@ def test_a_hash_exchange_chooses_one_queue() -> None:
     assert len(routes) == 3
 
 
-@pytest.mark.parametrize("value", ["text", 5, [1], {"a": 1}])
+@pytest.mark.parametrize("value", ["text", 5, b"octets", {"a": 1}, None])
 def test_a_cc_header_must_be_an_array_of_keys(value: Value) -> None:
-    assert copied_keys({"CC": ["a"], "BCC": ["b", "c"]}) == ["a", "b", "c"]
+    assert copied_keys({"CC": ["a", 1, None, Octets(b"\xff")], "BCC": ["b", "c"]}) == ["a", "\udcff", "b", "c"]
     with pytest.raises(InvalidHeader):
         copied_keys({"CC": value})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import random
 
 import pytest
 from doubles import FaultyFiles, PassRunner
@@ -20,9 +21,8 @@ SHA_256, SHA_512 = "SCRAM-SHA-256", "SCRAM-SHA-512"
 
 def opened(files: Files) -> tuple[ScramCredentials, PassRunner]:
     runner = PassRunner(files)
-    return ScramCredentials(
-        Catalogue(open_table(files, "meta", "catalogue", runner.passes, Definition, runner.offload))
-    ), runner
+    catalogue = Catalogue(open_table(files, "meta", "catalogue", runner.passes, Definition, runner.offload))
+    return ScramCredentials(catalogue, random.Random(3).randbytes), runner
 
 
 def credential(user: str = "alice", mechanism: str = SHA_256, iterations: int = 4096) -> ScramCredential:
@@ -86,3 +86,22 @@ def test_credentials_and_their_removal_survive_a_restart() -> None:
         credentials.delete("c", SHA_512)
     runner.settle()
     assert opened(files)[0].users() == ["c"]
+
+
+def test_unknown_users_have_a_credential_of_their_own_that_stays_the_same() -> None:
+    credentials, _ = opened(FaultyFiles(MemoryFiles()))
+    first, again = credentials.unknown("nobody", SHA_256), credentials.unknown("nobody", SHA_256)
+    assert first.salt == again.salt
+    assert first.stored_key != again.stored_key
+    assert credentials.unknown("somebody", SHA_256).salt != first.salt
+    assert len(base64.b64decode(first.salt)) == len(credentials.new_salt()) == 16
+    assert len(base64.b64decode(credentials.unknown("nobody", SHA_512).stored_key)) == 64
+
+
+def test_all_credentials_of_a_user_can_be_deleted() -> None:
+    credentials, _ = opened(FaultyFiles(MemoryFiles()))
+    for mechanism in (SHA_256, SHA_512):
+        credentials.put(credential(mechanism=mechanism))
+    assert len(credentials.delete_all("alice")) == 2
+    assert credentials.of("alice") == credentials.delete_all("alice") == []
+    assert credentials.find("alice", SHA_256) is None

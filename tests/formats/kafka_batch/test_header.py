@@ -77,9 +77,9 @@ SENT_BADLY = {
     "sixty bytes": (craft()[:60], batch.TruncatedBatch),
     "the last byte is missing": (craft()[:-1], batch.TruncatedBatch),
     "length too great": (craft(length=2**31 - 1), batch.TruncatedBatch),
-    "length negative": (craft(length=-1), batch.BadLength),
-    "length least": (craft(length=-(2**31)), batch.BadLength),
-    "length zero": (craft(length=0), batch.BadLength),
+    "length negative": (craft(length=-1), batch.BadFraming),
+    "length least": (craft(length=-(2**31)), batch.BadFraming),
+    "length zero": (craft(length=0), batch.BadFraming),
     "length of half a header": (craft(length=20), batch.BadLength),
     "length one below a header": (craft(length=48), batch.BadLength),
     "magic 0": (craft(magic=0), batch.OldMagic),
@@ -99,7 +99,7 @@ SENT_BADLY = {
     "producer without sequence": (craft(producer_id=5, producer_epoch=0), batch.MissingSequence),
     "two": (craft() + craft(), batch.SecondBatch),
     "garbage after it": (craft() + b"\xff" * 70, batch.BadLength),
-    "another format after it": (craft() + craft(magic=9), batch.UnsupportedMagic),
+    "another format after it": (craft() + craft(magic=9), batch.BadLength),
 }
 
 
@@ -130,7 +130,7 @@ def test_a_batch_that_kafka_accepts_is_accepted(sent: bytes) -> None:
 
 STORED_BADLY = {
     "torn": (craft()[:-1], batch.TruncatedBatch),
-    "zeros": (bytes(100), batch.BadLength),
+    "zeros": (bytes(100), batch.BadFraming),
     "crc": (craft(crc=1), batch.BadChecksum),
     "old": (craft(magic=1), batch.OldMagic),
     "negative offset": (craft(base_offset=-1), batch.BadBaseOffset),

@@ -69,12 +69,14 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "LongLong": unsigned(64),
     "Bit": st.booleans(),
     "ShortString": names,
+    "AnyString": names,
     "LongString": st.binary(max_size=30),
     "Arguments": tables,
 }
 
 PLAIN_FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "ShortString": st.text("abcxyz.-_", max_size=20),
+    "AnyString": st.text("abcxyz.-_", max_size=20),
     "LongString": st.text("abc", max_size=20).map(str.encode),
     "LongLong": unsigned(63),
     "Arguments": plain_tables,

@@ -14,6 +14,7 @@ from trimq.formats.amqp_content.property_list import read_property, write_proper
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.wire.codes import Code
 from trimq.protocols.amqp.wire.frames import HEARTBEAT_FRAME
+from trimq.storage.guards.slow_disk import RECHECK_AFTER_MS
 from trimq.storage.io.files import Memory, Space
 
 
@@ -362,6 +363,34 @@ def test_a_publisher_is_blocked_while_the_broker_uses_too_much_memory(monkeypatc
     for _ in range(3):
         pass_time(desk, 1000)
     assert client.heard() == [methods.ConnectionUnblocked(), methods.BasicAck(1)]
+
+
+def let_the_disk_hang(desk: Desk, milliseconds: int) -> None:
+    until_ms = desk.liveness.now_ms() + milliseconds
+    while desk.liveness.step(until_ms):
+        desk.end_pass()
+
+
+def test_a_publisher_is_blocked_while_the_disk_does_not_sync_and_loses_nothing() -> None:
+    desk = Desk()
+    client = desk.client(1)
+    client.declare(1, "q")
+    client.ask(1, methods.ConfirmSelect())
+    other = consumer(desk)
+    client.sent.clear()
+    client.publish(1, "q", b"a", header=PERSISTENT)
+    let_the_disk_hang(desk, desk.settings.storage.busy_after_ms * 5 // 4 + RECHECK_AFTER_MS)
+    assert client.heard() == []
+    client.publish(1, "q", b"b", header=PERSISTENT)
+    assert client.heard() == [methods.ConnectionBlocked("disk does not sync")]
+    assert (client.is_held, other.is_held) == (True, False)
+    let_the_disk_hang(desk, 60_000)
+    assert client.heard() == []
+    for _ in range(3):
+        pass_time(desk, 1000)
+    assert client.heard() == [methods.BasicAck(1), methods.ConnectionUnblocked(), methods.BasicAck(2)]
+    assert other.bodies() == [b"a", b"b"]
+    assert not client.is_held
 
 
 def test_a_direct_reply_is_blocked_while_the_broker_uses_too_much_memory(
@@ -782,21 +811,40 @@ def test_an_invalid_publish_closes_a_transaction_at_once_and_nothing_of_it_count
     assert client.ask(2, methods.BasicGet(queue="q")) == methods.BasicGetEmpty()
 
 
-def test_a_refused_commit_undoes_its_acknowledgements() -> None:
-    desk = Desk()
-    client = desk.client(1, 2)
-    client.declare(2, "q")
+def test_a_transaction_routes_each_message_when_it_is_published() -> None:
+    client = Desk().client(1, 2)
+    for queue in ("early", "late", "gone"):
+        client.declare(2, queue)
     client.ask(2, methods.ExchangeDeclare(exchange="x", type="fanout"))
-    client.publish(2, "q", b"taken", header=PERSISTENT)
+    client.ask(2, methods.QueueBind(queue="early", exchange="x"))
     client.ask(1, methods.TxSelect())
-    got = client.ask(1, methods.BasicGet(queue="q"))
-    client.tell(1, methods.BasicAck(got.method.delivery_tag))
-    client.publish(1, "q", b"before", header=PERSISTENT)
-    client.publish(1, "q", b"wrong", exchange="x")
+    client.publish(1, "", b"bound", exchange="x", is_mandatory=True)
+    client.publish(1, "gone", b"lost", is_mandatory=True)
+    client.publish(1, "new", b"unroutable", is_mandatory=True)
+    client.ask(2, methods.QueueUnbind(queue="early", exchange="x"))
+    client.ask(2, methods.QueueBind(queue="late", exchange="x"))
     client.ask(2, methods.ExchangeDelete(exchange="x"))
-    assert client.ask(1, methods.TxCommit()).reply_code == Code.NOT_FOUND
-    assert client.ask(2, methods.BasicGet(queue="q")).body == b"taken"
-    assert client.ask(2, methods.BasicGet(queue="q")) == methods.BasicGetEmpty()
+    client.ask(2, methods.QueueDelete(queue="gone"))
+    client.declare(2, "new")
+    client.tell(1, methods.TxCommit())
+    client.desk.settle()
+    returned, ok = client.heard()
+    assert (returned.body, ok) == (b"unroutable", methods.TxCommitOk())
+    assert client.ask(2, methods.BasicGet(queue="early")).body == b"bound"
+    assert client.ask(2, methods.BasicGet(queue="late")) == methods.BasicGetEmpty()
+    assert client.ask(2, methods.BasicGet(queue="new")) == methods.BasicGetEmpty()
+
+
+def test_recover_is_no_failed_delivery() -> None:
+    desk = Desk()
+    client = desk.client(1)
+    client.declare(1, "q", arguments={"x-queue-type": "quorum"})
+    client.publish(1, "q", b"m")
+    client.ask(1, methods.BasicGet(queue="q"))
+    client.ask(1, methods.BasicRecover(requeue=True))
+    desk.settle()
+    again = client.ask(1, methods.BasicGet(queue="q"))
+    assert read_property(again.header, "headers") == {"x-acquired-count": 1}
 
 
 @pytest.mark.parametrize("name", ["CC", "BCC"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import errno
 import random
 from typing import Any
@@ -18,6 +19,7 @@ from trimq.metrics import Metrics
 from trimq.model import Buffer, Caller
 from trimq.protocols.client_counters import CountsOfAll
 from trimq.protocols.kafka.front_end import KafkaFrontEnd
+from trimq.protocols.kafka.logins.mechanisms import Mechanisms
 from trimq.protocols.kafka.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
 from trimq.protocols.kafka.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from trimq.protocols.kafka.messages.handshakes import SaslAuthenticateRequest, SaslHandshakeRequest
@@ -61,7 +63,7 @@ class Desk:
         self.message_time, self.liveness = ManualTime(NOW_MS), ManualTime(1_000_000)
         self.runner = PassRunner(self.files)
         clock = Clock(self.message_time, self.liveness)
-        metrics = Metrics()
+        self.metrics = metrics = Metrics()
         self.core = open_core(
             self.settings, self.files, self.runner.passes, clock, self.runner.offload, random.Random(7), metrics
         )
@@ -69,9 +71,7 @@ class Desk:
         self.core.cluster.announce("kafka", Address("127.0.0.1", 9092))
         self.core.start()
         self.way = Way()
-        self.front_end = KafkaFrontEnd(
-            self.core.broker, self.core.authenticator, clock, CountsOfAll(metrics).of("kafka")
-        )
+        self.front_end = self.new_front_end(clock)
         self._conversation = self.front_end.open_conversation("10.0.0.1:5000", self.way)
         self._conversations = {"anonymous": self._conversation}
 
@@ -83,6 +83,17 @@ class Desk:
             token = f"\0{user}\0{user}'s".encode()
             assert not self.ask(SaslAuthenticateRequest(auth_bytes=token)).error_code
         self._conversation = self._conversations[user]
+
+    def connect(self) -> Desk:
+        """Returns another connection to the same broker."""
+        other = copy.copy(self)
+        other._conversation = self.front_end.open_conversation("10.0.0.2:6000", self.way)
+        return other
+
+    def new_front_end(self, clock: Clock) -> KafkaFrontEnd:
+        core, counts = self.core, CountsOfAll(Metrics()).of("kafka")
+        mechanisms = Mechanisms(core.authenticator, core.credentials.scram, random.Random(8).randbytes, core.login_log)
+        return KafkaFrontEnd(core.broker, core.authenticator, clock, counts, mechanisms)
 
     def ask(self, message: RequestMessage, version: int | None = None) -> Any:
         """Returns the response once it is durable."""

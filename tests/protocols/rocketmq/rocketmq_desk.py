@@ -9,7 +9,7 @@ import random
 import struct
 from collections.abc import Iterator
 from itertools import count
-from typing import Any
+from typing import Any, Literal
 
 from doubles import FaultyFiles, PassRunner
 
@@ -133,6 +133,7 @@ class Desk:
     """`settings`: the settings of the section `rocketmq`."""
 
     make_runner: type[PassRunner] = PassRunner
+    flush: Literal["sync", "pooled"] = "sync"
 
     def __init__(
         self,
@@ -147,7 +148,7 @@ class Desk:
         self.given = {"commit_file_bytes": 1 << 23, "broker_name": "broker-a", **settings}
         anywhere = Listen("127.0.0.1", 0)
         section = RocketMQ(listen=anywhere, broker_listen=anywhere, **self.given)
-        self.settings = Settings(rocketmq=section)
+        self.settings = Settings(rocketmq=section, flush=self.flush)
         self.message_time, self.liveness = ManualTime(now_ms), ManualTime(1_000_000)
         self.runner = self.make_runner(self.files)
         clock = Clock(self.message_time, self.liveness)
@@ -161,18 +162,29 @@ class Desk:
             random.Random(next(_SEEDS)),
             metrics,
         )
-        self.runner.settle()  # a node does this before it opens its front-ends
+        self.settle()  # a node does this before it opens its front-ends
         assert self.core.commit_log_service is not None
         counts = CountsOfAll(metrics).of("rocketmq")
         self.doors = RocketMQFrontEnds(
-            self.settings, self.core.commit_log_service.commit_log, self.core.cluster, clock, counts
+            self.settings,
+            self.core.commit_log_service.commit_log,
+            self.core.cluster,
+            clock,
+            counts,
+            self.core.signatures,
+            self.core.broker.users,
         )
-        self.runner.settle()
+        self.settle()
         self.core.cluster.announce("rocketmq_broker", BROKER_ADDRESS)
         self.advance(0)  # a node's loop turns at least once before it is ready
         self.core.start()
         self.broker = self.connect()
         self.names = self.connect(self.doors.name_server())
+
+    def settle(self) -> None:
+        """Writes and syncs everything, however long it may wait."""
+        self.runner.passes.end_soon()
+        self.runner.settle()
 
     def connect(self, front_end: Any = None) -> Peer:
         way = Way()
@@ -214,19 +226,19 @@ class Desk:
         """Opens the same data again, after a clean stop."""
         self.core.stop_writes()
         self.core.close()
-        self.runner.settle()
-        return Desk(self.files, self.message_time.now_ms(), self.memory, **self.given)
+        self.settle()
+        return type(self)(self.files, self.message_time.now_ms(), self.memory, **self.given)
 
     def cut_power(self) -> Desk:
         """Restarts after a power cut: unsynced data is lost."""
         self.core.stop_writes()
         self.memory.crash()
-        return Desk(FaultyFiles(self.memory), self.message_time.now_ms(), self.memory, **self.given)
+        return type(self)(FaultyFiles(self.memory), self.message_time.now_ms(), self.memory, **self.given)
 
     def kill(self) -> Desk:
         """Restarts after the process was killed: unsynced data is still in the page cache."""
         self.core.stop_writes()
-        return Desk(self.files, self.message_time.now_ms(), self.memory, **self.given)
+        return type(self)(self.files, self.message_time.now_ms(), self.memory, **self.given)
 
 
 def units_of(command: Command) -> list[Unit]:

@@ -63,6 +63,10 @@ def with_users(broker: Broker) -> None:
     assert ask(broker, "PUT", "/api/permissions/alice", rights, ROOT) == (204, None)
 
 
+def listed(name: str, administrator: bool, has_secret: bool = False) -> dict[str, object]:
+    return {"name": name, "administrator": administrator, "rocketmq_secret": has_secret}
+
+
 # --- users ------------------------------------------------------------------------------------------------------------
 
 
@@ -75,9 +79,23 @@ def test_from_the_first_user_on_login_is_required(broker: Broker) -> None:
     assert (status, mistake["error"]) == (401, "WrongLogin")
     status, mistake = ask(broker, "GET", "/api/users", login=("alice", "hers"))
     assert (status, mistake["error"]) == (403, "AccessDenied")
-    names = [{"name": "root", "administrator": True}, {"name": "alice", "administrator": False}]
+    names = [listed("root", True), listed("alice", False)]
     assert ask(broker, "GET", "/api/users", login=ROOT) == (200, {"users": names})
     assert ask(broker, "GET", "/api/topics", login=ROOT) == (200, {"topics": []})
+
+
+def test_a_rocketmq_secret_is_set_and_removed_and_never_shown(broker: Broker) -> None:
+    with_users(broker)
+    assert ask(broker, "PUT", "/api/users/alice", {"rocketmq_secret": "planted"}, ROOT) == (204, None)
+    users = [listed("root", True), listed("alice", False, True)]
+    assert ask(broker, "GET", "/api/users", login=ROOT) == (200, {"users": users})
+    status, exported = ask(broker, "GET", "/api/definitions", login=ROOT)
+    assert (status, "planted" in str(exported)) == (200, False)
+    assert ask(broker, "GET", "/api/users", login=("alice", "hers"))[0] == 403  # the password is still the same
+    assert ask(broker, "PUT", "/api/users/alice", {"rocketmq_secret": "x" * 257}, ROOT)[0] == 400
+    assert ask(broker, "PUT", "/api/users/bob", {"rocketmq_secret": "planted"}, ROOT)[0] == 400
+    assert ask(broker, "PUT", "/api/users/alice", {"rocketmq_secret": ""}, ROOT) == (204, None)
+    assert ask(broker, "GET", "/api/users", login=ROOT)[1]["users"][1] == listed("alice", False)
 
 
 def test_the_first_user_does_not_lock_guest_out(broker: Broker) -> None:
@@ -86,7 +104,7 @@ def test_the_first_user_does_not_lock_guest_out(broker: Broker) -> None:
     status, told = ask(broker, "PUT", "/api/users/alice", {"password": "hers"})
     assert (status, "guest (password guest) can still log in" in told["message"]) == (200, True)
     guest = ("guest", "guest")
-    expected = [{"name": "guest", "administrator": True}, {"name": "alice", "administrator": False}]
+    expected = [listed("guest", True), listed("alice", False)]
     assert ask(broker, "GET", "/api/users", login=guest) == (200, {"users": expected})
     assert ask(broker, "GET", "/api/users")[0] == 401
     before.channel().queue_declare("q")
@@ -101,9 +119,7 @@ def test_the_first_user_does_not_lock_guest_out(broker: Broker) -> None:
 def test_guest_may_be_the_first_user(broker: Broker) -> None:
     user = {"password": "mine", "administrator": True}
     assert ask(broker, "PUT", "/api/users/guest", user) == (204, None)
-    assert ask(broker, "GET", "/api/users", login=("guest", "mine"))[1] == {
-        "users": [{"name": "guest", "administrator": True}]
-    }
+    assert ask(broker, "GET", "/api/users", login=("guest", "mine"))[1] == {"users": [listed("guest", True)]}
     assert ask(broker, "GET", "/api/users", login=("guest", "guest"))[0] == 401
     assert ask(broker, "PUT", "/api/users/guest", {"administrator": False}, ("guest", "mine"))[0] == 400
 
@@ -115,7 +131,7 @@ def test_there_is_always_an_administrator(broker: Broker) -> None:
     assert ask(broker, "PUT", "/api/users/alice", {"administrator": True}, ROOT)[0] == 204
     assert ask(broker, "DELETE", "/api/users/root", login=ROOT)[0] == 204
     alice = ("alice", "hers")
-    assert ask(broker, "GET", "/api/users", login=alice) == (200, {"users": [{"name": "alice", "administrator": True}]})
+    assert ask(broker, "GET", "/api/users", login=alice) == (200, {"users": [listed("alice", True)]})
     assert ask(broker, "DELETE", "/api/users/alice", login=alice)[0] == 204
     assert ask(broker, "GET", "/api/users") == (200, {"users": []})
 

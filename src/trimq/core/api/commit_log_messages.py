@@ -18,6 +18,7 @@ from trimq.offload import Offload
 from trimq.storage.commit_log.log import AppendedUnit, AppendedUnits
 from trimq.storage.commit_log.store import CommitStore
 from trimq.storage.group_commit.passes import Ticket
+from trimq.storage.guards.slow_disk import SlowDiskGuard
 
 OnDurable = Callable[[Ticket, Callable[[Ticket], object]], None]
 """Calls back once the ticket's pass is durable or refused, before any reply that waits for the pass is sent. A failing
@@ -46,6 +47,7 @@ class CommitLogMessageApi:
         store: CommitStore,
         access: Access,
         gate: WriteGate,
+        stalls: SlowDiskGuard,
         message_bytes: int,
         on_durable: OnDurable,
         offload: Offload,
@@ -53,6 +55,7 @@ class CommitLogMessageApi:
         self._store = store
         self._access = access
         self._gate = gate
+        self._stalls = stalls
         self.message_bytes = message_bytes
         self.on_durable = on_durable
         self._offload = offload
@@ -70,6 +73,7 @@ class CommitLogMessageApi:
         must be allowed to write; `stream` may belong to another topic in which the message waits until its delivery."""
         self._access.require(caller, Action.WRITE, topic.resource)
         self._gate.require_writable()
+        self._stalls.check()
         size = len(draft.body)
         if size > self.message_bytes:
             raise MessageTooLong(size, self.message_bytes)
@@ -81,6 +85,7 @@ class CommitLogMessageApi:
         for message in messages:
             self._access.require(caller, Action.WRITE, message.topic.resource)
         self._gate.require_writable()
+        self._stalls.check()
         sizes = [len(message.draft.body) for message in messages]
         if max(sizes, default=0) > self.message_bytes:
             raise MessageTooLong(max(sizes), self.message_bytes)
@@ -107,6 +112,7 @@ class CommitLogMessageApi:
             for topic, _, _ in targets:
                 self._access.require(caller, Action.WRITE, topic.resource)
         self._gate.require_writable()
+        self._stalls.check()
         sizes = [len(message[1]) for message in messages]
         if max(sizes) > self.message_bytes:
             raise MessageTooLong(max(sizes), self.message_bytes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from trimq.core.queues.publisher import Publisher, PublishResult
+from trimq.core.queues.publisher import Publisher, PublishResult, PublishRoute
 from trimq.core.queues.queue import Owner
 from trimq.core.queues.registry import QueueRegistry
 from trimq.core.routing.bindings import Binding
@@ -64,6 +64,8 @@ class ExchangeApi:
 
     def bind(self, caller: Caller, binding: Binding, owner: Owner) -> Ticket | None:
         self._require_binding(caller, binding)
+        binding = binding.with_sorted_arguments()
+        self._exchanges.check_ends(caller.namespace, binding, self._queues.find)
         if binding.to_queue:
             self._queues.get(caller.namespace, binding.destination, owner)
         if not self._exchanges.has_binding(caller.namespace, binding):
@@ -72,6 +74,7 @@ class ExchangeApi:
 
     def unbind(self, caller: Caller, binding: Binding, owner: Owner) -> Ticket | None:
         self._require_binding(caller, binding)
+        binding = binding.with_sorted_arguments()
         if binding.to_queue and self._queues.find(caller.namespace, binding.destination) is not None:
             self._queues.get(caller.namespace, binding.destination, owner)
         return self._exchanges.unbind(caller.namespace, binding)
@@ -92,7 +95,8 @@ class ExchangeApi:
         self, caller: Caller, exchange: str, key: str, contents: Sequence[tuple[bytes, bytes]]
     ) -> Iterator[tuple[PublishResult, int]]:
         """As `publish`, for a batch of headers and bodies. Yields results, each with the number of messages it applies
-        to. A refusal applies to the next message; DiskFull and MemoryFull are raised before the first."""
+        to. A refusal applies to the next message; DiskFull, DiskStalled and MemoryFull are raised before the
+        first."""
         found = self._writable_exchange(caller, exchange)
         self._gate.admit(sum([len(header) + len(body) for header, body in contents]))
         return self._publisher.publish_all(found, key, contents)
@@ -101,11 +105,21 @@ class ExchangeApi:
         """Raises as `publish` would before it looks at a message."""
         self._writable_exchange(caller, exchange)
 
-    def check_publish(self, caller: Caller, exchange: str, header: bytes) -> None:
-        """Raises as `publish` would now; for messages of a transaction, which are published at its commit."""
-        self._writable_exchange(caller, exchange)
+    def route_publish(self, caller: Caller, exchange: str, key: str, header: bytes) -> PublishRoute:
+        """Raises as `publish` would now. Returns the route of a message of a transaction, which is published at its
+        commit: as in RabbitMQ, what is bound or deleted until then does not count."""
+        found = self._writable_exchange(caller, exchange)
         self._gate.admit(0)
-        self._publisher.check(header)
+        return self._publisher.find_existing_route(found, key, header)
+
+    def admit_commit(self) -> None:
+        """Raises DiskFull or MemoryFull; before the messages of a transaction are published."""
+        self._gate.admit(0)
+
+    def publish_routed(self, route: PublishRoute, key: str, header: bytes, body: bytes) -> PublishResult:
+        """As `publish`, for a message of a transaction that is committed. The rights were checked for its route."""
+        self._gate.admit(len(header) + len(body))
+        return self._publisher.publish(route.exchange, key, header, body, route=route)
 
     def check_memory(self) -> None:
         """Raises MemoryFull; for messages that are sent straight to a client and stay in memory while it does not

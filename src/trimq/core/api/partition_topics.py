@@ -104,6 +104,10 @@ class PartitionTopicApi:
         self._access.require(caller, Action.ALTER_CONFIGS, topic.resource)
         self._topics.check_settings(settings)
 
+    def check_settings(self, settings: TopicSettings) -> None:
+        """Raises if no topic can have these settings."""
+        self._topics.check_settings(settings)
+
     def change(self, caller: Caller, topic: Topic, settings: TopicSettings) -> Ticket:
         self._access.require(caller, Action.ALTER_CONFIGS, topic.resource)
         return self._topics.change_settings(topic, settings)

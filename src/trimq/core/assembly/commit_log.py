@@ -37,6 +37,7 @@ from trimq.errors import Refusal
 from trimq.formats.rocketmq_unit.schedule import consume_queue_code, parse_levels
 from trimq.offload import Offload
 from trimq.storage.commit_log.checkpoint import CommitCheckpoints
+from trimq.storage.commit_log.commit_pool import CommitPool
 from trimq.storage.commit_log.config_files import ConfigFiles
 from trimq.storage.commit_log.file_preparation import FilePreparation, prepare_files
 from trimq.storage.commit_log.lookup import find_key
@@ -44,6 +45,7 @@ from trimq.storage.commit_log.settings import CommitSettings
 from trimq.storage.commit_log.store import ROOT, CommitStore
 from trimq.storage.group_commit.passes import Passes
 from trimq.storage.guards.damages import DamageReports
+from trimq.storage.guards.slow_disk import SlowDiskGuard
 from trimq.storage.io.files import Files
 from trimq.storage.tables.tables import Tables
 
@@ -73,6 +75,7 @@ class CommitLogService:
         commit_log: CommitLogApi,
         store: CommitStore,
         care: FilePreparation | None,
+        stalls: SlowDiskGuard,
         pressure: Callable[[], int],
         timeline: Timeline,
         settings: Settings,
@@ -80,6 +83,7 @@ class CommitLogService:
         self.commit_log = commit_log
         self._store = store
         self._preparation = care
+        self._stalls = stalls
         self._pressure = pressure
         self._timeline = timeline
         self._interval_ms = settings.storage.retention_check_ms
@@ -96,6 +100,7 @@ class CommitLogService:
     def stop(self) -> None:
         self.commit_log.pop_service.stop()
         self.commit_log.lifecycle.stop()
+        self._stalls.stop()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -126,7 +131,7 @@ class CommitLogService:
 
 
 def _open_store(
-    settings: Settings, files: Files, passes: Passes, offload: Offload, tables: Tables, now_ms: Callable[[], int]
+    settings: Settings, files: Files, passes: Passes, offload: Offload, tables: Tables, clock: Clock
 ) -> tuple[CommitStore, FilePreparation | None]:
     rocketmq = settings.rocketmq
     checkpoints = CommitCheckpoints(tables.open("commit", list))
@@ -139,7 +144,16 @@ def _open_store(
         retention_ms=rocketmq.retention_ms,
     )
     levels_ms = parse_levels(rocketmq.delay_levels)
-    store = CommitStore(files, passes, checkpoints, kept, now_ms, lambda unit: consume_queue_code(unit, levels_ms))
+    pool = CommitPool(passes, clock.liveness, rocketmq.commit_interval_ms) if settings.flush == "pooled" else None
+    store = CommitStore(
+        files,
+        passes,
+        checkpoints,
+        kept,
+        clock.message.now_ms,
+        lambda unit: consume_queue_code(unit, levels_ms),
+        pool,
+    )
     care = prepare_files(
         files,
         ROOT,
@@ -204,7 +218,7 @@ def open_commit_log_service(
         failures.add_source(ClosedCommitLog())
         return None
     message, rocketmq = clock.message, settings.rocketmq
-    store, care = _open_store(settings, files, passes, offload, tables, message.now_ms)
+    store, care = _open_store(settings, files, passes, offload, tables, clock)
     shared = _open_topics(settings, catalogue, names, store, passes, message.now_ms, new_id, on_expired)
     cursors = _open_cursors(tables.open("shared-cursors", Cursor), message, shared)
     groups = CommitLogGroups(catalogue)
@@ -216,9 +230,13 @@ def open_commit_log_service(
     retention = CommitLogRetention(
         shared, rocketmq.retention_ms, rocketmq.dead_letter_retention_ms, rocketmq.delete_when
     )
+    delay_ms = rocketmq.commit_interval_ms if settings.flush == "pooled" else 0
+    stalls = SlowDiskGuard(passes, clock.liveness, rocketmq.busy_after_ms, lambda: passes.durable, delay_ms)
     commit_log = CommitLogApi(
         topics=CommitLogTopicApi(shared, cursors, access, gate),
-        messages=CommitLogMessageApi(store, access, gate, rocketmq.message_bytes, passes.on_durable_guarded, offload),
+        messages=CommitLogMessageApi(
+            store, access, gate, stalls, rocketmq.message_bytes, passes.on_durable_guarded, offload
+        ),
         lookup=CommitLogLookupApi(store, access),
         groups=CommitLogGroupApi(groups, cursors, pop_service, access),
         group_admin=CommitLogGroupAdmin(shared, groups, cursors, access, pop_service.forget_group),
@@ -230,7 +248,7 @@ def open_commit_log_service(
         config=config,
         lifecycle=CommitLogLifecycle(),
     )
-    return CommitLogService(commit_log, store, care, gate.pressure, message, settings)
+    return CommitLogService(commit_log, store, care, stalls, gate.pressure, message, settings)
 
 
 def _open_popping(

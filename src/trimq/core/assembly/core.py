@@ -47,8 +47,12 @@ from trimq.core.partitions.maintenance import PartitionMaintenance
 from trimq.core.partitions.topics import Topics
 from trimq.core.security.access import Access
 from trimq.core.security.authentication import Authenticator
+from trimq.core.security.credentials import Credentials
+from trimq.core.security.login_log import LoginLog
 from trimq.core.security.quotas import Quotas
 from trimq.core.security.scram_credentials import ScramCredentials
+from trimq.core.security.signatures import Signatures
+from trimq.core.security.signing_secrets import SecretKey, SigningSecrets, read_given_key
 from trimq.core.transactions.coordinator import TransactionCoordinator
 from trimq.core.transactions.marker_writer import MarkerWriter
 from trimq.core.transactions.producer_ids import ProducerIds
@@ -64,7 +68,7 @@ from trimq.storage.guards.damages import DamageReports
 from trimq.storage.guards.disk_space import DiskSpaceGuard
 from trimq.storage.guards.memory import MemoryGuard
 from trimq.storage.guards.slow_disk import SlowDiskGuard
-from trimq.storage.io.files import Files
+from trimq.storage.io.files import Files, read_private_file
 from trimq.storage.partition_log.compaction import CompactionLimits
 from trimq.storage.partition_log.segment_checksums import SegmentChecksums
 from trimq.storage.partition_log.store import ROOT, PartitionStore
@@ -89,6 +93,9 @@ class Core:
     transactions: TransactionCoordinator
     queues: OpenQueues
     authenticator: Authenticator
+    credentials: Credentials
+    login_log: LoginLog
+    signatures: Signatures
     commit_log_service: CommitLogService | None
     tables: Tables
     opened: Ticket
@@ -134,10 +141,13 @@ def new_id(rng: random.Random) -> UUID:
 def _open_gate(
     settings: Settings, files: Files, guard: DiskSpaceGuard, passes: Passes, clock: Clock, metrics: Metrics
 ) -> WriteGate:
+    delay_ms = 0 if settings.flush == "sync" else settings.flush_interval_ms
+    if settings.flush == "pooled":
+        delay_ms += settings.rocketmq.commit_interval_ms
     return WriteGate(
         guard,
         MemoryGuard(files, clock.liveness, settings.limits.memory_percent, settings.limits.throttle_percent),
-        SlowDiskGuard(passes, clock.liveness, settings.storage.busy_after_ms),
+        SlowDiskGuard(passes, clock.liveness, settings.storage.busy_after_ms, lambda: passes.on_disk, delay_ms),
         metrics.counter("appended_batches", "Batches appended to streams."),
         metrics.counter("appended_bytes", "Bytes appended to streams."),
         metrics.counter("throttled_writes", "Requests of Kafka producers throttled because memory or disk is short."),
@@ -283,6 +293,18 @@ def _open_commit_log(
     )
 
 
+def _open_credentials(settings: Settings, files: Files, catalogue: Catalogue, rng: random.Random) -> Credentials:
+    path, given = settings.security.secrets_key_file, None
+    if path is not None:
+        try:
+            given = read_given_key(read_private_file(path))
+        except (OSError, ValueError) as error:
+            raise StartupError(f"security.secrets_key_file {path} cannot be used: {error}") from None
+    secrets = SigningSecrets(catalogue, SecretKey(files, given, rng.randbytes), rng.randbytes)
+    secrets.open()
+    return Credentials(ScramCredentials(catalogue, rng.randbytes), secrets)
+
+
 def _open_broker(
     settings: Settings,
     topics: Topics,
@@ -298,6 +320,7 @@ def _open_broker(
     offload: Offload,
     queues: OpenQueues,
     dynamic: DynamicSettings,
+    credentials: Credentials,
 ) -> Broker:
     parts = queues.parts
 
@@ -319,8 +342,8 @@ def _open_broker(
         NamespaceApi(parts.namespaces, access),
         FailureApi(parts.failures, parts.ledger, parts.passes, access, gate),
         QuotaApi(Quotas(catalogue, clock.liveness.now_ms), access),
-        ScramCredentialApi(ScramCredentials(catalogue), access),
-        UserApi(access, offload),
+        ScramCredentialApi(credentials.scram, access),
+        UserApi(access, credentials, offload),
         AclEntryApi(access),
         DynamicSettingsApi(dynamic, access),
         LimitApi(settings, gate, access),
@@ -368,6 +391,8 @@ def open_core(
     transactions = open_transactions(kept, facts, topics, cluster, cursors, passes, clock)
     groups = open_groups(settings, catalogue, cursors, topics, passes, clock, rng, transactions)
     authenticator = Authenticator(access, offload, rng.randbytes)
+    credentials = _open_credentials(settings, files, catalogue, rng)
+    login_log = LoginLog(metrics)
     commit_log_service = _open_commit_log(
         settings, files, passes, clock, offload, catalogue, names, access, gate, queues, tables, rng, metrics
     )
@@ -397,6 +422,7 @@ def open_core(
         offload,
         queues,
         dynamic,
+        credentials,
     )
     return Core(
         broker,
@@ -410,6 +436,9 @@ def open_core(
         transactions,
         queues,
         authenticator,
+        credentials,
+        login_log,
+        Signatures(authenticator, credentials.secrets, login_log),
         commit_log_service,
         tables,
         started,

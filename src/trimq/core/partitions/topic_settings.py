@@ -130,10 +130,10 @@ def check_sync(given: TopicSettings, broker: Settings) -> None:
     if broker.flush == "sync":
         return
     if int(given.get("sync_every_records", NO_LIMIT)) < NO_LIMIT:
-        reason = "the broker runs with flush = async, which acknowledges before it syncs; set flush = sync"
+        reason = f"the broker runs with flush = {broker.flush}, which acknowledges before it syncs; set flush = sync"
         raise InvalidSetting("sync_every_records", reason)
     if int(given.get("sync_every_ms", NO_LIMIT)) < broker.flush_interval_ms:
-        reason = f"the broker runs with flush = async and syncs every {broker.flush_interval_ms} ms"
+        reason = f"the broker runs with flush = {broker.flush} and syncs every {broker.flush_interval_ms} ms"
         raise InvalidSetting("sync_every_ms", reason)
 
 

@@ -3,6 +3,7 @@ nor consumers."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
@@ -22,7 +23,7 @@ from trimq.formats.amqp_content.content import (
     encode_content,
     encode_reference,
 )
-from trimq.formats.amqp_content.field_tables import BadField, FieldTable
+from trimq.formats.amqp_content.field_tables import BadField
 from trimq.formats.amqp_content.property_list import (
     FLAGS,
     PERSISTENT,
@@ -38,6 +39,7 @@ _new_tuple = tuple.__new__  # half the time of a NamedTuple's own constructor, f
 
 DELAY = "x-delay"
 
+_NUMBER = re.compile("[+-]?[0-9]{1,30}")  # as RabbitMQ reads an expiration
 _CACHED_OPTIONS = 1000
 _CACHED_HEADER_BYTES = 256
 
@@ -79,6 +81,18 @@ class PublishResult:
             self.number = ticket.number
         if needs_sync:
             self.needs_sync = True
+
+
+class PublishRoute(NamedTuple):
+    """Names of the queues for a message, and the exchanges in which it waits for its delay."""
+
+    exchange: Exchange
+    names: Route
+    delayed_exchanges: list[Exchange]
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.names and not self.delayed_exchanges
 
 
 class SharedBodies(Protocol):
@@ -129,25 +143,22 @@ class Publisher:
         body: bytes,
         origin: bytes | None = None,
         flags: int = 0,
+        route: PublishRoute | None = None,
     ) -> PublishResult:
         """Publishes a message. `origin`: the exchange that the client published to, if it is not `exchange`. `flags`:
-        DEAD_LETTER."""
+        DEAD_LETTER. `route`: the route found earlier, in a transaction."""
         options = self._options_cache.get(header) or self._learn(header)
         names: Route | None = None
-        if not options.has_copies:
-            names = self._router.known(exchange.namespace, exchange.name, key)
         delayed_exchanges: list[Exchange] | None = None
+        if route is not None:
+            _, names, delayed_exchanges = route
+        elif not options.has_copies:
+            names = self._router.known(exchange.namespace, exchange.name, key)
         content = _new_tuple(Content, (origin or exchange.encoded_name, _encode(key), header, body, self._now_ms()))
         if names is None:
-            keys = [key]
-            headers: FieldTable = {}
-            if options.has_copies:
-                headers = _headers_of(header)
-                keys += copied_keys(headers)
-            delayed_exchanges = [] if options.delay_ms else None
-            names = self._router.route(exchange, keys, lambda: _headers_of(header), delayed_exchanges)
-            if "BCC" in headers:
-                content = content._replace(header=_without_blind_copies(header, headers))
+            _, names, delayed_exchanges = self.find_route(exchange, key, header)
+        if options.has_copies:
+            content = content._replace(header=_without_blind_copies(header))
         if names:
             publication = _new_tuple(Publication, (encode_content(content), options[0], options[1], options[2], flags))
             published = self.deliver(exchange.namespace, names, publication)
@@ -156,6 +167,29 @@ class Publisher:
         if delayed_exchanges:
             self._delay_message(delayed_exchanges, content._replace(header=header), options, published, flags)
         return published
+
+    def find_route(self, exchange: Exchange, key: str, header: bytes) -> PublishRoute:
+        """Returns where `publish` sends a message. Raises the refusal that it would raise for the properties."""
+        options = self.options_of(header)
+        headers: MessageHeaders | None = None
+        keys = [key]
+        if options.has_copies:
+            headers = _headers_of(header)
+            keys += copied_keys(headers)
+        delayed_exchanges: list[Exchange] = []
+        names = self._router.route(
+            exchange,
+            keys,
+            lambda: _headers_of(header) if headers is None else headers,
+            delayed_exchanges if options.delay_ms else None,
+        )
+        return PublishRoute(exchange, names, delayed_exchanges)
+
+    def find_existing_route(self, exchange: Exchange, key: str, header: bytes) -> PublishRoute:
+        """As `find_route`, with the names of existing queues only."""
+        found = self.find_route(exchange, key, header)
+        names = tuple(name for name in found.names if self._find_queue(exchange.namespace, name) is not None)
+        return found._replace(names=names)
 
     def _delay_message(
         self,
@@ -174,11 +208,6 @@ class Publisher:
         """Returns the names of the queues to which a message is routed, or would be after its delay."""
         headers = _headers_of(header)
         return self._router.route(exchange, [key, *copied_keys(headers)], lambda: headers)
-
-    def check(self, header: bytes) -> None:
-        """Raises the refusal that `publish` would raise for these properties."""
-        if self.options_of(header).has_copies:
-            copied_keys(_headers_of(header))
 
     def publish_all(
         self, exchange: Exchange, key: str, contents: Sequence[tuple[bytes, bytes]]
@@ -345,14 +374,16 @@ def _delay_ms(header: bytes) -> int:
 
 
 def _expiration_ms(text: str) -> int:
-    if not (text.isascii() and text.isdigit()) or int(text) > MAX_MILLISECONDS:
+    if _NUMBER.fullmatch(text) is None or not 0 <= int(text) <= MAX_MILLISECONDS:
         raise InvalidExpiration(text)
     return int(text)
 
 
-def _without_blind_copies(header: bytes, headers: FieldTable) -> bytes:
-    kept = {name: value for name, value in headers.items() if name != "BCC"}
-    return replace(header, headers=kept)
+def _without_blind_copies(header: bytes) -> bytes:
+    headers = _headers_of(header)
+    if "BCC" not in headers:
+        return header
+    return replace(header, headers={name: value for name, value in headers.items() if name != "BCC"})
 
 
 def _headers_of(header: bytes) -> MessageHeaders:

@@ -12,13 +12,19 @@ import msgspec
 
 from trimq.core.cold_reads import ColdReadRetry, warm_with
 from trimq.core.failures.ledger import Reason
-from trimq.core.queues.arguments import CLASSIC, CONSUMER_ARGUMENTS, MAX_MILLISECONDS, QUORUM, QueueSettings
+from trimq.core.queues.arguments import (
+    CLASSIC,
+    MAX_MILLISECONDS,
+    QUORUM,
+    QueueSettings,
+    check_consumer_arguments,
+)
 from trimq.core.queues.at_least_once import DeadLetterSendResult
 from trimq.core.queues.consumers import Consumer, Consumers, Subscription
 from trimq.core.queues.dispatcher import Dispatcher
 from trimq.core.queues.queue_timers import QUEUE_EXPIRY, QueueTimers
 from trimq.errors import ColdRead, DamagedSegment
-from trimq.errors.queues import ArgumentNotForKind, ExclusiveUse, InvalidArgument
+from trimq.errors.queues import ExclusiveUse
 from trimq.formats.amqp_content.content import Content, EncodedContent, StoredContent
 from trimq.formats.amqp_content.field_tables import FieldTable, read_table
 from trimq.offload import Offload
@@ -134,29 +140,21 @@ class Queue(ABC):
     # -- consumers
 
     def subscribe(self, subscription: Subscription) -> Consumer:
-        for argument in subscription.arguments:
-            if CONSUMER_ARGUMENTS.get(argument, self.kind) != self.kind:
-                raise ArgumentNotForKind(argument, self.name, self.namespace, self.kind)
-        if self.consumers.has_exclusive or (subscription.is_exclusive and self._excludes_exclusive()):
-            raise ExclusiveUse(self.name, self.namespace)
+        check_consumer_arguments(self.name, self.namespace, self.kind, subscription.arguments)
+        self._check_subscription(subscription)
         consumer = Consumer(self, subscription)
-        consumer.timeout_ms = self._timeout_of(subscription)
+        timeout_ms = subscription.arguments.get("x-consumer-timeout")
+        consumer.timeout_ms = min(timeout_ms, MAX_MILLISECONDS) if isinstance(timeout_ms, int) else None
         self.consumers.add(consumer)
         self.has_had_consumers = True
         self.touch()
         self._services.dispatch.due(self)
         return consumer
 
-    def _timeout_of(self, subscription: Subscription) -> int | None:
-        requested = subscription.arguments.get("x-consumer-timeout")
-        if requested is None:
-            return None
-        if isinstance(requested, bool) or not isinstance(requested, int) or not 0 <= requested <= MAX_MILLISECONDS:
-            raise InvalidArgument("x-consumer-timeout", "queue", self.name, self.namespace, "no number", requested)
-        return int(requested)
-
-    def _excludes_exclusive(self) -> bool:
-        return len(self.consumers) > 0 or self.settings.is_single_active
+    def _check_subscription(self, subscription: Subscription) -> None:
+        is_shared = len(self.consumers) > 0 or self.settings.is_single_active
+        if self.consumers.has_exclusive or (subscription.is_exclusive and is_shared):
+            raise ExclusiveUse(self.name, self.namespace)
 
     def unsubscribe(self, consumer: Consumer) -> None:
         if not self.consumers.remove(consumer):

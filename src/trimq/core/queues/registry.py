@@ -16,6 +16,7 @@ from trimq.core.metadata.catalogue import Definition as StoredDefinition
 from trimq.core.metadata.names import NameRegistry
 from trimq.core.queues.arguments import (
     CLASSIC,
+    QUORUM,
     STREAM,
     QueueSettings,
     check_properties,
@@ -28,8 +29,17 @@ from trimq.core.queues.stream_queue import StreamQueue
 from trimq.core.queues.work_queue import WorkQueue
 from trimq.core.routing.exchanges import RESERVED_PREFIX
 from trimq.errors import OtherHome
-from trimq.errors.queues import Inequivalent, Locked, QueueInUse, QueueNotEmpty, ReservedName, ServerNamed, UnknownQueue
-from trimq.formats.amqp_content.field_tables import FieldTable, Value, read_table, write_table
+from trimq.errors.queues import (
+    ConditionalDeletion,
+    Inequivalent,
+    Locked,
+    QueueInUse,
+    QueueNotEmpty,
+    ReservedName,
+    ServerNamed,
+    UnknownQueue,
+)
+from trimq.formats.amqp_content.field_tables import FieldTable, read_table, write_table
 from trimq.model import Layout, TopicName
 from trimq.storage.group_commit.passes import Passes, Ticket
 from trimq.storage.queue_log.log import QueueLog
@@ -148,12 +158,12 @@ class QueueRegistry:
             raise OtherHome(name, home.value)
         if found is not None and found.owner is not None and found.owner != owner:
             raise Locked(name, namespace)
-        settings = read_settings(name, namespace, arguments)
-        check_properties(name, namespace, settings.kind, is_durable, is_exclusive, is_auto_delete)
         if found is not None:
-            _require_same(found, declaration, owner)
+            _require_same(found, declaration)
             found.touch()
             return DeclareResult(found, self._catalogue.pending(_KIND, str(found.id)))
+        settings = read_settings(name, namespace, arguments)
+        check_properties(name, namespace, settings.kind, is_durable, is_exclusive, is_auto_delete)
         definition = QueueDefinition(
             namespace, name, is_durable, is_auto_delete, write_table(arguments), self.services.now_ms()
         )
@@ -207,10 +217,13 @@ class QueueRegistry:
 
     def delete(self, queue: Queue, if_unused: bool = False, if_empty: bool = False) -> tuple[int, Ticket | None]:
         """Deletes a queue. Returns the number of its ready messages, and the ticket of the deletion. Its files are
-        removed when the deletion is synced."""
-        if if_unused and queue.consumer_count:
+        removed when the deletion is synced. As in RabbitMQ, the conditions are for classic queues: a quorum queue
+        refuses them, and a stream ignores them."""
+        if queue.kind == QUORUM and (if_unused or if_empty):
+            raise ConditionalDeletion(queue.name, queue.namespace, "if-unused" if if_unused else "if-empty")
+        if queue.kind == CLASSIC and if_unused and queue.consumer_count:
             raise QueueInUse(queue.name, queue.namespace)
-        if if_empty and queue.ready_count:
+        if queue.kind == CLASSIC and if_empty and queue.ready_count:
             raise QueueNotEmpty(queue.name, queue.namespace)
         ready = queue.ready_count
         self._forget(queue)
@@ -286,15 +299,16 @@ def _folder(id: UUID, level: int) -> str:
     return f"{id.hex}-{level}"
 
 
-def _require_same(found: Queue, wanted: Declaration, owner: Owner) -> None:
+def _require_same(found: Queue, wanted: Declaration) -> None:
     name, namespace = found.name, found.namespace
-    if (found.owner is not None) != wanted.is_exclusive:
+    is_exclusive = found.owner is not None
+    if is_exclusive != wanted.is_exclusive:
         raise Locked(name, namespace)
-    pairs: list[tuple[str, Value, Value]] = [
-        ("durable", wanted.is_durable, found.definition.is_durable),
+    pairs = [
+        ("durable", wanted.is_durable or is_exclusive, found.definition.is_durable or is_exclusive),
         ("auto_delete", wanted.is_auto_delete, found.definition.is_auto_delete),
     ]
-    for argument, received, current in pairs:
+    for property, received, current in pairs:
         if received != current:
-            raise Inequivalent("queue", name, namespace, argument, received, current)
+            raise Inequivalent("queue", name, namespace, property, received, current)
     require_equivalent(name, namespace, found.arguments, wanted.arguments)

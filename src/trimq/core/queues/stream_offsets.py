@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from trimq.core.queues.arguments import read_age_ms
 from trimq.errors import DamagedSegment
 from trimq.formats.amqp_content.content import Content
 from trimq.formats.amqp_content.field_tables import BadField, Timestamp, Value
@@ -12,13 +13,10 @@ from trimq.formats.amqp_content.property_list import read_headers
 from trimq.storage.queue_log.log import QueueLog
 
 _FILTER_VALUE = "x-stream-filter-value"
-_UNITS_MS = {"Y": 31_536_000_000, "M": 2_592_000_000, "D": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000}
 
 
-def find_start_offset(log: QueueLog, requested: Value, now_ms: int) -> int | None:
-    """Returns the first offset to read; None if the requested value is invalid."""
-    if requested is None or requested == "next":
-        return log.end
+def find_start_offset(log: QueueLog, requested: Value, now_ms: int) -> int:
+    """Returns the first offset to read. `requested`: a valid `x-stream-offset`; values of other types mean `next`."""
     if requested == "first":
         return log.segments[0].base
     if requested == "last":
@@ -27,11 +25,9 @@ def find_start_offset(log: QueueLog, requested: Value, now_ms: int) -> int | Non
         return find_time(log, int(requested) * 1000)
     if isinstance(requested, int) and not isinstance(requested, bool):
         return max(int(requested), 0)
-    if isinstance(requested, str):
-        number, unit = requested[:-1], requested[-1:]
-        if number.isascii() and number.isdigit() and unit in _UNITS_MS:
-            return find_time(log, now_ms - int(number) * _UNITS_MS[unit])
-    return None
+    if isinstance(requested, str) and (age_ms := read_age_ms(requested)) is not None:
+        return find_time(log, now_ms - age_ms)
+    return log.end
 
 
 def find_time(log: QueueLog, time_ms: int) -> int:

@@ -13,7 +13,7 @@ from trimq.core.queues.queue import Publication, Queue, QueueDefinition, QueueSe
 from trimq.core.queues.stream_offsets import StreamFilter, find_start_offset
 from trimq.core.queues.unacked import Delivery
 from trimq.errors import ColdRead, DamagedSegment
-from trimq.errors.queues import AcknowledgementNeeded, InvalidStreamOffset, PrefetchNeeded
+from trimq.errors.queues import AcknowledgementNeeded, PrefetchNeeded
 from trimq.formats.amqp_content.content import NEVER, StoredContent
 from trimq.formats.amqp_content.field_tables import BadField
 from trimq.formats.amqp_content.property_list import read_headers, replace
@@ -59,22 +59,19 @@ class StreamQueue(Queue):
     # -- consumers
 
     def subscribe(self, subscription: Subscription) -> Consumer:
-        if subscription.no_ack:
-            raise AcknowledgementNeeded(self.name, self.namespace)
-        if not subscription.prefetch:
-            raise PrefetchNeeded(self.name, self.namespace)
-        requested = subscription.arguments.get("x-stream-offset", "next")
-        start = find_start_offset(self._log, requested, self._services.now_ms())
-        if start is None:
-            raise InvalidStreamOffset(self.name, self.namespace, requested)
-        wanted = StreamFilter(subscription.arguments)
         consumer = super().subscribe(subscription)
-        consumer.position = start
-        self._filters[consumer] = wanted
+        requested = subscription.arguments.get("x-stream-offset", "next")
+        consumer.position = find_start_offset(self._log, requested, self._services.now_ms())
+        self._filters[consumer] = StreamFilter(subscription.arguments)
         return consumer
 
-    def _excludes_exclusive(self) -> bool:
-        return False  # reading a stream takes no messages from other consumers
+    def _check_subscription(self, subscription: Subscription) -> None:
+        """Raises PrefetchNeeded or AcknowledgementNeeded. Reading a stream takes no messages from other consumers, so
+        that `exclusive` is ignored, as in RabbitMQ."""
+        if not subscription.prefetch:
+            raise PrefetchNeeded(self.name, self.namespace)
+        if subscription.no_ack:
+            raise AcknowledgementNeeded(self.name, self.namespace)
 
     def unsubscribe(self, consumer: Consumer) -> None:
         self._filters.pop(consumer, None)

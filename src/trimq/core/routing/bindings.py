@@ -46,6 +46,10 @@ class Binding(NamedTuple):
     def target(self) -> Destination:
         return Destination(self.to_queue, self.destination)
 
+    def with_sorted_arguments(self) -> Binding:
+        """Returns the same binding whose identity does not depend on the order of its arguments."""
+        return self._replace(arguments=dict(sorted(self.arguments.items())))
+
     @property
     def identity(self) -> BindingIdentity:
         return BindingIdentity(self.source, self.target, self.key, write_table(self.arguments))

@@ -12,6 +12,7 @@ from trimq.core.metadata.catalogue import Definition as StoredDefinition
 from trimq.core.routing.bindings import DELAYED, Binding, BindingIdentity, Destination, make_matcher
 from trimq.core.security.access import Resource, ResourceKind
 from trimq.errors.queues import (
+    NOT_GIVEN,
     DefaultExchange,
     ExchangeInUse,
     Inequivalent,
@@ -19,8 +20,10 @@ from trimq.errors.queues import (
     ReservedName,
     SystemExchange,
     UnknownExchange,
+    UnknownQueue,
 )
-from trimq.formats.amqp_content.field_tables import FieldTable, Value, read_table, write_table
+from trimq.formats.amqp_content.field_tables import FieldTable, read_table, write_table
+from trimq.formats.amqp_content.value_comparison import is_same_value
 from trimq.storage.group_commit.passes import Ticket
 
 _EXCHANGE, _BINDING = "exchange", "binding"
@@ -210,10 +213,21 @@ class Exchanges:
         if binding.source == DEFAULT or (binding.destination == DEFAULT and not binding.to_queue):
             raise DefaultExchange
 
+    def check_ends(self, namespace: str, binding: Binding, find_queue: Callable[[str, str], object]) -> None:
+        """Raises the refusal of a binding whose source or destination does not exist, in this order, or whose arguments
+        are invalid for its source."""
+        source = self.get(namespace, binding.source)
+        if not binding.to_queue:
+            self.get(namespace, binding.destination)
+        elif find_queue(namespace, binding.destination) is None:
+            raise UnknownQueue(binding.destination, namespace)
+        source.matcher.check(binding)
+
     def bind(self, namespace: str, binding: Binding) -> Ticket | None:
-        """Returns None if the binding exists already and is durable, or if it is transient. The caller has checked that
-        the queue exists."""
-        source = self._bindable(namespace, binding)
+        """Returns None if the binding exists already and is durable, or if it is transient. The caller has called
+        `check_ends`."""
+        self.check_binding(binding)
+        source = self.get(namespace, binding.source)
         if binding.identity in source.bindings:
             return self._catalogue.pending(_BINDING, _binding_key(namespace, binding))
         source.matcher.check(binding)
@@ -245,12 +259,6 @@ class Exchanges:
 
     def bindings_of(self, namespace: str, queue: str) -> list[Binding]:
         return list(self._bindings_by_destination.get((namespace, Destination(True, queue)), {}).values())
-
-    def _bindable(self, namespace: str, binding: Binding) -> Exchange:
-        self.check_binding(binding)
-        if not binding.to_queue:
-            self.get(namespace, binding.destination)
-        return self.get(namespace, binding.source)
 
     def _is_durable(self, source: Exchange, binding: Binding) -> bool:
         if not source.definition.is_durable:
@@ -344,13 +352,13 @@ def _binding_key(namespace: str, binding: Binding) -> str:
 
 def _require_equivalent(found: Exchange, declared: Exchange) -> None:
     now, wanted = found.definition, declared.definition
-    pairs: list[tuple[str, Value, Value]] = [
+    pairs: list[tuple[str, object, object]] = [
         ("type", wanted.kind, now.kind),
         ("durable", wanted.is_durable, now.is_durable),
         ("auto_delete", wanted.is_auto_delete, now.is_auto_delete),
         ("internal", wanted.is_internal, now.is_internal),
-        (_ALTERNATE, declared.arguments.get(_ALTERNATE), found.arguments.get(_ALTERNATE)),
+        (_ALTERNATE, declared.arguments.get(_ALTERNATE, NOT_GIVEN), found.arguments.get(_ALTERNATE, NOT_GIVEN)),
     ]
     for argument, received, current in pairs:
-        if received != current:
+        if not is_same_value(received, current):
             raise Inequivalent("exchange", found.name, found.namespace, argument, received, current)

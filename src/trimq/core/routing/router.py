@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from trimq.core.routing.bindings import ReadHeaders
 from trimq.core.routing.exchanges import DEFAULT, Exchange, Exchanges
 from trimq.errors.queues import InvalidHeader
-from trimq.formats.amqp_content.field_tables import Value
+from trimq.formats.amqp_content.field_tables import Octets, Value
 
 _CACHED_ROUTES = 10_000
 _NO_HEADERS: Mapping[str, Value] = {}
@@ -103,7 +103,8 @@ class _RouteSearch:
 
 
 def copied_keys(headers: Mapping[str, Value]) -> list[str]:
-    """Returns the additional routing keys of the CC and BCC headers."""
+    """Returns the additional routing keys of the CC and BCC headers. As in RabbitMQ, values in them that are no strings
+    are ignored."""
     keys: list[str] = []
     for name in ("CC", "BCC"):
         if name not in headers:
@@ -112,7 +113,8 @@ def copied_keys(headers: Mapping[str, Value]) -> list[str]:
         if isinstance(value, str | bytes) or not isinstance(value, Sequence):
             raise InvalidHeader(name, value)
         for key in value:
-            if not isinstance(key, str):
-                raise InvalidHeader(name, value)
-            keys.append(key)
+            if isinstance(key, str):
+                keys.append(key)
+            elif isinstance(key, Octets):
+                keys.append(key.decode("utf-8", "surrogateescape"))
     return keys

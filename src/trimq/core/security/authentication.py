@@ -30,12 +30,16 @@ class Authenticator:
 
     def check(self, name: str, password: str, address: str, done: Callable[[bool], None]) -> None:
         """Calls `done(is_valid)` on the loop, now or later."""
-        if name == GUEST and not is_loopback(address):
+        if not self.is_admitted(name, address):
             done(False)
         elif not self._access.is_enforced:
             done(name == GUEST and password == GUEST)
         else:
             self._compare(name, password, done)
+
+    def is_admitted(self, name: str, address: str) -> bool:
+        """Returns whether a user of this name may log in from `host:port` at all."""
+        return name != GUEST or is_loopback(address)
 
     def _compare(self, name: str, password: str, done: Callable[[bool], None]) -> None:
         is_user = any(user.name == name for user in self._access.users())
@@ -55,6 +59,11 @@ class Authenticator:
             done(is_right)
 
         self._offload(lambda: matches(password, hashed), compared)
+
+    @property
+    def revision(self) -> int:
+        """Increases with every change of users and rights."""
+        return self._access.revision
 
     @property
     def is_login_required(self) -> bool:

@@ -62,6 +62,10 @@ class BadLength(BadBatch):
     """The length is less than that of the shortest batch."""
 
 
+class BadFraming(BadLength):
+    """The length is less than that of any format, so that no batch can follow either."""
+
+
 class UnsupportedMagic(BadBatch):
     """No version of Kafka has this format."""
 
@@ -182,26 +186,41 @@ def check_stored(buffer: Buffer, position: int = 0) -> BatchHeader:
     return header
 
 
-def check_sent(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """Runs `check`, and the rules for a producer's batch, in the order in which Kafka reports errors.
+def check_sent(buffer: Buffer) -> BatchHeader:
+    """Runs `check`, and the rules for a producer's batch, in the order in which Kafka reports errors."""
+    header = check_alone(buffer)
+    check_base_offset(header)
+    check_content(buffer, header)
+    return header
+
+
+def check_alone(buffer: Buffer) -> BatchHeader:
+    """Returns the header of the only batch in the buffer.
 
     Like Kafka, ignores bytes after the batch that are too short for another one, and rejects longer ones.
     """
-    header = check_bounds(buffer, position)
-    end = position + LENGTH_ENDS_AT + header.length
+    header = check_bounds(buffer)
+    end = LENGTH_ENDS_AT + header.length
     if len(buffer) != end:
         _refuse_second(buffer, end)
+    return header
+
+
+def check_base_offset(header: BatchHeader) -> None:
     if header.base_offset != 0:
         raise BadBaseOffset(f"a sent batch begins at offset {header.base_offset}, not 0")
-    if crc32c(memoryview(buffer)[position + CRC_FROM : end]) != header.crc:
-        _check_crc(header, buffer, position)  # raises with the details
+
+
+def check_content(buffer: Buffer, header: BatchHeader) -> None:
+    """Checks the checksum of a producer's batch, and its fields against each other."""
+    if crc32c(memoryview(buffer)[CRC_FROM : LENGTH_ENDS_AT + header.length]) != header.crc:
+        _check_crc(header, buffer, 0)  # raises with the details
     if header.record_count <= 0 or header.last_offset_delta + 1 != header.record_count:
         raise BadCount(f"{header.record_count} records in {header.last_offset_delta + 1} offsets")
     if header.attributes & CONTROL_BIT:
         raise UnexpectedControl("a producer sent a control batch")
     if header.producer_id >= 0 and header.base_sequence < 0:
         raise MissingSequence(f"producer {header.producer_id} sent sequence {header.base_sequence}")
-    return header
 
 
 def check_bounds(buffer: Buffer, position: int = 0) -> BatchHeader:
@@ -232,7 +251,7 @@ def _refuse_short(buffer: Buffer, position: int) -> NoReturn:
 def _refuse_bounds(length: int, magic: int, left: int) -> NoReturn:
     """Raises the error for these fields, in the order in which Kafka checks them."""
     if length < _OLD_MIN_LENGTH:
-        raise BadLength(f"the batch is too short: length {length}")
+        raise BadFraming(f"the batch is too short: length {length}")
     if magic != MAGIC and magic not in _OLD_MAGICS:
         raise UnsupportedMagic(f"unknown batch format {magic}")
     if length > left - LENGTH_ENDS_AT:
@@ -248,7 +267,7 @@ def _refuse_second(buffer: Buffer, position: int) -> None:
         return
     _, length, _, magic = _UP_TO_MAGIC.unpack_from(buffer, position)
     if length < _OLD_MIN_LENGTH or not 0 <= magic <= MAGIC:
-        _refuse_bounds(length, magic, left)
+        raise BadLength(f"{left} bytes after the batch are not a batch")
     if length <= left - LENGTH_ENDS_AT:
         raise SecondBatch("a second batch follows the first")
 

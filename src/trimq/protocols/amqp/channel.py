@@ -14,6 +14,7 @@ from trimq.protocols.amqp.wire.codes import AmqpRefusal, Code
 from trimq.protocols.amqp.wire.events import Publish
 
 if TYPE_CHECKING:
+    from trimq.core.queues.publisher import PublishRoute
     from trimq.core.queues.unacked import Delivery
     from trimq.protocols.amqp.deliveries import Subscriber
 
@@ -48,7 +49,8 @@ class Transaction:
     __slots__ = ("acknowledgements", "held", "publishes", "taken")
 
     def __init__(self) -> None:
-        self.publishes: list[Publish] = []
+        self.publishes: list[tuple[Publish, PublishRoute | None]] = []
+        """Each with its route; None for a direct reply."""
         self.held = 0
         """Bytes of the publishes, as counted for the connection."""
         self.acknowledgements: list[Acknowledgement] = []

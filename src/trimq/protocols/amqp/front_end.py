@@ -10,7 +10,7 @@ from trimq.clock import Clock
 from trimq.config import Amqp
 from trimq.core.api.broker import Broker
 from trimq.core.security.authentication import Authenticator
-from trimq.errors import DiskFull, ForcedClose, MemoryFull, ProtocolError, Refusal, Stopping
+from trimq.errors import DiskFull, DiskStalled, ForcedClose, MemoryFull, ProtocolError, Refusal, Stopping
 from trimq.model import Caller
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.deliveries import ReplyAddresses
@@ -26,6 +26,13 @@ from trimq.protocols.contract import ConnectionDetails, Parts, Reply, SessionCon
 from trimq.protocols.receive_buffer import ReceiveMemory
 
 PROTOCOL = "amqp"
+
+# RabbitMQ's texts, and one for a disk that accepts writes but does not sync them.
+_BLOCK_REASONS: dict[type[Refusal], str] = {
+    DiskFull: "low on disk",
+    DiskStalled: "disk does not sync",
+    MemoryFull: "low on memory",
+}
 
 # Maximum number of consecutive messages that are handled as one request.
 _MAX_PUBLISH_BATCH = 256
@@ -76,8 +83,8 @@ class AmqpConversation:
                 further.extend(publish.publish_batch(context, channel, event))
             elif (reply := publish.publish(context, channel, event)) is not None:
                 further.append(reply)
-        except (DiskFull, MemoryFull) as refusal:
-            self._blocked_publisher.postpone(event, "low on disk" if isinstance(refusal, DiskFull) else "low on memory")
+        except (DiskFull, DiskStalled, MemoryFull) as refusal:
+            self._blocked_publisher.postpone(event, _BLOCK_REASONS[type(refusal)])
             return None
         except Refusal as refusal:
             try:

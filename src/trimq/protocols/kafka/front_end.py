@@ -16,7 +16,9 @@ from trimq.protocols.contract import ConnectionDetails, Parts, Reply, SessionCon
 from trimq.protocols.kafka.handlers import HANDLERS
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.handlers.fetch_sessions import FetchSessions
-from trimq.protocols.kafka.wire.apis import APIS
+from trimq.protocols.kafka.logins.mechanisms import Mechanisms
+from trimq.protocols.kafka.logins.session import LoginSession
+from trimq.protocols.kafka.wire.apis import APIS, ROWS
 from trimq.protocols.kafka.wire.connection import KafkaConnection, Request
 from trimq.protocols.receive_buffer import ReceiveMemory
 
@@ -24,15 +26,15 @@ log = logging.getLogger(__name__)
 
 PROTOCOL = "kafka"
 
-_BEFORE_LOGIN = frozenset(
-    api.key for api in APIS.values() if api.name in ("ApiVersions", "SaslHandshake", "SaslAuthenticate")
-)
+_LOGIN_KEYS = frozenset(api.key for api in ROWS if api.name in ("SaslHandshake", "SaslAuthenticate"))
+_BEFORE_LOGIN = _LOGIN_KEYS | {api.key for api in ROWS if api.name == "ApiVersions"}
 
 
 class KafkaConversation:
     def __init__(self, connection: KafkaConnection, context: Context) -> None:
         self._connection = connection
         self._context = context
+        self._login = context.login
         self._client_id: str | None = None
         self._must_log_in = context.authenticator.admits_only_users
         self.get_buffer = connection.get_buffer
@@ -47,6 +49,8 @@ class KafkaConversation:
             raise ProtocolError(f"{APIS[event.api_key].name} is not served")
         if self._must_log_in:
             self._require_login(event.api_key)
+        if self._login.expires_ms is not None and self._login.is_expired and event.api_key not in _LOGIN_KEYS:
+            raise ProtocolError("the session has expired: the client did not log in again in time")
         if event.client_id != self._client_id:
             self._remember(event.client_id)
         return handler(self._context, event)
@@ -78,11 +82,14 @@ class KafkaConversation:
 
 
 class KafkaFrontEnd:
-    def __init__(self, broker: Broker, authenticator: Authenticator, clock: Clock, counts: Counts) -> None:
+    def __init__(
+        self, broker: Broker, authenticator: Authenticator, clock: Clock, counts: Counts, mechanisms: Mechanisms
+    ) -> None:
         self._broker = broker
         self._authenticator = authenticator
         self._clock = clock
         self._counts = counts
+        self._mechanisms = mechanisms
         self._held_bytes = ReceiveMemory(broker.settings.kafka.received_bytes)
         # Seeded with the time: session ids must differ from those that clients still hold from before a restart.
         self._fetch_sessions = FetchSessions(random.Random(clock.message.now_ms()))
@@ -90,7 +97,15 @@ class KafkaFrontEnd:
     def open_conversation(self, address: str, outlet: SessionControl) -> KafkaConversation:
         caller = Caller(principal=ANONYMOUS, client_id="", address=address, protocol=PROTOCOL)
         context = Context(
-            self._broker, caller, self._clock, outlet, self._counts, self._fetch_sessions, self._authenticator
+            self._broker,
+            caller,
+            self._clock,
+            outlet,
+            self._counts,
+            self._fetch_sessions,
+            self._authenticator,
+            self._mechanisms,
+            LoginSession(self._clock, self._broker.settings.kafka.max_reauth_ms),
         )
         limits = self._broker.settings.limits
         connection = KafkaConnection(

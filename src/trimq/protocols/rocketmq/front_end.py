@@ -14,8 +14,10 @@ from trimq.config import RocketMQ as RocketMQSettings
 from trimq.config import Settings
 from trimq.core.api.commit_log import CommitLogApi
 from trimq.core.api.commit_log_topics import CommitLogTopicApi
+from trimq.core.api.users import UserApi
 from trimq.core.commit_log.topics import CommitLogTopic
 from trimq.core.metadata.cluster import Cluster
+from trimq.core.security.signatures import Signatures
 from trimq.errors import OtherHome, ProtocolError, Refusal
 from trimq.formats.rocketmq_unit.hosts import pack_host
 from trimq.formats.rocketmq_unit.schedule import parse_levels
@@ -38,12 +40,13 @@ from trimq.protocols.rocketmq.handlers.context import (
 )
 from trimq.protocols.rocketmq.handlers.send import SPECIAL_PROPERTIES, added_properties
 from trimq.protocols.rocketmq.handlers.send_batch import SEND_CODE, SEND_HEADER_PREFIXES, SendBatcher, decode_request
-from trimq.protocols.rocketmq.handlers.tables import BROKER, NAME_SERVER, VIP, WITH_LARGE_BODIES
+from trimq.protocols.rocketmq.handlers.tables import BROKER, NAME_SERVER, OF_REGISTRANTS, VIP, WITH_LARGE_BODIES
 from trimq.protocols.rocketmq.name_server.broker_registry import BrokerRegistry
 from trimq.protocols.rocketmq.name_server.own_routes import OwnRoutes
 from trimq.protocols.rocketmq.name_server.registrar import Registrar
 from trimq.protocols.rocketmq.schedule.fast_path import DelayedPropertyTemplates
 from trimq.protocols.rocketmq.schedule.scheduler import DelayScheduler
+from trimq.protocols.rocketmq.state.callers import CommandCallers
 from trimq.protocols.rocketmq.state.identity import Identity
 from trimq.protocols.rocketmq.state.incremental_search import IncrementalSearches
 from trimq.protocols.rocketmq.state.offset_resets import OffsetResets
@@ -75,6 +78,7 @@ class RocketMQConversation:
         self._connection = connection
         self._context = context
         self._handlers = handlers
+        self._callers = CommandCallers(context.services.signatures, context.caller)
         self._sends = SendBatcher(context) if SEND_CODE in handlers else None
         self.get_buffer = connection.get_buffer
         self.buffer_updated = connection.buffer_updated
@@ -82,7 +86,7 @@ class RocketMQConversation:
 
     def next_event(self) -> Command | SendBatcher | None:
         sends, connection = self._sends, self._connection
-        if sends is not None:
+        if sends is not None and not self._callers.are_checked:
             connection.read_matching(SEND_HEADER_PREFIXES, decode_request, sends.take)
             if sends.asked:
                 return sends
@@ -113,7 +117,9 @@ class RocketMQConversation:
             reason = f"the body has {len(command.body)} bytes, rocketmq.command_bytes allows {limit}"
             return reply(command, ResponseCode.SYSTEM_ERROR, remark=reason)
         try:
-            self._context.commit_log.admin.require_known(self._context.caller)
+            self._callers.identify(self._context, command)
+            if command.code not in OF_REGISTRANTS:
+                self._context.commit_log.admin.require_known(self._context.caller)
             return handler(self._context, command)
         except Refusal as refusal:
             return reply_refused(command, refusal)
@@ -174,7 +180,14 @@ class RocketMQFrontEnds:
     """Creates the RocketMQ front-ends of one broker, which share their services."""
 
     def __init__(
-        self, settings: Settings, commit_log: CommitLogApi, cluster: Cluster, clock: Clock, counts: Counts
+        self,
+        settings: Settings,
+        commit_log: CommitLogApi,
+        cluster: Cluster,
+        clock: Clock,
+        counts: Counts,
+        signatures: Signatures,
+        users: UserApi,
     ) -> None:
         # Seeds the ids and queue choices: they need only differ from those of the previous run.
         rng = random.Random(clock.message.now_ms())
@@ -199,12 +212,17 @@ class RocketMQFrontEnds:
             transactions=transactions,
             sent_ids=SentIds(given.remembered_ids),
             flush_timeouts=FlushTimeouts(
-                clock.liveness, given.flush_timeout_ms, commit_log.messages.on_durable, put_times
+                clock.liveness,
+                given.flush_timeout_ms,
+                commit_log.messages.on_durable,
+                put_times,
+                settings.flush == "pooled",
             ),
             put_times=put_times,
             property_templates=PropertyTemplates(added, SPECIAL_PROPERTIES),
             delayed_templates=DelayedPropertyTemplates(delays, added, SPECIAL_PROPERTIES),
             is_synced=settings.flush == "sync",
+            is_pooled=settings.flush == "pooled",
         )
         consuming = ConsumeServices(
             locks=locks,
@@ -219,6 +237,8 @@ class RocketMQFrontEnds:
             clock=clock,
             counts=counts,
             settings=given,
+            signatures=signatures,
+            users=users,
             identity=identity,
             rng=rng,
             traffic=traffic,

@@ -26,6 +26,8 @@ class UserBody(msgspec.Struct, forbid_unknown_fields=True):
 
     password: str | None = None
     administrator: bool | None = None
+    rocketmq_secret: str | None = None
+    """Secret key with which the user's RocketMQ clients sign requests; an empty one removes it."""
 
 
 class Permission(msgspec.Struct, forbid_unknown_fields=True):
@@ -66,7 +68,9 @@ class UsersApi:
     # -- users
 
     def _list(self, caller: Caller) -> HttpResponse:
-        return HttpResponse.json(200, {"users": [_user(user) for user in self._users.all(caller)]})
+        signing = self._users.with_secrets(caller)
+        users = [{**_user(user), "rocketmq_secret": user.name in signing} for user in self._users.all(caller)]
+        return HttpResponse.json(200, {"users": users})
 
     def _user(self, caller: Caller, method: str, name: str, body: bytes) -> HttpResponse | DeferredResponse:
         if method == "PUT":
@@ -91,7 +95,7 @@ class UsersApi:
                 done(HttpResponse(204, b"", JSON, outcome))
 
         try:
-            self._users.define(caller, name, asked.password, asked.administrator, defined)
+            self._users.define(caller, name, asked.password, asked.administrator, defined, secret=asked.rocketmq_secret)
         except Refusal as refusal:
             done(refusal_response(refusal))
 

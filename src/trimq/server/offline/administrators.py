@@ -9,6 +9,7 @@ from collections.abc import Callable
 from trimq.clock import ManualTime
 from trimq.core.metadata.catalogue import Catalogue, Definition
 from trimq.core.security.access import Access
+from trimq.core.security.scram_credentials import ScramCredentials, credentials_of_password
 from trimq.errors import StartupError
 from trimq.offload import Done, Work
 from trimq.storage.group_commit.flusher import SyncFlusher
@@ -64,13 +65,19 @@ class _OpenedUsers:
         passes.start(SyncFlusher(files, self._offload, _SYNCFS_THRESHOLD, done, failed, passes.turns, ManualTime(0)))
         self._tables = Tables(files, passes, self._offload)
         catalogue = Catalogue(self._tables.open("catalogue", Definition))
-        self.access = Access(catalogue, random.SystemRandom().randbytes)
+        random_bytes = random.SystemRandom().randbytes
+        self.access = Access(catalogue, random_bytes)
+        self._scram = ScramCredentials(catalogue, random_bytes)
 
     def define(self, name: str, password: str) -> None:
-        ticket = self.access.define_user(name, password, is_administrator=True)
+        tickets = [self.access.define_user(name, password, is_administrator=True)]
+        # They replace those of the old password, which would still log in.
+        derived = credentials_of_password(name, password, self.access.new_salt())
+        tickets += [self._scram.put(credential) for credential in derived]
         self._settle()
-        if ticket.refusal is not None:
-            raise StartupError(f"the user {name} could not be stored: {ticket.refusal}")
+        for ticket in tickets:
+            if ticket.refusal is not None:
+                raise StartupError(f"the user {name} could not be stored: {ticket.refusal}")
         while self._tables.mark_synced():
             self._settle()
 

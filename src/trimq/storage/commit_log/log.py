@@ -3,6 +3,7 @@ roll to the next file; its listener knows the queues of the units."""
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
@@ -29,6 +30,7 @@ from trimq.formats.rocketmq_unit.unit import (
     filler,
 )
 from trimq.model import Buffer
+from trimq.storage.commit_log.commit_pool import CommitPool
 from trimq.storage.commit_log.file_preparation import FilePreparation
 from trimq.storage.group_commit.flusher import Dirty
 from trimq.storage.group_commit.journal import Journal
@@ -36,6 +38,8 @@ from trimq.storage.group_commit.passes import Passes, Ticket
 from trimq.storage.group_commit.segment import Segment
 from trimq.storage.io.files import Files
 from trimq.storage.io.page_cache import find_cold
+
+log = logging.getLogger(__name__)
 
 # Units with a smaller total size are copied into one buffer.
 _JOINED_BYTES = 64 * 1024
@@ -85,13 +89,15 @@ class CommitLog:
         file_bytes: int,
         now_ms: Callable[[], int],
         listener: CommitListener,
+        pool: CommitPool | None = None,
     ) -> None:
         self.files = files
         self.folder = folder
         self.file_bytes = file_bytes
         self._now_ms = now_ms
         self._listener = listener
-        self.journal = Journal(files, folder, "", passes, self, full_bytes=file_bytes)
+        self._pool = pool
+        self.journal = Journal(files, folder, "", pool or passes, self, full_bytes=file_bytes)
         self.start = 0
         self.end = 0
         self.durable_end = 0
@@ -144,23 +150,21 @@ class CommitLog:
         segment = self._tail
         if segment.size + size + FILLER_BYTES > self.file_bytes:
             segment = self._roll(segment)
-        if self._ticket is None:
-            # Cached: a journal call per unit would double the cost.
-            self._parts, self._ticket = self.journal.collect(segment)
+        # Cached: a journal call per unit would double the cost.
+        ticket = self._ticket or self._begin_turn(segment)
         position = segment.base + segment.size
         store_ms = self.last_store_ms
         self._parts.append(encode_unit(draft, queue_offset, position, store_ms, store_host))
         segment.size += size
         self.end = position + size
-        return AppendedUnit(queue_offset, position, size, store_ms, self._ticket)
+        return AppendedUnit(queue_offset, position, size, store_ms, ticket)
 
     def append_batch(self, run: Sequence[BatchMessage], store_host: bytes) -> AppendedUnits:
         """Like `append`, for several messages. If a file is full and no new one can be created, or a message is too
         long for any file, the remaining messages are refused."""
         if self._mark is None:
             self._begin_pass()
-        if self._ticket is None:
-            self._parts, self._ticket = self.journal.collect(self._tail)
+        ticket = self._ticket or self._begin_turn(self._tail)
         places: list[UnitPosition] = []
         while True:
             segment = self._tail
@@ -171,14 +175,14 @@ class CommitLog:
             self.end = position + len(data)
             places += placed
             if len(placed) == len(run):
-                return AppendedUnits(places, self.last_store_ms, self._ticket)
+                return AppendedUnits(places, self.last_store_ms, ticket)
             run = run[len(placed) :]
             try:
                 if not segment.size:
                     raise MessageTooLong(len(run[0][1]), room)
                 self._roll(segment)
             except (MessageTooLong, WriteFailed) as refusal:
-                return AppendedUnits(places, self.last_store_ms, self._ticket, refusal)
+                return AppendedUnits(places, self.last_store_ms, ticket, refusal)
 
     def ensure_room(self, size: int) -> None:
         """Makes sure that the next `size` bytes of units fit into the current file, so that none of them is refused for
@@ -194,6 +198,21 @@ class CommitLog:
             self._mark = (self.end, self.last_store_ms)
             self.last_store_ms = max(self.last_store_ms, self._now_ms())
 
+    def _begin_turn(self, segment: Segment) -> Ticket:
+        """Begins to collect units. With a pool, a pass may last several turns of the loop."""
+        self._parts, ticket = self.journal.collect(segment)
+        self._ticket = ticket
+        if self._pool is not None:
+            self.last_store_ms = max(self.last_store_ms, self._now_ms())
+            self._pool.call_after_turn(self._end_turn)
+        return ticket
+
+    def _end_turn(self) -> int:
+        """Returns the number of bytes that the pass has collected so far."""
+        self._ticket = None
+        self._parts = []
+        return 0 if self._mark is None else self.end - self._mark[0]
+
     def _roll(self, full: Segment) -> Segment:
         """Fills the rest of a file that has no room for the next unit with a filler, so that readers continue in the
         next file."""
@@ -205,7 +224,7 @@ class CommitLog:
             self.journal.collect(full)[0].pop()  # the next append tries again
             full.size -= remaining
             raise
-        self._parts, self._ticket = self.journal.collect(self._tail)
+        self._begin_turn(self._tail)
         self.end = self._tail.base
         return self._tail
 
@@ -220,6 +239,9 @@ class CommitLog:
 
     def pass_undone(self) -> None:
         if self._mark is not None:
+            if self._pool is not None:
+                lost = self.end - self._mark[0]
+                log.error("commit log: lost %d bytes of acknowledged messages (flush = pooled, write failed)", lost)
             self.end, self.last_store_ms = self._mark
         self._forget_pass()
         self._tail = self.journal.segments[-1]

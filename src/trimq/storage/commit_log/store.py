@@ -12,6 +12,7 @@ from trimq.formats.rocketmq_unit.batch_encoder import BatchMessage, QueueTarget
 from trimq.formats.rocketmq_unit.unit import Unit, UnitDraft, is_queued, topic_field
 from trimq.storage.commit_log.adoption import remove_derived_files
 from trimq.storage.commit_log.checkpoint import CommitCheckpoints, CommitPoint, PendingCheckpoint, format_times
+from trimq.storage.commit_log.commit_pool import CommitPool
 from trimq.storage.commit_log.consume_queue import ConsumeQueue, ConsumeQueueState
 from trimq.storage.commit_log.key_index import MAX_KEYS_PER_WRITE, KeyIndex
 from trimq.storage.commit_log.key_writer import KeyWriter
@@ -47,13 +48,14 @@ class CommitStore:
         settings: CommitSettings,
         now_ms: Callable[[], int],
         code_of: CodeOf,
+        pool: CommitPool | None = None,
     ) -> None:
         self._files = files
         self._passes = passes
         self._checkpoints = checkpoints
         self.settings = settings
         self._code_of = code_of
-        self.log = CommitLog(files, f"{ROOT}/commitlog", passes, settings.file_bytes, now_ms, self)
+        self.log = CommitLog(files, f"{ROOT}/commitlog", passes, settings.file_bytes, now_ms, self, pool)
         self.keys = KeyIndex(files, f"{ROOT}/index", settings.index_slots, settings.index_entries, now_ms)
         self._key_writer = KeyWriter(self.keys)
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}

@@ -11,7 +11,7 @@ from typing import Protocol
 from trimq.errors import Refusal, WriteFailed
 from trimq.model import Buffer
 from trimq.storage.group_commit.flusher import Dirty
-from trimq.storage.group_commit.passes import Passes, Ticket
+from trimq.storage.group_commit.passes import OpenPass, Ticket
 from trimq.storage.group_commit.segment import Segment, base_of, segment_name
 from trimq.storage.io.files import File, Files
 
@@ -62,7 +62,7 @@ class Journal:
         files: Files,
         folder: str,
         suffix: str,
-        passes: Passes,
+        passes: OpenPass,
         owner: JournalOwner,
         full_bytes: int = 0,
         is_first: bool = False,

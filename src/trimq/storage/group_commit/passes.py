@@ -61,6 +61,17 @@ class PassWriter(Protocol):
         """Called when this pass and all before it are durable."""
 
 
+class OpenPass(Protocol):
+    """The part of `Passes` that a journal needs."""
+
+    @property
+    def written(self) -> int:
+        """Number of the last pass whose bytes are in the files."""
+
+    def join(self, writer: PassWriter, is_first: bool = False) -> Ticket:
+        """Registers `writer` for the current pass; see `Passes.join`."""
+
+
 class Passes:
     """The numbered passes of one broker."""
 
@@ -69,6 +80,7 @@ class Passes:
         "_failed",
         "_flusher",
         "_is_broken",
+        "_is_ending",
         "_joined",
         "_listeners",
         "_not_yet_durable",
@@ -91,6 +103,8 @@ class Passes:
         self._on_durable: deque[tuple[Ticket, Callable[[Ticket], object]]] = deque()
         self._on_synced: deque[tuple[Ticket, Callable[[Ticket], object]]] = deque()
         self._is_broken = False
+        self._is_ending = False
+        """The current pass ends with this turn of the loop."""
         self.current = 1
         self.written = 0
         self.durable = 0
@@ -107,7 +121,8 @@ class Passes:
     def join(self, writer: PassWriter, is_first: bool = False) -> Ticket:
         """Registers `writer` for this pass; each writer calls it once. The writer may share the ticket. `is_first`:
         written before the others, because they depend on its success."""
-        if not self._joined:
+        if not self._is_ending:
+            self._is_ending = True
             self._call_soon(self.finish)
         if is_first:
             self._joined.insert(0, writer)
@@ -116,6 +131,20 @@ class Passes:
         ticket = _new_ticket(Ticket)
         ticket.number, ticket.refusal = self.current, None
         return ticket
+
+    def join_later(self, writer: PassWriter, is_first: bool = False) -> Ticket:
+        """Like `join`, for a writer that may wait: the pass ends with the turn in which another writer joins it, or
+        `end_soon` is called."""
+        is_ending, self._is_ending = self._is_ending, True
+        ticket = self.join(writer, is_first)
+        self._is_ending = is_ending
+        return ticket
+
+    def end_soon(self) -> None:
+        """Ends the current pass with this turn of the loop, if anyone has joined it."""
+        if self._joined and not self._is_ending:
+            self._is_ending = True
+            self._call_soon(self.finish)
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         """Calls back at the end of this turn of the loop, whether or not anything is durable. For work that is done
@@ -143,10 +172,15 @@ class Passes:
         self._on_synced.append((ticket, callback))
 
     @property
+    def on_disk(self) -> int:
+        """Number of the last pass that survives a power cut, which may be behind the last acknowledged one."""
+        return self.durable if self._flusher is None else self._flusher.on_disk
+
+    @property
     def is_all_on_disk(self) -> bool:
         """Whether all acknowledged data survives a power cut: always, unless passes are acknowledged from the page
         cache."""
-        return self._flusher is None or self._flusher.on_disk >= self.durable
+        return self.on_disk >= self.durable
 
     @property
     def is_idle(self) -> bool:
@@ -155,6 +189,7 @@ class Passes:
 
     def finish(self) -> None:
         """Ends the pass: writes all collected data, then lets the flusher make it durable."""
+        self._is_ending = False
         if not self._joined or self._is_broken:
             return
         assert self._flusher is not None, "a pass ends after the broker has started"

@@ -34,6 +34,20 @@ _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 
 T = TypeVar("T")
 
+_SMALL_FILE_BYTES = 64 * 1024
+
+
+def read_private_file(path: str) -> bytes:
+    """Returns a small file of the operator, outside the data folder. Raises OSError, or PermissionError if users other
+    than its owner may read it."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if os.fstat(fd).st_mode & 0o077:
+            raise PermissionError(errno.EPERM, "other users may read the file: chmod 600", path)
+        return os.read(fd, _SMALL_FILE_BYTES)
+    finally:
+        os.close(fd)
+
 
 def is_out_of_descriptors(error: OSError) -> bool:
     return error.errno in _NO_DESCRIPTOR
@@ -103,6 +117,9 @@ class Files(Protocol):
 
     def rename(self, old: str, new: str) -> None:
         """Renames atomically, replacing an existing file of the new name."""
+
+    def restrict(self, name: str) -> None:
+        """Lets only the broker's own user read and write the file."""
 
     def sync_folder(self, name: str) -> None:
         """Returns when the names in this folder survive a power cut."""
@@ -338,6 +355,9 @@ class DiskFiles:
 
     def rename(self, old: str, new: str) -> None:
         os.replace(self._path(old), self._path(new))
+
+    def restrict(self, name: str) -> None:
+        os.chmod(self._path(name), 0o600)
 
     def sync_folder(self, name: str) -> None:
         try:

@@ -268,6 +268,9 @@ class MemoryFiles:
             target.change(NameChange(None, new_short, entry))
             source.change(NameChange(old_short, None, None))
 
+    def restrict(self, name: str) -> None:
+        """Does nothing: nobody else can read the memory."""
+
     def sync_folder(self, name: str) -> None:
         found = self._find(name)
         if not isinstance(found, MemoryFolder):

@@ -147,9 +147,11 @@ FAULTS = [
     (command(1, TO_Q) + header_frame(1, 1) + frame(BODY, 1, b"xyz"), Code.FRAME_ERROR, (60, 40)),
     (command(1, TO_Q) + header_frame(1, 1) + header_frame(1, 1), Code.UNEXPECTED_FRAME, (60, 40)),
     (command(1, TO_Q) + header_frame(1, 0, class_id=50), Code.UNEXPECTED_FRAME, (60, 40)),
-    (command(1, TO_Q) + frame(2, 1, b"\0\x3c"), Code.FRAME_ERROR, (60, 40)),
-    (command(1, TO_Q) + header_frame(1, 0, b"\x80\0"), Code.FRAME_ERROR, (60, 40)),
-    (frame(1, 1, b"\0\x3c\0\xc8"), Code.FRAME_ERROR, (60, 200)),
+    (command(1, TO_Q) + frame(2, 1, b"\0\x3c"), Code.FRAME_ERROR, (0, 0)),
+    (command(1, TO_Q) + header_frame(1, 0, b"\x80\0"), Code.INTERNAL_ERROR, (0, 0)),
+    (command(1, TO_Q) + frame(2, 1, b"\0\x3c\0\1" + bytes(10)), Code.UNEXPECTED_FRAME, (60, 40)),
+    (frame(1, 1, b"\0"), Code.FRAME_ERROR, (0, 0)),
+    (command(1, methods.BasicGet(queue="q")).replace(b"\1q", b"\1\xff"), Code.FRAME_ERROR, (0, 0)),
     (frame(1, 1, b"\0\x32\0\x0a"), Code.FRAME_ERROR, (50, 10)),
     (command(1, methods.BasicDeliver()) + command(1, TO_Q), Code.UNEXPECTED_FRAME, (60, 60)),
     (command(1, methods.BasicDeliver()) + header_frame(1, 0), Code.COMMAND_INVALID, (60, 60)),
@@ -168,7 +170,7 @@ def test_a_protocol_violation_ends_the_connection_with_its_code(sent: bytes, cod
     with pytest.raises(ConnectionFault) as raised:
         events(connection)
     assert (raised.value.code, (raised.value.class_id, raised.value.method_id)) == (code, ids)
-    assert raised.value.text.startswith(f"{code.name} - ")
+    assert raised.value.text.startswith(code.name if code is Code.INTERNAL_ERROR else f"{code.name} - ")
 
 
 def test_a_protocol_violation_is_found_on_the_fast_path_too() -> None:
@@ -191,11 +193,14 @@ def test_a_message_that_begins_like_the_last_one_is_still_checked(place: str) ->
     connection.receive(raw)
     with pytest.raises(ConnectionFault) as raised:
         connection.next_event()
-    assert raised.value.code is Code.FRAME_ERROR
+    assert raised.value.code is (Code.INTERNAL_ERROR if place == "flags" else Code.FRAME_ERROR)
 
 
-@pytest.mark.parametrize("sent", [frame(1, 1, b"\0\x3d\0\x0a"), frame(1, 1, b"\0")])
-def test_a_frame_without_a_known_method_closes_silently(sent: bytes) -> None:
+MALFORMED_TABLE = command(1, methods.QueueDeclare(arguments={"a": True})).replace(b"\1at\1", b"\1a?\1")
+
+
+@pytest.mark.parametrize("sent", [frame(1, 1, b"\0\x3d\0\x0a"), frame(1, 1, b"\0\x3c\0\xc8"), MALFORMED_TABLE])
+def test_an_unknown_method_and_a_malformed_table_close_silently(sent: bytes) -> None:
     connection = running(1)
     connection.receive(sent)
     with pytest.raises(SilentClose):
@@ -231,8 +236,9 @@ def test_before_it_is_open_a_connection_accepts_only_the_expected_methods(phase:
     connection = AmqpConnection()
     connection.phase = phase
     connection.receive(command(1, methods.ChannelOpen()))
-    with pytest.raises(SilentClose):
+    with pytest.raises(ConnectionFault) as raised:
         connection.next_event()
+    assert raised.value.code is Code.UNEXPECTED_FRAME
 
 
 def test_many_channels_are_opened_and_closed() -> None:

@@ -326,8 +326,15 @@ def test_an_unknown_topic_is_described_as_such(desk: Desk) -> None:
         "u": Code.UNKNOWN_TOPIC_OR_PARTITION,
         "a b": Code.INVALID_TOPIC,
     }
-    request = DescribeTopicPartitionsRequest(topics=asked, cursor=Cursor(topic_name="u", partition_index=-1))
-    assert desk.ask(request).topics[0].error_code == Code.INVALID_REQUEST
+    assert {topic.topic_authorized_operations for topic in found} == {3576}
+
+
+@pytest.mark.parametrize(("name", "partition"), [("u", -1), ("other", 0)])
+def test_a_cursor_that_no_page_begins_with_refuses_each_topic(desk: Desk, name: str, partition: int) -> None:
+    asked = [TopicRequest(name="u"), TopicRequest(name="v")]
+    request = DescribeTopicPartitionsRequest(topics=asked, cursor=Cursor(topic_name=name, partition_index=partition))
+    found = desk.ask(request).topics
+    assert [(topic.name, topic.error_code) for topic in found] == [(name, Code.INVALID_REQUEST) for name in ("u", "v")]
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,7 @@ def described(desk: Desk, *components: tuple[str, int, str | None], strict: bool
     if found.error_code:
         assert found.entries is None
         return found.error_code
+    assert found.error_message == ""
     return {
         tuple((part.entity_type, part.entity_name) for part in each.entity): {
             value.key: value.value for value in each.values

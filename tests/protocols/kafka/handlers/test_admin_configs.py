@@ -151,7 +151,11 @@ def test_a_replacement_needs_values(desk: Desk) -> None:
     ("kind", "name", "changes", "code"),
     [
         (TOPIC, "u", [("retention.ms", SET, "1")], Code.UNKNOWN_TOPIC_OR_PARTITION),
-        (TOPIC, "", [("retention.ms", SET, "1")], Code.UNKNOWN_TOPIC_OR_PARTITION),
+        (TOPIC, "u", [("retention.ms", SET, "x")], Code.INVALID_CONFIG),
+        (TOPIC, "u", [("retention.ms", APPEND, "1")], Code.INVALID_CONFIG),
+        (TOPIC, "u", [("retention.ms", SET, None)], Code.INVALID_REQUEST),
+        (TOPIC, "u/v", [("retention.ms", SET, "x")], Code.INVALID_TOPIC),
+        (TOPIC, "", [("retention.ms", SET, "1")], Code.INVALID_REQUEST),
         (BROKER, "1", [("broker.id", SET, "5")], Code.INVALID_REQUEST),
         (BROKER, "", [("num.partitions", SET, "5")], Code.INVALID_REQUEST),
         (BROKER, "", [("no.such", SET, "5")], Code.INVALID_REQUEST),
@@ -172,6 +176,8 @@ def test_a_replacement_needs_values(desk: Desk) -> None:
         (BROKER, "1", [], Code.NONE),
         (LOGGER, "1", [("root", SET, "DEBUG")], Code.INVALID_REQUEST),
         (GROUP, "g", [("consumer.session.timeout.ms", SET, "5")], Code.INVALID_CONFIG),
+        (GROUP, "g", [("consumer.session.timeout.ms", SET, "5")] * 2, Code.INVALID_REQUEST),
+        (GROUP, "", [("consumer.session.timeout.ms", SET, "45000")], Code.INVALID_REQUEST),
         (METRICS, "m", [("interval.ms", SET, "5")], Code.INVALID_CONFIG),
         (99, "x", [], Code.INVALID_REQUEST),
     ],
@@ -301,6 +307,9 @@ def test_keys_filter_the_description(desk: Desk) -> None:
         (LOGGER, "1", Code.NONE),
         (METRICS, "m", Code.NONE),
         (GROUP, "g", Code.NONE),
+        (GROUP, "", Code.INVALID_REQUEST),
+        (METRICS, "", Code.INVALID_REQUEST),
+        (LOGGER, "", Code.INVALID_REQUEST),
         (99, "x", Code.INVALID_REQUEST),
     ],
 )
@@ -310,10 +319,24 @@ def test_a_resource_without_settings_is_refused(desk: Desk, kind: int, name: str
     assert bool(found.configs) == ((kind, name) in ((BROKER, "1"), (BROKER, ""), (GROUP, "g")))
 
 
-def test_a_repeated_resource_is_described_once(desk: Desk) -> None:
+def test_a_resource_is_described_as_often_as_it_is_listed_up_to_ten_times(desk: Desk) -> None:
     desk.create("t")
     asked = DescribeConfigsResource(resource_type=TOPIC, resource_name="t", configuration_keys=None)
-    assert len(desk.ask(DescribeConfigsRequest(resources=[asked] * 1000)).results) == 1
+    results = desk.ask(DescribeConfigsRequest(resources=[asked] * 1000)).results
+    assert [bool(each.configs) for each in results] == [True] * 10 + [False] * 990
+    assert {each.error_code for each in results[10:]} == {Code.INVALID_REQUEST}
+
+
+def test_an_unknown_type_refuses_the_whole_description(desk: Desk) -> None:
+    desk.create("t")
+    asked = [DescribeConfigsResource(resource_type=kind, resource_name="t") for kind in (TOPIC, 99)]
+    results = desk.ask(DescribeConfigsRequest(resources=asked)).results
+    assert [each.error_code for each in results] == [Code.INVALID_REQUEST] * 2
+
+
+def test_a_description_without_error_has_an_empty_error_message(desk: Desk) -> None:
+    desk.create("t")
+    assert describe(desk, TOPIC, "t").error_message == ""
 
 
 def test_only_an_administrator_sees_the_static_broker_settings(desk: Desk) -> None:

@@ -9,13 +9,6 @@ from protocols.kafka.desk import NOW_MS, Desk
 
 from trimq.formats.kafka_batch.builder import from_records
 from trimq.model import Record
-from trimq.protocols.kafka.messages.acls import (
-    AclCreation,
-    CreateAclsRequest,
-    DeleteAclsFilter,
-    DeleteAclsRequest,
-    DescribeAclsRequest,
-)
 from trimq.protocols.kafka.messages.logs import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -255,10 +248,25 @@ def test_a_partition_stays_on_its_node(
     assert desk.ask(ListPartitionReassignmentsRequest(topics=None)).topics == []
 
 
-def test_access_control_lists_are_not_served(desk: Desk) -> None:
-    asked = {"resource_type_filter": 1, "operation": 1, "permission_type": 1}
-    assert desk.ask(DescribeAclsRequest(**asked)).error_code == Code.SECURITY_DISABLED
-    created = desk.ask(CreateAclsRequest(creations=[AclCreation(), AclCreation()])).results
-    assert [result.error_code for result in created] == [Code.SECURITY_DISABLED] * 2
-    (deleted,) = desk.ask(DeleteAclsRequest(filters=[DeleteAclsFilter()])).filter_results
-    assert deleted.error_code == Code.SECURITY_DISABLED
+def test_a_topic_that_is_listed_twice_is_answered_once(desk: Desk) -> None:
+    desk.create("t", 2)
+    for index in (0, 1):
+        desk.produce("t", batch(3), index)
+    asked = [
+        ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=index, timestamp=-1)])
+        for index in (0, 1, 0)
+    ]
+    (topic,) = desk.ask(ListOffsetsRequest(topics=asked), 11).topics
+    found = [(each.partition_index, each.error_code, each.offset) for each in topic.partitions]
+    assert found == [(0, Code.INVALID_REQUEST, -1), (1, Code.NONE, 3)]
+
+
+def test_the_last_offset_counts_for_a_partition_whose_records_are_deleted_twice(desk: Desk) -> None:
+    desk.create("t", 2)
+    desk.produce("t", batch(3))
+    asked = [
+        DeleteRecordsTopic(name="t", partitions=[DeleteRecordsPartition(partition_index=index, offset=offset)])
+        for index, offset in ((0, 2), (1, 0), (0, 1))
+    ]
+    (topic,) = desk.ask(DeleteRecordsRequest(topics=asked, timeout_ms=1000)).topics
+    assert [(each.partition_index, each.low_watermark) for each in topic.partitions] == [(0, 1), (1, 0)]

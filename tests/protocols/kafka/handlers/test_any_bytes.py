@@ -16,10 +16,7 @@ from server.scripted import Peer, run
 
 from trimq.clock import Clock
 from trimq.formats.kafka_batch.builder import from_records
-from trimq.metrics import Metrics
 from trimq.model import Record
-from trimq.protocols.client_counters import CountsOfAll
-from trimq.protocols.kafka.front_end import KafkaFrontEnd
 from trimq.protocols.kafka.handlers import HANDLERS
 from trimq.protocols.kafka.messages.handshakes import ApiVersionsRequest
 from trimq.protocols.kafka.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -46,7 +43,7 @@ def open_conversation(sent: list[bytes]) -> None:
         desk = Desk()
         desk.create("t", 2)
         clock = Clock(desk.message_time, desk.liveness)
-        front_end = KafkaFrontEnd(desk.core.broker, desk.core.authenticator, clock, CountsOfAll(Metrics()).of("kafka"))
+        front_end = desk.new_front_end(clock)
         bad, good = Peer(front_end=front_end), Peer(front_end=front_end)
         for data in sent:
             give(bad, data)

@@ -11,7 +11,9 @@ from protocols.kafka.frames import request_frame
 from trimq.errors import ProtocolError
 from trimq.formats.kafka_batch.builder import from_records
 from trimq.formats.kafka_batch.compression import Codec
+from trimq.formats.kafka_batch.header import HEADER_BYTES, TRANSACTIONAL_BIT, build_batch, read_header
 from trimq.model import SYSTEM, Record
+from trimq.protocols.kafka.messages.logs import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from trimq.protocols.kafka.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from trimq.protocols.kafka.names.codes import Code
 
@@ -103,7 +105,7 @@ def test_a_batch_that_takes_long_to_look_through_is_too_large(limits: dict[str, 
         ([data(bend(batch(), CRC))], -1, Code.CORRUPT_MESSAGE, "BadChecksum"),
         ([data(bend(batch(), len(batch()) - 1))], -1, Code.CORRUPT_MESSAGE, "BadChecksum"),
         ([data(with_length(batch(), 20))], -1, Code.CORRUPT_MESSAGE, "BadLength"),
-        ([data(with_length(batch(), -1))], -1, Code.CORRUPT_MESSAGE, "BadLength"),
+        ([data(with_length(batch(), -1))], -1, Code.CORRUPT_MESSAGE, "BadFraming"),
         ([data(batch(b"x" * 2_000_000))], -1, Code.MESSAGE_TOO_LARGE, "MessageTooLong"),
     ],
 )
@@ -122,6 +124,58 @@ def test_a_partition_that_is_refused_does_not_touch_the_others(desk: Desk) -> No
     unknown = (Code.UNKNOWN_TOPIC_OR_PARTITION, -1)
     assert ask(desk, *topics) == [(0, 0), unknown, (0, 0), unknown]
     assert (end(desk, 0), end(desk, 1)) == (1, 1)
+
+
+def test_a_partition_that_is_named_twice_gets_the_last_batch_and_the_refusal_of_any(desk: Desk) -> None:
+    assert ask(desk, data(batch(b"first")), data(batch(b"second"))) == [(0, 0)]
+    assert bytes(desk.fetch("t").responses[0].partitions[0].records).find(b"second") > 0
+    assert end(desk) == 1
+    assert ask(desk, data(batch()), data(b"short")) == [(Code.INVALID_RECORD, -1)]
+    assert end(desk) == 2
+    assert ask(desk, data(batch()), data(bend(batch(), CRC))) == [(Code.CORRUPT_MESSAGE, -1)]
+    assert end(desk) == 2
+
+
+def test_a_batch_without_framing_refuses_the_whole_request(desk: Desk) -> None:
+    unframed = data(with_length(batch(), 1), topic="none")
+    assert ask(desk, data(batch()), unframed) == [(Code.CORRUPT_MESSAGE, -1)] * 2
+    assert ask(desk, unframed) == [(Code.CORRUPT_MESSAGE, -1)]
+    assert end(desk) == 0
+
+
+def test_a_transactional_batch_without_transactional_id_refuses_the_whole_request(desk: Desk) -> None:
+    header = read_header(batch())
+    transactional = build_batch(header._replace(attributes=TRANSACTIONAL_BIT), batch()[HEADER_BYTES:])
+    denied = (Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1)
+    assert ask(desk, data(batch()), data(transactional, partition=1)) == [denied] * 2
+    assert ask(desk, data(transactional, topic="none")) == [denied]
+    assert end(desk) == 0
+
+
+def test_faults_of_the_framing_precede_invalid_acks_and_those_of_the_content_follow(desk: Desk) -> None:
+    assert ask(desk, data(batch()[:-1]), acks=2) == [(Code.INVALID_RECORD, -1)]
+    assert ask(desk, data(bend(batch(), CRC)), acks=2) == [(Code.INVALID_REQUIRED_ACKS, -1)]
+
+
+@pytest.mark.parametrize(
+    ("records", "code", "start"),
+    [
+        (bend(batch(), CRC), Code.CORRUPT_MESSAGE, -1),
+        (batch(b"x" * 2_000_000), Code.MESSAGE_TOO_LARGE, -1),
+        (bend(batch(b"x" * 2_000_000), CRC), Code.MESSAGE_TOO_LARGE, -1),
+        (b"short", Code.INVALID_RECORD, -1),
+        (bend(batch(), 7), Code.INVALID_RECORD, 1),
+        (bend(batch(b"x" * 2_000_000), 7), Code.INVALID_RECORD, 1),
+    ],
+)
+def test_a_refusal_names_the_start_of_the_partition_as_kafka_does(
+    desk: Desk, records: bytearray, code: Code, start: int
+) -> None:
+    ask(desk, data(batch()))
+    deleted = DeleteRecordsPartition(partition_index=0, offset=1)
+    desk.ask(DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=[deleted])]))
+    refusal = desk.produce("t", records)
+    assert (refusal.error_code, refusal.log_start_offset) == (code, start)
 
 
 def test_topics_are_found_by_id_from_version_13_on(desk: Desk) -> None:

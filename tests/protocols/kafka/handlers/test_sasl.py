@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import warnings
+from typing import Any
+
 import pytest
 from protocols.kafka.desk import Desk
 
-from trimq.core.security.access import Right
+from trimq.core.security.access import Right, User
+from trimq.errors import ProtocolError
 from trimq.model import SYSTEM, Layout
-from trimq.protocols.kafka.handlers.sasl import read_plain
+from trimq.protocols.kafka.logins.mechanisms import Rejected, read_plain
+from trimq.protocols.kafka.messages.credentials import AlterUserScramCredentialsRequest, ScramCredentialUpsertion
 from trimq.protocols.kafka.messages.handshakes import SaslAuthenticateRequest, SaslHandshakeRequest
 from trimq.protocols.kafka.messages.topics import CreatableTopic, CreateTopicsRequest
 from trimq.protocols.kafka.messages.transactions import (
@@ -16,6 +22,12 @@ from trimq.protocols.kafka.messages.transactions import (
     InitProducerIdRequest,
 )
 from trimq.protocols.kafka.names.codes import Code
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # caused by its own imports
+    from kafka.net.sasl.scram import ScramClient
+
+MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 
 
 class Closes:
@@ -61,7 +73,7 @@ def create(desk: Desk, topic: str) -> int:
 
 def test_a_client_has_the_permissions_of_its_user(desk: Desk) -> None:
     assert create(desk, "alice-1") == Code.TOPIC_AUTHORIZATION_FAILED
-    assert handshake(desk) == (Code.NONE, ["PLAIN"])
+    assert handshake(desk) == (Code.NONE, MECHANISMS)
     assert log_in(desk, b"\0alice\0hers") == Code.NONE
     assert create(desk, "alice-1") == Code.NONE
     assert create(desk, "bob-1") == Code.TOPIC_AUTHORIZATION_FAILED
@@ -84,13 +96,15 @@ def test_a_connection_may_log_in_again_as_the_same_user_only(desk: Desk) -> None
     handshake(desk)
     answer = desk.ask(SaslAuthenticateRequest(auth_bytes=b"\0root\0secret"))
     assert answer.error_code == Code.SASL_AUTHENTICATION_FAILED
-    assert answer.error_message == "Cannot change principals during re-authentication from alice to root"
+    assert answer.error_message == "Cannot change principals during re-authentication from User.alice: User.root"
     assert way.is_closed
 
 
-def test_an_unsupported_mechanism_is_refused(desk: Desk) -> None:
-    assert handshake(desk, "SCRAM-SHA-256") == (Code.UNSUPPORTED_SASL_MECHANISM, ["PLAIN"])
-    assert handshake(desk, version=0) == (Code.UNSUPPORTED_SASL_MECHANISM, ["PLAIN"])
+@pytest.mark.parametrize(("mechanism", "version"), [("GSSAPI", 1), ("plain", 1), ("PLAIN", 0)])
+def test_an_unsupported_mechanism_is_refused_and_ends_the_connection(desk: Desk, mechanism: str, version: int) -> None:
+    way = closing(desk)
+    assert handshake(desk, mechanism, version) == (Code.UNSUPPORTED_SASL_MECHANISM, MECHANISMS)
+    assert way.is_closed
     assert log_in(desk, b"\0alice\0hers") == Code.ILLEGAL_SASL_STATE
 
 
@@ -102,8 +116,133 @@ def test_without_users_no_login_is_needed() -> None:
 
 def test_a_token_may_name_whom_to_act_for_only_if_that_is_oneself() -> None:
     assert read_plain(b"alice\0alice\0a:b c") == ("alice", "a:b c")
-    assert read_plain(b"bob\0alice\0hers") is None
-    assert read_plain(b"\0\0hers") is None
+    for token, answer in (
+        (b"bob\0alice\0hers", "Client requested an authorization id that is different from username"),
+        (b"\0\0hers", "username not specified"),
+        (b"\0alice\0", "password not specified"),
+    ):
+        refused = read_plain(token)
+        assert isinstance(refused, Rejected)
+        assert refused.answer == f"Authentication failed: {answer}"
+
+
+def log_in_by_scram(desk: Desk, user: str, password: str, mechanism: str = "SCRAM-SHA-256") -> Any:
+    """Logs in with the client of kafka-python. Returns the last response."""
+    client = ScramClient(user, password, mechanism)
+    assert handshake(desk, mechanism) == (Code.NONE, MECHANISMS)
+    answer = desk.ask(SaslAuthenticateRequest(auth_bytes=client.first_message()))
+    assert (answer.error_code, answer.session_lifetime_ms) == (Code.NONE, 0)
+    client.process_server_first_message(answer.auth_bytes)
+    answer = desk.ask(SaslAuthenticateRequest(auth_bytes=client.final_message()))
+    if answer.error_code == Code.NONE:
+        client.process_server_final_message(answer.auth_bytes)  # checks that the broker knows the password
+    return answer
+
+
+def define(desk: Desk, user: str, password: str) -> None:
+    desk.core.broker.users.define(SYSTEM, user, password, None, lambda ticket: None)
+    desk.runner.settle()
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_a_user_logs_in_by_scram_with_the_password_that_was_set(desk: Desk, mechanism: str) -> None:
+    define(desk, "alice", "new")
+    assert log_in_by_scram(desk, "alice", "new", mechanism).error_code == Code.NONE
+    assert create(desk, "alice-1") == Code.NONE
+    assert create(desk, "bob-1") == Code.TOPIC_AUTHORIZATION_FAILED
+
+
+@pytest.mark.parametrize(("user", "password"), [("alice", "hers"), ("nobody", "x"), ("guest", "guest")])
+def test_wrong_scram_logins_cannot_be_told_apart(desk: Desk, user: str, password: str) -> None:
+    define(desk, "alice", "new")
+    define(desk, "guest", "guest")  # not from this address
+    way = closing(desk)
+    answer = log_in_by_scram(desk, user, password)
+    assert answer.error_code == Code.SASL_AUTHENTICATION_FAILED
+    assert answer.error_message == (
+        "Authentication failed during authentication due to invalid credentials with SASL mechanism SCRAM-SHA-256"
+    )
+    assert way.is_closed
+
+
+def test_keys_that_an_administrator_stored_log_in_without_a_password_here(desk: Desk) -> None:
+    handshake(desk)
+    log_in(desk, b"\0root\0secret")
+    salted = hashlib.pbkdf2_hmac("sha512", b"pencil", b"salt", 4096)
+    stored = ScramCredentialUpsertion(name="carol", mechanism=2, iterations=4096, salt=b"salt", salted_password=salted)
+    (result,) = desk.ask(AlterUserScramCredentialsRequest(upsertions=[stored])).results
+    assert result.error_code == Code.NONE
+    other = desk.connect()
+    closing(other)
+    assert log_in_by_scram(other, "carol", "pencil", "SCRAM-SHA-512").error_code == Code.NONE
+    assert create(other, "alice-1") == Code.TOPIC_AUTHORIZATION_FAILED
+    closing(desk)
+    assert log_in_by_scram(desk, "carol", "pencil", "SCRAM-SHA-256").error_code == Code.SASL_AUTHENTICATION_FAILED
+
+
+def test_scram_ends_with_the_password_and_with_the_user(desk: Desk) -> None:
+    define(desk, "alice", "new")
+    desk.core.broker.users.restore(SYSTEM, [User("alice", "scrypt$of$another", False)], [])
+    desk.runner.settle()
+    assert desk.core.credentials.scram.of("alice") == []
+    define(desk, "alice", "new")
+    assert len(desk.core.credentials.scram.of("alice")) == 2
+    desk.core.broker.users.restore(SYSTEM, desk.core.broker.users.all(SYSTEM), [])
+    assert len(desk.core.credentials.scram.of("alice")) == 2  # nothing changed
+    desk.core.broker.users.remove(SYSTEM, "alice")
+    assert desk.core.credentials.scram.of("alice") == []
+
+
+@pytest.mark.parametrize("first", [b"n,a=bob,n=alice,r=abc", b"n,,n=alice", b"", b"\xff", b"n,,n=alice,r=abc,"])
+def test_a_scram_login_that_is_not_one_ends_the_connection(desk: Desk, first: bytes) -> None:
+    way = closing(desk)
+    handshake(desk, "SCRAM-SHA-512")
+    code = log_in(desk, first)
+    if code == Code.NONE:
+        code = log_in(desk, b"c=biws,r=abc,p=")
+    assert code == Code.SASL_AUTHENTICATION_FAILED
+    assert way.is_closed
+    assert log_in(desk, b"\0alice\0hers") == Code.ILLEGAL_SASL_STATE
+
+
+@pytest.fixture
+def short() -> Desk:
+    desk = Desk(kafka={"max_reauth_ms": 60_000})
+    define(desk, "alice", "hers")
+    desk.core.broker.users.grant(SYSTEM, Right("alice", "", configure="^alice"))
+    desk.runner.settle()
+    return desk
+
+
+def test_a_session_ends_unless_the_client_logs_in_again(short: Desk) -> None:
+    for name in ("alice-1", "alice-2"):
+        answer = log_in_by_scram(short, "alice", "hers")
+        assert answer.session_lifetime_ms == 60_000
+        assert create(short, name) == Code.NONE
+        short.let_pass(59_999)
+    short.let_pass(1)
+    with pytest.raises(ProtocolError, match="expired"):
+        create(short, "alice-3")
+    assert log_in_by_scram(short, "alice", "hers").error_code == Code.NONE  # the session closes it before
+    assert create(short, "alice-3") == Code.NONE
+
+
+def test_logins_are_counted_and_failures_logged_without_their_secrets(
+    desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    handshake(desk)
+    log_in(desk, b"\0alice\0hers")
+    closing(desk)
+    handshake(desk)
+    log_in(desk, b"\0alice\0planted-secret")
+    page = desk.metrics.render().decode()
+    assert 'trimq_logins_total{protocol="kafka",result="success"} 1' in page
+    assert 'trimq_logins_total{protocol="kafka",result="failure"} 1' in page
+    (record,) = (record for record in caplog.records if "login" in record.message)
+    assert record.message == (
+        "kafka login of user 'alice' from 10.0.0.1:5000 with PLAIN failed (unknown user or wrong password)"
+    )
+    assert "planted-secret" not in caplog.text
 
 
 def test_a_transaction_writes_no_marker_to_a_topic_that_the_client_may_only_read(desk: Desk) -> None:

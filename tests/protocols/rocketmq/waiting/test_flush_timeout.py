@@ -12,6 +12,7 @@ from trimq.formats.rocketmq_unit.batch_body import write_batch
 from trimq.protocols.contract import Reply
 from trimq.protocols.rocketmq.grpc.wire import wire
 from trimq.protocols.rocketmq.grpc.wire.enums import Code
+from trimq.storage.guards.slow_disk import RECHECK_AFTER_MS
 
 FIELDS = {"a": "pg", "b": "t", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "i": ""}
 BATCH = write_batch([(0, b"one", b""), (0, b"two", b"")])
@@ -129,3 +130,31 @@ def test_a_send_over_grpc_is_answered_as_by_apache_rocketmqs_proxy() -> None:
     assert answer.entries[0].message_id == ""
     grpc.desk.runner.settle()
     assert bodies_of(grpc.desk.broker.pull("t")) == [b"one"]
+
+
+@pytest.mark.parametrize(("code", "fields", "body"), [(310, {}, b"one"), (320, {"m": True}, BATCH)])
+def test_sends_are_refused_as_busy_after_a_second_as_by_apache_rocketmq(code: int, fields: Any, body: bytes) -> None:
+    desk = prepared()
+    first = begin(desk)
+    hang(desk, desk.settings.rocketmq.busy_after_ms * 5 // 4 + RECHECK_AFTER_MS)
+    refused = begin(desk, body, code, **fields)
+    assert is_ready(desk, refused)
+    answer = read_frame(refused.take())
+    assert (answer.code, answer.remark) == (2, "[PC_SYNCHRONIZED]broker busy, start flow control for a while")
+    assert not is_ready(desk, first)
+    desk.runner.settle()
+    assert desk.take(first).code == 0
+    assert desk.broker.send("t", b"two").code == 0
+    assert bodies_of(desk.broker.pull("t")) == [b"before", b"one", b"two"]
+
+
+def test_a_send_over_grpc_is_refused_as_busy() -> None:
+    grpc = GrpcDesk(busy_after_ms=400)
+    grpc.make_topic("t")
+    producer = grpc.client()
+    producer.begin("SendMessage", wire.SendMessageRequest(messages=[message("t", b"one")]))
+    grpc.desk.runner.end_pass()
+    hang(grpc.desk, 500 + RECHECK_AFTER_MS)
+    answer = producer.call("SendMessage", messages=[message("t", b"two")])
+    assert answer.status.code == Code.TOO_MANY_REQUESTS
+    assert answer.status.message == "[PC_SYNCHRONIZED]broker busy, start flow control for a while"

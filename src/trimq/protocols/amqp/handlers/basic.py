@@ -81,10 +81,9 @@ def _make_tag(context: Context) -> str:
 
 
 def _priority(arguments: FieldTable) -> int:
+    """Returns the priority; 0 for an invalid one, which the queue refuses."""
     priority = arguments.get("x-priority", 0)
-    if not isinstance(priority, int) or isinstance(priority, bool):
-        raise AmqpRefusal(Code.PRECONDITION_FAILED, f"invalid arg 'x-priority': expected integer, got {priority!r}")
-    return priority
+    return priority if isinstance(priority, int) else 0
 
 
 def cancel(context: Context, channel: Channel, method: methods.BasicCancel) -> Reply | None:
@@ -166,7 +165,7 @@ def recover_async(context: Context, channel: Channel, method: methods.BasicRecov
 def _recover(context: Context, channel: Channel, requeue: bool) -> None:
     if not requeue:
         raise AmqpRefusal(Code.NOT_IMPLEMENTED, "requeue=false")
-    context.broker.queues.requeue(channel.take_all_unacked(), counts=True)
+    context.broker.queues.requeue(channel.take_all_unacked(), counts=False)
     if channel.is_full:
         context.resume_delivery(channel)
 

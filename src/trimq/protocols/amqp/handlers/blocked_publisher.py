@@ -1,5 +1,5 @@
-"""Back-pressure on publishers when disk or memory is full: sends connection.blocked and stops reading from the
-connection until a retry succeeds. Consumers and other connections continue."""
+"""Back-pressure on publishers when disk or memory is full or the disk does not sync: sends connection.blocked and stops
+reading from the connection until a retry succeeds. Consumers and other connections continue."""
 
 from __future__ import annotations
 

@@ -36,12 +36,15 @@ def delete(context: Context, channel: Channel, method: methods.ExchangeDelete) -
 
 
 def bind(context: Context, channel: Channel, method: methods.ExchangeBind) -> Reply | None:
-    binding = Binding(method.source, method.destination, False, method.routing_key, method.arguments)
-    ticket = context.broker.exchanges.bind(context.caller, binding, context.owner)
+    ticket = context.broker.exchanges.bind(context.caller, _binding(method), context.owner)
     return context.answer_when_durable(channel, method, ticket, methods.ExchangeBindOk(), method.no_wait)
 
 
 def unbind(context: Context, channel: Channel, method: methods.ExchangeUnbind) -> Reply | None:
-    binding = Binding(method.source, method.destination, False, method.routing_key, method.arguments)
-    ticket = context.broker.exchanges.unbind(context.caller, binding, context.owner)
+    ticket = context.broker.exchanges.unbind(context.caller, _binding(method), context.owner)
     return context.answer_when_durable(channel, method, ticket, methods.ExchangeUnbindOk(), method.no_wait)
+
+
+def _binding(method: methods.ExchangeBind | methods.ExchangeUnbind) -> Binding:
+    source, destination = strip_line_ends(method.source), strip_line_ends(method.destination)
+    return Binding(source, destination, False, method.routing_key, method.arguments)

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from trimq.core.queues.publisher import PublishRoute
 from trimq.errors import MessageTooLong, Refusal
 from trimq.formats.amqp_content.property_list import FLAGS, read_text
 from trimq.protocols.amqp import methods
@@ -75,8 +76,7 @@ def publish(context: Context, channel: Channel, event: Publish) -> Reply | None:
         context.broker.exchanges.require_publishable(context.caller, event.exchange)
         _check_properties(context, channel, event)
     if channel.transaction is not None:
-        _check(context, event)
-        _keep(context, channel.transaction, event)
+        _keep(context, channel.transaction, event, _route(context, event))
         return None
     outcome = _send(context, channel, event)
     return None if channel.confirms is None else channel.confirms.add(outcome)
@@ -91,17 +91,26 @@ def _check_properties(context: Context, channel: Channel, event: Publish) -> Non
         raise AmqpRefusal(Code.PRECONDITION_FAILED, reason)
 
 
-def _check(context: Context, event: Publish) -> None:
-    if not direct_replies.is_direct_reply(event):
-        context.broker.exchanges.check_publish(context.caller, event.exchange, event.header)
+def _route(context: Context, event: Publish) -> PublishRoute | None:
+    """Returns the route of a message that is published later; None for a direct reply."""
+    if direct_replies.is_direct_reply(event):
+        return None
+    return context.broker.exchanges.route_publish(context.caller, event.exchange, event.key, event.header)
 
 
-def _send(context: Context, channel: Channel, event: Publish) -> PublishOutcome:
+def _send(context: Context, channel: Channel, event: Publish, route: PublishRoute | None = None) -> PublishOutcome:
+    """Publishes a message. `route`: the one found when a transaction kept it."""
     if direct_replies.is_direct_reply(event):
         direct_replies.deliver_reply(context, event)
         return _DIRECT_REPLY
-    published = context.broker.exchanges.publish(context.caller, event.exchange, event.key, event.header, event.body)
-    if event.is_mandatory and not published.is_routed:
+    exchanges, caller = context.broker.exchanges, context.caller
+    if route is None:
+        published = exchanges.publish(caller, event.exchange, event.key, event.header, event.body)
+        is_routed = published.is_routed
+    else:
+        published = exchanges.publish_routed(route, event.key, event.header, event.body)
+        is_routed = not route.is_empty
+    if event.is_mandatory and not is_routed:
         context.outlet.send(_write_return(context, channel, event, event.header, event.body))
     if context.broker.firehose.namespaces:
         trace_publishes(context, channel, event.exchange, event.key, [(event.header, event.body)])
@@ -146,7 +155,7 @@ def _transaction_of(channel: Channel) -> Transaction:
     return channel.transaction
 
 
-def _keep(context: Context, transaction: Transaction, event: Publish) -> None:
+def _keep(context: Context, transaction: Transaction, event: Publish, route: PublishRoute | None) -> None:
     """Keeps a publish until the end of the transaction. Refuses it if the connection holds too much memory."""
     held = context.connection.held
     if held.is_over_limit:
@@ -154,16 +163,15 @@ def _keep(context: Context, transaction: Transaction, event: Publish) -> None:
     size = event.held
     held.change(size)
     transaction.held += size
-    transaction.publishes.append(event)
+    transaction.publishes.append((event, route))
 
 
 def commit(context: Context, channel: Channel, method: methods.TxCommit) -> Reply:
     """Publishes and acknowledges in one pass, and answers when all publishes are durable. basic.return precedes the
     answer. If publishing raises a refusal, no delivery is acknowledged: closing the channel requeues them."""
     transaction = _transaction_of(channel)
-    for event in transaction.publishes:
-        _check(context, event)
-    outcomes: list[PublishOutcome] = [_send(context, channel, event) for event in transaction.publishes]
+    context.broker.exchanges.admit_commit()
+    outcomes = [_send(context, channel, event, route) for event, route in transaction.publishes]
     context.begin_transaction(channel)
     channel.commit_acknowledged(transaction.taken)
     for acknowledgement in transaction.acknowledgements:

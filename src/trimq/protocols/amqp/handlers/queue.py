@@ -10,6 +10,7 @@ from trimq.protocols.amqp.channel import Channel
 from trimq.protocols.amqp.handlers.context import Context
 from trimq.protocols.amqp.handlers.direct_replies import REPLY_TO
 from trimq.protocols.amqp.handlers.exchange import strip_line_ends
+from trimq.protocols.amqp.wire.codes import AmqpRefusal, Code
 from trimq.protocols.amqp.wire.contents import write_command
 from trimq.protocols.contract import Parts, Reply
 
@@ -49,21 +50,22 @@ def _declare_reply_address(context: Context, channel: Channel, method: methods.Q
 
 
 def bind(context: Context, channel: Channel, method: methods.QueueBind) -> Reply | None:
-    name = channel.queue_name(method.queue)
-    key = name if not method.queue and not method.routing_key else method.routing_key
-    ticket = context.broker.exchanges.bind(
-        context.caller, Binding(method.exchange, name, True, key, method.arguments), context.owner
-    )
+    ticket = context.broker.exchanges.bind(context.caller, _binding(channel, method), context.owner)
     return context.answer_when_durable(channel, method, ticket, methods.QueueBindOk(), method.no_wait)
 
 
 def unbind(context: Context, channel: Channel, method: methods.QueueUnbind) -> Reply | None:
+    ticket = context.broker.exchanges.unbind(context.caller, _binding(channel, method), context.owner)
+    return context.answer_when_durable(channel, method, ticket, methods.QueueUnbindOk(), no_wait=False)
+
+
+def _binding(channel: Channel, method: methods.QueueBind | methods.QueueUnbind) -> Binding:
+    """Returns the binding. Without queue and key, both are the name of the queue that was declared last."""
     name = channel.queue_name(method.queue)
     key = name if not method.queue and not method.routing_key else method.routing_key
-    ticket = context.broker.exchanges.unbind(
-        context.caller, Binding(method.exchange, name, True, key, method.arguments), context.owner
-    )
-    return context.answer_when_durable(channel, method, ticket, methods.QueueUnbindOk(), no_wait=False)
+    if name.startswith(REPLY_TO):
+        raise AmqpRefusal(Code.ACCESS_REFUSED, "cannot bind or unbind to a volatile (direct reply-to) queue")
+    return Binding(strip_line_ends(method.exchange), strip_line_ends(name), True, key, method.arguments)
 
 
 def purge(context: Context, channel: Channel, method: methods.QueuePurge) -> Reply | None:
@@ -78,7 +80,7 @@ def purge(context: Context, channel: Channel, method: methods.QueuePurge) -> Rep
 
 
 def delete(context: Context, channel: Channel, method: methods.QueueDelete) -> Reply | None:
-    name = channel.queue_name(method.queue)
+    name = strip_line_ends(channel.queue_name(method.queue))
     if (wait := context.broker.queues.pending_turn(context.caller, name)) is not None:
         return context.postpone(channel, method, wait)
     cancelled = context.cancelled_consumers = []

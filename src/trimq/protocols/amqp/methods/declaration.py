@@ -16,6 +16,7 @@ Long = int
 LongLong = int
 Bit = bool
 ShortString = str
+AnyString = str  # need not be UTF-8: as in RabbitMQ, names in messages are not checked
 LongString = bytes
 Arguments = FieldTable
 

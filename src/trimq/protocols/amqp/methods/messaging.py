@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trimq.protocols.amqp.methods.declaration import (
     EMPTY,
+    AnyString,
     Arguments,
     Bit,
     Long,
@@ -59,8 +60,8 @@ class BasicCancelOk(Method):
 @method(60, 40, "basic.publish")
 class BasicPublish(Method):
     ticket: Short = 0
-    exchange: ShortString = ""
-    routing_key: ShortString = ""
+    exchange: AnyString = ""
+    routing_key: AnyString = ""
     is_mandatory: Bit = False
     is_immediate: Bit = False
 
@@ -69,8 +70,8 @@ class BasicPublish(Method):
 class BasicReturn(Method):
     reply_code: Short = 0
     reply_text: ShortString = ""
-    exchange: ShortString = ""
-    routing_key: ShortString = ""
+    exchange: AnyString = ""
+    routing_key: AnyString = ""
 
 
 @method(60, 60, "basic.deliver")
@@ -78,8 +79,8 @@ class BasicDeliver(Method):
     consumer_tag: ShortString = ""
     delivery_tag: LongLong = 0
     is_redelivered: Bit = False
-    exchange: ShortString = ""
-    routing_key: ShortString = ""
+    exchange: AnyString = ""
+    routing_key: AnyString = ""
 
 
 @method(60, 70, "basic.get")
@@ -93,8 +94,8 @@ class BasicGet(Method):
 class BasicGetOk(Method):
     delivery_tag: LongLong = 0
     is_redelivered: Bit = False
-    exchange: ShortString = ""
-    routing_key: ShortString = ""
+    exchange: AnyString = ""
+    routing_key: AnyString = ""
     message_count: Long = 0
 
 

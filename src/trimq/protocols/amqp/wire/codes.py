@@ -59,12 +59,14 @@ class AmqpRefusal(Refusal):
 
 class ConnectionFault(ProtocolError):
     """Error that closes the connection: a protocol violation or a refusal with a connection-level code. The peer gets
-    connection.close with the reason."""
+    connection.close with the reason, or without it if not `is_explained`: where RabbitMQ has no text."""
 
-    def __init__(self, code: Code, reason: str, class_id: int = 0, method_id: int = 0) -> None:
+    def __init__(
+        self, code: Code, reason: str, class_id: int = 0, method_id: int = 0, is_explained: bool = True
+    ) -> None:
         super().__init__(f"{code.name} - {reason}")
         self.code = code
-        self.text = reply_text(code, reason)
+        self.text = reply_text(code, reason) if is_explained else code.name
         self.class_id = class_id
         self.method_id = method_id
 
@@ -81,6 +83,7 @@ CODES: dict[type[Refusal], Code] = {
     errors.NotRunning: Code.CONNECTION_FORCED,
     errors.NotOwner: Code.NOT_FOUND,
     errors.DiskFull: Code.PRECONDITION_FAILED,
+    errors.DiskStalled: Code.PRECONDITION_FAILED,
     errors.MemoryFull: Code.PRECONDITION_FAILED,
     errors.WriteFailed: Code.INTERNAL_ERROR,
     errors.DamagedSegment: Code.INTERNAL_ERROR,
@@ -98,6 +101,7 @@ CODES: dict[type[Refusal], Code] = {
     errors.OffsetOutOfRange: Code.PRECONDITION_FAILED,
     errors.Busy: Code.RESOURCE_ERROR,
     errors.AccessDenied: Code.ACCESS_REFUSED,
+    errors.LoginFailed: Code.ACCESS_REFUSED,
     errors.Changed: Code.PRECONDITION_FAILED,
     errors.UnknownUser: Code.ACCESS_REFUSED,
     errors.LeaseGone: Code.PRECONDITION_FAILED,
@@ -136,10 +140,10 @@ CODES: dict[type[Refusal], Code] = {
     queue_refusals.InvalidWeight: Code.PRECONDITION_FAILED,
     queue_refusals.InvalidHeader: Code.PRECONDITION_FAILED,
     queue_refusals.InvalidExpiration: Code.PRECONDITION_FAILED,
-    queue_refusals.InvalidStreamOffset: Code.PRECONDITION_FAILED,
     queue_refusals.PrefetchNeeded: Code.PRECONDITION_FAILED,
     queue_refusals.AcknowledgementNeeded: Code.NOT_IMPLEMENTED,
     queue_refusals.NotForStreams: Code.NOT_IMPLEMENTED,
+    queue_refusals.ConditionalDeletion: Code.NOT_IMPLEMENTED,
 }
 
 

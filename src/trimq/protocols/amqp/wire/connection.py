@@ -11,6 +11,7 @@ from trimq.model import Buffer
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.wire.codes import Code, ConnectionFault, SilentClose, WrongProtocol
 from trimq.protocols.amqp.wire.contents import CONTENT_METHODS, Content, read_content_header
+from trimq.protocols.amqp.wire.erlang_terms import term
 from trimq.protocols.amqp.wire.events import Acks, Command, Event, Greeting, Oversized, Publish
 from trimq.protocols.amqp.wire.fast_path import PublishFastPath, take_acks
 from trimq.protocols.amqp.wire.frames import (
@@ -25,7 +26,14 @@ from trimq.protocols.amqp.wire.frames import (
     START_SIZE,
     unpack_prefix,
 )
-from trimq.protocols.amqp.wire.method_codec import BadMethod, UnknownMethod, method_id, read_method
+from trimq.protocols.amqp.wire.method_codec import (
+    BadMethod,
+    BadTable,
+    BadText,
+    UnknownMethod,
+    method_id,
+    read_method,
+)
 from trimq.protocols.receive_buffer import ConnectionReceiveMemory, CopiedReceiveBuffer, ReceiveMemory, copy_into
 
 SERVED_HEADERS = (b"AMQP\x00\x00\x09\x01", b"AMQP\x01\x01\x00\x09")  # 0-9-1; 0-9 is served as 0-9-1
@@ -33,6 +41,19 @@ HANDSHAKE_FRAME_MAX = 8192  # as RabbitMQ 4.x: until the client has logged in an
 DEFAULT_MESSAGE_BYTES = 128 * 1024 * 1024
 
 _CLASS_CONNECTION = 10
+
+
+# Of the payload of each type of frame; a shorter one, and any other type, is an unknown frame.
+_LEAST_SIZES = {METHOD: 4, HEADER: 12, BODY: 0}
+_NEVER = 1 << 32
+_SHOWN_OCTETS = 16
+
+
+def _shown(payload: bytes) -> str:
+    """Returns the octets of a frame as RabbitMQ shows them in an error."""
+    if len(payload) <= _SHOWN_OCTETS:
+        return f"all octets = {term(payload)}"
+    return f"first {_SHOWN_OCTETS} octets = {term(payload[:_SHOWN_OCTETS])}"
 
 
 class Phase(Enum):
@@ -195,21 +216,22 @@ class AmqpConnection:
             return None
         payload = bytes(received.view[start + PREFIX_SIZE : finish])
         if (end := received.data[finish]) != END:
-            raise ConnectionFault(Code.FRAME_ERROR, f"type {kind}: {{invalid_frame_end_marker,{end}}}")
+            reason = f"type {kind}, {_shown(payload)}: {{invalid_frame_end_marker,{end}}}"
+            raise ConnectionFault(Code.FRAME_ERROR, reason)
         received.start = finish + 1
         return kind, channel, payload
 
     def _take_frame(self, kind: int, number: int, payload: bytes) -> Event | None:
+        if number and self.phase is not Phase.RUNNING:
+            raise ConnectionFault(Code.UNEXPECTED_FRAME, f"type {kind}, {_shown(payload)}")
         if kind == HEARTBEAT and not payload:
             if number:
-                raise ConnectionFault(Code.UNEXPECTED_FRAME, "type 8, all octets = <<>>")
+                raise ConnectionFault(Code.UNEXPECTED_FRAME, f"type {kind}, {_shown(payload)}")
             return None
-        if kind not in (METHOD, HEADER, BODY):
-            raise ConnectionFault(Code.FRAME_ERROR, f"type {kind}: unknown_frame")
+        if len(payload) < _LEAST_SIZES.get(kind, _NEVER):
+            raise ConnectionFault(Code.FRAME_ERROR, f"type {kind}, {_shown(payload)}: unknown_frame")
         if number == 0:
             return self._take_connection_frame(kind, payload)
-        if self.phase is not Phase.RUNNING:
-            raise SilentClose(f"frame on channel {number} before connection.open")
         channel = self._channels.get(number)
         if channel is not None and not channel.is_open:
             return self._take_last_frame(number, kind, payload)
@@ -223,7 +245,7 @@ class AmqpConnection:
 
     def _take_connection_frame(self, kind: int, payload: bytes) -> Command:
         if kind != METHOD:
-            raise ConnectionFault(Code.UNEXPECTED_FRAME, f"type {kind} on channel 0")
+            raise ConnectionFault(Code.UNEXPECTED_FRAME, f"type {kind}, {_shown(payload)}")
         method = self._read(payload)
         if isinstance(method, _EXPECTED.get(self.phase, ())):
             return Command(0, method)
@@ -276,17 +298,21 @@ class AmqpConnection:
         self._channels[number] = _Channel()
 
     def _read(self, payload: bytes) -> methods.Method:
+        """Decodes a method. Raises the errors that RabbitMQ has for a malformed one: none at all for an unknown method
+        and for a malformed table."""
         try:
             return read_method(payload)
         except BadMethod as error:
-            if len(payload) < 4:
-                raise SilentClose(str(error)) from None
             number = method_id(payload)
-            if isinstance(error, UnknownMethod) and all(known >> 16 != number >> 16 for known in methods.METHODS):
-                raise SilentClose(str(error)) from None  # RabbitMQ has no error for an unknown class
-            if self.phase is not Phase.RUNNING:
+            ids = number >> 16, number & 0xFFFF
+            if isinstance(error, UnknownMethod) or self.phase not in (Phase.OPENING, Phase.RUNNING):
                 raise SilentClose(str(error)) from None
-            raise ConnectionFault(Code.FRAME_ERROR, str(error), number >> 16, number & 0xFFFF) from None
+            if isinstance(error, BadTable):
+                raise SilentClose(str(error)) from None
+            if isinstance(error, BadText):
+                raise ConnectionFault(Code.FRAME_ERROR, "Malformed UTF-8 in shortstr") from None
+            octets = ",".join(map(str, payload[4:]))
+            raise ConnectionFault(Code.FRAME_ERROR, f"cannot decode <<{octets}>>", *ids) from None
 
     def _take_content_frame(
         self, number: int, channel: _Channel, content: Content, kind: int, payload: bytes
@@ -295,7 +321,7 @@ class AmqpConnection:
             content.size, content.header = read_content_header(content.method, kind, payload)
             content.has_header = True
             self.held.change(len(content.header))
-            self._check_properties(content.header, content.method)
+            self._check_properties(content.header)
             if content.size > self._max_message_bytes:
                 self.refuse_channel(number)
                 return Oversized(number, content.size)
@@ -327,8 +353,8 @@ class AmqpConnection:
             content.body(),
         )
 
-    def _check_properties(self, header: bytes, method: methods.Method) -> None:
+    def _check_properties(self, header: bytes) -> None:
         try:
             self._publish_fast_path.check_header(header)
-        except BadField as error:
-            raise ConnectionFault(Code.FRAME_ERROR, str(error), *method.class_and_method) from None
+        except BadField as error:  # RabbitMQ has no error of its own for it
+            raise ConnectionFault(Code.INTERNAL_ERROR, str(error), is_explained=False) from None

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from struct import Struct
-from struct import error as ShortOfBytes
 
 from trimq.model import Buffer
 from trimq.protocols.amqp import methods
@@ -22,6 +21,8 @@ CONTENT_METHODS = (methods.BasicPublish, methods.BasicReturn, methods.BasicDeliv
 _DELIVER = methods.BasicDeliver.ID.to_bytes(4, "big")
 _GET_OK = methods.BasicGetOk.ID.to_bytes(4, "big")
 
+
+_NO_HEADER = "expected content header for class 60, got non content header frame instead"
 
 # Shorter body frames are appended to one buffer: a bytes object for each would take many times its size.
 _SHORT_BYTES = 4096
@@ -77,12 +78,10 @@ def read_content_header(method: methods.Method, kind: int, payload: bytes) -> tu
     list."""
     ids = method.class_and_method
     if kind != HEADER:
-        reason = "expected content header for class 60, got non content header frame instead"
-        raise ConnectionFault(Code.UNEXPECTED_FRAME, reason, *ids)
-    try:
-        class_id, _, size = _HEADER.unpack_from(payload)
-    except ShortOfBytes:
-        raise ConnectionFault(Code.FRAME_ERROR, "truncated content header", *ids) from None
+        raise ConnectionFault(Code.UNEXPECTED_FRAME, _NO_HEADER, *ids)
+    class_id, weight, size = _HEADER.unpack_from(payload)
+    if weight:
+        raise ConnectionFault(Code.UNEXPECTED_FRAME, _NO_HEADER, *ids)
     if class_id != _BASIC:
         reason = f"expected content header for class 60, got one for class {class_id} instead"
         raise ConnectionFault(Code.UNEXPECTED_FRAME, reason, *ids)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 from trimq.errors import AccessDenied, MessageTooLong, Refusal
 from trimq.errors import queues as refusals
 from trimq.model import DEFAULT_NAMESPACE
+from trimq.protocols.amqp.wire.erlang_terms import quoted, term, text_or_term, type_name, typed_term
 
 ROOT = "/"
 
@@ -32,11 +34,14 @@ _NAMED: dict[type[Refusal], str] = {
     refusals.ExclusiveUse: "queue {where} in exclusive use",
     refusals.PrefetchNeeded: "consumer prefetch count is not set for stream queue {where}",
     refusals.AcknowledgementNeeded: "automatic acknowledgement not supported by stream queue {where}",
-    refusals.NotForStreams: "{refusal.verb} not supported by stream queues queue {where}",
-    refusals.InvalidArgument: "invalid arg '{refusal.argument}' for {refusal.what} {where}: {refusal.reason}",
+    refusals.ConditionalDeletion: (
+        "cannot delete queue {where}. queue.delete operations with {refusal.condition} flag set are not supported by "
+        "quorum queues"
+    ),
     refusals.InvalidProperty: "invalid property '{refusal.property}' for queue {where}",
-    refusals.ArgumentNotForKind: "invalid arg '{refusal.argument}' for queue {where} of queue type {refusal.kind}",
-    refusals.InvalidStreamOffset: "invalid arg 'x-stream-offset' for queue {where}: {refusal.value}",
+    refusals.ArgumentNotForKind: (
+        "invalid arg '{refusal.argument}' for queue {where} of queue type rabbit_{refusal.kind}_queue"
+    ),
 }
 
 
@@ -59,16 +64,103 @@ def rabbitmq_text(refusal: Refusal) -> str:
     return str(refusal) if said is None else said(refusal)
 
 
+def _where(refusal: Any) -> str:
+    return f"{refusal.what} '{refusal.name}' in vhost '{vhost_of(refusal.namespace)}'"
+
+
 def _inequivalent(refusal: Any) -> str:
-    received, current = (_value(value) for value in (refusal.received, refusal.current))
-    where = f"{refusal.what} '{refusal.name}' in vhost '{vhost_of(refusal.namespace)}'"
+    has_both = refusals.NOT_GIVEN not in (refusal.received, refusal.current)
+    received, current = (_compared(value, has_both) for value in (refusal.received, refusal.current))
+    where = _where(refusal)
     return f"inequivalent arg '{refusal.argument}' for {where}: received {received} but current is {current}"
 
 
-def _value(value: object) -> str:
-    if value is None:
+def _compared(value: object, has_both: bool) -> str:
+    if value is refusals.NOT_GIVEN:
         return "none"
-    return f"'{str(value).lower()}'" if isinstance(value, bool) else f"'{value}'"
+    shown = f"'{text_or_term(value)}'"
+    return shown if has_both else f"the value {shown} of type '{type_name(value)}'"
+
+
+# RabbitMQ's reasons why a value that is not one of the known ones is invalid.
+_UNKNOWN_VALUES = {
+    "x-dead-letter-strategy": "invalid_dlx_strategy",
+    "x-overflow": "invalid_overflow",
+    "x-queue-leader-locator": "invalid_queue_locator_arg",
+    "x-max-age": "invalid_max_age",
+}
+_ROUTING_HEADERS = ("CC", "BCC")
+_REFERENCES = ("x-dead-letter-exchange", "alternate-exchange")
+_CHECKED_BY_STREAMS = {
+    "x-stream-max-segment-size-bytes": "Exceeded max value for x-stream-max-segment-size-bytes",
+    "x-stream-filter-size-bytes": "Invalid value for x-stream-filter-size-bytes",
+}
+
+
+def _invalid_argument(refusal: Any) -> str:
+    argument, value, reason = refusal.argument, refusal.value, refusal.reason
+    if argument in _REFERENCES:
+        return f"invalid type '{type_name(value)}' for arg '{argument}' in {_where(refusal)}"
+    if argument in _CHECKED_BY_STREAMS and value is not None and reason in ("zero", "too large"):
+        return _CHECKED_BY_STREAMS[argument]
+    return f"invalid arg '{argument}' for {_where(refusal)}: {_reason(argument, value, reason)}"
+
+
+def _reason(argument: str, value: object, reason: str) -> str:
+    """Returns the Erlang term that is RabbitMQ's reason why an argument is invalid."""
+    match reason:
+        case "negative":
+            return f"{{value_negative,{value}}}"
+        case "zero":
+            return "{value_zero,0}"
+        case "too large" if argument == "x-max-priority":
+            return f"{{max_value_exceeded,{value}}}"
+        case "too large":
+            return f"{{value_too_large,{value}}}"
+        case "no number":
+            return quoted(f"expected integer, got {type_name(value)}")
+        case "no exchange":
+            return "routing_key_but_no_dlx_defined"
+        case "unknown" if argument == "x-queue-version":
+            return quoted(f"unsupported queue version '{value}'")
+        case "unknown" if argument == "x-queue-type":
+            return quoted(f"unsupported queue type '{value}'")
+        case "unknown" if argument == "x-stream-offset":
+            return f"{{invalid_stream_offset_arg,{typed_term(value)}}}"
+        case "unknown":
+            return _UNKNOWN_VALUES.get(argument, f"{{unknown_value,{term(value)}}}")
+    return f"{{unacceptable_type,{type_name(value)}}}"
+
+
+def _unknown_exchange_kind(refusal: Any) -> str:
+    return f"{'unknown' if refusal.kind else 'invalid'} exchange type '{refusal.kind}'"
+
+
+def _invalid_header(refusal: Any) -> str:
+    if refusal.header not in _ROUTING_HEADERS:
+        return str(refusal)
+    return f"invalid message: {{unacceptable_type_in_header,{quoted(refusal.header)},{type_name(refusal.value)}}}"
+
+
+def _invalid_expiration(refusal: Any) -> str:
+    """Prints the reason as Erlang's string:to_integer and RabbitMQ's check of the number do."""
+    text = refusal.value
+    found = re.match(r"[+-]?[0-9]+", text)
+    if found is None:
+        reason = "no_integer"
+    elif found[0] != text:
+        reason = f"{{leftover_string,{quoted(text[found.end() :])}}}"
+    else:
+        number = int(text)
+        reason = f"{{value_negative,{number}}}" if number < 0 else f"{{value_too_large,{number}}}"
+    return f"invalid expiration '{text}': {reason}"
+
+
+def _invalid_match(refusal: Any) -> str:
+    value = refusal.value
+    if isinstance(value, str):
+        return f"Invalid x-match field value {term(value)}; expected all, any, all-with-x, or any-with-x"
+    return f"Invalid x-match field type {type_name(value)} (value {term(value)}); expected longstr"
 
 
 def _denied(refusal: Any) -> str:
@@ -79,13 +171,26 @@ def _denied(refusal: Any) -> str:
     return f"{action} access to {where} refused for user '{refusal.principal}'"
 
 
+# RabbitMQ's names of the verbs that streams do not have.
+_VERBS = {"purge": "queue.purge", "get": "basic.get"}
+
+
+def _not_for_streams(refusal: Any) -> str:
+    where = f"queue '{refusal.name}' in vhost '{vhost_of(refusal.namespace)}'"
+    return f"{_VERBS.get(refusal.verb, refusal.verb)} not supported by stream queues {where}"
+
+
 _SAID: dict[type[Refusal], Callable[[Any], str]] = {
     refusals.ReservedName: lambda refusal: f"{refusal.kind} name '{refusal.name}' contains reserved prefix 'amq.*'",
     refusals.DefaultExchange: lambda refusal: "operation not permitted on the default exchange",
-    refusals.UnknownExchangeKind: lambda refusal: f"unknown exchange type '{refusal.kind}'",
+    refusals.UnknownExchangeKind: _unknown_exchange_kind,
     refusals.ServerNamed: lambda refusal: f"Cannot declare a server-named queue for type {refusal.kind}",
     refusals.Inequivalent: _inequivalent,
-    refusals.InvalidExpiration: lambda refusal: f"invalid expiration '{refusal.value}'",
+    refusals.InvalidArgument: _invalid_argument,
+    refusals.InvalidHeader: _invalid_header,
+    refusals.InvalidExpiration: _invalid_expiration,
+    refusals.InvalidMatch: _invalid_match,
+    refusals.NotForStreams: _not_for_streams,
     AccessDenied: _denied,
     MessageTooLong: lambda refusal: f"message size {refusal.size} is larger than configured max size {refusal.limit}",
 }

@@ -124,9 +124,9 @@ class PublishFastPath:
         position = start + len(self._method_frame)
         if position + _CONTENT_SIZE > end:
             return None
-        kind, channel, length, class_id, _, size = _unpack_content(data, position)
+        kind, channel, length, class_id, weight, size = _unpack_content(data, position)
         header_end = position + PREFIX_SIZE + length
-        if kind != HEADER or channel != number or class_id != _BASIC or length < 14 or header_end >= end:
+        if kind != HEADER or channel != number or class_id != _BASIC or length < 14 or header_end >= end or weight:
             return None
         if length > frame_max or data[header_end] != END:
             return None

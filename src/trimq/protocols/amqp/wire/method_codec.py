@@ -29,6 +29,14 @@ class UnknownMethod(BadMethod):
     """No method has this number."""
 
 
+class BadTable(BadMethod):
+    """An argument is no field table."""
+
+
+class BadText(BadMethod):
+    """A string is not UTF-8."""
+
+
 def method_id(payload: bytes) -> int:
     """Reads class and method number, which precede the arguments."""
     if len(payload) < 4:
@@ -48,7 +56,9 @@ def read_method(payload: bytes) -> Method:
     try:
         for read in _readers(kind):
             position = read(payload, position, values)
-    except (IndexError, ShortOfBytes, BadField, UnicodeDecodeError) as error:
+    except UnicodeDecodeError:
+        raise BadText(f"{kind.NAME} has a string that is not UTF-8") from None
+    except (IndexError, ShortOfBytes, BadField) as error:
         raise BadMethod(f"{kind.NAME} is malformed: {error}") from None
     if position != len(payload):
         raise BadMethod(f"{kind.NAME} has {len(payload) - position} extra bytes")
@@ -102,7 +112,7 @@ def _reader(type_name: str, count: int) -> Read:
             return position + 1
 
         return read_bits
-    return {"ShortString": _read_short_string, "LongString": _read_long_string, "Arguments": _read_table}[type_name]
+    return _TEXT_READERS[type_name]
 
 
 def _read_short_string(payload: bytes, position: int, values: list[Any]) -> int:
@@ -123,10 +133,32 @@ def _read_long_string(payload: bytes, position: int, values: list[Any]) -> int:
     return end
 
 
+def _read_octets(payload: bytes, position: int, values: list[Any]) -> int:
+    start = position + 1
+    end = start + payload[position]
+    if end > len(payload):
+        raise BadField("string extends beyond the method frame")
+    values.append(payload[start:end].decode("utf-8", "surrogateescape"))
+    return end
+
+
 def _read_table(payload: bytes, position: int, values: list[Any]) -> int:
-    table, position = read_table(payload, position, len(payload))
-    values.append(table)
-    return position
+    end: int = position + 4 + _U32.unpack_from(payload, position)[0]
+    if end > len(payload):
+        raise BadField("table extends beyond the method frame")
+    try:
+        values.append(read_table(payload, position, end)[0])
+    except (IndexError, BadField) as error:
+        raise BadTable(f"a table is malformed: {error}") from None
+    return end
+
+
+_TEXT_READERS: dict[str, Read] = {
+    "ShortString": _read_short_string,
+    "AnyString": _read_octets,
+    "LongString": _read_long_string,
+    "Arguments": _read_table,
+}
 
 
 def _writer(type_name: str, names: list[str]) -> Write:
@@ -148,7 +180,7 @@ def _writer(type_name: str, names: list[str]) -> Write:
 
 
 def write_short_string(text: str) -> bytes:
-    encoded = text.encode("utf-8")
+    encoded = text.encode("utf-8", "surrogateescape")
     if len(encoded) > _MAX_SHORT_STRING:
         raise BadMethod(f"short string of {len(encoded)} bytes exceeds the limit of {_MAX_SHORT_STRING} bytes")
     return bytes((len(encoded),)) + encoded

@@ -15,9 +15,10 @@ from functools import partial
 from typing import NamedTuple
 
 from trimq.core.partitions.dynamic_settings import Level
+from trimq.core.partitions.topic_settings import TopicSettings
 from trimq.core.partitions.topics import Topic
 from trimq.core.security.resources import BROKER, Action
-from trimq.errors import InvalidSetting, Refusal
+from trimq.errors import AccessDenied, InvalidSetting, Refusal
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.handlers.describe_configs import refuse_other_broker
@@ -38,7 +39,7 @@ from trimq.protocols.kafka.names.broker_configs import (
     to_broker_configs,
     to_broker_settings,
 )
-from trimq.protocols.kafka.names.codes import Code, KafkaRefusal, code_of, require_group_id
+from trimq.protocols.kafka.names.codes import Code, KafkaRefusal, code_of
 from trimq.protocols.kafka.names.config_resources import ResourceType
 from trimq.protocols.kafka.names.group_configs import to_group_configs, to_group_settings
 from trimq.protocols.kafka.names.topic_configs import (
@@ -66,14 +67,16 @@ class _Resource(NamedTuple):
     name: str
 
 
-# Return the new settings under Kafka's names: of a topic, and of a group or broker from its present ones.
-_Change = Callable[[Topic], dict[str, str]]
+# Return the new settings under Kafka's names: of a topic from its settings under our names, and of a group or broker
+# from its present ones.
+_Change = Callable[[TopicSettings], dict[str, str]]
 _ChangeGroup = Callable[[dict[str, str]], dict[str, str]]
 
 
 class _ResourceChange(NamedTuple):
     resource: _Resource
     names: Sequence[str]
+    without_value: Sequence[str]
     change: _Change
     change_group: _ChangeGroup
     change_broker: _ChangeGroup
@@ -83,15 +86,16 @@ def handle(context: Context, request: Request) -> Reply:
     message = request.decode(AlterConfigsRequest)
 
     def replacing(configs: list[AlterConfigsAlterableConfig]) -> _Change:
-        return lambda topic: {config.name: _value(config.name, config.value) for config in configs}
+        return lambda before: {config.name: config.value or "" for config in configs}
 
     def replacing_group(configs: list[AlterConfigsAlterableConfig]) -> _ChangeGroup:
-        return lambda before: {config.name: _value(config.name, config.value) for config in configs}
+        return lambda before: {config.name: config.value or "" for config in configs}
 
     asked = [
         _ResourceChange(
             _Resource(resource.resource_type, resource.resource_name),
             [config.name for config in resource.configs],
+            [config.name for config in resource.configs if config.value is None],
             replacing(resource.configs),
             replacing_group(resource.configs),
             replacing_group(resource.configs),
@@ -110,12 +114,17 @@ def handle_incremental(context: Context, request: Request) -> Reply:
     message = request.decode(IncrementalAlterConfigsRequest)
 
     def changing(configs: list[IncrementalAlterConfigsAlterableConfig]) -> _Change:
-        return lambda topic: _apply(context, topic, configs)
+        return lambda before: _apply(context, before, configs)
 
     asked = [
         _ResourceChange(
             _Resource(resource.resource_type, resource.resource_name),
             [config.name for config in resource.configs],
+            [
+                each.name
+                for each in resource.configs
+                if each.value is None and each.config_operation != Operation.DELETE
+            ],
             changing(resource.configs),
             partial(_apply_to_group, configs=resource.configs),
             partial(_apply_to_broker, context=context, configs=resource.configs),
@@ -155,6 +164,10 @@ def _alter(
 
 
 def _alter_one(context: Context, asked: _ResourceChange, validate_only: bool, tickets: ChangeTickets) -> None:
+    if len(set(asked.names)) != len(asked.names):
+        raise KafkaRefusal(Code.INVALID_REQUEST, "a setting is listed more than once in the request")
+    if asked.without_value:
+        raise KafkaRefusal(Code.INVALID_REQUEST, f"{asked.without_value[0]}: the value is missing")
     if asked.resource.type == ResourceType.GROUP:
         _alter_group(context, asked, validate_only, tickets)
         return
@@ -164,20 +177,34 @@ def _alter_one(context: Context, asked: _ResourceChange, validate_only: bool, ti
     if asked.resource.type != ResourceType.TOPIC:
         _refuse_unless_empty(context, asked)
         return
-    topic = context.topic(asked.resource.name, b"", Action.ALTER_CONFIGS)
-    if len(set(asked.names)) != len(asked.names):
-        raise KafkaRefusal(Code.INVALID_REQUEST, "a setting is listed more than once in the request")
-    settings = settings_unknown_to_kafka(topic.settings) | to_settings(asked.change(topic))
+    topic = _find_topic(context, asked)
+    settings = settings_unknown_to_kafka(topic.settings) | to_settings(asked.change(topic.settings))
     if validate_only:
         context.broker.topics.check_change(context.caller, topic, settings)
     elif settings != topic.settings:
         tickets.add(asked.resource, context.broker.topics.change(context.caller, topic, settings))
 
 
+def _find_topic(context: Context, asked: _ResourceChange) -> Topic:
+    """Returns the topic. As in Kafka, an invalid setting or name is refused first."""
+    try:
+        return context.topic(asked.resource.name, b"", Action.ALTER_CONFIGS)
+    except AccessDenied:
+        raise
+    except Refusal:
+        after = asked.change({})
+        if not asked.resource.name:
+            raise KafkaRefusal(Code.INVALID_REQUEST, "settings of all topics are settings of the broker") from None
+        context.broker.topics.check_name(asked.resource.name)
+        context.broker.topics.check_settings(to_settings(after))
+        raise
+
+
 def _alter_group(context: Context, asked: _ResourceChange, validate_only: bool, tickets: ChangeTickets) -> None:
     group_api = context.broker.groups
     group_api.require(context.caller, Action.ALTER_CONFIGS, asked.resource.name)
-    require_group_id(asked.resource.name)
+    if not asked.resource.name:
+        raise KafkaRefusal(Code.INVALID_REQUEST, "settings of all groups are settings of the broker")
     before = to_group_configs(group_api.settings(context.caller, asked.resource.name))
     settings = to_group_settings(asked.change_group(before))
     if not validate_only:
@@ -192,7 +219,7 @@ def _apply_to_group(before: dict[str, str], configs: list[IncrementalAlterConfig
         if config.config_operation == Operation.DELETE:
             after.pop(config.name, None)
         elif config.config_operation == Operation.SET:
-            after[config.name] = _value(config.name, config.value)
+            after[config.name] = config.value or ""
         else:
             raise KafkaRefusal(Code.INVALID_REQUEST, f"{config.name}: group settings support only SET and DELETE")
     return after
@@ -201,8 +228,6 @@ def _apply_to_group(before: dict[str, str], configs: list[IncrementalAlterConfig
 def _alter_broker(context: Context, asked: _ResourceChange, validate_only: bool, tickets: ChangeTickets) -> None:
     context.broker.require(context.caller, Action.ALTER_CONFIGS, BROKER)
     refuse_other_broker(context, asked.resource.name)
-    if len(set(asked.names)) != len(asked.names):
-        raise KafkaRefusal(Code.INVALID_REQUEST, "a setting is listed more than once in the request")
     dynamic = context.broker.dynamic_settings
     is_cluster = not asked.resource.name
     level = Level.CLUSTER if is_cluster else Level.NODE
@@ -234,7 +259,7 @@ def _apply_to_broker(
         if operation is Operation.DELETE:
             after.pop(name, None)
             continue
-        value = _value(name, config.value)
+        value = config.value or ""
         if operation is not Operation.SET:
             if not is_alterable_list(name):
                 raise invalid_config(name, "not a list: APPEND and SUBTRACT need a list")
@@ -264,8 +289,10 @@ def _refuse_unless_empty(context: Context, asked: _ResourceChange) -> None:
         raise invalid_config(asked.names[0], f"resource type {kind.name.lower().replace('_', ' ')} has no settings")
 
 
-def _apply(context: Context, topic: Topic, configs: list[IncrementalAlterConfigsAlterableConfig]) -> dict[str, str]:
-    after = to_configs(topic.settings)
+def _apply(
+    context: Context, settings: TopicSettings, configs: list[IncrementalAlterConfigsAlterableConfig]
+) -> dict[str, str]:
+    after = to_configs(settings)
     for config in configs:
         name = config.name
         operation = _operation(config)
@@ -273,9 +300,9 @@ def _apply(context: Context, topic: Topic, configs: list[IncrementalAlterConfigs
             is_list(name)  # raises if the setting is unknown
             after.pop(name, None)
             continue
-        value = _value(name, config.value)
+        value = config.value or ""
         if operation is not Operation.SET:
-            value = _edit_list(name, operation, value, current_value(name, topic.settings, context.broker_levels))
+            value = _edit_list(name, operation, value, current_value(name, settings, context.broker_levels))
         after[name] = value
     return after
 
@@ -292,12 +319,6 @@ def _edit_words(operation: Operation, value: str, before: str) -> str:
     if operation is Operation.APPEND:
         return ",".join([*kept, *(word for word in words if word not in kept)])
     return ",".join(word for word in kept if word not in words)
-
-
-def _value(name: str, value: str | None) -> str:
-    if value is None:
-        raise KafkaRefusal(Code.INVALID_REQUEST, f"{name}: the value is missing")
-    return value
 
 
 def _with_write_results(

@@ -35,7 +35,8 @@ _RATES = {"producer_byte_rate": Direction.IN, "consumer_byte_rate": Direction.OU
 _KEYS = {direction.value: key for key, direction in _RATES.items()}
 _NOT_SERVED = ("request_percentage", "controller_mutation_rate", "connection_creation_rate")
 _EXACT, _DEFAULT, _SPECIFIED = 0, 1, 2
-_MOST = 2.0**62
+_MOST = 2.0**63
+_ROUNDING = 1e-6
 
 _Names = Mapping[str, str | None]
 
@@ -52,7 +53,7 @@ def handle_describe(context: Context, request: Request) -> Reply:
             for holder, quota in context.broker.quotas.all(context.caller).items()
             if _matches(_names(holder), wanted, message.strict)
         ]
-        response = DescribeClientQuotasResponse(error_message=None, entries=entries)
+        response = DescribeClientQuotasResponse(error_message="", entries=entries)
     except Refusal as refusal:
         code = _code_of(refusal)
         response = DescribeClientQuotasResponse(error_code=code, error_message=str(refusal), entries=None)
@@ -176,7 +177,7 @@ def _read_key(key: str) -> Direction:
 
 
 def _read_rate(operation: OpData) -> int:
-    if not (0 < operation.value < _MOST and operation.value == int(operation.value)):
+    if not (0 < operation.value <= _MOST and operation.value % 1 <= _ROUNDING):
         raise KafkaRefusal(Code.INVALID_REQUEST, f"{operation.key}: {operation.value} is not a positive integer")
     return int(operation.value)
 

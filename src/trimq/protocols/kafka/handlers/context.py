@@ -16,6 +16,8 @@ from trimq.model import SYSTEM, Caller, Layout
 from trimq.protocols.client_counters import Counts
 from trimq.protocols.contract import SessionControl
 from trimq.protocols.kafka.handlers.fetch_sessions import FetchSessions
+from trimq.protocols.kafka.logins.mechanisms import Mechanisms
+from trimq.protocols.kafka.logins.session import LoginSession
 from trimq.protocols.kafka.names.codes import Code, KafkaRefusal
 from trimq.protocols.kafka.names.internal_topics import INTERNAL, NAMES, OFFSETS, TRANSACTIONS
 from trimq.protocols.kafka.names.topic_configs import BrokerLevels
@@ -30,8 +32,8 @@ class Context:
     counts: Counts
     fetch_sessions: FetchSessions
     authenticator: Authenticator
-    is_logging_in: bool = False
-    has_logged_in: bool = False
+    mechanisms: Mechanisms
+    login: LoginSession
     logged_conflicts: set[str] = field(default_factory=set)
     """Names of other protocols that this connection asked for; each is logged once."""
 

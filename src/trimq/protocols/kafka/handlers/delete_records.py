@@ -38,18 +38,22 @@ class _Truncation(NamedTuple):
 def handle(context: Context, request: Request) -> Reply:
     message = request.decode(DeleteRecordsRequest)
     tickets = ChangeTickets()
-    cuts = [
-        [_truncate(context, topic.name, asked.partition_index, asked.offset, tickets) for asked in topic.partitions]
-        for topic in message.topics
-    ]
-    names = [topic.name for topic in message.topics]
+    # As in Kafka, the last offset counts for a partition that is listed twice.
+    offsets: dict[str, dict[int, int]] = {}
+    for topic in message.topics:
+        for asked in topic.partitions:
+            offsets.setdefault(topic.name, {})[asked.partition_index] = asked.offset
+    cuts = {
+        name: [_truncate(context, name, index, offset, tickets) for index, offset in wanted.items()]
+        for name, wanted in offsets.items()
+    }
 
     def answer() -> Parts:
         topics = [
             DeleteRecordsTopicResult(
                 name=name, partitions=[_encode_partition(truncation, tickets) for truncation in of_topic]
             )
-            for name, of_topic in zip(names, cuts, strict=True)
+            for name, of_topic in cuts.items()
         ]
         return encode_response(request, DeleteRecordsResponse(topics=topics))
 

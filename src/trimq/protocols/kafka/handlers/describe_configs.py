@@ -5,6 +5,7 @@ Not served: settings of loggers and client metrics (answered with an empty list)
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from trimq.core.partitions.dynamic_settings import Level
@@ -28,18 +29,25 @@ from trimq.protocols.kafka.names.internal_topics import INTERNAL, SETTINGS
 from trimq.protocols.kafka.names.topic_configs import DescribedConfig, describe
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
-_WITHOUT_SETTINGS = (ResourceType.BROKER_LOGGER, ResourceType.CLIENT_METRICS)
+_TYPES = frozenset(ResourceType)
+_NAMED = (ResourceType.BROKER_LOGGER, ResourceType.GROUP, ResourceType.CLIENT_METRICS)
+# Times that a resource is described: otherwise a small request could cause a response of any size.
+_MOST_REPEATS = 10
 
 
 def handle(context: Context, request: Request) -> Reply:
     message = request.decode(DescribeConfigsRequest)
     results = []
-    # Each resource once: otherwise a small request could cause a response of any size.
-    for asked in {(each.resource_type, each.resource_name): each for each in message.resources}.values():
-        result = DescribeConfigsResult(
-            error_message=None, resource_type=asked.resource_type, resource_name=asked.resource_name
-        )
+    counts: Counter[tuple[int, str]] = Counter()
+    has_unknown_type = any(each.resource_type not in _TYPES for each in message.resources)
+    for asked in message.resources:
+        result = DescribeConfigsResult(resource_type=asked.resource_type, resource_name=asked.resource_name)
+        counts[asked.resource_type, asked.resource_name] += 1
         try:
+            if has_unknown_type:
+                raise KafkaRefusal(Code.INVALID_REQUEST, "the request has a resource of an unknown type")
+            if counts[asked.resource_type, asked.resource_name] > _MOST_REPEATS:
+                raise KafkaRefusal(Code.INVALID_REQUEST, f"the resource is listed more than {_MOST_REPEATS} times")
             found = _describe(context, asked)
             result.configs = [
                 _encode_config(each, message.include_synonyms, message.include_documentation)
@@ -53,6 +61,8 @@ def handle(context: Context, request: Request) -> Reply:
 
 
 def _describe(context: Context, asked: DescribeConfigsResource) -> Iterable[DescribedConfig]:
+    if not asked.resource_name and asked.resource_type in _NAMED:
+        raise KafkaRefusal(Code.INVALID_REQUEST, "the name of the resource must not be empty")
     if asked.resource_type == ResourceType.TOPIC:
         context.require_topic(Action.DESCRIBE_CONFIGS, asked.resource_name)
         if asked.resource_name in INTERNAL:
@@ -66,10 +76,8 @@ def _describe(context: Context, asked: DescribeConfigsResource) -> Iterable[Desc
         return _describe_broker(context, asked.resource_name) if asked.resource_type == ResourceType.BROKER else ()
     if asked.resource_type == ResourceType.GROUP:
         return describe_group(context.broker.groups.settings(context.caller, asked.resource_name))
-    if asked.resource_type in _WITHOUT_SETTINGS:
-        context.broker.require(context.caller, Action.DESCRIBE_CONFIGS, BROKER)
-        return ()
-    raise KafkaRefusal(Code.INVALID_REQUEST, f"unknown resource type {asked.resource_type}")
+    context.broker.require(context.caller, Action.DESCRIBE_CONFIGS, BROKER)
+    return ()
 
 
 def _describe_broker(context: Context, name: str) -> Iterable[DescribedConfig]:

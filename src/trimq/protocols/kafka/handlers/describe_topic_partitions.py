@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trimq.core.partitions.topics import Topic
-from trimq.core.security.resources import Action
+from trimq.core.security.resources import Action, Resource, ResourceKind
 from trimq.errors import Refusal
 from trimq.model import Layout
 from trimq.protocols.contract import Reply
@@ -30,10 +30,12 @@ _MOST_PARTITIONS = 2000
 
 def handle(context: Context, request: Request) -> Reply:
     message = request.decode(DescribeTopicPartitionsRequest)
-    cursor = message.cursor
-    if cursor is not None and cursor.partition_index < 0:
-        topic = DescribeTopicPartitionsResponseTopic(name=cursor.topic_name, error_code=Code.INVALID_REQUEST)
-        return Reply.now(encode_response(request, DescribeTopicPartitionsResponse(topics=[topic])))
+    if _is_refused(message):
+        refused = [
+            DescribeTopicPartitionsResponseTopic(name=name, error_code=Code.INVALID_REQUEST)
+            for name in dict.fromkeys(topic.name for topic in message.topics)
+        ]
+        return Reply.now(encode_response(request, DescribeTopicPartitionsResponse(topics=refused)))
     left = min(max(message.response_partition_limit, 1), _MOST_PARTITIONS)
     topics = []
     next_cursor = None
@@ -50,6 +52,15 @@ def handle(context: Context, request: Request) -> Reply:
             break
     response = DescribeTopicPartitionsResponse(topics=topics, next_cursor=next_cursor)
     return Reply.now(encode_response(request, response))
+
+
+def _is_refused(message: DescribeTopicPartitionsRequest) -> bool:
+    """Returns whether the cursor names a partition that no page can begin with."""
+    cursor = message.cursor
+    if cursor is None:
+        return False
+    is_named = not message.topics or any(topic.name == cursor.topic_name for topic in message.topics)
+    return cursor.partition_index < 0 or not is_named
 
 
 def _names(context: Context, message: DescribeTopicPartitionsRequest) -> Iterator[tuple[str, int]]:
@@ -76,6 +87,13 @@ def _count(context: Context, name: str) -> int:
 
 
 def _describe(context: Context, name: str, first: int, most: int) -> DescribeTopicPartitionsResponseTopic:
+    described = _describe_partitions(context, name, first, most)
+    resource = Resource(ResourceKind.TOPIC, context.caller.namespace, name)
+    described.topic_authorized_operations = topic_operations(context.broker, context.caller, resource)
+    return described
+
+
+def _describe_partitions(context: Context, name: str, first: int, most: int) -> DescribeTopicPartitionsResponseTopic:
     try:
         context.require_topic(Action.DESCRIBE, name)
     except Refusal as refusal:
@@ -96,7 +114,6 @@ def _describe(context: Context, name: str, first: int, most: int) -> DescribeTop
         name=name,
         topic_id=topic.id.bytes,
         partitions=_partitions(context, topic, first, most),
-        topic_authorized_operations=topic_operations(context.broker, context.caller, topic.resource),
     )
 
 

@@ -46,21 +46,21 @@ class _FoundOffset(NamedTuple):
 
 def handle(context: Context, request: Request) -> Reply:
     message = request.decode(ListOffsetsRequest)
-    topics = []
-    for topic in message.topics:
-        counts = Counter(asked.partition_index for asked in topic.partitions)
-        partitions = []
-        for asked in {asked.partition_index: asked for asked in topic.partitions}.values():
-            try:
-                if counts[asked.partition_index] > 1:
-                    raise KafkaRefusal(Code.INVALID_REQUEST, "the partition is listed more than once in the request")
-                place = _answer(context, request.api_version, topic.name, asked, message.isolation_level)
-                partitions.append(_encode_partition(asked.partition_index, place))
-            except Refusal as refusal:
-                index, code = asked.partition_index, code_of(refusal)
-                partitions.append(ListOffsetsPartitionResponse(partition_index=index, error_code=code))
-        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
-    return Reply.now(encode_response(request, ListOffsetsResponse(topics=topics)))
+    asked_of = [(topic.name, asked) for topic in message.topics for asked in topic.partitions]
+    counts = Counter((name, asked.partition_index) for name, asked in asked_of)
+    topics: dict[str, dict[int, ListOffsetsPartitionResponse]] = {}
+    for name, asked in asked_of:
+        index = asked.partition_index
+        partitions = topics.setdefault(name, {})
+        try:
+            if counts[name, index] > 1:
+                raise KafkaRefusal(Code.INVALID_REQUEST, "the partition is listed more than once in the request")
+            place = _answer(context, request.api_version, name, asked, message.isolation_level)
+            partitions[index] = _encode_partition(index, place)
+        except Refusal as refusal:
+            partitions[index] = ListOffsetsPartitionResponse(partition_index=index, error_code=code_of(refusal))
+    answers = [ListOffsetsTopicResponse(name=name, partitions=list(found.values())) for name, found in topics.items()]
+    return Reply.now(encode_response(request, ListOffsetsResponse(topics=answers)))
 
 
 def _encode_partition(index: int, place: _FoundOffset) -> ListOffsetsPartitionResponse:

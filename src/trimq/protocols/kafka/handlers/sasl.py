@@ -1,16 +1,17 @@
-"""SaslHandshake, versions 0 and 1, and SaslAuthenticate, versions 0 to 2: log in with PLAIN.
+"""SaslHandshake, versions 0 and 1, and SaslAuthenticate, versions 0 to 2: log in with PLAIN or SCRAM, and log in
+again to extend the session (KIP-368).
 
-While no user is defined, login is not required, and both answer as a listener without SASL. Once a user is defined, a
-client that does not log in is `anonymous`, which has no rights; a wrong password closes the connection.
-Not served: handshake version 0, whose tokens are sent outside of requests; SCRAM; repeated logins.
+While no login is required, both answer as a listener without SASL. A failed login closes the connection.
+Not served: handshake version 0, whose tokens are sent outside of requests; delegation tokens.
 """
 
 from __future__ import annotations
 
 import dataclasses
 
-from trimq.protocols.contract import DeferredReply, Reply
+from trimq.protocols.contract import DeferredReply, Parts, Reply
 from trimq.protocols.kafka.handlers.context import Context
+from trimq.protocols.kafka.logins.mechanisms import Continued, LoggedIn, Outcome, Rejected
 from trimq.protocols.kafka.messages.handshakes import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
@@ -20,74 +21,78 @@ from trimq.protocols.kafka.messages.handshakes import (
 from trimq.protocols.kafka.names.codes import Code
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
-PLAIN = "PLAIN"
 _FIRST_WITH_REQUESTS = 1
 
 
 def handle_handshake(context: Context, request: Request) -> Reply:
     message = request.decode(SaslHandshakeRequest)
-    response = SaslHandshakeResponse(mechanisms=[PLAIN])
     if not context.authenticator.is_login_required:
-        response = SaslHandshakeResponse(error_code=Code.ILLEGAL_SASL_STATE)
-    elif message.mechanism != PLAIN or request.api_version < _FIRST_WITH_REQUESTS:
+        refused = SaslHandshakeResponse(error_code=Code.ILLEGAL_SASL_STATE)
+        return Reply.now(encode_response(request, refused))
+    response = SaslHandshakeResponse(mechanisms=context.mechanisms.names)
+    if message.mechanism not in context.mechanisms.names or request.api_version < _FIRST_WITH_REQUESTS:
         response.error_code = Code.UNSUPPORTED_SASL_MECHANISM
+        context.outlet.close()
     else:
-        context.is_logging_in = True
+        context.login.next_mechanism = message.mechanism
+        context.login.exchange = context.mechanisms.begin(message.mechanism, context.caller.address)
     return Reply.now(encode_response(request, response))
 
 
 def handle_authenticate(context: Context, request: Request) -> Reply:
     message = request.decode(SaslAuthenticateRequest)
-    if not context.is_logging_in:
+    exchange, context.login.exchange = context.login.exchange, None
+    if exchange is None:
         reason = "SaslHandshake must come first" if context.authenticator.is_login_required else "login is not required"
-        return _refused(request, Code.ILLEGAL_SASL_STATE, reason)
-    context.is_logging_in = False
-    login = read_plain(message.auth_bytes)
-    if login is None:
-        context.outlet.close()
-        return _refused(request, Code.SASL_AUTHENTICATION_FAILED, "invalid PLAIN token")
-    name, password = login
+        response = SaslAuthenticateResponse(error_code=Code.ILLEGAL_SASL_STATE, error_message=reason)
+        return Reply.now(encode_response(request, response))
     reply = DeferredReply()
 
-    def checked(is_right: bool) -> None:
-        if is_right and context.has_logged_in and context.caller.principal != name:
-            reason = f"Cannot change principals during re-authentication from {context.caller.principal} to {name}"
-            reply.resolve(
-                encode_response(
-                    request, SaslAuthenticateResponse(error_code=Code.SASL_AUTHENTICATION_FAILED, error_message=reason)
-                )
-            )
-            context.outlet.close()
-            return
-        if is_right:
-            context.has_logged_in = True
-            context.caller = dataclasses.replace(context.caller, principal=name)
-            reply.resolve(encode_response(request, SaslAuthenticateResponse(error_message=None)))
-            return
-        wrong = SaslAuthenticateResponse(
-            error_code=Code.SASL_AUTHENTICATION_FAILED,
-            error_message="unknown user or wrong password",
-        )
-        reply.resolve(encode_response(request, wrong))
-        context.outlet.close()
+    def answered(outcome: Outcome) -> None:
+        if isinstance(outcome, Continued):
+            context.login.exchange = exchange
+        elif isinstance(outcome, LoggedIn):
+            outcome = _same_principal(context, outcome)
+        reply.resolve(_answer(context, request, outcome))
+        if isinstance(outcome, Rejected):
+            context.outlet.close()  # after the answer, which is still sent
 
-    context.authenticator.check(name, password, context.caller.address, checked)
+    exchange.respond(message.auth_bytes, answered)
     return reply
 
 
-def _refused(request: Request, code: Code, sentence: str) -> Reply:
-    response = SaslAuthenticateResponse(error_code=code, error_message=sentence)
-    return Reply.now(encode_response(request, response))
+def _answer(context: Context, request: Request, outcome: Outcome) -> Parts:
+    if isinstance(outcome, Continued):
+        response = SaslAuthenticateResponse(error_message=None, auth_bytes=outcome.token)
+    elif isinstance(outcome, LoggedIn):
+        response = SaslAuthenticateResponse(error_message=None, auth_bytes=outcome.token)
+        response.session_lifetime_ms = context.login.logged_in(outcome)
+        context.caller = dataclasses.replace(context.caller, principal=outcome.principal)
+        context.mechanisms.login_log.succeeded(context.caller.protocol)
+    else:
+        response = _rejected(context, outcome)
+    return encode_response(request, response)
 
 
-def read_plain(token: bytes) -> tuple[str, str] | None:
-    """Returns name and password of a PLAIN token (RFC 4616): authorization id, name and password, separated by NUL.
-    Returns None if the token is malformed, or if the authorization id is that of another user."""
-    try:
-        acts_for, name, password = bytes(token).decode("utf-8").split("\0")
-    except ValueError:
-        return None
-    return (name, password) if name and acts_for in ("", name) else None
+def _same_principal(context: Context, outcome: LoggedIn) -> LoggedIn | Rejected:
+    before, name = context.caller.principal, outcome.principal
+    if not context.login.has_logged_in or before == name:
+        return outcome
+    reason = f"Cannot change principals during re-authentication from User.{before}: User.{name}"
+    return Rejected(name, f"the connection is logged in as {before}", reason)
+
+
+def _rejected(context: Context, outcome: Rejected) -> SaslAuthenticateResponse:
+    login, caller = context.login, context.caller
+    context.mechanisms.login_log.failed(
+        caller.protocol, login.next_mechanism, outcome.user, caller.address, outcome.reason
+    )
+    attempt = "re-authentication" if login.has_logged_in else "authentication"
+    hidden = f"Authentication failed during {attempt} due to invalid credentials with SASL mechanism "
+    return SaslAuthenticateResponse(
+        error_code=Code.SASL_AUTHENTICATION_FAILED,
+        error_message=outcome.answer or hidden + login.next_mechanism,
+    )
 
 
 HANDLERS = {"SaslHandshake": handle_handshake, "SaslAuthenticate": handle_authenticate}

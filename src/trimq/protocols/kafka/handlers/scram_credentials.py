@@ -1,7 +1,6 @@
 """DescribeUserScramCredentials and AlterUserScramCredentials, version 0: manage SCRAM credentials of users.
 
 Clients send salted passwords; the broker stores only the keys that RFC 5802 derives from them.
-Not served: login with SCRAM (see `sasl`).
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from trimq.protocols.contract import CallBatch, CallInfo, Parts, Reply, Sink
 from trimq.protocols.rocketmq.grpc.clients.auto_renew import AutoRenewals
 from trimq.protocols.rocketmq.grpc.clients.call import Call, Handler, refusal_status, reply
 from trimq.protocols.rocketmq.grpc.clients.clients import GrpcClients, TelemetryOutlet
+from trimq.protocols.rocketmq.grpc.clients.signers import CallSigners, refusal_of
 from trimq.protocols.rocketmq.grpc.handlers import ack, recall, receive, route, send, telemetry, transactions
 from trimq.protocols.rocketmq.grpc.handlers.ack_batch import AckBatcher
 from trimq.protocols.rocketmq.grpc.handlers.send_batch import GrpcSendBatcher
@@ -25,6 +26,7 @@ from trimq.protocols.rocketmq.grpc.wire.codes import GrpcRefusal, GrpcStatusErro
 from trimq.protocols.rocketmq.grpc.wire.declaration import PACKAGE, SERVICE
 from trimq.protocols.rocketmq.grpc.wire.enums import Code
 from trimq.protocols.rocketmq.handlers.context import RocketMQServices
+from trimq.protocols.rocketmq.wire.signatures import AUTHORIZATION, DATE_TIME
 
 PROTOCOL = "rocketmq-grpc"
 
@@ -66,11 +68,14 @@ class GrpcFrontEnd:
     calls: tuple[str, ...] = tuple(METHODS)
     server_streaming_calls: tuple[str, ...] = ("ReceiveMessage",)
     streams: tuple[str, ...] = ("Telemetry",)
-    used_metadata = frozenset((_CLIENT_ID, _LANGUAGE, _VERSION))
+    used_metadata = frozenset((_CLIENT_ID, _LANGUAGE, _VERSION, AUTHORIZATION, DATE_TIME))
 
     def __init__(self, services: RocketMQServices, client_limit: int) -> None:
         self._services = services
         self._known = GrpcClients(services.clock.liveness, services.clients, client_limit)
+        self._signers = CallSigners(
+            services.signatures, services.settings.signature_window_ms, services.clock.message.now_ms
+        )
         self._renewals = AutoRenewals(services.commit_log.pop_service, services.clock.message)
         self._known.on_forgotten(self._renewals.forget)
         services.commit_log.lifecycle.on_stop(self._renewals.stop)
@@ -86,7 +91,7 @@ class GrpcFrontEnd:
         try:
             if not call.client_id:
                 raise GrpcRefusal(Code.CLIENT_ID_REQUIRED, "client id cannot be empty")
-            call.commit_log.admin.require_known(call.caller)
+            call.require_login()
             return found.handle(call, request)
         except Refusal as refusal:
             return reply(found.response(status=refusal_status(refusal)))
@@ -98,7 +103,10 @@ class GrpcFrontEnd:
         }
 
     def open(self, stream: str, call_info: CallInfo, sink: Sink) -> telemetry.Telemetry:
-        return telemetry.Telemetry(self._call(call_info), sink)
+        call = self._call(call_info)
+        if call.login_refusal is None:
+            self._signers.opened(call.caller)
+        return telemetry.Telemetry(call, sink)
 
     def failed(self, method: str) -> Parts:
         """Returns the response to a call that failed with an unexpected error."""
@@ -106,14 +114,16 @@ class GrpcFrontEnd:
         return [METHODS[method].response(status=refusal_status(refusal)).SerializeToString()]
 
     def _call(self, call_info: CallInfo) -> Call:
-        if call_info.parsed is not None:
-            known: Call = call_info.parsed
+        known: Call | None = call_info.parsed
+        if known is not None and known.identified_at == self._signers.revision and not self._signers.window_ms:
             return known
         metadata = call_info.metadata
         client_id = metadata.get(_CLIENT_ID, "")
+        unsigned = Caller(ANONYMOUS, client_id, call_info.address, PROTOCOL)
+        caller, refusal = refusal_of(lambda: self._signers.signer(unsigned, metadata), unsigned)
         call = call_info.parsed = Call(
             self._services,
-            Caller(ANONYMOUS, client_id, call_info.address, PROTOCOL),
+            caller,
             _NO_OUTLET,
             _host(call_info.address),
             self._known,
@@ -122,6 +132,8 @@ class GrpcFrontEnd:
             metadata.get(_LANGUAGE, ""),
             metadata.get(_VERSION, ""),
             call_info.remaining_ms,
+            refusal,
+            self._signers.revision,
         )
         return call
 

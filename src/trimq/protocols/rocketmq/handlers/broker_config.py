@@ -54,6 +54,7 @@ def _config(context: Context) -> dict[str, str]:
         "brokerName": identity.broker_name,
         "brokerPermission": "6",
         "brokerRole": "ASYNC_MASTER",
+        "commitIntervalCommitLog": str(settings.commit_interval_ms),
         "defaultTopicQueueNums": str(settings.default_queues),
         "enablePropertyFilter": "true",
         "flushDiskType": "SYNC_FLUSH" if context.services.sending.is_synced else "ASYNC_FLUSH",
@@ -62,9 +63,11 @@ def _config(context: Context) -> dict[str, str]:
         "mappedFileSizeCommitLog": str(settings.commit_file_bytes),
         "mappedFileSizeConsumeQueue": "6000000",
         "messageDelayLevel": settings.delay_levels,
+        "osPageCacheBusyTimeOutMills": str(settings.busy_after_ms),
         "recallMessageEnable": "true",
         "timerMaxDelaySec": str(settings.max_delay_ms // 1000),
         "traceTopicEnable": "true",
+        "transientStorePoolEnable": "true" if context.services.sending.is_pooled else "false",
     }
 
 

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from trimq.clock import Clock
 from trimq.config import RocketMQ as RocketMQSettings
 from trimq.core.api.commit_log import CommitLogApi
+from trimq.core.api.users import UserApi
 from trimq.core.commit_log.groups import CommitLogGroup
+from trimq.core.security.signatures import Signatures
 from trimq.model import Caller
 from trimq.protocols.client_counters import Counts
 from trimq.protocols.contract import Reply, SessionControl
@@ -46,6 +48,9 @@ class SendServices:
     property_templates: PropertyTemplates
     delayed_templates: DelayedPropertyTemplates
     is_synced: bool
+    """flush = sync"""
+    is_pooled: bool
+    """flush = pooled"""
 
 
 @dataclass(slots=True)
@@ -74,6 +79,8 @@ class RocketMQServices:
     clock: Clock
     counts: Counts
     settings: RocketMQSettings
+    signatures: Signatures
+    users: UserApi
     identity: Identity
     rng: random.Random
     traffic: Traffic

@@ -38,8 +38,25 @@ class _Register(_Broker):
     enableActingMaster: bool | None = None
 
 
-def register(context: Context, command: Command) -> Reply:
+def _require_registrant(context: Context, command: Command) -> None:
+    """A broker may register if `rocketmq.allowed_brokers` lists its address and it connects from that host, or as an
+    administrator. Without users and without a list, every broker may."""
+    allowed = [each.strip() for each in context.services.settings.allowed_brokers.split(";") if each.strip()]
+    address = command.fields.get("brokerAddr", "")
+    if address in allowed and _host(address) == _host(context.caller.address):
+        return
     context.commit_log.admin.require_administrator(context.caller)
+    if allowed and not context.services.signatures.is_login_required:
+        reason = f"{address} is not in rocketmq.allowed_brokers, or connects from another host"
+        raise RemotingRefusal(ResponseCode.NO_PERMISSION, reason)
+
+
+def _host(address: str) -> str:
+    return address.rpartition(":")[0].strip("[]")
+
+
+def register(context: Context, command: Command) -> Reply:
+    _require_registrant(context, command)
     header = command.read(_Register)
     if header.bodyCrc32 and zlib.crc32(command.body) & 0x7FFFFFFF != header.bodyCrc32:
         raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, "crc32 not match")
@@ -74,7 +91,7 @@ def _order_config(context: Context) -> bytes:
 
 
 def unregister(context: Context, command: Command) -> Reply:
-    context.commit_log.admin.require_administrator(context.caller)
+    _require_registrant(context, command)
     header = command.read(_Broker)
     context.services.naming.registry.unregister(header.clusterName, header.brokerAddr)
     return reply(command)
@@ -82,6 +99,7 @@ def unregister(context: Context, command: Command) -> Reply:
 
 def query_version(context: Context, command: Command) -> Reply:
     """An unchanged version counts as a heartbeat."""
+    _require_registrant(context, command)
     header = command.read(_Broker)
     try:
         registration = read_version(command.body)
@@ -97,12 +115,14 @@ def query_version(context: Context, command: Command) -> Reply:
 
 
 def heartbeat(context: Context, command: Command) -> Reply:
+    _require_registrant(context, command)
     header = command.read(_Broker)
     context.services.naming.registry.record_heartbeat(header.clusterName, header.brokerAddr)
     return reply(command)
 
 
 def member_group(context: Context, command: Command) -> Reply:
+    context.commit_log.admin.require_known(context.caller)
     fields = command.fields
     cluster, name = fields.get("clusterName", ""), fields.get("brokerName", "")
     own = context.services.naming.own_routes.broker

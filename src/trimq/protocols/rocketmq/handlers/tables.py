@@ -27,6 +27,7 @@ from trimq.protocols.rocketmq.handlers import (
     statistics,
     topics,
     transactions,
+    users,
 )
 from trimq.protocols.rocketmq.handlers.context import Handler
 from trimq.protocols.rocketmq.wire.codes import RequestCode
@@ -105,6 +106,11 @@ BROKER: dict[int, Handler] = {
     RequestCode.DELETE_TOPIC_IN_BROKER: topics.delete_topic,
     RequestCode.GET_TOPIC_CONFIG: topics.topic_config,
     RequestCode.GET_ALL_TOPIC_CONFIG: topics.all_topic_configs,
+    RequestCode.AUTH_CREATE_USER: users.create,
+    RequestCode.AUTH_UPDATE_USER: users.update,
+    RequestCode.AUTH_DELETE_USER: users.delete,
+    RequestCode.AUTH_GET_USER: users.get,
+    RequestCode.AUTH_LIST_USER: users.list_users,
 }
 
 # Not limited by `rocketmq.command_bytes`: messages and registrations of brokers have limits of their own.
@@ -112,6 +118,14 @@ WITH_LARGE_BODIES = frozenset(
     (
         *(RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE),
         *(RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2, RequestCode.REGISTER_BROKER),
+    )
+)
+
+# Of brokers that register, whom a setting can allow: these check their callers themselves.
+OF_REGISTRANTS = frozenset(
+    (
+        *(RequestCode.REGISTER_BROKER, RequestCode.UNREGISTER_BROKER, RequestCode.QUERY_DATA_VERSION),
+        *(RequestCode.BROKER_HEARTBEAT, RequestCode.GET_BROKER_MEMBER_GROUP),
     )
 )
 

@@ -1,5 +1,5 @@
 """Flush timeouts: producers of messages that are not durable in time get FLUSH_DISK_TIMEOUT; the messages stay
-stored."""
+stored. With flush = pooled, producers do not wait for anything."""
 
 from __future__ import annotations
 
@@ -29,31 +29,42 @@ class _PendingPass:
 class FlushTimeouts:
     """Timeouts of passes. `on_durable` calls back when the pass of a ticket has ended, before its replies are sent. One
     timer serves all passes: a timer per send would cost more than the rest of the send. `put_times` gets the time that
-    each pass took."""
+    each pass took. `is_pooled`: messages are acknowledged as soon as they are in the pool."""
 
-    def __init__(self, liveness: Timeline, timeout_ms: int, on_durable: OnDurable, put_times: PutTimes) -> None:
+    def __init__(
+        self, liveness: Timeline, timeout_ms: int, on_durable: OnDurable, put_times: PutTimes, is_pooled: bool
+    ) -> None:
         self._liveness = liveness
         self._timeout_ms = timeout_ms
         self._on_durable = on_durable
         self._put_times = put_times
+        self._is_pooled = is_pooled
         self._passes: dict[int, _PendingPass] = {}
         self._timer: Timer | None = None
 
     def watch(self, pending: PendingWrite, reply: Reply, late: Build) -> Reply:
         """Makes `late` the response if the pass is not durable in time. Returns the same reply. The pass must be under
         way."""
-        self.begin(pending).waiting.append((reply, late))
+        if self._is_pooled:
+            return self._acknowledge(reply)
+        self._pass_of(pending).waiting.append((reply, late))
         return reply
 
     def join(self, pending: PendingWrite, reply: Reply, late: Build) -> Reply:
         """Like `watch`, for messages that were appended before. Leaves the reply unchanged if the pass is already
         durable or late."""
+        if self._is_pooled:
+            return self._acknowledge(reply)
         if (found := self._passes.get(pending.number)) is not None:
             found.waiting.append((reply, late))
         return reply
 
-    def begin(self, pending: PendingWrite) -> _PendingPass:
+    def begin(self, pending: PendingWrite) -> None:
         """Starts the timeout of the pass, unless it was started before."""
+        if not self._is_pooled:
+            self._pass_of(pending)
+
+    def _pass_of(self, pending: PendingWrite) -> _PendingPass:
         found = self._passes.get(pending.number)
         if found is not None:
             return found
@@ -64,6 +75,11 @@ class FlushTimeouts:
         if self._timer is None:
             self._timer = self._liveness.call_at(due_ms, self._check_timeouts)
         return made
+
+    def _acknowledge(self, reply: Reply) -> Reply:
+        self._put_times.observe(self._liveness.now_ms(), 0, reply.count)
+        reply.resolve(reply.take())
+        return reply
 
     def _pass_durable(self, pending: PendingWrite) -> None:
         if (found := self._passes.pop(pending.number, None)) is not None:

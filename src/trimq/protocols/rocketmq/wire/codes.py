@@ -104,6 +104,11 @@ class RequestCode(IntEnum):
     GET_ALL_MESSAGE_REQUEST_MODE = 402
     GET_BROKER_MEMBER_GROUP = 901
     BROKER_HEARTBEAT = 904
+    AUTH_CREATE_USER = 3001
+    AUTH_UPDATE_USER = 3002
+    AUTH_DELETE_USER = 3003
+    AUTH_GET_USER = 3004
+    AUTH_LIST_USER = 3005
     GET_BROKER_HA_STATUS = 907
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051
@@ -161,6 +166,7 @@ CODES: dict[type[Refusal], ResponseCode] = {
     errors.NotRunning: ResponseCode.SERVICE_NOT_AVAILABLE,
     errors.NotOwner: ResponseCode.SERVICE_NOT_AVAILABLE,
     errors.DiskFull: ResponseCode.SERVICE_NOT_AVAILABLE,
+    errors.DiskStalled: ResponseCode.SYSTEM_BUSY,
     errors.MemoryFull: ResponseCode.SERVICE_NOT_AVAILABLE,
     errors.WriteFailed: ResponseCode.SYSTEM_ERROR,
     errors.DamagedSegment: ResponseCode.SYSTEM_ERROR,
@@ -178,6 +184,7 @@ CODES: dict[type[Refusal], ResponseCode] = {
     errors.OffsetOutOfRange: ResponseCode.PULL_OFFSET_MOVED,
     errors.Busy: ResponseCode.SYSTEM_BUSY,
     errors.AccessDenied: ResponseCode.NO_PERMISSION,
+    errors.LoginFailed: ResponseCode.NO_PERMISSION,
     errors.Changed: ResponseCode.SYSTEM_BUSY,
     errors.UnknownUser: ResponseCode.NO_PERMISSION,
     errors.LeaseGone: ResponseCode.NO_MESSAGE,
@@ -194,6 +201,14 @@ CODES: dict[type[Refusal], ResponseCode] = {
     errors.UnknownGroup: ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
     errors.GroupNotEmpty: ResponseCode.ILLEGAL_OPERATION,
 }
+
+
+PAGE_CACHE_BUSY = "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
+"""Apache RocketMQ's text while an append takes longer than osPageCacheBusyTimeOutMills."""
+
+
+def remark_of(refusal: Refusal) -> str:
+    return PAGE_CACHE_BUSY if isinstance(refusal, errors.DiskStalled) else str(refusal)
 
 
 def code_of(refusal: Refusal) -> ResponseCode:

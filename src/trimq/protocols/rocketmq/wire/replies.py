@@ -10,7 +10,7 @@ import msgspec
 from trimq.errors import Refusal
 from trimq.model import Buffer
 from trimq.protocols.contract import Parts, Reply
-from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode, code_of
+from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode, code_of, remark_of
 from trimq.protocols.rocketmq.wire.remoting import NO_FIELDS, Command
 from trimq.protocols.rocketmq.wire.responses import encode_response
 
@@ -48,7 +48,7 @@ def refused_parts(command: Command, refusal: Refusal, fields: Mapping[str, str] 
 
 def refused_answer(opaque: int, refusal: Refusal, fields: Mapping[str, str] = NO_FIELDS) -> list[Buffer]:
     fields = refusal.fields if isinstance(refusal, RemotingRefusal) and refusal.fields else fields
-    return encode_response(opaque, code_of(refusal), fields, str(refusal))
+    return encode_response(opaque, code_of(refusal), fields, remark_of(refusal))
 
 
 def reply_when_durable(command: Command, pending: PendingWrite, build: Callable[[], Parts]) -> Reply:

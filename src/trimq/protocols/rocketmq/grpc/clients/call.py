@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from trimq.errors import Refusal
+from trimq.errors import LoginFailed, Refusal
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.rocketmq.grpc.clients.auto_renew import AutoRenewals
 from trimq.protocols.rocketmq.grpc.clients.clients import GrpcClients
@@ -14,6 +14,7 @@ from trimq.protocols.rocketmq.grpc.wire import wire
 from trimq.protocols.rocketmq.grpc.wire.codes import code_of
 from trimq.protocols.rocketmq.grpc.wire.enums import Code
 from trimq.protocols.rocketmq.handlers.context import Context
+from trimq.protocols.rocketmq.wire.codes import remark_of
 from trimq.protocols.rocketmq.wire.replies import UNORDERED, PendingWrite
 
 
@@ -27,6 +28,15 @@ class Call(Context):
     language: str
     version: str
     remaining_ms: int | None
+    login_refusal: LoginFailed | None = None
+    """Why every request of this call is refused: its signature is wrong."""
+    identified_at: int = 0
+    """Revision of the signers when the caller was found."""
+
+    def require_login(self) -> None:
+        if self.login_refusal is not None:
+            raise self.login_refusal
+        self.commit_log.admin.require_known(self.caller)
 
 
 Handler = Callable[[Call, Any], Reply]
@@ -37,7 +47,7 @@ def status(code: Code = Code.OK, message: str = "OK") -> Any:
 
 
 def refusal_status(refusal: Refusal) -> Any:
-    return status(code_of(refusal), str(refusal))
+    return status(code_of(refusal), remark_of(refusal))
 
 
 def reply(answer: Any) -> Reply:

@@ -71,6 +71,8 @@ class AckBatcher:
     def take(self, call_info: CallInfo, raw: bytes) -> bool:
         """Adds the call to the batch. Returns False if it needs `ack`."""
         call = self._call_of(call_info)
+        if call.login_refusal is not None:
+            return False
         if not self._asked:
             self._call = call
         elif call is not self._call and (self._call is None or call.caller != self._call.caller):

@@ -78,6 +78,8 @@ class GrpcSendBatcher:
     def take(self, call_info: CallInfo, raw: bytes) -> bool:
         """Adds a message to the batch. Returns False if `send` must handle it alone."""
         call = self._call_of(call_info)
+        if call.login_refusal is not None:
+            return False
         if not self._ids:
             self._start(call)
         elif call is not self._call and (self._call is None or call.caller != self._call.caller):

@@ -11,7 +11,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from trimq.core.commit_log.groups import CommitLogGroup
-from trimq.errors import AccessDenied, Refusal
+from trimq.errors import AccessDenied, LoginFailed, Refusal
 from trimq.protocols.contract import Parts, Reply, Sink
 from trimq.protocols.rocketmq.clients.registry import Client, ConsumerGroup
 from trimq.protocols.rocketmq.clients.subscriptions import Subscription
@@ -51,6 +51,8 @@ class Telemetry:
             raise GrpcStatusError("INVALID_ARGUMENT", "client id cannot be empty")
         try:
             settings = self._negotiate(command.settings)
+        except LoginFailed as refusal:
+            raise GrpcStatusError("UNAUTHENTICATED", str(refusal)) from None
         except AccessDenied as refusal:
             raise GrpcStatusError("PERMISSION_DENIED", str(refusal)) from None
         except Refusal as refusal:
@@ -59,7 +61,7 @@ class Telemetry:
 
     def _negotiate(self, asked: Any) -> Any:
         call = self._call
-        call.commit_log.admin.require_known(call.caller)
+        call.require_login()
         which = asked.WhichOneof("pub_sub")
         if which is None:
             raise GrpcStatusError("INVALID_ARGUMENT", "there is no publishing or subscription data in settings")

@@ -1,0 +1,4 @@
+package shop;
+
+/** Sent as JSON. */
+public record Order(int number, String state) {}

@@ -1,0 +1,1 @@
+"""Logins of Kafka clients: SASL mechanisms, and the state of the login of a connection."""
