@@ -66,7 +66,7 @@ clean: ## remove what make made, except the broker's data
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Extras that `trimq serve` uses.
-SERVED_EXTRAS := grpc speed tls
+SERVED_EXTRAS := grpc oauth speed tls
 
 # No index, link or host may enter a lock file: tests/test_locks.py looks.
 LOCK = $(UV) pip compile --universal --python-version 3.11 --generate-hashes --upgrade --quiet \

@@ -46,6 +46,7 @@ class Peer:
     name_server_pid: int
     port: int
     grpc_port: int
+    name_server_port: int
     started_s: float
 
 
@@ -72,7 +73,7 @@ def rocketmq_in(folder: Path, flush: str, more: Mapping[str, object] | None = No
         started.append(_start(folder, libraries, HEAP, command, "broker.out"))
         for each in (port, grpc):
             _await_port(started[1], each, folder / "broker.out")
-        yield Peer(started[1].pid, started[0].pid, port, grpc, started_s)
+        yield Peer(started[1].pid, started[0].pid, port, grpc, name_server, started_s)
     finally:
         for process in reversed(started):
             _end(process)

@@ -202,7 +202,7 @@ def test_a_mistake_names_the_source_that_it_came_from() -> None:
     [
         ("node_id", "-1", "--node-id: expected a whole number, 0 to 2147483647, got '-1'"),
         ("node_id", str(2**70), f"--node-id: expected a whole number, 0 to 2147483647, got '{2**70}'"),
-        ("flush", "maybe", "--flush: expected sync or async, got 'maybe'"),
+        ("flush", "maybe", "--flush: expected sync, async or pooled, got 'maybe'"),
         ("data_dir", "", "--data-dir: expected a path, got ''"),
         ("kafka.auto_create_topics", "yes", "--kafka-auto-create-topics: expected true or false, got 'yes'"),
         ("limits.topic_name_length", "250", "--limits-topic-name-length: expected a whole number, 1 to 249, got '250'"),

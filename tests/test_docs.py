@@ -114,10 +114,13 @@ def alone() -> list[object]:
 
 
 def on_one_broker() -> list[object]:
+    """The blocks of each document, after those of the README: its readers have the same broker."""
     found: dict[str, list[Block]] = {}
     for block in BLOCKS:
         if block.language in RUNNABLE and needs_common_broker(block):
             found.setdefault(block.document, []).append(block)
+    first = found["README.md"]
+    found |= {name: [*first, *blocks] for name, blocks in found.items() if name != "README.md"}
     return [pytest.param(blocks, id=name, marks=marks_of(*blocks)) for name, blocks in found.items()]
 
 

@@ -6,8 +6,10 @@ import asyncio
 import threading
 
 import pytest
+from doubles import ManualOffload
 
-from trimq.offload import ThreadOffload
+from trimq.errors import Busy
+from trimq.offload import BoundedOffload, ThreadOffload
 
 
 def test_work_is_done_off_the_loop_in_order_and_its_outcome_comes_back_to_the_loop() -> None:
@@ -92,3 +94,18 @@ def test_work_that_outlives_the_loop_ends_quietly() -> None:
     offload = asyncio.run(main())
     release.set()
     assert offload.stop()
+
+
+def test_a_bounded_offload_refuses_work_over_its_limit_until_some_is_done() -> None:
+    inner = ManualOffload()
+    offload = BoundedOffload(inner, 2, "checks")
+    results: list[object] = []
+    for number in (1, 2):
+        offload(lambda number=number: number, lambda result, error: results.append(result))  # type: ignore[misc]
+    with pytest.raises(Busy, match="2 checks wait already"):
+        offload(lambda: 3, lambda result, error: results.append(result))
+    inner.run_one()
+    offload(lambda: 3, lambda result, error: results.append(result))
+    assert offload.count == 2
+    inner.run_all()
+    assert (results, offload.count) == ([1, 2, 3], 0)

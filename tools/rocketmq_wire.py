@@ -4,6 +4,7 @@ collected."""
 from __future__ import annotations
 
 import json
+import select
 import socket
 import struct
 import time
@@ -40,12 +41,29 @@ class Wire:
 
     def ask(self, code: int, fields: dict[str, Any] | None = None, body: bytes = b"") -> tuple[dict[str, Any], bytes]:
         """Sends a request and returns header and body of the response."""
-        opaque = self.begin(code, fields or {}, body)
+        return self.await_answer(self.begin(code, fields or {}, body))
+
+    def await_answer(self, opaque: int) -> tuple[dict[str, Any], bytes]:
         while True:
             header, answer = self.read()
             if header["flag"] & 1 and header["opaque"] == opaque:
                 return header, answer
             self.asked.append((header, answer))
+
+    def await_request(self, code: int, patience_s: float) -> tuple[dict[str, Any], bytes] | None:
+        """Returns the next request of the broker with this code, or None if it does not come in time."""
+        until = time.monotonic() + patience_s
+        while True:
+            for found in self.asked:
+                if found[0]["code"] == code:
+                    self.asked.remove(found)
+                    return found
+            left = until - time.monotonic()
+            if left <= 0:
+                return None
+            readable, _, _ = select.select([self._socket], [], [], left)
+            if readable:
+                self.asked.append(self.read())
 
     def read(self) -> tuple[dict[str, Any], bytes]:
         """Returns header and body of the next frame; raises ConnectionError at the end of the connection."""

@@ -21,6 +21,11 @@ def make_users(http: str, **rights: Mapping[str, str]) -> None:
         _put(http, f"/api/permissions/{quote(name)}", {"configure": "", "write": "", "read": "", **right})
 
 
+def put_user(http: str, name: str, **fields: object) -> None:
+    """Changes these fields of a user, as the administrator that `make_users` made."""
+    _put(http, f"/api/users/{quote(name)}", fields)
+
+
 def _put(http: str, path: str, body: Mapping[str, object]) -> None:
     login = base64.b64encode(":".join(ADMINISTRATOR).encode()).decode()
     request = Request(http + path, json.dumps(body).encode(), {"Authorization": f"Basic {login}"}, method="PUT")

@@ -107,7 +107,7 @@ class Metrics:
     """All metrics of one broker. Each is declared once, with its help text; names get the prefix `trimq_`."""
 
     def __init__(self) -> None:
-        self._exposed: dict[str, Callable[[], Lines]] = {}
+        self._exposed: dict[str, tuple[frozenset[str], Callable[[], Lines]]] = {}
 
     def counter(self, name: str, help: str) -> Counter:
         return self.counters(name, help, ()).labelled()
@@ -158,17 +158,21 @@ class Metrics:
             raise ValueError(f"{name}: leave out the prefix trimq_, it is added automatically")
         if name in self._exposed:
             raise ValueError(f"the metric {name} is declared twice")
-        self._exposed[name] = expose
+        self._exposed[name] = frozenset(label_names), expose
 
     def render(self) -> bytes:
         """Returns the page that Prometheus scrapes. Its media type is `CONTENT_TYPE`."""
         return b"".join(self.render_pieces())
 
-    def render_pieces(self) -> Iterator[bytes]:
-        """Yields the page of `render` in pieces, some of them empty: the broker may work between two of them."""
+    def render_pieces(self, without: Iterable[str] = ()) -> Iterator[bytes]:
+        """Yields the page of `render` in pieces, some of them empty: the broker may work between two of them. Leaves
+        out metrics with any of the labels `without`."""
+        left_out = frozenset(without)
         lines: list[str] = []
         count = 0
-        for expose in list(self._exposed.values()):
+        for label_names, expose in list(self._exposed.values()):
+            if label_names & left_out:
+                continue
             for line in expose():
                 if line is not None:
                     lines.append(line)

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Protocol
 
+from trimq.errors import Busy
+
 # A hanging disk must not prevent the process from ending.
 STOP_TIMEOUT_S = 10.0
 
@@ -18,6 +20,29 @@ Done = Callable[[object, BaseException | None], None]
 class Offload(Protocol):
     def __call__(self, work: Work, done: Done) -> None:
         """Runs `work` off the event loop, in the order of the calls; then `done(result, error)` on the loop."""
+
+
+class BoundedOffload:
+    """Offload that refuses work with `Busy` while `limit` items wait or run: nobody can make the others wait for long
+    by asking for much. `what`: the work, for the error."""
+
+    def __init__(self, inner: Offload, limit: int, what: str) -> None:
+        self._inner = inner
+        self._limit = limit
+        self._what = what
+        self.count = 0
+        """Items that wait or run."""
+
+    def __call__(self, work: Work, done: Done) -> None:
+        if self.count >= self._limit:
+            raise Busy(f"{self.count} {self._what} wait already")
+        self.count += 1
+
+        def finish(result: object, error: BaseException | None) -> None:
+            self.count -= 1
+            done(result, error)
+
+        self._inner(work, finish)
 
 
 class ThreadOffload:

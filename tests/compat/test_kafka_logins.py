@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import time
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.abc import AbstractTokenProvider as AsyncTokenProvider
 from confluent_kafka import Consumer, KafkaError, Producer
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # caused by its own imports
     from kafka import KafkaConsumer, KafkaProducer
+    from kafka.net.sasl.oauth import AbstractTokenProvider
+
+from joserfc import jwt
+from joserfc.jwk import KeySet, RSAKey
 
 from tools.users import make_users
 from trimq.testing import Broker
@@ -111,6 +118,70 @@ def test_confluent_kafka_goes_on_through_many_short_sessions(mechanism: str) -> 
         (logins,) = re.findall(r'trimq_logins_total{protocol="kafka",result="success"} (\d+)', metrics)
         assert int(logins) >= 3
         assert sent > 3
+
+
+class Tokens(AbstractTokenProvider):
+    """Bearer tokens of an issuer with a key of its own, for all clients."""
+
+    def __init__(self, folder: Path, user: str = "alice") -> None:
+        self._key = RSAKey.generate_key(2048, {"kid": "k"})
+        self._user = user
+        self.file = folder / "jwks.json"
+        self.file.write_text(json.dumps(KeySet([self._key]).as_dict(private=False)))
+
+    def token(self) -> str:
+        claims = {"sub": self._user, "exp": int(time.time()) + 60, "iss": "idp", "aud": "trimq"}
+        return jwt.encode({"alg": "RS256", "kid": "k"}, claims, self._key, algorithms=["RS256"])
+
+    def of_librdkafka(self, _: str) -> tuple[str, float]:
+        return self.token(), time.time() + 60
+
+
+class AsyncTokens(AsyncTokenProvider):
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+
+    async def token(self) -> str:
+        return self._tokens.token()
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> Tokens:
+    return Tokens(tmp_path)
+
+
+@pytest.fixture
+def issued(tokens: Tokens) -> Iterator[Broker]:
+    oauth = {"kafka_oauth_issuer": "idp", "kafka_oauth_audience": "trimq"}
+    with Broker(kafka_oauth_jwks_file=str(tokens.file), **oauth) as broker:
+        broker.create_topic("orders")
+        make_users(broker.http, alice={"write": "^orders$", "read": "^orders$"})
+        yield broker
+
+
+def test_confluent_kafka_logs_in_with_bearer_tokens(issued: Broker, tokens: Tokens) -> None:
+    given = {"sasl.mechanism": "OAUTHBEARER", "security.protocol": "SASL_PLAINTEXT", "oauth_cb": tokens.of_librdkafka}
+    producer = Producer({"bootstrap.servers": issued.kafka, **given})
+    producer.produce("orders", b"one")
+    assert producer.flush(PATIENCE_S) == 0
+
+
+def test_kafka_python_logs_in_with_bearer_tokens(issued: Broker, tokens: Tokens) -> None:
+    given = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER"}
+    producer = KafkaProducer(bootstrap_servers=issued.kafka, **given, sasl_oauth_token_provider=tokens)
+    assert producer.send("orders", b"one").get(PATIENCE_S).offset == 0
+    producer.close()
+
+
+def test_aiokafka_logs_in_with_bearer_tokens(issued: Broker, tokens: Tokens) -> None:
+    async def main() -> None:
+        given = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER"}
+        async with AIOKafkaProducer(
+            bootstrap_servers=issued.kafka, **given, sasl_oauth_token_provider=AsyncTokens(tokens)
+        ) as producer:
+            await producer.send_and_wait("orders", b"one")
+
+    asyncio.run(main())
 
 
 def of_python(broker: Broker, mechanism: str) -> dict[str, object]:

@@ -253,31 +253,37 @@ def raw_frame(shown: Mapping[str, Any]) -> bytes:
 
 
 HANDSHAKE_QUIET_S = 0.1
-HANDSHAKE_END_S = 5.0
+HANDSHAKE_END_S = 4.0
 """RabbitMQ closes the socket of a client that it does not trust after three seconds."""
 
 
 def shake_hands(port: int, sent: Iterable[Mapping[str, Any]]) -> list[Any]:
-    """Sends frames on a new connection, each after the answers to the one before. Returns what was received after each,
-    and whether the broker closed the connection in the end."""
-    answers: list[Any] = []
+    """Sends frames on a new connection, each after the answers to the one before. Returns what was received, and how it
+    ended: the broker closes the connection in an orderly way, or without a word, or leaves it open."""
+    received: list[Any] = []
+    is_closed = False
     with socket.create_connection(("127.0.0.1", port), PATIENCE_S) as peer:
-        for each in sent:
+        for quiet_s, each in [*((HANDSHAKE_QUIET_S, each) for each in sent), (HANDSHAKE_END_S, {"raw": ""})]:
             try:
                 peer.sendall(raw_frame(each))
+                shown, is_closed = _received(peer, quiet_s)
             except OSError:
-                answers.append("cannot send")
+                shown, is_closed = [], True
+            received += shown
+            if any(name in ("connection.close", "connection.close_ok") for _, name, _ in shown):
+                return [*received, "closing"]
+            if is_closed:
                 break
-            answers.append(_received(peer, HANDSHAKE_QUIET_S))
-            if answers[-1][-1:] == ["closed"]:
-                break
-        else:
-            answers.append(_received(peer, HANDSHAKE_END_S))
-    return answers
+    return [*received, "closed" if is_closed else "open"]
 
 
-def _received(peer: socket.socket, quiet_s: float) -> list[Any]:
-    """Reads until nothing came for a time. Frames are shown by their method; other bytes in hexadecimal."""
+def _text(value: Any) -> Any:
+    return value.decode("latin-1") if isinstance(value, bytes) else value
+
+
+def _received(peer: socket.socket, quiet_s: float) -> tuple[list[Any], bool]:
+    """Reads until nothing came for a time, or the broker closed the connection. Frames are shown by their method; other
+    bytes in hexadecimal."""
     peer.settimeout(quiet_s)
     data = b""
     is_closed = False
@@ -296,9 +302,10 @@ def _received(peer: socket.socket, quiet_s: float) -> list[Any]:
         if kind == METHOD:
             name, fields = wire.dec(payload)
             own = {"t", "props"} if name == "connection.start" else set()
-            shown.append([channel, name, {key: value for key, value in fields.items() if key not in own}])
+            visible = {key: value for key, value in fields.items() if key not in own}
+            shown.append([channel, name, {key: _text(value) for key, value in visible.items()}])
         else:
             shown.append([channel, kind, payload.hex()])
     if data:
-        shown.append(data.hex())
-    return shown + (["closed"] if is_closed else [])
+        shown.append([-1, "bytes", data.hex()])
+    return shown, is_closed

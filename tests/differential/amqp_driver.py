@@ -188,6 +188,7 @@ class _Run:
         self._to_watch: set[str] = set()
         self._kinds: dict[str, str] = {}
         self._exchanges: set[str] = set()
+        self._exchange_bindings: list[dict[str, Any]] = []
 
     # -- steps
 
@@ -295,10 +296,13 @@ class _Run:
             if arguments.get("x-queue-type") in ("quorum", "stream"):
                 self._kinds[fields.get("queue", "")] = arguments["x-queue-type"]
                 self._quiet_s = max(self._quiet_s, QUIET_REPLICATED_S)
-            if _is_short(arguments.get("x-message-ttl", "")) or fields.get("queue", "").startswith("p-ttl"):
+            waits = [arguments.get(name, "") for name in ("x-message-ttl", "x-delayed-retry-min")]
+            if any(map(_is_short, waits)) or fields.get("queue", "").startswith("p-ttl"):
                 self._quiet_s = QUIET_EXPIRY_S
         elif request == "exchange.declare" and not fields.get("passive"):
             self._exchanges.add(fields.get("exchange", ""))
+        elif request == "exchange.bind":
+            self._exchange_bindings.append({key: value for key, value in fields.items() if key != "nowait"})
         elif channel is None:
             return
         elif request == "basic.consume" and fields.get("no_ack"):
@@ -453,6 +457,7 @@ class _Run:
             self._close_channels(number)
             return
         if method.name == "connection.close_ok":
+            connection.end()  # by the client: RabbitMQ leaves it to it
             connection.close_sent = True
             self._close_channels(number)
             return
@@ -502,6 +507,8 @@ class _Run:
         _close(last)
 
     def _deletes(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        for binding in self._exchange_bindings:  # those between predeclared exchanges would stay
+            yield "exchange.unbind", binding
         for queue in sorted(self._queues):
             yield "queue.delete", {"queue": queue}
         for exchange in sorted(self._exchanges):

@@ -157,10 +157,12 @@ class _Sequence:
             return self._source.choice(list(self._kinds))
         return self._source.choice([*self._queues, "missing@", ""])
 
-    def _exchange(self) -> str:
+    def _exchange(self, hashes: bool = False) -> str:
         if self._chance(0.05):
             return self._source.choice(["", "missing@", "amq.nosuch"])
-        return self._source.choice([*self._exchanges, "amq.direct", "amq.fanout", "amq.topic", "amq.headers"])
+        system = ["amq.direct", "amq.fanout", "amq.topic", "amq.headers"]
+        hashing = [values.HASH_EXCHANGE] if hashes and self._theme in ("routing", "alternates") else []
+        return self._source.choice([*self._exchanges, *system, *hashing])
 
     def _flags(self, share: float, *names: str) -> dict[str, bool]:
         return {name: True for name in names if self._chance(share)}
@@ -179,11 +181,13 @@ class _Sequence:
             for _ in range(3):
                 self._bind()
 
-    def _kind(self) -> str:
+    def _kind(self, name: str) -> str:
         if self._theme == "streams":
             return self._source.choice(["stream", "stream", "stream", "classic"])
         if self._theme == "exclusive":
             return "classic"
+        if self._theme == "expiry" or name.startswith("p-expires"):
+            return "classic"  # RabbitMQ looks only every five seconds whether a quorum queue has expired
         if self._theme == "retries":
             return "quorum"
         return self._source.choices(["classic", "quorum", "stream"], [6, 3, 0.4])[0]
@@ -233,7 +237,7 @@ class _Sequence:
             self._declare_odd()
             return
         queue = name or self._source.choice(self._queues)
-        kind = self._kind()
+        kind = self._kind(queue)
         fields: dict[str, Any] = {"queue": queue, "args": self._arguments(kind)}
         if kind == "classic":
             fields |= self._flags(0.5, "durable") | self._flags(0.06, "auto_delete", "exclusive", "nowait")
@@ -304,6 +308,9 @@ class _Sequence:
 
     def _bind(self) -> None:
         fields = {"queue": self._queue(), "exchange": self._exchange(), **self._binding()}
+        if self._theme in ("routing", "alternates") and self._chance(0.15):
+            self._step("exchange.declare", {"exchange": values.HASH_EXCHANGE, "type": "x-modulus-hash"})
+            fields |= {"queue": self._queues[0], "exchange": values.HASH_EXCHANGE}
         self._step("queue.bind", {**fields, **self._flags(0.04, "nowait")})
 
     def _unbind(self) -> None:
@@ -346,7 +353,7 @@ class _Sequence:
 
     def _target(self) -> dict[str, Any]:
         if self._theme in ("routing", "topology", "alternates") or self._chance(0.2):
-            return {"exchange": self._exchange(), "key": self._source.choice(values.KEYS)}
+            return {"exchange": self._exchange(hashes=True), "key": self._source.choice(values.KEYS)}
         return {"exchange": "", "key": self._queue()}
 
     def _publish(self) -> None:
@@ -620,7 +627,7 @@ _FRAMES: list[list[dict[str, Any]]] = [
     [_publish_method(), {"size": 3}, {"body": "abc", "end": 0}],
     [{"body": "", "type": 8, "end": 1}],
     [_publish_method(), {"hex": "003c00000000000000000000000061", "type": 2}],
-    [_publish_method(), {"hex": "003c0000000000000000000020000000000a0161530000000078", "type": 2}],
+    [_publish_method(), {"hex": "003c0000000000000000000020000000000a01615300000000780000", "type": 2}],
     [_publish_method(), {"hex": "003c000000000000000000002000000000030161 58".replace(" ", ""), "type": 2}],
     [_publish_method(), {"hex": "003c0000000000000000000000010002ffff", "type": 2}],
     [_publish_method(), {"hex": "003c000000000000000000000001", "type": 2}],

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from bench.amqp_peer import rabbitmq_in
 from differential.amqp_driver import AmqpDriver
 from differential.amqp_generator import generate
 from differential.amqp_policies import definitions, set_policies
-from differential.sequences import Difference, Driver, Explained
+from differential.sequences import MISSING, Difference, Driver, Explained
 from tools.broker import running
 
 __all__ = ["EXPLAINED", "PAGE", "brokers", "generate"]
@@ -19,29 +20,76 @@ __all__ = ["EXPLAINED", "PAGE", "brokers", "generate"]
 PAGE = "docs/amqp.md"
 
 
-def _same_beginning(pattern: str) -> Callable[[Difference], bool]:
-    """Applies to reply texts that are equal as far as the pattern matches: RabbitMQ continues with an Erlang term."""
+_HEADER_OF_0_9_1 = "414d515000000901"
+_LEAST_FRAME_MAX = 8192
+_MOST_MESSAGE_BYTES = 128 * 1024 * 1024  # the default of `amqp.message_bytes`
+_MOST_BYTES_OF_RABBITMQ = 512 * 1024 * 1024
 
-    def applies(found: Difference) -> bool:
-        if not (
-            found.path.endswith(".replies[].text") and isinstance(found.ours, str) and isinstance(found.theirs, str)
-        ):
-            return False
-        ours, theirs = re.match(pattern, found.ours), re.match(pattern, found.theirs)
-        return ours is not None and theirs is not None and ours[0] == theirs[0]
 
-    return applies
+def _is_mechanisms(found: Difference) -> bool:
+    ours, theirs = str(found.ours).split(), str(found.theirs).split()
+    return found.path.endswith(".mech") and set(theirs) == {*ours, "ANONYMOUS"}
+
+
+def _is_protocol_header(found: Difference) -> bool:
+    return found.step.request == "handshake" and found.ours == _HEADER_OF_0_9_1
+
+
+def _is_small_frame_max(found: Difference) -> bool:
+    """Applies where a client chose a frame size that only the specification allows."""
+    if found.step.request != "handshake" or (found.ours, found.theirs) != ("open", "closed"):
+        return False
+    chosen = [each["fields"].get("frame_max") for each in found.step.arguments["sent"] if "method" in each]
+    return any(size is not None and 4096 <= size < _LEAST_FRAME_MAX for size in chosen)
+
+
+def _is_unenforceable(found: Difference) -> bool:
+    """Applies to the refusal of an argument that RabbitMQ stores without effect."""
+    refused = r"invalid arg 'x-(delivery-limit|delayed-retry-\w+)' for queue '[^']+' in vhost '/': "
+    return found.step.request == "queue.declare" and re.search(refused, str(found.ours)) is not None
+
+
+def _is_internal_error(found: Difference) -> bool:
+    """Applies where RabbitMQ fails: it closes the connection with the code 541 and no text."""
+    if found.path.endswith(".code"):
+        return bool(found.theirs == 541 != found.ours)
+    return '"code": 541' in json.dumps(found.theirs) and '"text": "INTERNAL_ERROR"' in json.dumps(found.theirs)
+
+
+def _is_lost_property(found: Difference) -> bool:
+    """Applies to properties that messages of RabbitMQ's streams lose, as they are stored in the format of AMQP 1.0."""
+    if not re.search(r"\.delivered\..*\.properties\.", found.path):
+        return False
+    if found.path.endswith(".cluster_id"):
+        return found.theirs == MISSING
+    is_header = ".headers." in found.path
+    return is_header and (
+        (found.theirs == MISSING and found.ours[0] in "AFD") or (found.ours, found.theirs) == ("x", "S")
+    )
+
+
+def _is_announced_size(found: Difference) -> bool:
+    """Applies to a message that is too large as its header says, of which no body was sent yet."""
+    if found.step.request != "frames":
+        return False
+    sizes = [each.get("size", 0) for each in found.step.arguments["frames"]]
+    return any(_MOST_MESSAGE_BYTES < size <= _MOST_BYTES_OF_RABBITMQ for size in sizes)
+
+
+def _is_shortcut(found: Difference) -> bool:
+    """Applies to a method on a channel that is not open, which means the queue that was declared last."""
+    return "raw" in found.step.arguments and "no previously declared queue" in json.dumps(found.theirs)
 
 
 EXPLAINED = [
-    Explained(
-        "reason-of-invalid-argument",
-        _same_beginning(r"PRECONDITION_FAILED - invalid arg '[^']+' for \w+ '[^']+' in vhost '/': "),
-    ),
-    Explained(
-        "value-of-inequivalent-argument",
-        _same_beginning(r"PRECONDITION_FAILED - inequivalent arg 'x-[^']+' for \w+ '[^']+' in vhost '/': received "),
-    ),
+    Explained("login-mechanisms", _is_mechanisms),
+    Explained("protocol-header", _is_protocol_header, is_last=True),
+    Explained("smallest-frame-size", _is_small_frame_max),
+    Explained("unenforceable-argument", _is_unenforceable, is_last=True),
+    Explained("internal-error", _is_internal_error, is_last=True),
+    Explained("announced-size", _is_announced_size, is_last=True),
+    Explained("properties-of-streams", _is_lost_property),
+    Explained("shortcut-on-closed-channel", _is_shortcut, is_last=True),
 ]
 
 

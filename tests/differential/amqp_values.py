@@ -12,7 +12,9 @@ POLICY_QUEUES = [f"{prefix}@" for prefix in PREFIXES if prefix != "p-other"]
 POLICY_EXCHANGES = ["p-other@", "e0@", "e1@"]
 KEYS = ["dead", "a", "a.b", "a.b.c", "b", "", "q0@", "q1@", "#", "*"]
 PATTERNS = ["dead", "a", "a.*", "a.#", "#", "*", "*.b", "#.c", "a.*.c", "", "b", "q0@", "a..b", "*.#", "#.#"]
-EXCHANGE_TYPES = ["direct", "direct", "fanout", "fanout", "topic", "topic", "headers", "headers", "x-modulus-hash"]
+EXCHANGE_TYPES = ["direct", "fanout", "topic", "headers"]
+HASH_EXCHANGE = "h0@"
+"""Of the type x-modulus-hash. It has one binding: which of several it chooses depends on a hash, as documented."""
 ODD_EXCHANGE_TYPES = ["", "Direct", "nosuch", "x-nosuch"]
 
 TYPED: list[Any] = [
@@ -59,8 +61,8 @@ QUEUE_ARGUMENTS: dict[str, tuple[list[Any], list[Any]]] = {
     "x-consumer-timeout": ([3600000], [0, *ODD_NUMBERS]),
     "x-consumer-disconnected-timeout": ([60000], ODD_NUMBERS),
     "x-delayed-retry-type": (["all", "failed", "returned", "disabled"], ODD_TEXTS),
-    "x-delayed-retry-min": ([100, 200], [0, *ODD_NUMBERS]),
-    "x-delayed-retry-max": ([100, 300, 600000], [0, *ODD_NUMBERS]),
+    "x-delayed-retry-min": ([10, 10, 600000], [0, *ODD_NUMBERS]),
+    "x-delayed-retry-max": ([10, 20, 600000], [0, *ODD_NUMBERS]),
     "x-queue-type": (["classic", "quorum", "stream"], ["Quorum", *ODD_TEXTS]),
     "x-unknown": ([1, "text"], [None, [1, "a"], {"a": 1}]),
     "alternate-exchange": (["e0@"], [5]),

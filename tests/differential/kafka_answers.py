@@ -83,7 +83,7 @@ class Normaliser:
             return {"error_code": decoded["error_code"]}
         if request in _CLUSTER_WIDE:
             key, name = _CLUSTER_WIDE[request]
-            kept = set(named)
+            kept = set(named) - {""}
             found = decoded.get(key)
             if found is not None:
                 mine = [each for each in found if self._is_mine(each.get(name), kept)]

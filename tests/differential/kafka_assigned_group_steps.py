@@ -16,17 +16,21 @@ from differential.kafka_group_steps import (
     offset_topics,
     sync,
 )
+from differential.kafka_topic_steps import create_topic
 from differential.kafka_world import Fields, World
 
 MEMBERS = (0, 1, 2)
 STATIC = 2
 # Kafka resolves regular expressions after its answer, so their groups have names of their own.
 PATTERN_GROUP = "r0"
+# Members of this group have topics in common. In the others each has its own: which of several members gets a partition
+# depends on Java's hash codes of their ids.
+SHARED_GROUP = "s0"
 
 
 def group(world: World) -> str:
     """`g0` has classic members, too."""
-    return str(world.pick(["k0", "k0", "k0", "g0"]))
+    return str(world.pick(["k0", "k0", "k0", "g0"], [SHARED_GROUP], 0.15))
 
 
 def _epoch(world: World, name: str, number: int) -> Any:
@@ -34,8 +38,13 @@ def _epoch(world: World, name: str, number: int) -> Any:
     return world.pick([usual], [{**usual, "plus": 1}, {**usual, "plus": -1}, 0, 1000, -3], 0.08)
 
 
-def _names(world: World) -> list[str]:
-    return list(dict.fromkeys(f"%{world.topic(0.06)}" for _ in range(world.several())))
+def _names(world: World, name: str, number: int) -> list[str]:
+    """Topics to subscribe to."""
+    known = sorted(world.topics)
+    if name != SHARED_GROUP:
+        known = [topic for index, topic in enumerate(known) if index % len(MEMBERS) == number]
+    usual = [world.pick(known) for _ in range(world.several())] if known else [f"t8{number}"]
+    return list(dict.fromkeys(f"%{each}" for each in usual))
 
 
 def _join_fields(world: World, name: str, number: int) -> Fields:
@@ -46,7 +55,7 @@ def _join_fields(world: World, name: str, number: int) -> Fields:
         "instance_id": f"%hi{number}" if number == STATIC else world.pick([None], ["%hi2", ""], 0.03),
         "rack_id": world.pick([None], ["r", ""], 0.05),
         "rebalance_timeout_ms": world.pick([60_000], [-1, 0], 0.04),
-        "subscribed_topic_names": world.pick([_names(world)], [None, []], 0.04),
+        "subscribed_topic_names": world.pick([_names(world, name, number)], [None, []], 0.04),
         "server_assignor": world.pick([None, "uniform", "range"], ["other", ""], 0.04),
         "topic_partitions": world.pick([[]], [None], 0.05),
     }
@@ -67,7 +76,7 @@ def assigned_heartbeat(world: World) -> None:
         "member_epoch": _epoch(world, name, number),
         "instance_id": world.pick([f"%hi{number}" if number == STATIC else None], ["%hi9"], 0.03),
         "rebalance_timeout_ms": world.pick([-1], [60_000, 0], 0.1),
-        "subscribed_topic_names": world.pick([None], [_names(world), []], 0.15),
+        "subscribed_topic_names": world.pick([None], [_names(world, name, number), []], 0.15),
         "server_assignor": world.pick([None], ["range", "other"], 0.08),
         "topic_partitions": world.pick([owned, None], [[]], 0.1),
     }
@@ -90,7 +99,7 @@ def pattern_heartbeat(world: World) -> None:
     number = world.pick(MEMBERS)
     pattern = world.pick([".*t[01]", "%t0", ".*", "^%t.$"], ["[", "(?<=x)", "", "a{1001}"], 0.15)
     fields = _join_fields(world, PATTERN_GROUP, number)
-    fields.update(version=1, subscribed_topic_names=world.pick([None, []], [_names(world)]))
+    fields.update(version=1, subscribed_topic_names=world.pick([None, []], [_names(world, SHARED_GROUP, number)]))
     fields["subscribed_topic_regex"] = pattern
     if world.chance(0.3):
         fields["member_epoch"] = _epoch(world, PATTERN_GROUP, number)
@@ -98,7 +107,8 @@ def pattern_heartbeat(world: World) -> None:
 
 
 def describe_assigned(world: World) -> None:
-    names = [world.pick(["%k0", "%g0", f"%{PATTERN_GROUP}"], ["", "%g9", "%g1"]) for _ in range(world.several())]
+    known = ["%k0", "%g0", f"%{PATTERN_GROUP}", f"%{SHARED_GROUP}"]
+    names = [world.pick(known, ["", "%g9", "%g1"]) for _ in range(world.several())]
     fields: Fields = {"group_ids": names, "include_authorized_operations": world.chance(0.3)}
     world.add("ConsumerGroupDescribe", fields)
 
@@ -135,6 +145,7 @@ AREA = [
     (4, describe_assigned),
     (3, assigned_commit),
     (2, assigned_fetch_offsets),
+    (4, create_topic),
     (1, gather),
     (3, join),
     (2, sync),

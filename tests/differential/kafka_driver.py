@@ -20,9 +20,10 @@ from differential.sequences import Step
 
 _ANSWER_S = 4.0
 # A request that waits for other members has no answer after this time.
-_BLOCKED_S = 0.3
+_BLOCKED_S = 0.6
 _SETTLED_S = 3.0
 _UNKNOWN_ID = "5f" * 16
+_INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
 _BLOCKING = ("JoinGroup", "SyncGroup")
 _CHANGES = (
     "CreateTopics",
@@ -235,7 +236,7 @@ class _Run:
             self._driver.settle_transaction(fields["transactional_id"])
 
     def _learn_topics(self) -> None:
-        names = sorted(each for each in self._names if each.startswith(self._prefix))
+        names = sorted(each for each in self._names if each.startswith(self._prefix)) + list(_INTERNAL_TOPICS)
         asked = [{"name": name, "topic_id": bytes(16)} for name in names]
         for topic in self._driver.control.call("Metadata", 12, topics=asked, allow_auto_topic_creation=False)["topics"]:
             if topic["error_code"] == 0:

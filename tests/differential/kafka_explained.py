@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from differential.kafka_assigned_group_steps import PATTERN_GROUP
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from differential.kafka_assigned_group_steps import PATTERN_GROUP, SHARED_GROUP
 from differential.kafka_setting_steps import REFUSED_RATES
+from differential.kafka_topic_steps import MANY_PARTITIONS
 from differential.sequences import MISSING, Difference, Explained
 
+_INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
+_TOPIC_AUTHORIZATION_FAILED = 29
+_READS = ("Fetch", "ListOffsets", "OffsetForLeaderEpoch")
 _OTHER_GROUP_SETTINGS = ("share.", "streams.", "consumer.assignment.", "consumer.assignor.")
 _OF_AN_ASSIGNMENT = {
     "assignment",
@@ -34,15 +42,63 @@ def _is_refused_quota(found: Difference) -> bool:
 
 
 def _is_matched_at_once(found: Difference) -> bool:
+    return _is_about_assignment(found, PATTERN_GROUP)
+
+
+def _is_shared_out(found: Difference) -> bool:
+    return _is_about_assignment(found, SHARED_GROUP)
+
+
+def _is_about_assignment(found: Difference, group: str) -> bool:
     arguments = found.step.arguments
     names = [arguments.get("group_id"), *arguments.get("group_ids", ())]
     parts = set(found.path.replace("[]", "").split("."))
-    return f"%{PATTERN_GROUP}" in names and bool(parts & _OF_AN_ASSIGNMENT)
+    return f"%{group}" in names and bool(parts & _OF_AN_ASSIGNMENT)
+
+
+def _is_server_error(found: Difference) -> bool:
+    """Kafka answers with UNKNOWN_SERVER_ERROR, or not at all; TriMQ refuses the request or carries it out."""
+    return found.their_answer == "no answer" or -1 in _codes(found.their_answer)
+
+
+def _codes(answer: Any) -> Iterator[Any]:
+    if isinstance(answer, dict):
+        for key, value in answer.items():
+            if key.endswith("error_code"):
+                yield value
+            else:
+                yield from _codes(value)
+    elif isinstance(answer, list):
+        for each in answer:
+            yield from _codes(each)
+
+
+def _is_about_internal_topics(found: Difference) -> bool:
+    """TOPIC_AUTHORIZATION_FAILED, and what Kafka answers instead of it."""
+    if not any(name in json.dumps(found.step.arguments) for name in _INTERNAL_TOPICS):
+        return False
+    return found.ours == _TOPIC_AUTHORIZATION_FAILED or (
+        found.step.request in _READS and _TOPIC_AUTHORIZATION_FAILED in _codes(found.our_answer)
+    )
+
+
+def _is_too_many_partitions(found: Difference) -> bool:
+    topics = found.step.arguments["topics"] if found.step.request == "CreatePartitions" else ()
+    return any(topic["count"] == MANY_PARTITIONS for topic in topics) and (found.ours, found.theirs) == (37, 0)
+
+
+def _is_retention_in_ms(found: Difference) -> bool:
+    return found.path.startswith(".results[].configs.log.retention.ms")
 
 
 EXPLAINED = (
+    Explained("server-errors", _is_server_error),
+    Explained("internal-topics", _is_about_internal_topics),
     Explained("reasons", _says_why),
+    Explained("most-partitions", _is_too_many_partitions),
+    Explained("retention-of-the-broker", _is_retention_in_ms),
     Explained("settings-of-other-groups", _is_of_another_group_type),
     Explained("refused-quotas", _is_refused_quota),
     Explained("patterns", _is_matched_at_once),
+    Explained("shares-of-members", _is_shared_out),
 )

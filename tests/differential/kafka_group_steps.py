@@ -40,13 +40,15 @@ def instance(world: World, number: int) -> Any:
     return world.pick([None], ["%i2", ""], 0.03)
 
 
-def subscription(world: World) -> Fields:
-    topics = [f"%{world.topic(0.05)}" for _ in range(world.several())]
+def subscription(world: World, number: int) -> Fields:
+    """Each member has topics of its own, for the case that the broker assigns the partitions."""
+    known = [topic for index, topic in enumerate(sorted(world.topics)) if index % len(MEMBERS) == number]
+    topics = [f"%{world.pick(known, [f't8{number}'], 0.05)}" for _ in range(world.several())]
     return {"subscription": list(dict.fromkeys(topics))}
 
 
 def _join_fields(world: World, name: str, number: int) -> Fields:
-    metadata = subscription(world)
+    metadata = subscription(world, number)
     protocols = [{"name": each, "metadata": metadata} for each in world.pick([["range"], ["range", "roundrobin"]])]
     return {
         "version": world.source.randint(0, 9),

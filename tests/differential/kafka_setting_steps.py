@@ -14,10 +14,10 @@ GROUP_CONFIGS: dict[str, tuple[list[str], list[str | None]]] = {
 }
 
 
-def resource(world: World) -> tuple[int, str]:
+def resource(world: World, internal: bool = True) -> tuple[int, str]:
     kind = world.pick([TOPIC, TOPIC, TOPIC, GROUP], [0, 1, 3, LOGGER, BROKER, 64], 0.08)
     if kind == TOPIC:
-        return kind, str(world.any_topic(0.12)["name"])
+        return kind, str(world.any_topic(0.12, internal)["name"])
     if kind == GROUP:
         return kind, world.pick(["%g0", "%g1"], [""])
     return kind, world.pick(["1"], ["", "7", "x"], 0.3)
@@ -34,7 +34,7 @@ def _entry(world: World, kind: int) -> tuple[str, str | None]:
 def _resources(world: World, is_incremental: bool) -> list[Fields]:
     resources = []
     for _ in range(world.several()):
-        kind, name = resource(world)
+        kind, name = resource(world, internal=False)
         configs: list[Fields] = []
         for _ in range(world.pick([1, 1, 2, 3], [0], 0.03)):
             key, value = _entry(world, kind)

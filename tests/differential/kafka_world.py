@@ -97,10 +97,12 @@ class World:
             return self.source.choice(["t8", "t9", *self.deleted])
         return self.source.choice(list(self.topics))
 
-    def any_topic(self, odd: float = 0.08) -> Fields:
-        """Name and id of a topic, for requests that take either. Seldom an internal topic or an invalid name."""
+    def any_topic(self, odd: float = 0.08, internal: bool = True) -> Fields:
+        """Name and id of a topic, for requests that take either. Seldom an invalid name or an internal topic: these are
+        the same ones for all sequences, and Kafka lets clients delete and change them."""
         if self.chance(odd / 2):
-            name = self.source.choice(["__consumer_offsets", "__transaction_state", "", ".", "%a b", "%" + "l" * 250])
+            names = ["__consumer_offsets", "__transaction_state"] if internal else []
+            name = self.source.choice([*names, "", ".", "%a b", "%" + "l" * 250])
             return {"name": name, "topic_id": {"$": "topic.t8"}}
         short = self.topic(odd)
         return {"name": f"%{short}", "topic_id": {"$": f"topic.{short}"}}
@@ -116,8 +118,8 @@ class World:
         chosen = [self.partition(topic, odd) for _ in range(self.several())]
         return chosen if self.chance(0.3) else list(dict.fromkeys(chosen))
 
-    def some_topics(self, odd: float = 0.08) -> list[Fields]:
-        chosen = [self.any_topic(odd) for _ in range(self.several())]
+    def some_topics(self, odd: float = 0.08, internal: bool = True) -> list[Fields]:
+        chosen = [self.any_topic(odd, internal) for _ in range(self.several())]
         if self.chance(0.3):
             return chosen
         return list({each["name"]: each for each in chosen}.values())

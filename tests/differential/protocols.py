@@ -11,9 +11,9 @@ from pathlib import Path
 from differential.runs import Generator
 from differential.sequences import Driver, Explained
 
-NAMES = ("kafka", "rocketmq", "amqp")
+NAMES = ("kafka", "rocketmq", "grpc", "amqp")
 
-WITHOUT_DIFFERENCES = ("rocketmq",)
+WITHOUT_DIFFERENCES = ("rocketmq", "grpc")
 """Protocols whose differences are all mended or explained; the tests keep them so."""
 
 

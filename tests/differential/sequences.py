@@ -32,14 +32,16 @@ class Driver(Protocol):
 
 @dataclass(frozen=True)
 class Difference:
-    """First leaf in which the answers to one step differ. `path` has no list indexes: it is the same for each element
-    of a list."""
+    """Leaf in which the answers to one step differ. `path` has no list indexes: it is the same for each element of a
+    list. `our_answer` and `their_answer` are the whole answers."""
 
     position: int
     step: Step
     path: str
     ours: Any
     theirs: Any
+    our_answer: Any = None
+    their_answer: Any = None
 
     @property
     def signature(self) -> str:
@@ -64,7 +66,7 @@ def differences(steps: Sequence[Step], ours: Sequence[Any], theirs: Sequence[Any
     """Yields each leaf that differs, in the order of the steps."""
     for position, (step, our_answer, their_answer) in enumerate(zip(steps, ours, theirs, strict=True)):
         for path, our_value, their_value in _leaves(our_answer, their_answer, ""):
-            yield Difference(position, step, path, our_value, their_value)
+            yield Difference(position, step, path, our_value, their_value, our_answer, their_answer)
 
 
 def _leaves(ours: Any, theirs: Any, path: str) -> Iterator[tuple[str, Any, Any]]:

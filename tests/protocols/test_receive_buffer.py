@@ -115,12 +115,12 @@ def test_a_connection_is_over_the_limit_only_with_more_than_its_allowed_bytes() 
     small.change(ALWAYS_ALLOWED_BYTES)
     large.change(ALWAYS_ALLOWED_BYTES + 1)
     strict.change(1)
-    assert [each.is_over_limit for each in (small, large, strict)] == [False, True, True]
+    assert [each.must_close() for each in (small, large, strict)] == [False, True, True]
     assert "100 bytes" in large.reason
     for each in (small, large):
         each.give_back()
     assert everybody.count == 1
-    assert not strict.is_over_limit
+    assert not strict.must_close()
 
 
 def test_the_policy_with_views_needs_to_know_the_frames() -> None:
@@ -136,3 +136,66 @@ def test_a_buffer_grows_to_the_size_that_its_owner_asked_for_while_bytes_are_unr
     buffer.size = 200
     assert len(buffer.get_buffer()) == 190
     assert read(buffer, 10) == b"y" * 10
+
+
+class Holder:
+    """A connection that holds bytes in part, until it is closed."""
+
+    def __init__(self, everybody: ReceiveMemory, source: str, size: int) -> None:
+        self.memory = ConnectionReceiveMemory(everybody, allowed_bytes=0)
+        self.memory.attach(source, self._close)
+        self.reason = ""
+        self.memory.change(size)
+
+    def _close(self, reason: str) -> None:
+        self.reason = reason
+
+
+def test_the_oldest_and_largest_of_the_address_that_holds_most_yields_to_a_newcomer() -> None:
+    everybody = ReceiveMemory(1000)
+    one = Holder(everybody, "10.0.0.1", 300)
+    old = [Holder(everybody, "10.0.0.2", size) for size in (100, 200, 150, 190)]
+    new = Holder(everybody, "10.0.0.3", 250)
+    assert not new.memory.must_close()
+    assert [bool(each.reason) for each in (one, *old, new)] == [False, False, True, False, False, False]
+    assert "200 bytes of partly received requests make room" in old[1].reason
+    assert everybody.count == 990
+
+
+def test_an_evicted_connection_is_not_counted_any_more() -> None:
+    everybody = ReceiveMemory(100)
+    old, new = Holder(everybody, "a", 90), Holder(everybody, "b", 50)
+    assert not new.memory.must_close()
+    old.memory.change(1000)
+    old.memory.give_back()
+    assert (everybody.count, new.reason) == (50, "")
+
+
+def test_a_connection_that_received_a_whole_request_is_as_new_as_any() -> None:
+    everybody = ReceiveMemory(100)
+    busy, silent = Holder(everybody, "a", 40), Holder(everybody, "a", 40)
+    busy.memory.renew()
+    new = Holder(everybody, "b", 30)
+    assert not new.memory.must_close()
+    assert (bool(busy.reason), bool(silent.reason)) == (False, True)
+
+
+def test_a_connection_that_holds_most_itself_has_to_close() -> None:
+    everybody = ReceiveMemory(100)
+    other = Holder(everybody, "b", 20)
+    greedy = Holder(everybody, "a", 150)
+    assert greedy.memory.must_close()
+    assert not other.reason
+
+
+def test_each_of_many_newcomers_finds_room() -> None:
+    everybody = ReceiveMemory(1000)
+    attackers = [Holder(everybody, "10.0.0.9", 95) for _ in range(30)]
+    for number in range(20):
+        honest = Holder(everybody, f"10.0.1.{number}", 10)
+        assert not honest.memory.must_close()
+        attackers.append(Holder(everybody, "10.0.0.9", 95))
+        attackers[-1].memory.must_close()
+        assert not honest.reason
+        honest.memory.give_back()
+        assert everybody.count <= 1000

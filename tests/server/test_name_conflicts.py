@@ -81,11 +81,12 @@ def test_an_amqp_client_reads_it(broker: Broker, name: str, kind: str) -> None:
 @pytest.mark.parametrize(
     ("name", "kind"), [("events", "Kafka topic (partition-log)"), ("mails", "RabbitMQ queue (queue-log)")]
 )
-def test_a_rocketmq_producer_reads_it(broker: Broker, name: str, kind: str) -> None:
-    with Wire(broker.addresses["rocketmq_broker"]) as wire:
+def test_a_rocketmq_producer_reads_it(broker: Broker, caplog: pytest.LogCaptureFixture, name: str, kind: str) -> None:
+    with caplog.at_level(logging.WARNING), Wire(broker.addresses["rocketmq_broker"]) as wire:
         code, remark = rocketmq_send(wire, name)
     assert code != 0
     assert SENTENCE.format(name, kind) in remark
+    assert SENTENCE.format(name, kind) in caplog.messages
 
 
 def test_http_and_the_command_show_it(broker: Broker) -> None:

@@ -74,7 +74,9 @@ class Rig:
         self.settings = load(listeners | NO_ROCKETMQ_KEYS | {"data_dir": "here"} | flags, {})
 
     def make(self, max_connections: int | None = None) -> Node:
-        platform = Platform(self.files, Clock(WallTime(), self.liveness), self.syncs, self.work, random.Random(7))
+        platform = Platform(
+            self.files, Clock(WallTime(), self.liveness), self.syncs, self.work, self.work, self.work, random.Random(7)
+        )
         return Node(self.settings, platform, max_connections=max_connections)
 
     def close(self) -> None:

@@ -62,7 +62,7 @@ def plan_with(port: int, settings: Settings) -> Mapping[str, PlannedListener]:
 async def listeners_with(port: int) -> dict[str, str]:
     loop = asyncio.get_running_loop()
     syncs, work = ThreadOffload("sync", loop), ThreadOffload("work", loop)
-    platform = Platform(MemoryFiles(), Clock(WallTime(), LoopTime()), syncs, work, random.Random(7))
+    platform = Platform(MemoryFiles(), Clock(WallTime(), LoopTime()), syncs, work, work, work, random.Random(7))
     node = Node(load(SETTINGS, {}), platform, partial(plan_with, port))
     try:
         return await node.start()

@@ -55,7 +55,13 @@ class BrokerLives:
 
     async def start_broker(self, environment: Environment) -> Node:
         platform = Platform(
-            environment.files, environment.clock, environment.offload, environment.work_offload, environment.random
+            environment.files,
+            environment.clock,
+            environment.offload,
+            environment.work_offload,
+            environment.work_offload,
+            environment.work_offload,
+            environment.random,
         )
         node = Node(self._settings, platform, self._plan)
         environment.host.start(self._end_when_failed(node, environment), "failure")

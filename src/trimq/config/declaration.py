@@ -66,7 +66,7 @@ class Declaration(msgspec.Struct, frozen=True):
         """Description of valid values, in a few words."""
         bare = _bare_type(self.type)
         if self.choices:
-            return " or ".join(self.choices)
+            return " or ".join(filter(None, [", ".join(self.choices[:-1]), self.choices[-1]]))
         if self.is_listener:
             return "HOST:PORT or off"
         if bare is Advertised:

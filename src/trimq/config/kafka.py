@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from trimq.config.address import Address, Advertised
-from trimq.config.kinds import DAY_MS, GIB, INT32, INT64, MIB, Listen
+from trimq.config.kinds import DAY_MS, GIB, INT32, INT64, MIB, Listen, Name, Path, Text
 
 
 class Kafka(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,12 +53,27 @@ class Kafka(msgspec.Struct, frozen=True, kw_only=True):
             "request after it closes the connection. 0: as long as the connection.",
         ),
     ] = 0
+    oauth_jwks_file: Annotated[
+        Path | None,
+        Meta(
+            description="File with the public keys (JWKS) of the issuer of bearer tokens, with which Kafka clients "
+            "then can log in (OAUTHBEARER). Read again when a token names an unknown key. Needs the extra `oauth`."
+        ),
+    ] = None
+    oauth_issuer: Annotated[Text, Meta(description="Issuer (`iss`) of bearer tokens. Empty: not checked.")] = ""
+    oauth_audience: Annotated[
+        Text, Meta(description="Audience (`aud`) that bearer tokens must have. Empty: not checked.")
+    ] = ""
+    oauth_scope: Annotated[
+        Text, Meta(description="Scopes that bearer tokens must have, separated by blanks. Empty: not checked.")
+    ] = ""
+    oauth_principal_claim: Annotated[Name, Meta(description="Claim of a bearer token that names the user.")] = "sub"
     received_bytes: Annotated[
         int,
         Meta(
             ge=MIB,
             le=INT64,
-            description="Memory for partly received requests of all Kafka clients; beyond it, connections that send "
-            "large requests are closed.",
+            description="Memory for partly received requests of all Kafka clients; beyond it, connections that hold "
+            "much are closed: of the address that holds the most, the largest of the oldest.",
         ),
     ] = GIB

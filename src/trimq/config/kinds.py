@@ -26,6 +26,15 @@ UserName = Annotated[
     str,
     Meta(pattern=r"^[^\x00-\x1f\x7f]{1,255}$", extra={"form": "a name of 1 to 255 characters", "placeholder": "NAME"}),
 ]
+Text = Annotated[str, Meta(extra={"form": "a text, or empty", "placeholder": "TEXT"})]
+_HOST = r"[a-zA-Z0-9]([a-zA-Z0-9._-]{0,252})"
+HostNames = Annotated[
+    str,
+    Meta(
+        pattern=rf"^(\*|{_HOST}(;{_HOST}){{0,31}})?$",
+        extra={"form": "host names like broker;mq.example, *, or empty", "placeholder": "NAMES"},
+    ),
+]
 
 DelayLevels = Annotated[
     str,

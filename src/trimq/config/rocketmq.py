@@ -214,9 +214,9 @@ class RocketMQ(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = 0
     allowed_brokers: Annotated[
-        str,
+        Addresses,
         Meta(
-            description="Addresses (host:port), separated by semicolons, of brokers that may register with the name "
+            description="Addresses of brokers that may register with the name "
             "server without a login as an administrator. Without users, an empty list allows all; with users, none."
         ),
     ] = ""
@@ -226,7 +226,7 @@ class RocketMQ(msgspec.Struct, frozen=True, kw_only=True):
             ge=MIB,
             le=INT64,
             description="Memory for partly received requests of all RocketMQ clients, over remoting and gRPC; beyond "
-            "it, connections and calls that send large requests are rejected.",
+            "it, connections that hold much are closed: of the address that holds the most, the largest of the oldest.",
         ),
     ] = GIB
     commit_file_bytes: Annotated[int, Meta(ge=64 * KIB, le=GIB, description="Size of each file of the commit log.")] = (

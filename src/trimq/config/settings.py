@@ -12,7 +12,7 @@ from msgspec import Meta
 from trimq.config.address import Address
 from trimq.config.amqp import Amqp
 from trimq.config.kafka import Kafka
-from trimq.config.kinds import DAY_MS, GIB, HOUR_MS, INT32, INT64, KIB, MIB, Listen, Path, UserName
+from trimq.config.kinds import DAY_MS, GIB, HOUR_MS, INT32, INT64, KIB, MIB, HostNames, Listen, Path, UserName
 from trimq.config.rocketmq import RocketMQ
 from trimq.config.tls import Tls
 
@@ -21,6 +21,30 @@ class Http(msgspec.Struct, frozen=True, kw_only=True):
     listen: Annotated[Listen, Meta(description="Address of the HTTP port for health, metrics and administration.")] = (
         Address("127.0.0.1", 8180)
     )
+    hosts: Annotated[
+        HostNames,
+        Meta(
+            description="Names under which the HTTP port is reached, besides localhost, IP addresses and the names "
+            "that the broker listens on or advertises. Requests that name another host are refused: it may be that of "
+            "a web page whose owner has pointed it at this broker. *: any name."
+        ),
+    ] = ""
+    metrics: Annotated[
+        Literal["all", "no-names", "login"],
+        Meta(
+            description="all: /metrics is open to everybody. no-names: so it is, without the metrics that name groups "
+            "and topics. login: it needs a login (HTTP Basic) once one is required."
+        ),
+    ] = "all"
+    received_bytes: Annotated[
+        int,
+        Meta(
+            ge=MIB,
+            le=INT64,
+            description="Memory for partly received requests of all HTTP clients; beyond it, connections that hold "
+            "much are closed: of the address that holds the most, the largest of the oldest.",
+        ),
+    ] = 128 * MIB
 
 
 class Storage(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,6 +164,24 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
     password_change_closes: Annotated[
         bool, Meta(description="A new password of a user closes all connections that logged in with the old one.")
     ] = True
+    login_timeout_ms: Annotated[
+        int,
+        Meta(
+            ge=100,
+            le=HOUR_MS,
+            description="Time for a client to finish a TLS handshake, send its first request and, with Kafka, log in, "
+            "once a login is required. AMQP clients have amqp.handshake_ms.",
+        ),
+    ] = 10_000
+    failed_login_delay_ms: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=HOUR_MS,
+            description="Longest delay between logins of one user name from one address after failed ones: none after "
+            "three, a second after ten, and then twice as long after each. 0: no delay.",
+        ),
+    ] = 5_000
 
     secrets_key_file: Annotated[
         Path | None,
@@ -155,6 +197,15 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     connections: Annotated[
         int, Meta(ge=1, le=INT32, description="Maximum number of concurrent connections of each listener.")
     ] = 10_000
+    connections_per_address: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=INT32,
+            description="Maximum number of concurrent connections of each listener from one client address (of IPv6: "
+            "from a /64).",
+        ),
+    ] = 5_000
     memory_percent: Annotated[
         int,
         Meta(
@@ -230,9 +281,36 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
             ge=100,
             le=INT32,
             description="Maximum number of records and record headers of one batch; a batch with more is refused. "
-            "Checking a million records of different sizes blocks the broker for about two seconds.",
+            "Checking a million records of different sizes takes about two seconds of a thread.",
         ),
     ] = 500_000
+    expanded_bytes_per_request: Annotated[
+        int,
+        Meta(
+            ge=KIB,
+            le=INT64,
+            description="Maximum uncompressed size of all compressed batches of one Kafka request together; those "
+            "beyond it are refused.",
+        ),
+    ] = 256 * MIB
+    records_per_request: Annotated[
+        int,
+        Meta(
+            ge=100,
+            le=INT32,
+            description="Maximum number of records of all batches of one Kafka request; the batches beyond it are "
+            "refused.",
+        ),
+    ] = 1_000_000
+    queued_reviews: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=INT32,
+            description="Maximum number of large Kafka batches, and of searches by time in them, that wait for the "
+            "thread that checks them; one more is refused as busy. A connection has one at a time.",
+        ),
+    ] = 200
     # The folder of a stream is <topic>-<n>, and file systems allow 255 bytes: 249 and a dash leave five digits.
     topic_name_length: Annotated[
         int, Meta(ge=1, le=249, description="Maximum length of a topic name in characters.")

@@ -29,7 +29,16 @@ from trimq.errors.broker import (
     UnknownUser,
     WriteFailed,
 )
-from trimq.errors.kinds import ColdRead, Damage, ForcedClose, ProtocolError, Refusal, StartupError, Stopping
+from trimq.errors.kinds import (
+    ColdRead,
+    Damage,
+    ForcedClose,
+    LargeSearch,
+    ProtocolError,
+    Refusal,
+    StartupError,
+    Stopping,
+)
 from trimq.errors.records import (
     CorruptRecords,
     DamagedSegment,
@@ -61,6 +70,7 @@ __all__ = [
     "InvalidName",
     "InvalidRecords",
     "InvalidSetting",
+    "LargeSearch",
     "LeaseGone",
     "LoginFailed",
     "MemoryFull",

@@ -219,7 +219,7 @@ class LoginFailed(Refusal):
     """The caller is not who it says. The text does not tell why, nor whether there is such a user."""
 
     def __str__(self) -> str:
-        return "check signature failed"
+        return "check signature failed."
 
 
 @dataclass(eq=False)

@@ -4,7 +4,7 @@ disk."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import ExitStack
 
 
@@ -35,6 +35,16 @@ class ColdRead(Exception):
                     stack.callback(one.warm)
 
         return cls(several[0].file, several[0].position, warm)
+
+
+class LargeSearch(Exception):
+    """A search would keep the event loop for too long in one large batch. Call `work` once, off the event loop, then
+    repeat the search with the outcome, a result or a BadBatch, under `key`."""
+
+    def __init__(self, key: Hashable, work: Callable[[], object]) -> None:
+        super().__init__("the batch must be searched off the event loop")
+        self.key = key
+        self.work = work
 
 
 class ProtocolError(Exception):

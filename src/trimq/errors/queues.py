@@ -84,6 +84,12 @@ class AcknowledgementNeeded(_Named):
     said = "a consumer of the stream {name} must acknowledge messages"
 
 
+class SingleActiveGet(_Named):
+    """A quorum queue with a single active consumer has no basic.get."""
+
+    said = "the quorum queue {name} has a single active consumer: messages cannot be fetched one by one"
+
+
 class UnknownNamespace(_Named):
     said = "there is no namespace {name}"
 

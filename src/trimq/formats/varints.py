@@ -14,7 +14,7 @@ class BadVarint(ValueError):
     """The number is longer, or larger, than its type allows."""
 
 
-def finish_varint(data: bytes, position: int, first: int) -> tuple[int, int]:
+def finish_varint(data: bytes | bytearray, position: int, first: int) -> tuple[int, int]:
     """Returns the raw (still zigzag) 32-bit number whose first byte, with bit 7 set, was read before `position`."""
     byte = data[position]
     if byte < 0x80:
@@ -22,12 +22,12 @@ def finish_varint(data: bytes, position: int, first: int) -> tuple[int, int]:
     return _finish(data, position, first, _MAX_INT32_SHIFT, INT32_LIMIT)
 
 
-def finish_varlong(data: bytes, position: int, first: int) -> tuple[int, int]:
+def finish_varlong(data: bytes | bytearray, position: int, first: int) -> tuple[int, int]:
     """Like `finish_varint`, for a 64-bit number."""
     return _finish(data, position, first, _MAX_INT64_SHIFT, INT64_LIMIT)
 
 
-def _finish(data: bytes, position: int, first: int, max_shift: int, limit: int) -> tuple[int, int]:
+def _finish(data: bytes | bytearray, position: int, first: int, max_shift: int, limit: int) -> tuple[int, int]:
     raw = first & 0x7F
     shift = 7
     while shift <= max_shift:
@@ -42,7 +42,7 @@ def _finish(data: bytes, position: int, first: int, max_shift: int, limit: int) 
     raise BadVarint(f"a variable-length integer does not end before byte {position}")
 
 
-def read_varint(data: bytes, position: int) -> tuple[int, int]:
+def read_varint(data: bytes | bytearray, position: int) -> tuple[int, int]:
     """Returns the 32-bit number at `position`, and its end. Raises IndexError if the data ends first."""
     raw = data[position]
     position += 1
@@ -51,7 +51,7 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
     return (raw >> 1) ^ -(raw & 1), position
 
 
-def read_varlong(data: bytes, position: int) -> tuple[int, int]:
+def read_varlong(data: bytes | bytearray, position: int) -> tuple[int, int]:
     """Returns the 64-bit number at `position`, and its end. Raises IndexError if the data ends first."""
     raw = data[position]
     position += 1

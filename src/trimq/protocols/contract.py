@@ -212,8 +212,8 @@ class SessionControl(Protocol):
     def close(self) -> None:
         """Sends the ready replies, then closes."""
 
-    def abort(self) -> None:
-        """Closes without sending anything."""
+    def abort(self, reason: str = "") -> None:
+        """Closes without sending anything. A reason is logged."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ or an owner knows the frames."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Protocol
 
 from trimq.model import Buffer
@@ -18,14 +19,17 @@ SHRINK_AFTER = 16  # consecutive uses for which a quarter of the buffer would ha
 
 
 class ReceiveMemory:
-    """Counts the bytes of partly received requests on all connections of a front-end, against their limit. Refuses
-    nothing itself: a connection that needs more and already holds much has to close."""
+    """Counts the bytes of partly received requests on all connections of a front-end, against their limit. Beyond it
+    one connection after the other has to yield: of the client address that holds the most, the largest of those that
+    have waited longest."""
 
-    __slots__ = ("count", "limit")
+    __slots__ = ("_holders", "count", "limit")
 
     def __init__(self, limit: int = _NO_LIMIT) -> None:
         self.limit = limit
         self.count = 0
+        # Connections that hold more than is always allowed, the one that has waited longest first.
+        self._holders: dict[ConnectionReceiveMemory, None] = {}
 
     def change(self, delta: int) -> None:
         self.count += delta
@@ -34,30 +38,92 @@ class ReceiveMemory:
     def is_exceeded(self) -> bool:
         return self.count > self.limit
 
+    def hold(self, connection: ConnectionReceiveMemory) -> None:
+        self._holders[connection] = None
+
+    def forget(self, connection: ConnectionReceiveMemory) -> None:
+        self._holders.pop(connection, None)
+
+    def make_room_for(self, asking: ConnectionReceiveMemory) -> bool:
+        """Closes other connections until the limit is kept. Returns False if `asking` has to yield itself."""
+        while self.is_exceeded:
+            yielding = self._choose()
+            if yielding is None or yielding is asking:
+                return False
+            yielding.evict()
+        return True
+
+    def _choose(self) -> ConnectionReceiveMemory | None:
+        by_source: dict[str, list[ConnectionReceiveMemory]] = {}
+        for holder in self._holders:
+            if holder.can_yield:
+                by_source.setdefault(holder.source, []).append(holder)
+        if not by_source:
+            return None
+        most = max(by_source.values(), key=lambda holders: sum(holder.count for holder in holders))
+        return max(most[: (len(most) + 1) // 2], key=lambda holder: holder.count)
+
 
 class ConnectionReceiveMemory:
     """Bytes that one connection holds in a `ReceiveMemory`."""
 
-    __slots__ = ("_allowed_bytes", "count", "receive_memory")
+    __slots__ = ("_allowed_bytes", "_close", "_is_evicted", "count", "receive_memory", "source")
 
     def __init__(self, receive_memory: ReceiveMemory | None = None, allowed_bytes: int = ALWAYS_ALLOWED_BYTES) -> None:
         self.receive_memory = ReceiveMemory() if receive_memory is None else receive_memory
         self.count = 0
+        self.source = ""
         self._allowed_bytes = allowed_bytes
+        self._close: Callable[[str], None] | None = None
+        self._is_evicted = False
+
+    def attach(self, source: str, close: Callable[[str], None]) -> None:
+        """Lets the connection yield to others. `source`: the address of its client; `close` closes it at once, and gets
+        the reason."""
+        self.source = source
+        self._close = close
+
+    @property
+    def can_yield(self) -> bool:
+        return self._close is not None
 
     def change(self, delta: int) -> None:
-        self.count += delta
+        if self._is_evicted:
+            return
+        before = self.count
+        self.count = after = before + delta
         self.receive_memory.count += delta
+        if after > self._allowed_bytes:
+            if before <= self._allowed_bytes:
+                self.receive_memory.hold(self)
+        elif before > self._allowed_bytes:
+            self.receive_memory.forget(self)
+
+    def renew(self) -> None:
+        """A request was received completely: what is held from now on belongs to a newer one."""
+        if self.count > self._allowed_bytes:
+            self.receive_memory.forget(self)
+            self.receive_memory.hold(self)
 
     def give_back(self) -> None:
         """Releases all counted bytes: the connection is closed or holds nothing."""
         self.change(-self.count)
 
-    @property
-    def is_over_limit(self) -> bool:
-        """True if this connection has to close: the limit of all connections is exceeded, and this one holds more than
-        its allowed bytes."""
-        return self.receive_memory.is_exceeded and self.count > self._allowed_bytes
+    def evict(self) -> None:
+        """Closes the connection; its bytes do not count any more."""
+        reason = f"{self.count} bytes of partly received requests make room for others: {self.reason}"
+        self.give_back()
+        self._is_evicted = True
+        close, self._close = self._close, None
+        if close is not None:
+            close(reason)
+
+    def must_close(self) -> bool:
+        """Returns whether this connection, which holds more than is always allowed, has to close: the limit of all is
+        exceeded, and no other connection could yield."""
+        if not self.receive_memory.is_exceeded or self.count <= self._allowed_bytes:
+            return False
+        return not self.receive_memory.make_room_for(self)
 
     @property
     def reason(self) -> str:

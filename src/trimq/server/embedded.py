@@ -13,7 +13,7 @@ from trimq.clock import Clock
 from trimq.config import Settings
 from trimq.offload import Done, ThreadOffload, Work
 from trimq.server.front_ends import configured_front_ends
-from trimq.server.node import Node, Platform
+from trimq.server.node import THREADS, Node, Platform
 from trimq.server.traffic_recorder import OnEvent, RecordedFrontEnds
 from trimq.storage.io.files import DiskFiles, Files
 from trimq.storage.io.folder_lock import FolderLock
@@ -126,8 +126,8 @@ class BrokerRun:
         self._has_ended = False
         loop = asyncio.get_running_loop()
         files = store.open(settings)
-        self._syncs, self._work = _CountedOffload("trimq-sync", loop), _CountedOffload("trimq-work", loop)
-        platform = Platform(files, clock, self._syncs, self._work, random.Random(os.urandom(16)))
+        self._threads = syncs, work, reviews, passwords = [_CountedOffload(name, loop) for name in THREADS]
+        platform = Platform(files, clock, syncs, work, reviews, passwords, random.Random(os.urandom(16)))
         self._recorded_front_ends = RecordedFrontEnds(configured_front_ends, on_event)
         self.report_new_topics = self._recorded_front_ends.report_new_topics
         self.node = Node(settings, platform, self._recorded_front_ends)
@@ -174,8 +174,8 @@ class BrokerRun:
 
     def _release(self, end: Callable[[], T]) -> T:
         self._has_ended = True
-        self._syncs.shut_down()
-        self._work.shut_down()
+        for thread in self._threads:
+            thread.shut_down()
         return end()
 
     @property
@@ -183,8 +183,7 @@ class BrokerRun:
         """True if nothing is unhandled, unwritten, unsynced or unsent. A pending long poll counts as handled."""
         return (
             self.node.passes.is_idle
-            and self._syncs.is_idle
-            and self._work.is_idle
+            and all(thread.is_idle for thread in self._threads)
             and all(listener.is_quiet for listener in self.node.listeners.values())
             and all(connector.is_quiet for connector in self.node.connectors)
         )

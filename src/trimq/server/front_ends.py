@@ -88,7 +88,9 @@ def configured_front_ends(settings: Settings) -> dict[str, PlannedListener]:
 
 def _kafka(parts: FrontEndParts) -> FrontEnd:
     core = parts.core
-    mechanisms = Mechanisms(core.authenticator, core.credentials.scram, parts.rng.randbytes, core.login_log)
+    mechanisms = Mechanisms(
+        core.authenticator, core.credentials.scram, parts.rng.randbytes, core.login_log, core.bearer_tokens
+    )
     return KafkaFrontEnd(core.broker, core.authenticator, parts.clock, parts.counts.of("kafka"), mechanisms)
 
 
@@ -98,7 +100,8 @@ def _amqp(parts: FrontEndParts) -> FrontEnd:
 
     core = parts.core
     cluster_name = f"trimq@{core.cluster.id}"
-    return AmqpFrontEnd(core.broker, core.authenticator, parts.clock, parts.settings.amqp, parts.rng, cluster_name)
+    settings, rng = parts.settings.amqp, parts.rng
+    return AmqpFrontEnd(core.broker, core.authenticator, parts.clock, settings, rng, cluster_name, core.login_log)
 
 
 class _RocketMQ:
@@ -163,6 +166,7 @@ def _http(parts: FrontEndParts) -> FrontEnd:
         record_reader_of(core),
         commit_log_groups_of(core),
         core.authenticator,
+        core.login_log,
         parts.metrics,
         parts.is_ready,
         _shared_topics(parts),

@@ -9,6 +9,7 @@ import os
 import random
 import resource
 import signal
+import sys
 from collections.abc import Callable, Mapping
 
 import msgspec
@@ -18,7 +19,7 @@ from trimq.config import Settings, exposed_listeners, is_login_required
 from trimq.errors import Damage, StartupError
 from trimq.offload import ThreadOffload
 from trimq.server.log_output import open_log
-from trimq.server.node import Node, Platform, describe_error
+from trimq.server.node import THREADS, Node, Platform, describe_error
 from trimq.server.offline.administrators import define_first_administrator
 from trimq.storage.commit_log.store import LOCK as COMMIT_LOCK
 from trimq.storage.io.atomic_file import remove_external_file, replace_external_file
@@ -34,6 +35,10 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 # Limit used if the system sets none.
 _MANY_DESCRIPTORS = 100_000
+
+# How long a thread that only computes keeps the event loop waiting after each of the loop's system calls. Measured with
+# 50 clients beside one large batch: 16,000 replies a second with a p99 of 16 ms; with Python's 5 ms, 1,700 and 215 ms.
+_SWITCH_S = 0.0002
 
 # Listeners, the event loop, running syncs, connections about to be refused, and folders being scanned.
 _OTHER_DESCRIPTORS = 96
@@ -77,7 +82,8 @@ async def _serve(settings: Settings, announce: Announce, administrator: FirstAdm
         lock.hold(COMMIT_LOCK)
     except OSError as error:
         raise StartupError(f"the data folder {settings.data_dir} cannot be used: {describe_error(error)}") from None
-    syncs, work = ThreadOffload("trimq-sync", loop), ThreadOffload("trimq-work", loop)
+    sys.setswitchinterval(_SWITCH_S)
+    threads = syncs, work, reviews, passwords = [ThreadOffload(name, loop) for name in THREADS]
     descriptors = _raise_descriptor_limit()
     open_files = min(settings.storage.open_files, descriptors // 4)
     files = DiskFiles(settings.data_dir, open_files)
@@ -85,7 +91,7 @@ async def _serve(settings: Settings, announce: Announce, administrator: FirstAdm
         _forget_ready_file(settings)
         if administrator is not None:
             _define_first(files, settings, *administrator)
-        platform = Platform(files, system_clock(), syncs, work, random.SystemRandom())
+        platform = Platform(files, system_clock(), syncs, work, reviews, passwords, random.SystemRandom())
         node = Node(settings, platform, max_connections=_connection_share(descriptors, open_files))
         addresses = await node.start()
         lock.hold(COMMIT_LOCK)
@@ -95,7 +101,7 @@ async def _serve(settings: Settings, announce: Announce, administrator: FirstAdm
         _announce_addresses(settings, addresses, lambda told: announce(told, has_users))
         return await _run(node, stop)
     finally:
-        for thread in (syncs, work):
+        for thread in threads:
             if not thread.stop():
                 log.warning(
                     "shutdown: a disk operation did not finish in time; the process ends without waiting for it"

@@ -22,7 +22,7 @@ from trimq.server.connection.buffer_release import BufferReleaser
 from trimq.server.connection.certificates import Certificates
 from trimq.server.connection.connections import Connections
 from trimq.server.connection.connector import Connector
-from trimq.server.connection.limits import SessionLimits
+from trimq.server.connection.limits import ConnectionsByAddress, SessionLimits
 from trimq.server.connection.listener import AnyListener, Listener, is_free
 from trimq.server.connection.pending_replies import PassProgress
 from trimq.server.connection.session import Session, SessionMetrics
@@ -57,6 +57,9 @@ log = logging.getLogger(__name__)
 _DRAIN_MS = 5_000
 _DISK_TIMEOUT_MS = 30_000
 
+# Names of the threads of a platform, in the order of its fields.
+THREADS = ("trimq-sync", "trimq-work", "trimq-review", "trimq-password")
+
 # Connections above the limit that are reserved for administration (HTTP).
 _KEPT_FREE = 16
 
@@ -64,12 +67,14 @@ _KEPT_FREE = 16
 @dataclass(frozen=True, slots=True)
 class Platform:
     """Access to files, time, threads and the random source. Syncs have their own thread, so that slow work never delays
-    an acknowledgement."""
+    an acknowledgement; so have large batches and passwords, so that their senders delay nobody else."""
 
     files: Files
     clock: Clock
     sync_offload: Offload
     work_offload: Offload
+    review_offload: Offload
+    password_offload: Offload
     rng: random.Random
 
 
@@ -186,6 +191,8 @@ class Node:
                 platform.work_offload,
                 platform.rng,
                 self.metrics,
+                platform.review_offload,
+                platform.password_offload,
             )
         except OSError as error:
             raise StartupError(
@@ -214,7 +221,7 @@ class Node:
     async def _listen(self) -> dict[str, str]:
         for name, planned in self._plan(self._settings).items():
             if planned.is_outgoing:
-                make_session = self._session_maker(name, planned.make)
+                make_session = self._session_maker(name, planned.make, is_outgoing=True)
                 liveness = self._platform.clock.liveness
                 self.connectors.append(Connector(name, planned.address, make_session, liveness))
                 continue
@@ -237,7 +244,9 @@ class Node:
         address = Address(planned.address.host, self.listeners[planned.below].port - 2)
         return address if await is_free(*address) else None
 
-    def _session_maker(self, name: str, make_front_end: MakeFrontEnd) -> Callable[[Callable[[Session], None]], Session]:
+    def _session_maker(
+        self, name: str, make_front_end: MakeFrontEnd, is_outgoing: bool = False
+    ) -> Callable[[Callable[[Session], None]], Session]:
         settings = self._settings
         platform = self._platform
         parts = FrontEndParts(
@@ -257,14 +266,22 @@ class Node:
             settings.limits.held_requests_per_connection,
             settings.limits.unsent_bytes_per_connection,
             settings.limits.idle_connection_ms,
+            (lambda: None) if is_outgoing else self._first_request_ms,
         )
 
+        by_address = None
+        if not is_outgoing:
+            refused = self._refused_connections.labelled(name)
+            by_address = ConnectionsByAddress(settings.limits.connections_per_address, refused)
+
         def make_session(ended: Callable[[Session], None]) -> Session:
-            return Session(
-                front_end, self._progress, limits, metrics, self._platform.clock.liveness, self._buffer_releaser, ended
-            )
+            liveness, releaser = self._platform.clock.liveness, self._buffer_releaser
+            return Session(front_end, self._progress, limits, metrics, liveness, releaser, ended, by_address)
 
         return make_session
+
+    def _first_request_ms(self) -> int | None:
+        return self._settings.security.login_timeout_ms if self.core.authenticator.is_login_required else None
 
     async def _bind(self, name: str, address: Address, make_front_end: MakeFrontEnd) -> AnyListener:
         settings, make_session = self._settings, self._session_maker(name, make_front_end)

@@ -313,3 +313,21 @@ def test_a_delay_may_be_given_as_text() -> None:
     out = world.get()
     assert out is not None
     assert read_headers(out.header) == {"x-delay": "-200"}
+
+
+def test_the_length_in_bytes_of_a_quorum_queue_counts_properties() -> None:
+    world = World()
+    queue = world.queue("q", queue_type="quorum", max_length_bytes=10)
+    world.publish("q", b"1234567")  # and three bytes of properties
+    assert queue.ready_count == 1
+    world.publish("q", b"12345678")
+    assert queue.ready_count == 0
+    world.publish("q", b"1", b"2", b"3", b"4")
+    assert queue.ready_count == 2
+    delivery = world.get()
+    assert delivery is not None
+    world.requeue(delivery, counts=False)
+    world.restart()
+    world.publish("q", b"5")
+    (found,) = world.broker.queues.queues(CALLER)
+    assert found.ready_count == 2

@@ -27,7 +27,7 @@ def read_from(world: World, offset: Value, prefetch: int = 100) -> list[bytes]:
 
 
 @pytest.mark.parametrize(
-    ("offset", "expected"), [("first", FIVE), ("last", FIVE[4:]), ("next", []), (3, FIVE[3:]), (None, []), (99, [])]
+    ("offset", "expected"), [("first", FIVE), ("last", FIVE[4:]), ("next", []), (3, FIVE[3:]), (-1, FIVE), (99, [])]
 )
 def test_a_consumer_begins_at_its_offset(offset: Value, expected: list[bytes]) -> None:
     world = stream_world()
@@ -127,7 +127,7 @@ def test_unsupported_operations_on_a_stream_are_refused() -> None:
         world.consume("s")
     with pytest.raises(AcknowledgementNeeded):
         world.consume("s", prefetch=1, no_ack=True)
-    for nonsense in ("nope", "0s", ""):
+    for nonsense in ("nope", "0s", "", True, 1.5, [1], None):
         with pytest.raises(InvalidArgument):
             world.consume("s", prefetch=1, arguments={"x-stream-offset": nonsense})
     with pytest.raises(NotForStreams):

@@ -396,6 +396,19 @@ def test_many_messages_expire_over_several_turns_also_with_a_consumer() -> None:
     assert channel.bodies() == []
 
 
+@pytest.mark.parametrize(("kind", "left"), [("classic", 2), ("quorum", 1)])
+def test_only_the_head_of_a_classic_queue_expires(kind: str, left: int) -> None:
+    world = World()
+    queue = world.queue(queue_type=kind, **({"max_priority": 5} if kind == "classic" else {}))
+    world.publish("q", b"high", priority=5)
+    world.publish("q", b"low", priority=1, expiration="20")
+    world.advance(100)
+    assert queue.ready_count == left
+    assert world.get() is not None
+    world.settle()
+    assert queue.ready_count == 0
+
+
 def test_a_get_returns_the_first_message_that_is_not_expired() -> None:
     world = World()
     world.queue()

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from doubles import PassRunner
 
+from trimq.clock import ManualTime
 from trimq.core.metadata.catalogue import Catalogue, Definition
 from trimq.core.security.access import Access, Right
 from trimq.core.security.authentication import Authenticator, is_loopback
+from trimq.core.security.login_queue import LoginQueue
 from trimq.storage.io.memory_files import MemoryFiles
 from trimq.storage.tables.table import open_table
 
@@ -28,7 +30,8 @@ class Gate:
         table = open_table(files, "tables", "catalogue", runner.passes, Definition, runner.offload)
         self.access = Access(Catalogue(table), random.Random(1).randbytes)
         self.compared = 0
-        self.authenticator = Authenticator(self.access, self._work, random.Random(2).randbytes)
+        logins = LoginQueue(self._work, ManualTime(0), 5000)
+        self.authenticator = Authenticator(self.access, logins, random.Random(2).randbytes)
 
     def _work(self, work: Callable[[], object], done: Callable[[Any, Any], None]) -> None:
         self.compared += 1

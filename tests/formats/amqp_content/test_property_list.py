@@ -14,6 +14,7 @@ from trimq.formats.amqp_content.property_list import (
     read_headers,
     read_properties,
     read_property,
+    read_text,
     replace,
     write_properties,
 )
@@ -75,10 +76,16 @@ def test_only_delivery_mode_two_is_persistent(mode: int | None, expected: bool) 
     assert is_persistent(write_properties(delivery_mode=mode)) is expected
 
 
-@pytest.mark.parametrize("raw", [b"", b"\x80", b"\x00\x01", b"\x00\x02", b"\x80\x00", b"\x80\x00\x02a", EMPTY + b"x"])
+@pytest.mark.parametrize("raw", [b"", b"\x80", b"\x00\x01x", b"\x80\x00", b"\x80\x00\x02a", EMPTY + b"x"])
 def test_a_list_that_does_not_match_its_flags_is_refused(raw: bytes) -> None:
     with pytest.raises(BadField):
         check_properties(raw)
+
+
+@pytest.mark.parametrize("raw", [b"\x00\x01", b"\x00\x02", b"\x80\x03\x01a"])
+def test_flags_without_a_property_are_ignored(raw: bytes) -> None:
+    check_properties(raw)
+    assert read_text(raw, "content_type") == ("a" if raw[0] else None)
 
 
 def test_every_truncated_list_is_refused() -> None:

@@ -50,6 +50,7 @@ class Desk:
             self.settings.amqp,
             random.Random(8),
             "trimq@test",
+            self.core.login_log,
         )
         self.clients: list[Client] = []
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from protocols.amqp.desk import Client, Desk
+from protocols.amqp.desk import Client, Content, Desk
+from protocols.amqp.wires import command
 
 from trimq.formats.amqp_content.field_tables import (
     Byte,
@@ -21,7 +22,7 @@ from trimq.formats.amqp_content.field_tables import (
     UnsignedShort,
     Value,
 )
-from trimq.formats.amqp_content.property_list import write_properties
+from trimq.formats.amqp_content.property_list import read_property, write_properties
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.wire.erlang_terms import term, type_name
 
@@ -97,6 +98,7 @@ def test_other_refusals_of_arguments_have_the_text_of_rabbitmq(arguments: FieldT
         ({"expires": 1000}, {}, "none but current is the value '1000' of type 'long'"),
         ({}, {"max_length": Short(5)}, "the value '5' of type 'short' but current is none"),
         ({"max_length": 5}, {"max_length": "5"}, "'5' but current is '5'"),
+        ({"max_length": 5}, {"max_length": None}, "none but current is '5'"),
         ({"max_length": 5}, {"max_length": -1}, "'-1' but current is '5'"),
         ({}, {"queue_type": "quorum"}, "'quorum' but current is 'classic'"),
         ({}, {"max_length": None}, "the value 'undefined' of type 'void' but current is none"),
@@ -245,3 +247,152 @@ def test_a_direct_reply_address_cannot_be_bound(verb: type[methods.QueueBind]) -
         403,
         "ACCESS_REFUSED - cannot bind or unbind to a volatile (direct reply-to) queue",
     )
+
+
+def test_a_connection_that_ends_with_an_error_gives_back_its_messages_at_once() -> None:
+    desk = Desk()
+    client, other = desk.client(1), desk.client(1)
+    client.declare(1, "q")
+    client.publish(1, "q", b"m")
+    assert client.ask(1, methods.BasicGet(queue="q")).body == b"m"
+    client.feed(b"\x04\0\1\0\0\0\0\xce")
+    desk.settle()
+    assert other.ask(1, methods.BasicGet(queue="q")).body == b"m"
+
+
+@pytest.mark.parametrize("name", ["amq.nosuch", "amq.direct"])
+def test_no_exchange_with_a_reserved_name_can_be_deleted(name: str) -> None:
+    text = f"ACCESS_REFUSED - deletion of system exchange '{name}' in vhost '/' not allowed"
+    assert refused(Desk().client(1), methods.ExchangeDelete(exchange=name)) == (403, text)
+
+
+def test_a_long_text_ends_with_an_ellipsis() -> None:
+    code, text = refused(Desk().client(1), methods.BasicGet(queue="q" * 250))
+    assert (code, len(text)) == (404, 255)
+    assert text == f"NOT_FOUND - no queue '{'q' * 230}..."
+
+
+def test_a_close_ok_that_nobody_waits_for_is_an_error() -> None:
+    client = Desk().client(1)
+    client.tell(0, methods.ConnectionCloseOk())
+    (closed,) = client.heard()
+    text = "CHANNEL_ERROR - unexpected method in connection state running"
+    assert (closed.reply_code, closed.reply_text, closed.class_id, closed.method_id) == (504, text, 10, 51)
+
+
+def test_the_user_id_is_checked_after_the_other_properties() -> None:
+    client = Desk().client(1)
+    client.publish(1, "q", b"m", header=write_properties(user_id="other", expiration="x"))
+    (closed,) = client.heard()
+    assert closed.reply_text == "PRECONDITION_FAILED - invalid expiration 'x': no_integer"
+
+
+def test_a_quorum_queue_with_a_single_active_consumer_has_no_get() -> None:
+    client = Desk().client(1)
+    client.ask(1, declaration(queue_type="quorum", single_active_consumer=True))
+    text = (
+        "RESOURCE_LOCKED - cannot obtain access to locked queue 'q' in vhost '/'. basic.get operations are not "
+        'supported by <<"quorum">> queues with single active consumer'
+    )
+    assert refused(client, methods.BasicGet(queue="q")) == (405, text)
+
+
+def test_the_type_of_an_exchange_is_shown_as_an_atom() -> None:
+    client = Desk().client(1)
+    client.ask(1, methods.ExchangeDeclare(exchange="x", type="x-modulus-hash"))
+    code, text = refused(client, methods.ExchangeDeclare(exchange="x", type="fanout"))
+    assert (code, text) == (
+        406,
+        "PRECONDITION_FAILED - inequivalent arg 'type' for exchange 'x' in vhost '/': received 'fanout' but current is "
+        "''x-modulus-hash''",
+    )
+
+
+def test_a_consumer_of_direct_replies_may_share_its_tag_and_is_cancelled_first() -> None:
+    client = Desk().client(1)
+    client.declare(1, "q")
+    client.ask(1, methods.BasicConsume(queue="amq.rabbitmq.reply-to", consumer_tag="t", no_ack=True))
+    client.ask(1, methods.BasicConsume(queue="q", consumer_tag="t"))
+    client.ask(1, methods.BasicCancel(consumer_tag="t"))
+    client.publish(1, "q", b"m")
+    client.desk.settle()
+    assert client.bodies() == [b"m"]
+
+
+def test_a_message_of_a_stream_has_a_delivery_mode() -> None:
+    client = Desk().client(1)
+    client.ask(1, declaration(queue_type="stream"))
+    client.publish(1, "q", b"none")
+    client.publish(1, "q", b"persistent", header=write_properties(delivery_mode=2))
+    client.ask(1, methods.BasicQos(prefetch_count=5))
+    client.tell(1, methods.BasicConsume(queue="q", arguments={"x-stream-offset": "first"}))
+    client.desk.settle()
+    modes = [read_property(came.header, "delivery_mode") for came in client.heard() if isinstance(came, Content)]
+    assert modes == [1, 2]
+
+
+def test_a_quorum_queue_ignores_exclusive_consumers() -> None:
+    client = Desk().client(1)
+    client.ask(1, declaration(queue_type="quorum", single_active_consumer=True))
+    for tag in ("a", "b"):
+        answer = client.ask(1, methods.BasicConsume(queue="q", consumer_tag=tag, is_exclusive=True))
+        assert isinstance(answer, methods.BasicConsumeOk)
+
+
+def test_the_deletion_of_a_stream_counts_no_messages() -> None:
+    client = Desk().client(1)
+    client.ask(1, declaration(queue_type="stream"))
+    client.publish(1, "q", b"m")
+    assert client.ask(1, methods.QueueDelete(queue="q")) == methods.QueueDeleteOk(0)
+
+
+def test_an_expiration_is_stored_and_returned_as_a_plain_number() -> None:
+    client = Desk().client(1)
+    client.declare(1, "q")
+    header = write_properties(expiration="+05000")
+    client.publish(1, "q", b"m", header=header)
+    client.publish(1, "nowhere", b"m", header=header, is_mandatory=True)
+    client.desk.settle()
+    (returned,) = client.heard()
+    got = client.ask(1, methods.BasicGet(queue="q"))
+    assert [read_property(came.header, "expiration") for came in (got, returned)] == ["5000", "5000"]
+
+
+def test_a_returned_message_has_no_blind_copies() -> None:
+    client = Desk().client(1)
+    header = write_properties(headers={"BCC": ["elsewhere"], "h": "x"})
+    client.publish(1, "nowhere", b"m", header=header, is_mandatory=True)
+    client.desk.settle()
+    (returned,) = client.heard()
+    assert read_property(returned.header, "headers") == {"h": "x"}
+
+
+def test_requeued_messages_over_the_limit_are_dropped_before_they_are_delivered_again() -> None:
+    desk = Desk()
+    client, other = desk.client(1), desk.client(1)
+    client.ask(1, declaration(max_length=1))
+    client.tell(1, methods.BasicConsume(queue="q"))
+    desk.settle()
+    client.publish(1, "q", b"a", b"b", b"c")
+    desk.settle()
+    assert client.bodies() == [b"a", b"b", b"c"]
+    other.tell(1, methods.BasicConsume(queue="q"))
+    desk.settle()
+    other.heard()
+    client.ask(1, methods.ChannelClose())
+    desk.settle()
+    assert other.bodies() == [b"c"]
+
+
+def test_a_size_beyond_all_limits_ends_the_connection() -> None:
+    client = Desk().client(1)
+    header = b"\x02\0\1\0\0\0\x0e\0\x3c\0\0" + (1 << 40).to_bytes(8, "big") + b"\0\0\xce"
+    client.feed(command(1, methods.BasicPublish(routing_key="q")) + header)
+    (closed,) = client.heard()
+    text = "FRAME_ERROR - content body size 1099511627776 exceeds maximum allowed size 536870912"
+    assert (closed.reply_code, closed.reply_text) == (501, text)
+
+
+def test_a_flow_ok_is_no_method_for_the_broker() -> None:
+    code, text = refused(Desk().client(1), methods.ChannelFlowOk(True))
+    assert (code, text) == (503, "COMMAND_INVALID - unimplemented method")

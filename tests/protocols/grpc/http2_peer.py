@@ -125,6 +125,7 @@ class Http2Peer:
         front_end: CallFrontEnd | None = None,
         gathers: bool = False,
     ) -> None:
+        self.is_aborted = False
         self.echo = Echo()
         self.echo.gathers = gathers
         self.liveness = ManualTime(0) if liveness is None else liveness
@@ -158,7 +159,8 @@ class Http2Peer:
 
     def close(self) -> None: ...
 
-    def abort(self) -> None: ...
+    def abort(self, reason: str = "") -> None:
+        self.is_aborted = True
 
     def _accept(self, reply: Reply) -> None:
         if not self._pending_replies.add(reply):

@@ -1,4 +1,5 @@
-"""Memory limit of incomplete messages, over all connections: beyond it, long calls are refused; short calls pass."""
+"""Memory limit of incomplete messages, over all connections: beyond it, old connections yield to new ones, and a
+connection alone has its long calls refused; short calls pass."""
 
 from __future__ import annotations
 
@@ -44,9 +45,10 @@ def test_many_streams_of_many_connections_hold_no_more_than_the_limit(method: st
     assert LIMIT - 3 * len(PIECE) < receive_memory.count < LIMIT + len(peers) * (ALWAYS_ALLOWED_BYTES + len(PIECE))
     answers = [answer for peer in peers for answer in peer.answers.values()]
     refused = [answer for answer in answers if answer.is_ended]
-    assert len(refused) > 400
+    assert len(refused) > 250
     assert {answer.status for answer in refused} == {EXHAUSTED}
     assert "1000000 bytes allowed" in refused[0].headers[-1]["grpc-message"]
+    assert [peer.is_aborted for peer in peers] == [True] * 9 + [False]
 
 
 def test_beyond_the_limit_short_calls_pass_on_every_connection() -> None:
@@ -59,17 +61,26 @@ def test_beyond_the_limit_short_calls_pass_on_every_connection() -> None:
     assert other.answers[1].messages == [b"echo " + b"y" * 50_000]
 
 
-def test_beyond_the_limit_a_long_message_is_refused_and_its_connection_stays_open() -> None:
-    receive_memory, (first, second, _) = full()
+def test_beyond_the_limit_the_oldest_connection_yields_to_a_long_message_of_a_new_one() -> None:
+    receive_memory, peers = full()
     other = Http2Peer(LARGE, receive_memory=receive_memory).greet()
     other.say(call(1, b"y" * 200_000))
-    assert other.answers[1].status == EXHAUSTED
-    second.say(data(1, PIECE, 0))
-    assert second.answers[1].status == EXHAUSTED
-    first.conversation.closed()
-    assert receive_memory.count < LIMIT
-    other.say(call(3, b"y" * 200_000))
-    assert other.answers[3].messages == [b"echo " + b"y" * 200_000]
+    assert other.answers[1].messages == [b"echo " + b"y" * 200_000]
+    assert [peer.is_aborted for peer in peers] == [True, False, False]
+    held = receive_memory.count
+    peers[0].conversation.closed()
+    assert receive_memory.count == held < LIMIT
+
+
+def test_a_connection_alone_has_its_long_messages_refused_beyond_the_limit_and_stays_open() -> None:
+    receive_memory = ReceiveMemory(LIMIT)
+    peer = Http2Peer(LARGE, receive_memory=receive_memory).greet()
+    for number in range(1, 45, 2):
+        peer.say(begin(number))
+    assert peer.answers[43].status == EXHAUSTED
+    peer.say(word(FrameType.RST_STREAM, 1, ErrorCode.CANCEL) + word(FrameType.RST_STREAM, 3, ErrorCode.CANCEL))
+    peer.say(call(101, b"short"))
+    assert peer.answers[101].messages == [b"echo short"]
 
 
 def test_a_stream_that_is_reset_releases_its_memory() -> None:
@@ -104,23 +115,21 @@ def test_requests_of_a_slow_reader_are_counted_until_they_are_handled() -> None:
 
 def test_long_headers_are_counted_and_refused_beyond_the_limit() -> None:
     receive_memory = ReceiveMemory(LIMIT)
-    peers = [Http2Peer(LARGE, receive_memory=receive_memory).greet() for _ in range(2)]
-    for peer in peers:
-        for number in range(1, 101, 2):
-            many = {f"x{at}": "v" * 1000 for at in range(15)}
-            peer.say(headers(number, request_fields(**many)))
-    assert LIMIT - 20_000 < receive_memory.count < LIMIT + 2 * (ALWAYS_ALLOWED_BYTES + 20_000)
-    assert peers[1].answers[99].status == EXHAUSTED
+    peer = Http2Peer(LARGE, receive_memory=receive_memory).greet()
+    many = {f"x{at}": "v" * 1000 for at in range(15)}
+    for number in range(1, 201, 2):
+        peer.say(headers(number, request_fields(**many)))
+    assert LIMIT - 20_000 < receive_memory.count < LIMIT + ALWAYS_ALLOWED_BYTES + 20_000
+    assert peer.answers[199].status == EXHAUSTED
 
 
 def test_headers_without_end_are_counted_and_end_their_connection_beyond_the_limit() -> None:
-    receive_memory, _ = full()
-    before = receive_memory.count
+    receive_memory = ReceiveMemory(100_000)
     peer = Http2Peer(LARGE, receive_memory=receive_memory).greet()
     peer.say(frame(FrameType.HEADERS, 0, 1, PIECE))
-    assert receive_memory.count == before + len(PIECE)
-    with pytest.raises(Http2ConnectionError, match="1000000 bytes allowed") as broken:
+    assert receive_memory.count == len(PIECE)
+    with pytest.raises(Http2ConnectionError, match="100000 bytes allowed") as broken:
         peer.say(frame(FrameType.CONTINUATION, 0, 1, PIECE) * 10)
     assert broken.value.fault == ErrorCode.ENHANCE_YOUR_CALM
     peer.conversation.closed()
-    assert receive_memory.count == before
+    assert receive_memory.count == 0

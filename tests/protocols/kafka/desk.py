@@ -18,6 +18,7 @@ from trimq.core.metadata.cluster import Address
 from trimq.metrics import Metrics
 from trimq.model import Buffer, Caller
 from trimq.protocols.client_counters import CountsOfAll
+from trimq.protocols.contract import Reply
 from trimq.protocols.kafka.front_end import KafkaFrontEnd
 from trimq.protocols.kafka.logins.mechanisms import Mechanisms
 from trimq.protocols.kafka.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -36,12 +37,15 @@ SECTIONS = {"kafka": Kafka, "storage": Storage, "limits": Limits}
 
 
 class Way:
-    """Outlet of a connection: records for how long reading was paused."""
+    """Outlet of a connection: records for how long reading was paused, and whether it is held."""
 
     is_congested = False
+    may_be_closed = False
 
     def __init__(self) -> None:
         self.pauses_ms: list[int] = []
+        self.is_held = False
+        self.is_closed = False
 
     def send(self, parts: list[Buffer]) -> None:
         raise AssertionError("data was sent without a request")
@@ -49,8 +53,20 @@ class Way:
     def throttle_reading(self, milliseconds: int) -> None:
         self.pauses_ms.append(milliseconds)
 
+    def hold_reading(self) -> None:
+        assert not self.is_held
+        self.is_held = True
+
+    def release_reading(self) -> None:
+        assert self.is_held
+        self.is_held = False
+
+    def abort(self, reason: str = "") -> None:
+        self.is_closed = True
+
     def close(self) -> None:
-        raise AssertionError("the connection was closed unexpectedly")
+        assert self.may_be_closed, "the connection was closed unexpectedly"
+        self.is_closed = True
 
 
 class Desk:
@@ -92,18 +108,27 @@ class Desk:
 
     def new_front_end(self, clock: Clock) -> KafkaFrontEnd:
         core, counts = self.core, CountsOfAll(Metrics()).of("kafka")
-        mechanisms = Mechanisms(core.authenticator, core.credentials.scram, random.Random(8).randbytes, core.login_log)
+        mechanisms = Mechanisms(
+            core.authenticator, core.credentials.scram, random.Random(8).randbytes, core.login_log, core.bearer_tokens
+        )
         return KafkaFrontEnd(core.broker, core.authenticator, clock, counts, mechanisms)
 
     def ask(self, message: RequestMessage, version: int | None = None) -> Any:
         """Returns the response once it is durable."""
         version = APIS[message.API_KEY].max_version if version is None else version
+        reply = self.begin(message, version)
+        assert reply is not None, "this request is not answered"
+        self.runner.settle()
+        return self.read_answer(reply, message, version)
+
+    def begin(self, message: RequestMessage, version: int) -> Reply | None:
+        """Returns the reply, which may not be ready."""
         self._receive(request_frame(message, version))
         event = self._conversation.next_event()
         assert event is not None
-        reply = self._conversation.handle(event)
-        assert reply is not None, "this request is not answered"
-        self.runner.settle()
+        return self._conversation.handle(event)
+
+    def read_answer(self, reply: Reply, message: RequestMessage, version: int) -> Any:
         assert reply.is_ready(self.runner.passes.written, self.runner.passes.durable)
         frame = b"".join(reply.take())
         is_flexible = version >= APIS[message.API_KEY].flexible_from and message.API_KEY != _API_VERSIONS

@@ -40,6 +40,10 @@ class Way:
     def __init__(self) -> None:
         self._connection = RemotingConnection()
         self.sent: list[Command] = []
+        self.is_closed = False
+
+    def abort(self, reason: str = "") -> None:
+        self.is_closed = True
 
     def send(self, parts: Parts) -> None:
         self.sent.append(read_frame(parts))

@@ -85,7 +85,7 @@ def test_a_signed_command_is_that_of_its_user_and_an_unsigned_one_of_nobody() ->
 def test_wrong_signatures_cannot_be_told_apart(user: str, secret: str, caplog: pytest.LogCaptureFixture) -> None:
     desk = guarded(Desk())
     answer = Signed(desk.broker, user, secret).send("t")
-    assert (answer.code, answer.remark) == (NO_PERMISSION, "check signature failed")
+    assert (answer.code, answer.remark) == (NO_PERMISSION, "check signature failed.")
     page = desk.metrics.render().decode()
     assert 'trimq_logins_total{protocol="rocketmq",result="failure"} 1' in page
     assert f"rocketmq login of user '{user}' from 10.0.0.1:5000 with HMAC-SHA1 failed" in caplog.text

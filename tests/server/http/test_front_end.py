@@ -87,7 +87,7 @@ def talk(broker: Broker, sent: bytes, *methods: str) -> list[Response]:
 
 def request(method: str, target: str, body: bytes | None = None, *headers: str) -> bytes:
     length = [] if body is None else [f"Content-Length: {len(body)}"]
-    lines = [f"{method} {target} HTTP/1.1", "Host: x", *headers, *length]
+    lines = [f"{method} {target} HTTP/1.1", "Host: localhost", *headers, *length]
     return "\r\n".join([*lines, "", ""]).encode() + (body or b"")
 
 
@@ -307,6 +307,7 @@ def feed(broker: Broker, conversation: HttpConversation, data: bytes) -> bytes:
         (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: x\r\n\r\n", 400, "BadRequest"),
         (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n", 400, "BadRequest"),
         (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", 400, "BadRequest"),
+        (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400, "BadRequest"),
         (b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n", 501, "NotImplemented"),
         (b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400, "BadRequest"),
         (b"GET / HTTP/1.1\r\nHost: x\r\nA: " + b"a" * 100_000 + b"\r\n\r\n", 431, "TooLarge"),
@@ -338,7 +339,7 @@ def test_a_long_body_is_refused_before_it_is_sent_if_the_client_asks(broker: Bro
 
 def test_a_client_that_sends_a_long_body_all_the_same_gets_the_refusal(broker: Broker) -> None:
     with connect(broker) as client:
-        client.sendall(f"POST /api/topics HTTP/1.1\r\nHost: x\r\nContent-Length: {20 * MIB}\r\n\r\n".encode())
+        client.sendall(f"POST /api/topics HTTP/1.1\r\nHost: localhost\r\nContent-Length: {20 * MIB}\r\n\r\n".encode())
         client.sendall(b"x" * (20 * MIB))
         (response,) = parse(receive_all(client), ["POST"])
     assert response.status == 413
@@ -347,7 +348,7 @@ def test_a_client_that_sends_a_long_body_all_the_same_gets_the_refusal(broker: B
 def test_a_client_that_waits_for_leave_to_send_its_body_gets_it(broker: Broker) -> None:
     body = b'{"name": "a b"}'
     with connect(broker) as client:
-        client.sendall(f"POST /api/topics HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n".encode())
+        client.sendall(f"POST /api/topics HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n".encode())
         client.sendall(b"Expect: 100-continue\r\n\r\n")
         assert client.recv(4096).startswith(b"HTTP/1.1 100 ")
         client.sendall(body)

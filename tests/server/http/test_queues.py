@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from typing import Any, NoReturn
+from urllib.request import urlopen
 
 import pika
 import pytest
@@ -96,6 +98,20 @@ def test_a_rocketmq_secret_is_set_and_removed_and_never_shown(broker: Broker) ->
     assert ask(broker, "PUT", "/api/users/bob", {"rocketmq_secret": "planted"}, ROOT)[0] == 400
     assert ask(broker, "PUT", "/api/users/alice", {"rocketmq_secret": ""}, ROOT) == (204, None)
     assert ask(broker, "GET", "/api/users", login=ROOT)[1]["users"][1] == listed("alice", False)
+
+
+def test_logins_over_http_and_amqp_are_counted_once_a_connection(broker: Broker) -> None:
+    with_users(broker)
+    connect(broker, *ROOT).close()
+    for login in (("guest", "wrong"), ("nobody", "x")):
+        with pytest.raises(ProbableAuthenticationError):
+            connect(broker, *login)
+        assert ask(broker, "GET", "/api/users", login=login)[0] == 401
+    with urlopen(f"{broker.http}/metrics", timeout=30) as page:
+        counted = re.findall(r'trimq_logins_total{protocol="(\w+)",result="(\w+)"} (\d+)', page.read().decode())
+    found = {(protocol, result): int(count) for protocol, result, count in counted}
+    assert (found["amqp", "success"], found["amqp", "failure"], found["http", "failure"]) == (1, 2, 2)
+    assert found["http", "success"] >= 1
 
 
 def test_the_first_user_does_not_lock_guest_out(broker: Broker) -> None:

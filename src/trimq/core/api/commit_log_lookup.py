@@ -1,10 +1,12 @@
-"""Lookup of stored messages by log position or by key, reached as `commit_log.lookup`. Each verb checks the caller's
+"""Lookup of stored messages by log position, key or tag, reached as `commit_log.lookup`. Each verb checks the caller's
 rights, then delegates."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trimq.core.commit_log.tag_search import search_tag
+from trimq.core.commit_log.topics import CommitLogTopic
 from trimq.core.security.access import BROKER, Access, Action, Resource, ResourceKind
 from trimq.formats.rocketmq_unit.unit import Unit
 from trimq.model import Caller
@@ -52,6 +54,16 @@ class CommitLogLookupApi:
         """As `find_key`, in steps. Yields None between steps, so that the caller can continue in a later turn."""
         self._access.require(caller, Action.READ, _resource(caller, topic))
         return search_key(self._store.log, self._store.keys, topic, key, begin_ms, end_ms)
+
+    # -- by tag
+
+    def search_tag(
+        self, caller: Caller, topic: CommitLogTopic, tag: str, begin_ms: int, end_ms: int
+    ) -> Iterator[Unit | None]:
+        """Messages of a topic with this tag, in steps as `search_key`."""
+        self._access.require(caller, Action.READ, _resource(caller, topic.name.name))
+        count = max(topic.definition.read_streams, topic.definition.write_streams)
+        return search_tag([topic.stream(number) for number in range(count)], tag, begin_ms, end_ms)
 
 
 def _resource(caller: Caller, topic: str) -> Resource:

@@ -93,10 +93,10 @@ class ExchangeApi:
 
     def publish_all(
         self, caller: Caller, exchange: str, key: str, contents: Sequence[tuple[bytes, bytes]]
-    ) -> Iterator[tuple[PublishResult, int]]:
+    ) -> Iterator[tuple[PublishResult | None, int]]:
         """As `publish`, for a batch of headers and bodies. Yields results, each with the number of messages it applies
-        to. A refusal applies to the next message; DiskFull, DiskStalled and MemoryFull are raised before the
-        first."""
+        to, and None where others may have their turn. A refusal applies to the next message; DiskFull, DiskStalled and
+        MemoryFull are raised before the first."""
         found = self._writable_exchange(caller, exchange)
         self._gate.admit(sum([len(header) + len(body) for header, body in contents]))
         return self._publisher.publish_all(found, key, contents)
@@ -104,6 +104,14 @@ class ExchangeApi:
     def require_publishable(self, caller: Caller, exchange: str) -> None:
         """Raises as `publish` would before it looks at a message."""
         self._writable_exchange(caller, exchange)
+
+    def stored_header(self, header: bytes) -> bytes:
+        """Properties of a message as they are stored."""
+        return self._publisher.stored_header(header)
+
+    def check_properties(self, header: bytes) -> None:
+        """Raises as `publish` would for the properties of a message."""
+        self._publisher.check(header)
 
     def route_publish(self, caller: Caller, exchange: str, key: str, header: bytes) -> PublishRoute:
         """Raises as `publish` would now. Returns the route of a message of a transaction, which is published at its

@@ -172,6 +172,11 @@ class GroupApi:
         self._require(caller, Action.READ, group)
         return self._groups.commit(group, claim, changes)
 
+    def check_commit(self, caller: Caller, group: str, claim: Claim) -> None:
+        """Raises if this member may not commit any offset of the group."""
+        self._require(caller, Action.READ, group)
+        self._groups.check_claim(group, claim)
+
     def check_claim(self, caller: Caller, group: str, claim: Claim) -> None:
         """Raises if a transaction may not commit offsets on behalf of this member."""
         self._require(caller, Action.READ, group)

@@ -4,13 +4,15 @@ Each checks the caller's rights, then delegates."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import cast
 
 from trimq.core.metadata.cursors import Cursors
 from trimq.core.partitions.append import PartitionAppender
+from trimq.core.partitions.batch_validation import LargeBatch, Review
 from trimq.core.partitions.stream import Appended, Stream
 from trimq.core.partitions.topics import Topic
 from trimq.core.security.access import Access, Action
-from trimq.errors import ColdRead
+from trimq.errors import ColdRead, LargeSearch
 from trimq.formats.kafka_batch.header import BatchHeader
 from trimq.model import Buffer, Caller, Record
 from trimq.offload import Offload
@@ -18,22 +20,65 @@ from trimq.storage.group_commit.passes import Ticket
 
 
 class PartitionApi:
-    """`max_expanded_bytes` limits the size of a batch after decompression."""
+    """`review_offload` reviews large batches and searches in them. `max_expanded_bytes` limits the size of a batch
+    after decompression."""
 
     def __init__(
-        self, appender: PartitionAppender, cursors: Cursors, access: Access, offload: Offload, max_expanded_bytes: int
+        self,
+        appender: PartitionAppender,
+        cursors: Cursors,
+        access: Access,
+        offload: Offload,
+        review_offload: Offload,
+        max_expanded_bytes: int,
     ) -> None:
         self._appender = appender
         self._cursors = cursors
         self._access = access
         self._offload = offload
+        self._review_offload = review_offload
         self._max_expanded_bytes = max_expanded_bytes
 
-    def append(self, caller: Caller, topic: Topic, stream: Stream, batch: Buffer, header: BatchHeader) -> Appended:
+    def append(
+        self,
+        caller: Caller,
+        topic: Topic,
+        stream: Stream,
+        batch: Buffer,
+        header: BatchHeader,
+        review: Review | None = None,
+    ) -> Appended:
         """Appends one batch in the layout's own format, already validated by the caller. Pending until its pass is
-        durable."""
+        durable. Raises LargeBatch for a batch that has to be reviewed first."""
         self._access.require(caller, Action.WRITE, topic.resource)
-        return self._appender.append(stream, batch, header)
+        return self._appender.append(stream, batch, header, review, True)
+
+    def review(
+        self,
+        large: LargeBatch,
+        is_wanted: Callable[[], bool],
+        done: Callable[[Review | None, BaseException | None], None],
+    ) -> None:
+        """Reviews a large batch off the event loop, then calls `done` with the result or the error; with neither if it
+        was no longer wanted when its turn came. Raises Busy if too many batches wait."""
+
+        def reviewed(result: object, error: BaseException | None) -> None:
+            done(cast("Review | None", result), error)
+
+        self._review_offload(lambda: large.review() if is_wanted() else None, reviewed)
+
+    def search(self, large: LargeSearch, is_wanted: Callable[[], bool], done: Callable[[object], None]) -> None:
+        """Searches a large batch off the event loop, then calls `done` with the outcome, a result or an error. Raises
+        Busy if too many wait."""
+        work = large.work
+        self._review_offload(
+            lambda: work() if is_wanted() else None, lambda result, error: done(result if error is None else error)
+        )
+
+    @property
+    def expanded_bytes(self) -> int:
+        """Uncompressed bytes of all compressed batches so far."""
+        return self._appender.expanded_bytes
 
     def throttle_ms(self) -> int:
         """Returns how long a producer has to wait after an append, because memory or disk space is short."""

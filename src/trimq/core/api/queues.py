@@ -10,6 +10,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from trimq.core.api.exchanges import exchange_resource, queue_resource
+from trimq.core.queues.arguments import QUORUM
 from trimq.core.queues.consumers import Consumer, SharedPrefetch, Subscription
 from trimq.core.queues.queue import Owner, PendingPass, Queue
 from trimq.core.queues.registry import Declaration, DeclareResult, QueueRegistry
@@ -18,7 +19,7 @@ from trimq.core.queues.work_queue import WorkQueue
 from trimq.core.security.access import Access, Action
 from trimq.core.write_gate import WriteGate
 from trimq.errors import ColdRead
-from trimq.errors.queues import NotForStreams, UnknownQueue
+from trimq.errors.queues import NotForStreams, SingleActiveGet, UnknownQueue
 from trimq.formats.amqp_content.field_tables import FieldTable
 from trimq.model import Caller
 from trimq.offload import Offload
@@ -158,6 +159,8 @@ class QueueApi:
         """Gets one message. Waits for the disk if the message is cold; to avoid that, see `Queue.cold_head`."""
         self._access.require(caller, Action.READ, queue_resource(caller, name))
         queue = self._get_work_queue(caller, name, owner, "get")
+        if queue.settings.is_single_active and queue.kind == QUORUM:
+            raise SingleActiveGet(name, caller.namespace)
         queue.take_turn()
         return GetResult(queue.get(no_ack), queue.ready_count)
 

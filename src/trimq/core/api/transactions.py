@@ -10,8 +10,9 @@ from trimq.core.security.access import BROKER, Access, Action, group_resource, t
 from trimq.core.transactions.coordinator import EndCallback, TransactionCoordinator
 from trimq.core.transactions.producer_ids import AllocatedProducerId
 from trimq.core.transactions.transaction import PendingCursor, ProducerIdentity, Transaction
-from trimq.errors import NotRunning, OutOfOrderSequence
+from trimq.errors import NotRunning
 from trimq.formats.kafka_batch.header import BatchHeader
+from trimq.formats.kafka_batch.markers import Marker
 from trimq.model import Caller, StreamId
 from trimq.storage.group_commit.passes import Ticket
 
@@ -79,15 +80,28 @@ class TransactionApi:
         self, caller: Caller, name: str, stream: Stream, header: BatchHeader, may_join: bool
     ) -> Ticket | None:
         """Raises if the batch is not part of the transaction. `may_join`: adds the stream if necessary, and the batch
-        counts only if the ticket is not refused; such producers start every transaction with sequence 0."""
+        counts only if the ticket is not refused."""
         self._require(caller, name)
         producer = ProducerIdentity(header.producer_id, header.producer_epoch)
+        self._registry.note_sequence(stream, header, starts_at_zero=may_join)
         if may_join:
-            if header.base_sequence != 0 and stream.log.producers.get(header.producer_id) is None:
-                raise OutOfOrderSequence(header.producer_id, 0, header.base_sequence)
             return self._registry.join(name, producer, stream.id)
         self._registry.require_stream(name, producer, stream.id)
         return None
+
+    def check_sequence(self, stream: Stream, header: BatchHeader) -> None:
+        """Raises if the batch follows one that was refused because of its transaction."""
+        self._registry.check_sequence(stream, header)
+
+    def accepted(self, stream: Stream, header: BatchHeader) -> None:
+        """Tells that the batch of a transaction was appended."""
+        self._registry.accepted(stream, header)
+
+    def require_group(self, caller: Caller, name: str, producer: ProducerIdentity, group: str) -> None:
+        """Raises if the group was not added to the transaction."""
+        self._require(caller, name)
+        self._access.require(caller, Action.READ, group_resource(group))
+        self._registry.require_group(name, producer, group)
 
     def commit_cursors(
         self, caller: Caller, name: str, producer: ProducerIdentity, group: str, cursors: Sequence[PendingCursor]
@@ -111,12 +125,12 @@ class TransactionApi:
         self._require(caller, name)
         self._registry.end(name, producer, is_commit, bumps_epoch, answer)
 
-    def write_marker(self, caller: Caller, stream: Stream, producer: ProducerIdentity, is_commit: bool) -> Ticket:
+    def write_marker(self, caller: Caller, stream: Stream, producer: ProducerIdentity, marker: Marker) -> Ticket:
         """Ends open records of a producer on a stream by hand. The caller must be allowed to alter the broker."""
         self.require_markers(caller)
         if not self._is_running():
             raise NotRunning
-        return self._registry.write_marker(stream, producer, is_commit)
+        return self._registry.write_marker(stream, producer, marker)
 
     def require_markers(self, caller: Caller) -> None:
         """Raises if the caller may not write markers by hand."""

@@ -47,8 +47,10 @@ from trimq.core.partitions.maintenance import PartitionMaintenance
 from trimq.core.partitions.topics import Topics
 from trimq.core.security.access import Access
 from trimq.core.security.authentication import Authenticator
+from trimq.core.security.bearer_tokens import BearerTokens, Expected
 from trimq.core.security.credentials import Credentials
 from trimq.core.security.login_log import LoginLog
+from trimq.core.security.login_queue import LoginQueue
 from trimq.core.security.quotas import Quotas
 from trimq.core.security.scram_credentials import ScramCredentials
 from trimq.core.security.signatures import Signatures
@@ -61,14 +63,14 @@ from trimq.core.write_gate import WriteGate
 from trimq.errors import StartupError
 from trimq.metrics import Metrics
 from trimq.model import StreamId
-from trimq.offload import Offload
+from trimq.offload import BoundedOffload, Offload
 from trimq.storage.checkpoints.log_checkpoints import Checkpoints
 from trimq.storage.group_commit.passes import Passes, Ticket
 from trimq.storage.guards.damages import DamageReports
 from trimq.storage.guards.disk_space import DiskSpaceGuard
 from trimq.storage.guards.memory import MemoryGuard
 from trimq.storage.guards.slow_disk import SlowDiskGuard
-from trimq.storage.io.files import Files, read_private_file
+from trimq.storage.io.files import Files, read_outside_file
 from trimq.storage.partition_log.compaction import CompactionLimits
 from trimq.storage.partition_log.segment_checksums import SegmentChecksums
 from trimq.storage.partition_log.store import ROOT, PartitionStore
@@ -96,6 +98,7 @@ class Core:
     credentials: Credentials
     login_log: LoginLog
     signatures: Signatures
+    bearer_tokens: BearerTokens | None
     commit_log_service: CommitLogService | None
     tables: Tables
     opened: Ticket
@@ -162,6 +165,15 @@ def _open_appender(
         clock.message.now_ms, limits.batch_expansion_bytes, checks_records, limits.records_per_batch
     )
     return PartitionAppender(gate, cluster, admission, compaction)
+
+
+def _open_reviews(settings: Settings, offload: Offload, appender: PartitionAppender, metrics: Metrics) -> Offload:
+    reviews = BoundedOffload(offload, settings.limits.queued_reviews, "large batches")
+    help = "Large Kafka batches, and searches in them, that wait for a check in the thread for them."
+    metrics.gauge_from("queued_reviews", help, lambda: reviews.count)
+    help = "Uncompressed bytes of compressed Kafka batches that were checked."
+    metrics.counters_from("expanded_bytes", help, (), lambda: [((), appender.expanded_bytes)])
+    return reviews
 
 
 def _open_compaction(
@@ -297,12 +309,21 @@ def _open_credentials(settings: Settings, files: Files, catalogue: Catalogue, rn
     path, given = settings.security.secrets_key_file, None
     if path is not None:
         try:
-            given = read_given_key(read_private_file(path))
+            given = read_given_key(read_outside_file(path, is_private=True))
         except (OSError, ValueError) as error:
             raise StartupError(f"security.secrets_key_file {path} cannot be used: {error}") from None
     secrets = SigningSecrets(catalogue, SecretKey(files, given, rng.randbytes), rng.randbytes)
     secrets.open()
     return Credentials(ScramCredentials(catalogue, rng.randbytes), secrets)
+
+
+def _open_bearer_tokens(settings: Settings, offload: Offload, clock: Clock) -> BearerTokens | None:
+    kafka = settings.kafka
+    path = kafka.oauth_jwks_file
+    if path is None:
+        return None
+    expected = Expected(kafka.oauth_issuer, kafka.oauth_audience, kafka.oauth_scope, kafka.oauth_principal_claim)
+    return BearerTokens(partial(read_outside_file, path), expected, offload, clock)
 
 
 def _open_broker(
@@ -318,6 +339,8 @@ def _open_broker(
     groups: GroupCoordinator,
     transactions: TransactionCoordinator,
     offload: Offload,
+    reviews: Offload,
+    passwords: Offload,
     queues: OpenQueues,
     dynamic: DynamicSettings,
     credentials: Credentials,
@@ -333,7 +356,7 @@ def _open_broker(
         access,
         gate,
         PartitionTopicApi(topics, access, gate),
-        PartitionApi(appender, cursors, access, offload, settings.limits.batch_expansion_bytes),
+        PartitionApi(appender, cursors, access, offload, reviews, settings.limits.batch_expansion_bytes),
         GroupApi(groups, cursors, access, is_running),
         TransactionApi(transactions, access, is_running),
         ExchangeApi(parts.exchanges, parts.queues, parts.publisher, access, gate),
@@ -343,7 +366,7 @@ def _open_broker(
         FailureApi(parts.failures, parts.ledger, parts.passes, access, gate),
         QuotaApi(Quotas(catalogue, clock.liveness.now_ms), access),
         ScramCredentialApi(credentials.scram, access),
-        UserApi(access, credentials, offload),
+        UserApi(access, credentials, passwords),
         AclEntryApi(access),
         DynamicSettingsApi(dynamic, access),
         LimitApi(settings, gate, access),
@@ -359,8 +382,11 @@ def open_core(
     offload: Offload,
     rng: random.Random,
     metrics: Metrics,
+    review_offload: Offload | None = None,
+    password_offload: Offload | None = None,
 ) -> Core:
-    """Opens everything stored. Usable once the passes so far are durable."""
+    """Opens everything stored. Usable once the passes so far are durable. `offload` does work on files; the others
+    check large batches and passwords, by default in the same thread."""
     _make_folders(files)
     now_ms = clock.message.now_ms
     tables = Tables(files, passes, offload)
@@ -390,7 +416,11 @@ def open_core(
     kept = tables.open("transactions", Transaction)
     transactions = open_transactions(kept, facts, topics, cluster, cursors, passes, clock)
     groups = open_groups(settings, catalogue, cursors, topics, passes, clock, rng, transactions)
-    authenticator = Authenticator(access, offload, rng.randbytes)
+    passwords = password_offload or offload
+    logins = LoginQueue(passwords, clock.liveness, settings.security.failed_login_delay_ms)
+    help = "Logins that were refused without a check, because of too many failed or waiting ones."
+    metrics.counters_from("unchecked_logins", help, (), lambda: [((), logins.refused)])
+    authenticator = Authenticator(access, logins, rng.randbytes)
     credentials = _open_credentials(settings, files, catalogue, rng)
     login_log = LoginLog(metrics)
     commit_log_service = _open_commit_log(
@@ -420,6 +450,8 @@ def open_core(
         groups,
         transactions,
         offload,
+        _open_reviews(settings, review_offload or offload, appender, metrics),
+        passwords,
         queues,
         dynamic,
         credentials,
@@ -439,6 +471,7 @@ def open_core(
         credentials,
         login_log,
         Signatures(authenticator, credentials.secrets, login_log),
+        _open_bearer_tokens(settings, offload, clock),
         commit_log_service,
         tables,
         started,

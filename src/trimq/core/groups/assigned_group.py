@@ -222,12 +222,13 @@ class AssignedGroup:
             raise UnknownAssignor(request.assignor, tuple(ASSIGNORS))
         if request.pattern:
             self._patterns.add(request.pattern, (member.pattern for member in self._members.values()))
-        member, is_new = self._find_or_add(request)
+        member = self._find_or_add(request)
+        before_assignor = member.assignor
         wants_otherwise = _update(member, request)
         was_classic, member.classic = member.classic is not None, None  # a static member changes its protocol
-        if wants_otherwise or was_classic:
+        if wants_otherwise or was_classic or member.assignor != before_assignor:
             self.changed[member.id] = member
-        self._refresh_subscription(known, is_new or wants_otherwise)
+        self._refresh_subscription(known, wants_otherwise)
         if self.generation > self._assignment_epoch:
             self._assign(known)
         before = member.held
@@ -322,15 +323,14 @@ class AssignedGroup:
         subscription = self._check_offers(request)
         if not request.member and request.instance is None and request.requires_member_id:
             raise MemberNameNeeded(new_name)
-        member, is_new = self._find_or_add_classic(request, new_name)
-        before = member.topics, member.pattern, member.assignor
+        member = self._find_or_add_classic(request, new_name)
+        before = member.topics, member.pattern
         member.client_id, member.host = request.client_id, request.host
         member.rack, member.rebalance_ms = subscription.rack, request.rebalance_ms
         member.topics, member.pattern, member.assignor = tuple(sorted(set(subscription.topics))), "", None
         member.classic = ClassicSide(request.session_ms, request.offers, None, now_ms + request.rebalance_ms)
         self.changed[member.id] = member
-        wants_otherwise = before != (member.topics, member.pattern, member.assignor)
-        self._refresh_subscription(known, is_new or wants_otherwise)
+        self._refresh_subscription(known, before != (member.topics, member.pattern))
         if self.generation > self._assignment_epoch:
             self._assign(known)
         owned = known.streams(subscription.owned)
@@ -397,21 +397,21 @@ class AssignedGroup:
         except BadMetadata as error:
             raise NothingInCommon(f"the subscription cannot be read ({error})") from None
 
-    def _find_or_add_classic(self, request: JoinRequest, new_name: str) -> tuple[AssignedMember, bool]:
-        """Returns the member, and whether it is new. A static member may be replaced, whatever protocol it spoke."""
+    def _find_or_add_classic(self, request: JoinRequest, new_name: str) -> AssignedMember:
+        """Returns the member, which may be new. A static member may be replaced, whatever protocol it spoke."""
         name = request.member or new_name
         holder = None if request.instance is None else self._static_members.get(request.instance)
         if request.instance is not None and request.member:
-            return self._named(request.member, request.instance), False
+            return self._named(request.member, request.instance)
         if holder is not None:
-            return self._rename(self._members[holder], name), False
+            return self._rename(self._members[holder], name)
         known = self._members.get(name)
         if known is not None:
-            return known, False
+            return known
         member = AssignedMember(name, request.instance)
         self.protocol_type = CONSUMER
         self._add(member)
-        return member, True
+        return member
 
     def _classic_member(self, name: str, instance: str | None, generation: int) -> tuple[AssignedMember, ClassicSide]:
         member = self._named(name, instance)
@@ -428,25 +428,25 @@ class AssignedGroup:
 
     # -- members
 
-    def _find_or_add(self, request: MemberHeartbeat) -> tuple[AssignedMember, bool]:
-        """Returns the member, and whether it is new."""
+    def _find_or_add(self, request: MemberHeartbeat) -> AssignedMember:
+        """Returns the member, which may be new."""
         if request.epoch != JOINING_EPOCH:
             member = self._member(request)
             _check_epoch(member, request)
-            return member, False
+            return member
         holder = None if request.instance is None else self._static_members.get(request.instance)
         if holder is not None and holder != request.member:
-            return self._take_over(self._members[holder], request.member), False
+            return self._take_over(self._members[holder], request.member)
         known = self._members.get(request.member)
         if known is None:
             known = AssignedMember(request.member, request.instance)
             self.protocol_type = request.protocol_type
             self._add(known)
             self.changed[known.id] = known
-            return known, True
+            return known
         if known.is_away:
             known.epoch = JOINING_EPOCH
-        return known, False
+        return known
 
     def _member(self, request: MemberHeartbeat) -> AssignedMember:
         return self._named(request.member, request.instance)
@@ -575,8 +575,8 @@ def _check_epoch(member: AssignedMember, request: MemberHeartbeat) -> None:
 
 
 def _update(member: AssignedMember, request: MemberHeartbeat) -> bool:
-    """Copies the fields of a heartbeat. Returns True if the subscription or the assignor changed."""
-    before = member.topics, member.pattern, member.assignor
+    """Copies the fields of a heartbeat. Returns True if the subscription changed."""
+    before = member.topics, member.pattern
     member.client_id, member.host = request.client_id, request.host
     member.rack = member.rack if request.rack is None else request.rack
     member.rebalance_ms = member.rebalance_ms if request.rebalance_ms is None else request.rebalance_ms
@@ -584,4 +584,4 @@ def _update(member: AssignedMember, request: MemberHeartbeat) -> bool:
         member.topics = tuple(sorted(set(request.topics)))
     member.pattern = member.pattern if request.pattern is None else request.pattern
     member.assignor = member.assignor if request.assignor is None else request.assignor
-    return before != (member.topics, member.pattern, member.assignor)
+    return before != (member.topics, member.pattern)

@@ -58,6 +58,7 @@ class ClassicGroup:
         self._more_came = False
         self._delay_left_ms = 0
         self._decisions: list[WaiterResult] = []
+        self._subscriptions: tuple[bytes, ...] | None = None
 
     # -- stored state
 
@@ -72,6 +73,7 @@ class ClassicGroup:
             member.deadline_ms = now_ms + member.session_ms
             group._roster.add(member)
         group._roster.leader = kept.leader
+        group._subscriptions = tuple(member.metadata(kept.strategy) for member in group._roster)
         group.state = GroupState.STABLE if kept.members else GroupState.EMPTY
         if not kept.is_divided:
             group._prepare_rebalance(now_ms)
@@ -131,7 +133,14 @@ class ClassicGroup:
         strategy = self.strategy if self.state is GroupState.STABLE else None
         members = tuple(member.describe(strategy) for member in self._roster)
         return GroupDescription(
-            self.name, self.kind, self.state, self._roster.protocol_type, strategy or "", self.generation, members
+            self.name,
+            self.kind,
+            self.state,
+            self._roster.protocol_type,
+            strategy or "",
+            self.generation,
+            members,
+            subscriptions=self._subscriptions,
         )
 
     def next_due_ms(self) -> int | None:
@@ -361,6 +370,7 @@ class ClassicGroup:
             self.needs_save = True
             return
         self.strategy = self._roster.select_strategy()
+        self._subscriptions = tuple(member.metadata(self.strategy) for member in self._roster)
         self.state = GroupState.ASSIGNING
         for member in self._roster:
             if member.joining is not None:

@@ -165,3 +165,5 @@ class GroupDescription:
     members: tuple[MemberDescription, ...]
     assignment_epoch: int = 0
     subscribed: frozenset[str] = frozenset()
+    subscriptions: tuple[bytes, ...] | None = ()
+    """Metadata with which the members of a classic group joined the latest generation; None before the first one."""

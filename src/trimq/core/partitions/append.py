@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trimq.core.metadata.cluster import Cluster
-from trimq.core.partitions.batch_validation import BatchValidator
+from trimq.core.partitions.batch_validation import BatchValidator, Review
 from trimq.core.partitions.compaction_schedule import CompactionSchedule
 from trimq.core.partitions.idempotence import find_duplicate
 from trimq.core.partitions.stream import Appended, Stream
@@ -25,7 +25,20 @@ class PartitionAppender:
         self._validator = admission
         self._compaction = compaction
 
-    def append(self, stream: Stream, batch: Buffer, header: BatchHeader) -> Appended:
+    @property
+    def expanded_bytes(self) -> int:
+        """Uncompressed bytes of all compressed batches so far."""
+        return self._validator.expanded_bytes
+
+    def append(
+        self,
+        stream: Stream,
+        batch: Buffer,
+        header: BatchHeader,
+        review: Review | None = None,
+        may_defer: bool = False,
+    ) -> Appended:
+        """Appends one batch. If `may_defer`, raises LargeBatch for a large one, which has to be reviewed first."""
         self._gate.require_writable()
         self._cluster.require_owner(stream.id)
         if not stream.rules.is_writable:
@@ -33,7 +46,7 @@ class PartitionAppender:
         size = len(batch)
         if size > stream.message_bytes:
             raise MessageTooLong(size, stream.message_bytes)
-        batch, header, append_time_ms = self._validator.validate(stream.rules, batch, header)
+        batch, header, append_time_ms = self._validator.validate(stream.rules, batch, header, review, may_defer)
         if len(batch) != size:  # recompressed with another codec; it may have grown
             size = len(batch)
             if size > stream.message_bytes:

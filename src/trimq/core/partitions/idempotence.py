@@ -15,8 +15,8 @@ def find_duplicate(stream: Stream, header: BatchHeader) -> Appended | None:
     """Returns the first append of a duplicate batch, or None if the batch is new. Raises a refusal if it is out of
     sequence."""
     state = stream.log.producers.get(header.producer_id)
-    if state is None:
-        return None  # expired or unknown producer: any first sequence is valid
+    if state is None or state.epoch < 0:
+        return None  # expired, unknown, or without an epoch so far: any first sequence is valid
     if header.producer_epoch < state.epoch:
         raise StaleProducer(header.producer_id, state.epoch)
     if state.open_from != NO_OFFSET and not header.is_transactional:

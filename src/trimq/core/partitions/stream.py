@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -123,17 +123,25 @@ class Stream:
             offset = found.next_offset
 
     def find_time(
-        self, timestamp_ms: int, max_expanded_bytes: int, limit: int | None = None
+        self,
+        timestamp_ms: int,
+        max_expanded_bytes: int,
+        limit: int | None = None,
+        outcomes: Mapping[Hashable, object] | None = None,
     ) -> OffsetAndTimestamp | None:
-        """Returns the first record that is not older than `timestamp_ms`."""
+        """Returns the first record that is not older than `timestamp_ms`. Raises LargeSearch if a large batch must be
+        searched first, unless `outcomes` is None."""
         end = self.readable_end if limit is None else limit
         with self._reporting_damage():
-            return find_time(self.log, timestamp_ms, end, max_expanded_bytes)
+            return find_time(self.log, timestamp_ms, end, max_expanded_bytes, outcomes)
 
-    def find_latest(self, max_expanded_bytes: int) -> OffsetAndTimestamp | None:
-        """Returns the record with the largest timestamp; the lowest offset among equals."""
+    def find_latest(
+        self, max_expanded_bytes: int, outcomes: Mapping[Hashable, object] | None = None
+    ) -> OffsetAndTimestamp | None:
+        """Returns the record with the largest timestamp; the lowest offset among equals. Raises LargeSearch as
+        `find_time` does."""
         with self._reporting_damage():
-            return find_latest(self.log, self.readable_end, max_expanded_bytes)
+            return find_latest(self.log, self.readable_end, max_expanded_bytes, outcomes)
 
     @contextmanager
     def _reporting_damage(self) -> Iterator[None]:

@@ -105,8 +105,10 @@ class QueueArguments:
         return value
 
     def stream_offset(self, argument: str) -> Value:
+        """A position, an age, a number or a timestamp. RabbitMQ fails with an internal error for other types."""
         value = self._table.get(argument)
-        if isinstance(value, str) and value not in STREAM_POSITIONS and read_age_ms(value) is None:
+        is_text = isinstance(value, str) and (value in STREAM_POSITIONS or read_age_ms(value) is not None)
+        if not is_text and not is_integer(value) and not isinstance(value, Timestamp):
             raise self.refuse(argument, "unknown")
         return value
 
@@ -313,8 +315,9 @@ def kind_of(name: str, namespace: str, table: Mapping[str, Value]) -> str:
     return QueueArguments(name, namespace, table).choice("x-queue-type", KINDS, CLASSIC)
 
 
-def read_settings(name: str, namespace: str, table: Mapping[str, Value]) -> QueueSettings:
-    """Raises InvalidArgument or ArgumentNotForKind for arguments that RabbitMQ rejects or that cannot be enforced."""
+def check_arguments(name: str, namespace: str, table: Mapping[str, Value]) -> str:
+    """Raises InvalidArgument or ArgumentNotForKind for arguments that RabbitMQ rejects whatever the properties of the
+    queue are. Returns the kind of the queue."""
     arguments = QueueArguments(name, namespace, table)
     arguments.text("x-dead-letter-exchange")
     kind = kind_of(name, namespace, table)
@@ -325,6 +328,13 @@ def read_settings(name: str, namespace: str, table: Mapping[str, Value]) -> Queu
     for argument in table if "x-queue-type" in table else sorted(table):  # RabbitMQ sorts what it adds the type to
         if argument in _KNOWN and argument not in known:
             raise ArgumentNotForKind(argument, name, namespace, kind)
+    return kind
+
+
+def read_settings(name: str, namespace: str, table: Mapping[str, Value]) -> QueueSettings:
+    """Raises InvalidArgument or ArgumentNotForKind for arguments that RabbitMQ rejects or that cannot be enforced."""
+    kind = check_arguments(name, namespace, table)
+    arguments = QueueArguments(name, namespace, table)
     for argument, check in _LATER_CHECKS.items():
         if argument in table:
             check(arguments, argument)

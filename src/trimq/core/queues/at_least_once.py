@@ -67,7 +67,7 @@ class AtLeastOnceQueue(Protocol):
 
 
 class _PendingDeadLetter:
-    __slots__ = ("attempts", "backlog", "body_bytes", "died_ms", "offset", "reason", "stored", "taken")
+    __slots__ = ("attempts", "backlog", "counted_bytes", "died_ms", "offset", "reason", "stored", "taken")
 
     def __init__(self, backlog: Backlog, offset: int, reason: Reason, attempts: int, died_ms: int) -> None:
         self.backlog = backlog
@@ -76,7 +76,7 @@ class _PendingDeadLetter:
         self.attempts = attempts
         self.died_ms = died_ms
         self.stored: StoredContent | None = None
-        self.body_bytes = 0
+        self.counted_bytes = 0
         self.taken: Collection[str] = ()
 
     def is_alike(self, other: _PendingDeadLetter) -> bool:
@@ -102,7 +102,7 @@ class AtLeastOnceDeadLetters:
         self.waiting: deque[_PendingDeadLetter] = deque()
         self._all: dict[tuple[int, int], _PendingDeadLetter] = {}
         self._held = 0
-        self.body_bytes = 0
+        self.counted_bytes = 0
         self._backoff_until_ms = 0
         self._backoff_ms = _MIN_BACKOFF_MS
 
@@ -110,15 +110,15 @@ class AtLeastOnceDeadLetters:
         return len(self._all)
 
     def bytes_in(self, backlog: Backlog) -> int:
-        """Returns `body_bytes` of the pending dead letters of one backlog."""
-        return sum(letter.body_bytes for letter in self._all.values() if letter.backlog is backlog)
+        """Returns `counted_bytes` of the pending dead letters of one backlog."""
+        return sum(letter.counted_bytes for letter in self._all.values() if letter.backlog is backlog)
 
     # -- enqueueing and recovery
 
     def enqueue(self, backlog: Backlog, stored: StoredContent, reason: Reason, delivery_counts: DeliveryCounts) -> None:
         """Adds a message that was taken from its backlog. The next `resume` sends it."""
         letter = _PendingDeadLetter(backlog, stored.offset, reason, delivery_counts.taken, self._now_ms())
-        letter.body_bytes = len(stored.content.body)
+        letter.counted_bytes = backlog.size_of(stored.content)
         if self._held < _MOST_HELD:
             letter.stored = stored
             self._held += 1
@@ -135,8 +135,8 @@ class AtLeastOnceDeadLetters:
                 backlog, offset, _REASONS[number >> _MARK_BITS], number & _ATTEMPTS_MASK, self._now_ms()
             )
             if backlog.counts_bytes:
-                letter.body_bytes = len(backlog.log.peek(offset).content.body)
-                backlog.ready_bytes -= letter.body_bytes
+                letter.counted_bytes = backlog.size_of(backlog.log.peek(offset).content)
+                backlog.ready_bytes -= letter.counted_bytes
             backlog.ready -= 1
             backlog.in_flight += 1
             self._add(letter)
@@ -145,7 +145,7 @@ class AtLeastOnceDeadLetters:
     def _add(self, letter: _PendingDeadLetter) -> None:
         letter.backlog.withheld.add(letter.offset)
         self._all[letter.backlog.level, letter.offset] = letter
-        self.body_bytes += letter.body_bytes
+        self.counted_bytes += letter.counted_bytes
         self.waiting.append(letter)
 
     # -- sending
@@ -253,7 +253,7 @@ class AtLeastOnceDeadLetters:
 
     def _forget(self, letter: _PendingDeadLetter) -> None:
         del self._all[letter.backlog.level, letter.offset]
-        self.body_bytes -= letter.body_bytes
+        self.counted_bytes -= letter.counted_bytes
         if letter.stored is not None:
             self._held -= 1
 

@@ -29,10 +29,18 @@ NEVER_DELIVERED = DeliveryCounts()
 class Backlog:
     """Each message is ready, in flight, or acknowledged. `ready` includes messages that were appended and are not
     readable yet. `requeue_numbers`: requeued messages are delivered in the order of these numbers; None: of their
-    offsets."""
+    offsets. `counts_properties`: the size of a message is that of its body and properties, as in RabbitMQ's quorum
+    queues."""
 
-    def __init__(self, log: QueueLog, level: int, requeue_numbers: Iterator[int] | None = None) -> None:
+    def __init__(
+        self,
+        log: QueueLog,
+        level: int,
+        requeue_numbers: Iterator[int] | None = None,
+        counts_properties: bool = False,
+    ) -> None:
         self._requeue_numbers = requeue_numbers
+        self._counts_properties = counts_properties
         self.log = log
         self.level = level
         self.cursor = 0
@@ -49,7 +57,7 @@ class Backlog:
         ticket = self.log.append(sealed, expires_ms, flags)
         self.ready += 1
         if self.counts_bytes:
-            self.ready_bytes += len(sealed.content.body)
+            self.ready_bytes += self.size_of(sealed.content)
         return ticket
 
     def append_all(self, contents: Sequence[Content], expires_ms: int, flags: int) -> Ticket:
@@ -61,7 +69,7 @@ class Backlog:
             count = self.log.end - first  # fewer if the next segment file could not be created
             self.ready += count
             if self.counts_bytes:
-                self.ready_bytes += sum(len(content.body) for content in contents[:count])
+                self.ready_bytes += sum(map(self.size_of, contents[:count]))
 
     def recount(self, in_flight_bytes: int) -> None:
         """Recounts after a pass failed: the messages that it appended are not stored. Those in flight stay in
@@ -71,10 +79,16 @@ class Backlog:
             self.count_bytes(in_flight_bytes)
 
     def count_bytes(self, in_flight_bytes: int) -> None:
-        """Starts to keep `ready_bytes`; `in_flight_bytes` are the body bytes of messages in flight. May read the
-        log."""
+        """Starts to keep `ready_bytes`; `in_flight_bytes` is the size of the messages in flight. May read the log."""
         self.counts_bytes = True
-        self.ready_bytes = self.log.segments.live_bytes() - in_flight_bytes
+        self.ready_bytes = self.log.segments.live_bytes(self._counts_properties) - in_flight_bytes
+
+    def size_of(self, content: Content) -> int:
+        """Returns the size of a message, for the limit of the queue in bytes."""
+        return len(content.body) + self.property_bytes(content)
+
+    def property_bytes(self, content: Content) -> int:
+        return len(content.header) if self._counts_properties else 0
 
     # -- taking and requeueing
 
@@ -82,6 +96,10 @@ class Backlog:
     def readable(self) -> int:
         """The most messages that can be taken now."""
         return len(self._requeued) + max(self.log.readable_end - self.cursor, 0)
+
+    @property
+    def has_next(self) -> bool:
+        return self._next() is not None
 
     def _next(self) -> int | None:
         if self._requeued:
@@ -124,7 +142,7 @@ class Backlog:
             self.ready -= 1
             self.in_flight += 1
             if self.counts_bytes:
-                self.ready_bytes -= len(stored.content.body)
+                self.ready_bytes -= self.size_of(stored.content)
             return stored
         return None
 
@@ -147,7 +165,7 @@ class Backlog:
             self.ready -= len(batch)
             self.in_flight += len(batch)
             if self.counts_bytes:
-                self.ready_bytes -= sum([len(stored[3].body) for stored in batch])
+                self.ready_bytes -= sum([self.size_of(stored[3]) for stored in batch])
 
     def cold_head(self) -> ColdRead | None:
         """Returns the cold read that `take` would need; None if the next message is in memory or there is none."""
@@ -183,7 +201,7 @@ class Backlog:
         self.ready += 1
         self.in_flight -= 1
         if self.counts_bytes:
-            self.ready_bytes += len(stored.content.body)
+            self.ready_bytes += self.size_of(stored.content)
 
     def settle(self, offsets: Sequence[int]) -> None:
         """Acknowledges one or more messages in flight."""

@@ -52,7 +52,8 @@ class QueueContents:
         self._track_message_ids(settings.is_deduplicating)
 
     def _add_level(self, level: int, log: QueueLog) -> Backlog:
-        backlog = Backlog(log, level, self._requeue_numbers if self._settings.kind == QUORUM else None)
+        is_quorum = self._settings.kind == QUORUM
+        backlog = Backlog(log, level, self._requeue_numbers if is_quorum else None, counts_properties=is_quorum)
         if self._settings.max_bytes is not None:
             backlog.count_bytes(0)
         log.on_readable = self._on_ready
@@ -132,7 +133,7 @@ class QueueContents:
             return True
         return (
             settings.max_bytes is not None
-            and self.ready_bytes + self._dead_letters.body_bytes + with_more > settings.max_bytes
+            and self.ready_bytes + self._dead_letters.counted_bytes + with_more > settings.max_bytes
         )
 
     # -- publishing

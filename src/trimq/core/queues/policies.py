@@ -4,7 +4,6 @@ of a queue; queues enforce the result."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,6 +11,7 @@ import msgspec
 
 from trimq.core.metadata.catalogue import Catalogue
 from trimq.core.metadata.catalogue import Definition as StoredDefinition
+from trimq.core.name_patterns import NamePattern, require_valid
 from trimq.core.queues.arguments import (
     CLASSIC,
     KINDS,
@@ -121,7 +121,7 @@ class Policies:
     def __init__(self, catalogue: Catalogue, exchanges: Exchanges) -> None:
         self._catalogue = catalogue
         self._exchanges = exchanges
-        self._policies: dict[str, tuple[Policy, re.Pattern[str]]] = {}
+        self._policies: dict[str, tuple[Policy, NamePattern]] = {}
         self.changed: Callable[[], None] = lambda: None
         for key, stored in catalogue.all(_KIND):
             self._take(key, stored)
@@ -145,10 +145,7 @@ class Policies:
         return None if known is None else self._catalogue.delete(_KIND, key, known.version)
 
     def _check(self, policy: Policy) -> None:
-        try:
-            re.compile(policy.pattern)
-        except re.error as error:
-            raise InvalidSetting("pattern", str(error)) from None
+        require_valid("pattern", policy.pattern)
         if policy.apply_to not in APPLY_TO:
             raise InvalidSetting("apply-to", f"must be one of {', '.join(APPLY_TO)}, not {policy.apply_to!r}")
         if not policy.definition:
@@ -198,7 +195,7 @@ class Policies:
             self._policies.pop(key, None)
         else:
             policy = msgspec.convert(stored.value, Policy)
-            self._policies[key] = policy, re.compile(policy.pattern)
+            self._policies[key] = policy, NamePattern(policy.pattern, f"policy {policy.name}")
 
 
 def _of_queues(policy: Policy) -> dict[str, Any]:

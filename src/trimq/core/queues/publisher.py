@@ -40,17 +40,21 @@ _new_tuple = tuple.__new__  # half the time of a NamedTuple's own constructor, f
 DELAY = "x-delay"
 
 _NUMBER = re.compile("[+-]?[0-9]{1,30}")  # as RabbitMQ reads an expiration
+# Appends to queues, of a batch of messages, between two chances for others to have their turn: about 5 ms.
+_APPENDS_PER_SLICE = 2_000
+
 _CACHED_OPTIONS = 1000
 _CACHED_HEADER_BYTES = 256
 
 
 class PublishOptions(NamedTuple):
-    """Properties of a message that the broker evaluates."""
+    """Properties of a message that the broker evaluates. `is_special`: it may have copies (CC, BCC), or its properties
+    are stored in another form."""
 
     is_transient: bool
     expiration_ms: int | None
     priority: int
-    has_copies: bool
+    is_special: bool
     delay_ms: int
 
 
@@ -152,13 +156,13 @@ class Publisher:
         delayed_exchanges: list[Exchange] | None = None
         if route is not None:
             _, names, delayed_exchanges = route
-        elif not options.has_copies:
+        elif not options.is_special:
             names = self._router.known(exchange.namespace, exchange.name, key)
         content = _new_tuple(Content, (origin or exchange.encoded_name, _encode(key), header, body, self._now_ms()))
         if names is None:
             _, names, delayed_exchanges = self.find_route(exchange, key, header)
-        if options.has_copies:
-            content = content._replace(header=_without_blind_copies(header))
+        if options.is_special:
+            content = content._replace(header=_stored_header(header))
         if names:
             publication = _new_tuple(Publication, (encode_content(content), options[0], options[1], options[2], flags))
             published = self.deliver(exchange.namespace, names, publication)
@@ -173,7 +177,7 @@ class Publisher:
         options = self.options_of(header)
         headers: MessageHeaders | None = None
         keys = [key]
-        if options.has_copies:
+        if options.is_special:
             headers = _headers_of(header)
             keys += copied_keys(headers)
         delayed_exchanges: list[Exchange] = []
@@ -184,6 +188,15 @@ class Publisher:
             delayed_exchanges if options.delay_ms else None,
         )
         return PublishRoute(exchange, names, delayed_exchanges)
+
+    def check(self, header: bytes) -> None:
+        """Raises the refusal that `publish` would raise for these properties."""
+        if self.options_of(header).is_special:
+            copied_keys(_headers_of(header))
+
+    def stored_header(self, header: bytes) -> bytes:
+        """Returns the properties as they are stored, and returned to the client if the message has no route."""
+        return _stored_header(header) if self.options_of(header).is_special else header
 
     def find_existing_route(self, exchange: Exchange, key: str, header: bytes) -> PublishRoute:
         """As `find_route`, with the names of existing queues only."""
@@ -211,16 +224,36 @@ class Publisher:
 
     def publish_all(
         self, exchange: Exchange, key: str, contents: Sequence[tuple[bytes, bytes]]
-    ) -> Iterator[tuple[PublishResult, int]]:
+    ) -> Iterator[tuple[PublishResult | None, int]]:
         """Fast path of `publish` for messages with one key, given as pairs of header and body. Yields each result with
-        the number of messages that it is for, in order. A raised refusal is for the message after these."""
+        the number of messages that it is for, in order. A raised refusal is for the message after these. Messages for
+        many queues are published in slices, between which the caller may let others have their turn: it yields None
+        with 0 there."""
         for options, batch in self._group_by_options(contents):
-            published = self._publish_batch(exchange, key, options, batch)
-            if published is not None:
-                yield published, len(batch)
-            else:
-                for header, body in batch:
-                    yield self.publish(exchange, key, header, body), 1
+            names = self._router.known(exchange.namespace, exchange.name, key)
+            step = len(batch)
+            if names is not None and len(names) * step > _APPENDS_PER_SLICE:
+                step = max(_APPENDS_PER_SLICE // len(names), 1)
+            for begin in range(0, len(batch), step):
+                if begin:
+                    yield None, 0
+                part = batch if step == len(batch) else batch[begin : begin + step]
+                published = self._publish_batch(exchange, key, options, part)
+                if published is not None:
+                    yield published, len(part)
+                else:
+                    yield from self._publish_singly(exchange, key, part)
+
+    def _publish_singly(
+        self, exchange: Exchange, key: str, contents: Sequence[tuple[bytes, bytes]]
+    ) -> Iterator[tuple[PublishResult | None, int]]:
+        appends = 0
+        for header, body in contents:
+            if appends > _APPENDS_PER_SLICE:
+                appends = 0
+                yield None, 0
+            yield self.publish(exchange, key, header, body), 1
+            appends += len(self._router.known(exchange.namespace, exchange.name, key) or ())
 
     def _group_by_options(
         self, contents: Sequence[tuple[bytes, bytes]]
@@ -247,7 +280,7 @@ class Publisher:
         self, exchange: Exchange, key: str, options: PublishOptions, batch: Sequence[tuple[bytes, bytes]]
     ) -> PublishResult | None:
         """Returns None if the messages must be published one by one."""
-        names = None if options.has_copies else self._router.known(exchange.namespace, exchange.name, key)
+        names = None if options.is_special else self._router.known(exchange.namespace, exchange.name, key)
         if names is None:
             return None
         name, encoded_key, now_ms = exchange.encoded_name, _encode(key), self._now_ms()
@@ -347,15 +380,18 @@ class Publisher:
 def read_publish_options(header: bytes) -> PublishOptions:
     flags = flags_of(header)
     expiration_ms: int | None = None
+    is_respelled = False
     if flags & FLAGS["expiration"]:
-        expiration_ms = _expiration_ms(read_text(header, "expiration") or "")
+        expiration = read_text(header, "expiration") or ""
+        expiration_ms = _expiration_ms(expiration)
+        is_respelled = expiration != str(expiration_ms)
     priority = read_property(header, "priority") if flags & FLAGS["priority"] else NO_PRIORITY
     has_headers = bool(flags & FLAGS["headers"])
     return PublishOptions(
         read_property(header, "delivery_mode") != PERSISTENT,
         expiration_ms,
         priority if isinstance(priority, int) else NO_PRIORITY,
-        has_headers and (b"\x02CC" in header or b"\x03BCC" in header),
+        is_respelled or (has_headers and (b"\x02CC" in header or b"\x03BCC" in header)),
         _delay_ms(header) if has_headers and b"x-delay" in header else 0,
     )
 
@@ -379,7 +415,11 @@ def _expiration_ms(text: str) -> int:
     return int(text)
 
 
-def _without_blind_copies(header: bytes) -> bytes:
+def _stored_header(header: bytes) -> bytes:
+    """Returns the properties without blind copies, and the expiration as a plain number."""
+    expiration = read_text(header, "expiration")
+    if expiration is not None:
+        header = replace(header, expiration=str(_expiration_ms(expiration)))
     headers = _headers_of(header)
     if "BCC" not in headers:
         return header

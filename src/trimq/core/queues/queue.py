@@ -152,6 +152,9 @@ class Queue(ABC):
         return consumer
 
     def _check_subscription(self, subscription: Subscription) -> None:
+        """Raises ExclusiveUse. A quorum queue ignores `exclusive`, as in RabbitMQ: see single active consumers."""
+        if self.kind == QUORUM:
+            return
         is_shared = len(self.consumers) > 0 or self.settings.is_single_active
         if self.consumers.has_exclusive or (subscription.is_exclusive and is_shared):
             raise ExclusiveUse(self.name, self.namespace)

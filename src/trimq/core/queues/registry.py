@@ -19,6 +19,7 @@ from trimq.core.queues.arguments import (
     QUORUM,
     STREAM,
     QueueSettings,
+    check_arguments,
     check_properties,
     kind_of,
     read_settings,
@@ -162,8 +163,9 @@ class QueueRegistry:
             _require_same(found, declaration)
             found.touch()
             return DeclareResult(found, self._catalogue.pending(_KIND, str(found.id)))
-        settings = read_settings(name, namespace, arguments)
-        check_properties(name, namespace, settings.kind, is_durable, is_exclusive, is_auto_delete)
+        kind = check_arguments(name, namespace, arguments)
+        check_properties(name, namespace, kind, is_durable, is_exclusive, is_auto_delete)
+        read_settings(name, namespace, arguments)
         definition = QueueDefinition(
             namespace, name, is_durable, is_auto_delete, write_table(arguments), self.services.now_ms()
         )
@@ -225,7 +227,7 @@ class QueueRegistry:
             raise QueueInUse(queue.name, queue.namespace)
         if queue.kind == CLASSIC and if_empty and queue.ready_count:
             raise QueueNotEmpty(queue.name, queue.namespace)
-        ready = queue.ready_count
+        ready = 0 if queue.kind == STREAM else queue.ready_count  # RabbitMQ does not count those of a stream
         self._forget(queue)
         stored = self._catalogue.get(_KIND, str(queue.id))
         ticket = None if stored is None else self._catalogue.delete(_KIND, str(queue.id), stored.version)

@@ -16,7 +16,7 @@ _FILTER_VALUE = "x-stream-filter-value"
 
 
 def find_start_offset(log: QueueLog, requested: Value, now_ms: int) -> int:
-    """Returns the first offset to read. `requested`: a valid `x-stream-offset`; values of other types mean `next`."""
+    """Returns the first offset to read. `requested`: a valid `x-stream-offset`."""
     if requested == "first":
         return log.segments[0].base
     if requested == "last":

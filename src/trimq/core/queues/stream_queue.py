@@ -16,7 +16,7 @@ from trimq.errors import ColdRead, DamagedSegment
 from trimq.errors.queues import AcknowledgementNeeded, PrefetchNeeded
 from trimq.formats.amqp_content.content import NEVER, StoredContent
 from trimq.formats.amqp_content.field_tables import BadField
-from trimq.formats.amqp_content.property_list import read_headers, replace
+from trimq.formats.amqp_content.property_list import PERSISTENT, TRANSIENT, is_persistent, read_headers, replace
 from trimq.storage.group_commit.passes import Ticket
 from trimq.storage.queue_log.log import QueueLog
 
@@ -155,8 +155,10 @@ class StreamQueue(Queue):
 
 
 def _with_offset(stored: StoredContent) -> bytes:
+    """Returns the properties with the offset. As in RabbitMQ, the delivery mode is 1 unless it is 2."""
     header = stored.content.header
+    mode = PERSISTENT if is_persistent(header) else TRANSIENT
     try:
-        return replace(header, headers={**read_headers(header), "x-stream-offset": stored.offset})
+        return replace(header, headers={**read_headers(header), "x-stream-offset": stored.offset}, delivery_mode=mode)
     except BadField:
         return header

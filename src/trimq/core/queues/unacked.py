@@ -109,8 +109,9 @@ class UnackedDeliveries:
         return {delivery.offset for delivery in self._unacked if delivery.backlog is backlog}
 
     def bytes_in(self, backlog: Backlog) -> int:
-        """Returns the body bytes of unacked messages of one backlog."""
-        return sum(delivery.body_bytes for delivery in self._unacked if delivery.backlog is backlog)
+        """Returns the size of the unacked messages of one backlog."""
+        own = [delivery for delivery in self._unacked if delivery.backlog is backlog]
+        return sum([delivery.body_bytes + backlog.property_bytes(delivery.stored.content) for delivery in own])
 
     def grant(self, deliveries: Sequence[Delivery]) -> None:
         """Adds one or more deliveries of one consumer that are made at the same time."""

@@ -10,7 +10,7 @@ from operator import attrgetter
 from uuid import UUID
 
 from trimq.core.failures.ledger import Reason
-from trimq.core.queues.arguments import DROP_HEAD, QUORUM, QueueSettings
+from trimq.core.queues.arguments import CLASSIC, DROP_HEAD, QUORUM, QueueSettings
 from trimq.core.queues.at_least_once import AtLeastOnceDeadLetters, DeadLetterSendResult
 from trimq.core.queues.backlog import NEVER_DELIVERED, Backlog, DeliveryCounts
 from trimq.core.queues.consumers import Consumer
@@ -77,6 +77,7 @@ class WorkQueue(Queue):
             partial(services.dispatch.due, self),
         )
         self.publish = self.contents.publish
+        self._has_requeued = False
         self._handoff = DeadLetterHandoff(self, self.contents, self._dead_letters, services.passes, now_ms)
         self._delayed_requeue = DelayedRequeue(
             self.contents, now_ms, lambda due_ms: timers.set(id, DELAYED_REQUEUE, due_ms)
@@ -164,9 +165,13 @@ class WorkQueue(Queue):
         """Serves consumers; then drops messages over the limits of the queue and dead-letters expired ones."""
         if self._handoff.held:
             self._handoff.resume()
+        contents = self.contents
+        if self._has_requeued:  # as in RabbitMQ: what was requeued counts for the limits before it is delivered again
+            self._has_requeued = False
+            if self.settings.overflow == DROP_HEAD and contents.is_over_limit():
+                self._drop_excess(may_wait)
         if len(self.consumers):
             self._serve(may_wait)
-        contents = self.contents
         if self.settings.overflow == DROP_HEAD and contents.is_over_limit():
             self._drop_excess(may_wait)
         for backlog in contents.backlogs:
@@ -286,6 +291,8 @@ class WorkQueue(Queue):
             return None
         delivery = self._make_delivery(*taken, now_ms)
         self._grant([delivery], None, no_ack)
+        if self.contents.may_expire:
+            self._expire_heads(True)  # the new head may have expired behind this message
         return delivery
 
     # -- ack, requeue, reject
@@ -311,6 +318,7 @@ class WorkQueue(Queue):
             delivery.backlog.log.acks.note_attempts(delivery.offset, delivery_counts.failed)
         wait_ms = requeue_delay_ms(self.settings, delivery_counts, counts)
         stored = delivery.with_body() if delivery.backlog.counts_bytes else delivery.stored
+        self._has_requeued = self.kind == CLASSIC
         if wait_ms:
             self._delayed_requeue.schedule(wait_ms, delivery.backlog, stored, delivery_counts)
         else:
@@ -360,6 +368,8 @@ class WorkQueue(Queue):
         excess_bytes = 0 if settings.max_bytes is None else contents.ready_bytes - settings.max_bytes
         if contents.queued_ids is None:
             limits = (min(excess, most), _BYTES_PER_TURN) if excess > 0 else (most, min(excess_bytes, _BYTES_PER_TURN))
+            if self.kind == QUORUM and excess <= 0:
+                limits = (1, _BYTES_PER_TURN)  # a batch is measured by its bodies alone
             batch = backlog.take_batch(*limits, _BEFORE_ALL)
             if batch:
                 self._handoff.give_up_batch(backlog, batch, Reason.OVERFLOW)
@@ -371,7 +381,8 @@ class WorkQueue(Queue):
         return 1
 
     def _expire_heads(self, may_wait: bool) -> None:
-        """Dead-letters expired messages at the heads of the backlogs, and sets the timer for the next."""
+        """Dead-letters expired messages at the heads of the backlogs, and sets the timer for the next. As in RabbitMQ,
+        only the head of a classic queue expires: a message of a higher priority keeps those behind it."""
         now_ms = self._services.now_ms()
         due_ms: int | None = None
         for backlog in self.contents.backlogs:
@@ -383,6 +394,8 @@ class WorkQueue(Queue):
                 left -= self._expire_from(backlog, left, now_ms, may_wait)
             if expires_ms >= 0:
                 due_ms = expires_ms if due_ms is None else min(due_ms, expires_ms)
+            if self.kind == CLASSIC and backlog.has_next:
+                break
         if due_ms is not None:
             due_ms = max(due_ms, self._handoff.backoff_until_ms)
         self._services.queue_timers.set(self.id, HEAD_EXPIRY, due_ms)

@@ -142,7 +142,7 @@ class Exchanges:
         """Same as `check_declaration`, for a deletion."""
         if name == DEFAULT:
             raise DefaultExchange
-        if name in _PREDECLARED:
+        if name.startswith(RESERVED_PREFIX):
             raise SystemExchange(name, namespace)
 
     def declare(

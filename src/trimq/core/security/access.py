@@ -123,7 +123,9 @@ class Access:
     def _is_known(self, principal: str) -> bool:
         if self._is_locked_out(principal):
             return False
-        return principal in self._users or principal in self._rights.principals or self.entries.has_principal(principal)
+        if principal in self._users or principal in self._rights.principals:
+            return True
+        return self.entries.has_principal(principal) or self.entries.may_enter(principal, DEFAULT_NAMESPACE)
 
     def _is_locked_out(self, principal: str) -> bool:
         return self.is_login_required and principal == ANONYMOUS

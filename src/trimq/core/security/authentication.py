@@ -9,8 +9,10 @@ from collections.abc import Callable
 from ipaddress import ip_address
 
 from trimq.core.security.access import Access
+from trimq.core.security.login_queue import IsWanted, LoginQueue
 from trimq.core.security.passwords import matches
-from trimq.offload import Offload
+from trimq.errors import AccessDenied
+from trimq.model import Caller
 
 # As in RabbitMQ: a predefined user, for clients on the same machine only.
 GUEST = "guest"
@@ -20,45 +22,59 @@ _KEY_BYTES = 32
 
 
 class Authenticator:
-    def __init__(self, access: Access, offload: Offload, random_bytes: Callable[[int], bytes]) -> None:
+    def __init__(self, access: Access, logins: LoginQueue, random_bytes: Callable[[int], bytes]) -> None:
         self._access = access
-        self._offload = offload
+        self._logins = logins
         # A password that was correct once is recognised without the 50 ms of a comparison. The cache stores a digest
         # under a random key of this process, and the hash that the password matched.
         self._key = random_bytes(_KEY_BYTES)
         self._known: dict[tuple[str, str], bytes] = {}
 
-    def check(self, name: str, password: str, address: str, done: Callable[[bool], None]) -> None:
-        """Calls `done(is_valid)` on the loop, now or later."""
+    def check(
+        self,
+        name: str,
+        password: str,
+        address: str,
+        done: Callable[[bool], None],
+        is_wanted: IsWanted = lambda: True,
+    ) -> None:
+        """Calls `done(is_valid)` on the loop, now or later. `is_wanted` returns False once the client is gone. After
+        several failures of a name from an address, the next ones wait, right or wrong; if too many wait, they are
+        invalid without a check."""
         if not self.is_admitted(name, address):
             done(False)
         elif not self._access.is_enforced:
             done(name == GUEST and password == GUEST)
         else:
-            self._compare(name, password, done)
+            self._compare(name, password, address, done, is_wanted)
 
     def is_admitted(self, name: str, address: str) -> bool:
         """Returns whether a user of this name may log in from `host:port` at all."""
         return name != GUEST or is_loopback(address)
 
-    def _compare(self, name: str, password: str, done: Callable[[bool], None]) -> None:
+    def _compare(
+        self, name: str, password: str, address: str, done: Callable[[bool], None], is_wanted: IsWanted
+    ) -> None:
         is_user = any(user.name == name for user in self._access.users())
         hashed = self._access.password_hash(name)
         digest = hmac.digest(self._key, password.encode("utf-8", "surrogatepass"), hashlib.sha256)
         known = self._known.get((name, hashed))
-        if is_user and known is not None and hmac.compare_digest(known, digest):
+        is_right_now = is_user and known is not None and hmac.compare_digest(known, digest)
+        if is_right_now and not self._logins.is_delayed(name, address):
             done(True)
             return
 
-        def compared(result: object, error: BaseException | None) -> None:
-            is_right = error is None and result is True and is_user
+        def compared(is_right: bool) -> None:
             if is_right:
                 if len(self._known) >= _REMEMBERED:
                     self._known.clear()
                 self._known[name, hashed] = digest
             done(is_right)
 
-        self._offload(lambda: matches(password, hashed), compared)
+        def compare() -> bool:
+            return matches(password, hashed) and is_user
+
+        self._logins.check((name, hashed, digest), name, address, compare, compared, is_wanted)
 
     @property
     def revision(self) -> int:
@@ -79,6 +95,15 @@ class Authenticator:
     def has_users(self) -> bool:
         """True if a user is defined who could log in."""
         return bool(self._access.users())
+
+    def must_log_in(self, anonymous: str) -> bool:
+        """Returns whether a client has to log in before it may do anything: `anonymous`, as which it acts before, has
+        no right at all."""
+        try:
+            self._access.require_known(Caller(anonymous, "", "", ""))
+        except AccessDenied:
+            return True
+        return False
 
     def on_removed(self, listener: Callable[[str], None]) -> None:
         """Calls `listener` with the name of every user that is removed."""

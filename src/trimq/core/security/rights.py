@@ -3,14 +3,13 @@ rows of the table of rights that match names by a regular expression."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 import msgspec
 
 from trimq.core.metadata.catalogue import Catalogue, Definition
+from trimq.core.name_patterns import NamePattern, require_valid
 from trimq.core.security.resources import Action, Resource, ResourceKind
-from trimq.errors import InvalidSetting
 from trimq.storage.group_commit.passes import Ticket
 
 _KIND = "right"
@@ -62,7 +61,8 @@ class Rights:
 
     def grant(self, right: Right) -> Ticket:
         """Replaces the principal's rights in this namespace."""
-        _CompiledRight(right)  # raises InvalidSetting if a pattern is invalid
+        for name in ("configure", "write", "read"):
+            require_valid(name, getattr(right, name))
         key = _key(right.principal, right.namespace)
         found = self._catalogue.get(_KIND, key)
         return self._catalogue.put(_KIND, key, msgspec.to_builtins(right), None if found is None else found.version)
@@ -93,11 +93,11 @@ class _CompiledRight:
 
     def __init__(self, right: Right) -> None:
         self.right = right
-        configure = _compile("configure", right.configure)
+        configure = NamePattern(right.configure, "configure")
         self._patterns = {
             **dict.fromkeys(CONFIGURES, configure),
-            Action.WRITE: _compile("write", right.write),
-            Action.READ: _compile("read", right.read),
+            Action.WRITE: NamePattern(right.write, "write"),
+            Action.READ: NamePattern(right.read, "read"),
         }
         self._all = (configure, self._patterns[Action.WRITE], self._patterns[Action.READ])
 
@@ -105,15 +105,7 @@ class _CompiledRight:
         if action in _DESCRIBES:
             return any(pattern.search(name) for pattern in self._all)
         pattern = self._patterns.get(action)
-        return pattern is not None and pattern.search(name) is not None
-
-
-def _compile(name: str, pattern: str) -> re.Pattern[str]:
-    try:
-        # As in RabbitMQ, an empty pattern matches the empty name only.
-        return re.compile(pattern or r"\A\Z")
-    except (re.error, RecursionError, OverflowError) as error:
-        raise InvalidSetting(name, f"{pattern!r} is not a regular expression: {error}") from error
+        return pattern is not None and pattern.search(name)
 
 
 def _key(principal: str, namespace: str) -> str:

@@ -64,6 +64,11 @@ class ScramExchange:
         return "" if self._first is None else self._first.acts_for
 
     @property
+    def is_by_token(self) -> bool:
+        """True if the client logs in with a delegation token of Kafka's instead of a password."""
+        return self._first is not None and "tokenauth=true" in self._first.bare.split(",")[2:]
+
+    @property
     def is_started(self) -> bool:
         return self._first is not None
 

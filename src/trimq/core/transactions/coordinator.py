@@ -12,11 +12,14 @@ from trimq.core.metadata.cursors import Cursors
 from trimq.core.metadata.durable_map import DurableMap
 from trimq.core.partitions.stream import Stream
 from trimq.core.transactions import transaction
+from trimq.core.transactions.lowest_sequences import LowestSequences
 from trimq.core.transactions.marker_writer import MarkerWriter
 from trimq.core.transactions.producer_ids import AllocatedProducerId, ProducerIds
-from trimq.core.transactions.transaction import PendingCursor, ProducerIdentity, Transaction
-from trimq.errors import Refusal
+from trimq.core.transactions.transaction import NONE, PendingCursor, ProducerIdentity, Transaction
+from trimq.errors import OutOfOrderSequence, Refusal
 from trimq.errors.transactions import InvalidTransactionTimeout, TransactionUnderWay, UnknownTransaction
+from trimq.formats.kafka_batch.header import BatchHeader
+from trimq.formats.kafka_batch.markers import Marker
 from trimq.model import StreamId
 from trimq.storage.group_commit.passes import Passes, Ticket
 
@@ -56,6 +59,7 @@ class TransactionCoordinator:
         self._strays: set[tuple[int, StreamId]] = set()
         """Pairs of a producer and a stream that could not be added to its transaction, but has its records. The
         producer has to wait until those are aborted."""
+        self._lowest_sequences = LowestSequences()
         self._sweep_timer: Timer | None = None
         self._is_started = False
         for name, known in table.items():
@@ -152,6 +156,23 @@ class TransactionCoordinator:
             self._passes.on_durable(ticket, self._joined)
         return self._latest
 
+    def note_sequence(self, stream: Stream, header: BatchHeader, starts_at_zero: bool) -> None:
+        """Notes the sequence number of a batch unless its producer has a transaction on the stream."""
+        state = stream.log.producers.get(header.producer_id)
+        if state is None or state.open_from == NONE or state.epoch != header.producer_epoch:
+            self._lowest_sequences.note(
+                header.producer_id, stream.id, header.producer_epoch, header.base_sequence, starts_at_zero
+            )
+
+    def check_sequence(self, stream: Stream, header: BatchHeader) -> None:
+        is_known = stream.log.producers.get(header.producer_id) is not None
+        allowed = self._lowest_sequences.highest_allowed(header.producer_id, stream.id, is_known)
+        if allowed is not None and header.base_sequence > allowed:
+            raise OutOfOrderSequence(header.producer_id, allowed, header.base_sequence)
+
+    def accepted(self, stream: Stream, header: BatchHeader) -> None:
+        self._lowest_sequences.forget(header.producer_id, stream.id)
+
     def _joined(self, ticket: Ticket) -> None:
         done = [join for join in self._joining if join[0] is ticket]
         self._joining = [join for join in self._joining if join[0] is not ticket]
@@ -159,9 +180,9 @@ class TransactionCoordinator:
             for _, producer_id, stream in done:
                 self._abort_stray(producer_id, stream)
 
-    def write_marker(self, stream: Stream, producer: ProducerIdentity, is_commit: bool) -> Ticket:
+    def write_marker(self, stream: Stream, producer: ProducerIdentity, marker: Marker) -> Ticket:
         """Ends open records of a producer on one stream, whatever its transaction does."""
-        return self._marker_writer.write_by_hand(stream, producer, is_commit)
+        return self._marker_writer.write_by_hand(stream, producer, marker)
 
     def _abort_stray(self, producer_id: int, stream: StreamId) -> None:
         """Aborts records that may be in the log, but that no transaction will end."""
@@ -183,6 +204,10 @@ class TransactionCoordinator:
     def require_stream(self, name: str, producer: ProducerIdentity, stream: StreamId) -> None:
         """Raises a refusal if the stream was not added to the transaction."""
         transaction.require_stream(self._table.get(name), producer, stream)
+
+    def require_group(self, name: str, producer: ProducerIdentity, group: str) -> None:
+        """Raises a refusal if the group was not added to the transaction."""
+        transaction.require_group(self._table.get(name), producer, group)
 
     def commit_cursors(
         self, name: str, producer: ProducerIdentity, group: str, cursors: Sequence[PendingCursor]

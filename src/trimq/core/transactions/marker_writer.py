@@ -12,7 +12,7 @@ from trimq.core.partitions.stream import Stream
 from trimq.core.transactions.transaction import MAX_PRODUCER_EPOCH, PendingCursor, ProducerIdentity, Transaction
 from trimq.errors import Refusal, StaleProducer
 from trimq.formats.kafka_batch.header import read_header
-from trimq.formats.kafka_batch.markers import control_batch
+from trimq.formats.kafka_batch.markers import Marker, control_batch
 from trimq.model import StreamId
 from trimq.storage.group_commit.passes import Passes, Ticket
 from trimq.storage.partition_log.producers import NO_OFFSET
@@ -67,13 +67,13 @@ class MarkerWriter:
         # for a duplicate, and would be missing from its transaction.
         return self._append(stream, producer_id, min(state.epoch + 1, MAX_PRODUCER_EPOCH), is_commit=False)
 
-    def write_by_hand(self, stream: Stream, producer: ProducerIdentity, is_commit: bool) -> Ticket:
+    def write_by_hand(self, stream: Stream, producer: ProducerIdentity, marker: Marker) -> Ticket:
         """Ends the open records of a producer on one stream, whatever its transaction does. Raises StaleProducer if the
         producer has a newer epoch there."""
         state = stream.log.producers.get(producer.id)
         if state is not None and producer.epoch < state.epoch:
             raise StaleProducer(producer.id, state.epoch)
-        return self._append(stream, producer.id, producer.epoch, is_commit)
+        return self._append(stream, producer.id, producer.epoch, marker.commit, marker.coordinator_epoch)
 
     def find_strays(self, known: Collection[tuple[int, StreamId]]) -> list[tuple[int, StreamId]]:
         """Returns producers and streams with open records that belong to no known transaction: it was lost in a crash
@@ -92,9 +92,13 @@ class MarkerWriter:
                     strays.append((producer_id, stream.id))
         return strays
 
-    def _append(self, stream: Stream, producer_id: int, epoch: int, is_commit: bool) -> Ticket:
+    def _append(
+        self, stream: Stream, producer_id: int, epoch: int, is_commit: bool, coordinator_epoch: int | None = None
+    ) -> Ticket:
         leader_epoch = self._leader_epoch(stream.id)
-        batch = control_batch(producer_id, epoch, leader_epoch, is_commit, self._now_ms(), stream.end)
+        if coordinator_epoch is None:
+            coordinator_epoch = leader_epoch
+        batch = control_batch(producer_id, epoch, coordinator_epoch, is_commit, self._now_ms(), stream.end)
         try:
             return stream.append(batch, read_header(batch), leader_epoch).ticket
         except Refusal as refusal:  # raised at once if a new segment could not be created

@@ -178,15 +178,21 @@ def require_stream(known: Transaction | None, producer: ProducerIdentity, stream
         raise WrongTransactionState("the stream is not part of an ongoing transaction")
 
 
-def commit_cursors(
-    known: Transaction | None, producer: ProducerIdentity, group: str, cursors: Iterable[PendingCursor], now_ms: int
-) -> Transaction:
-    """Adds cursors that move when the transaction commits. Their group must have been added."""
+def require_group(known: Transaction | None, producer: ProducerIdentity, group: str) -> Transaction:
+    """Raises a refusal unless the group was added to the transaction."""
     known = require_producer(known, producer)
     if known.is_prepared:
         raise TransactionUnderWay
     if not known.is_ongoing or group not in known.groups:
         raise WrongTransactionState("the group is not part of an ongoing transaction")
+    return known
+
+
+def commit_cursors(
+    known: Transaction | None, producer: ProducerIdentity, group: str, cursors: Iterable[PendingCursor], now_ms: int
+) -> Transaction:
+    """Adds cursors that move when the transaction commits. Their group must have been added."""
+    known = require_group(known, producer, group)
     pending = {(cursor.group, cursor.stream): cursor for cursor in known.cursors}
     pending.update({(cursor.group, cursor.stream): cursor for cursor in cursors})
     return replace(known, changed_ms=now_ms, cursors=tuple(pending.values()))

@@ -101,6 +101,7 @@ class RecordHead(NamedTuple):
     body_bytes: int
     end: int
     blob: int = NO_BLOB
+    property_bytes: int = 0
 
 
 def encode_content(content: Content) -> EncodedContent:
@@ -174,8 +175,8 @@ def read_head(data: Buffer, position: int) -> RecordHead | None:
         return None
     if flags & _NO_BODY == SHARED and body_bytes == REFERENCE_BYTES:
         blob, body_bytes = _REFERENCE.unpack_from(data, end - REFERENCE_BYTES)
-        return RecordHead(offset, flags, expires_ms, published_ms, body_bytes, end, blob)
-    return RecordHead(offset, flags, expires_ms, published_ms, body_bytes, end)
+        return RecordHead(offset, flags, expires_ms, published_ms, body_bytes, end, blob, header)
+    return RecordHead(offset, flags, expires_ms, published_ms, body_bytes, end, NO_BLOB, header)
 
 
 def record_bytes(data: Buffer, position: int) -> int:

@@ -38,10 +38,7 @@ PROPERTIES: dict[str, str] = {
 FLAGS = {name: 1 << (15 - index) for index, name in enumerate(PROPERTIES)}
 _ORDER = [(FLAGS[name], name, kind) for name, kind in PROPERTIES.items()]
 
-# The lowest bit announces more flags, which this class does not have. No property uses bit 1.
-UNUSED_FLAGS = 0b11
-
-PERSISTENT = 2
+TRANSIENT, PERSISTENT = 1, 2  # delivery modes
 
 _U16 = Struct(">H")
 _U32 = Struct(">I")
@@ -57,11 +54,10 @@ def flags_of(header: Buffer) -> int:
 
 
 def check_properties(header: Buffer) -> None:
-    """Raises BadField if the list does not match its flags. Does not check inside tables."""
+    """Raises BadField if the list does not match its flags. Does not check inside tables. As in RabbitMQ, the two flags
+    without a property are ignored."""
     if len(header) < 2:
         raise BadField("the property flags are missing")
-    if flags_of(header) & UNUSED_FLAGS:
-        raise BadField("an unknown property flag is set")
     if _extents(header)[1] != len(header):
         raise BadField("the properties are longer than their flags say")
 

@@ -51,6 +51,9 @@ _LZ4_READ_FLAGS = 0b1110_0011
 _LZ4_KNOWN_FLAGS = 0b0110_0000
 
 _FIRST_GUESS_BYTES = 64 * 1024
+
+# A larger output grows by pieces of this size: clearing 128 MiB at once would keep other threads waiting for 80 ms.
+_GROWTH_BYTES = 1024 * 1024
 # Error text of the expander for a full output; a test fails if a release changes it.
 _OUTPUT_IS_FULL = "failed to write whole buffer"
 
@@ -96,6 +99,11 @@ def _compress_snappy(data: Buffer) -> bytes:
 
 def decompress(codec: int, buffer: Buffer, limit: int) -> bytes:
     """Expands `buffer` to at most `limit` bytes. Raises ExpandsTooFar beyond that, without allocating more."""
+    return bytes(decompress_once(codec, buffer, limit))
+
+
+def decompress_once(codec: int, buffer: Buffer, limit: int) -> bytes | bytearray:
+    """Same as `decompress`, without the last copy: for bytes that are only scanned."""
     if codec == Codec.NONE:
         if len(buffer) > limit:
             raise ExpandsTooFar(f"{len(buffer)} bytes exceed the limit of {limit}")
@@ -123,11 +131,11 @@ def _check_lz4_frame(buffer: Buffer) -> None:
         )
 
 
-def _expand(expander: _Expander, buffer: Buffer, limit: int) -> bytes:
+def _expand(expander: _Expander, buffer: Buffer, limit: int) -> bytearray:
     """Expands into an output that grows up to the limit. Ignores declared sizes, since the sender controls them."""
     room = min(4 * len(buffer) + _FIRST_GUESS_BYTES, limit)
     while True:
-        output = bytearray(room)
+        output = bytearray(room) if room <= _GROWTH_BYTES else _zeros(room)
         try:
             size = expander(buffer, output)
         except cramjam.DecompressionError as error:
@@ -137,7 +145,15 @@ def _expand(expander: _Expander, buffer: Buffer, limit: int) -> bytes:
                 raise ExpandsTooFar(f"the compressed records exceed the limit of {limit} bytes") from None
             room = min(4 * room, limit)
         else:
-            return bytes(memoryview(output)[:size])
+            del output[size:]
+            return output
+
+
+def _zeros(count: int) -> bytearray:
+    output, piece = bytearray(), bytes(_GROWTH_BYTES)
+    while len(output) < count:
+        output += piece[: count - len(output)]
+    return output
 
 
 def _expand_snappy(view: memoryview, limit: int) -> bytes:

@@ -54,7 +54,7 @@ _NO_RUN = _UniformRecords(0, 1 << 63, -(1 << 63), 0)
 
 # The position only grows and must be exactly at the end of each record, so that one comparison covers all lengths
 # inside it, and no length can point outside the data unnoticed.
-def scan_records(data: bytes, count: int, most_headers: int = ANY_NUMBER) -> RecordsScan:
+def scan_records(data: bytes | bytearray, count: int, most_headers: int = ANY_NUMBER) -> RecordsScan:
     """Scans `count` records. Raises BadVarint or IndexError if one is malformed; the caller checks bytes after the
     last."""
     index = position = latest_at = last_size = next_try = 0
@@ -106,7 +106,7 @@ def scan_records(data: bytes, count: int, most_headers: int = ANY_NUMBER) -> Rec
     return RecordsScan(position, earliest, latest, latest_at, null_key, in_order)
 
 
-def _skip_content(data: bytes, position: int) -> int:
+def _skip_content(data: bytes | bytearray, position: int) -> int:
     """Returns the end of the key and value that begin at `position`, where the headers begin."""
     raw = data[position]
     position += 1
@@ -123,7 +123,7 @@ def _skip_content(data: bytes, position: int) -> int:
     return position
 
 
-def _skip_headers(data: bytes, position: int, most: int) -> tuple[int, int]:
+def _skip_headers(data: bytes | bytearray, position: int, most: int) -> tuple[int, int]:
     """Returns the end of the headers, and the number of headers still allowed."""
     count, position = read_varint(data, position)
     if count < 0:
@@ -139,7 +139,7 @@ def _skip_headers(data: bytes, position: int, most: int) -> tuple[int, int]:
     return position, most - count
 
 
-def _find_uniform(data: bytes, pattern_at: int, position: int, index: int, count: int) -> _UniformRecords:
+def _find_uniform(data: bytes | bytearray, pattern_at: int, position: int, index: int, count: int) -> _UniformRecords:
     """Returns the records from `position` (number `index`) on that are framed like the valid one just before, at
     `pattern_at`.
 
@@ -152,7 +152,7 @@ def _find_uniform(data: bytes, pattern_at: int, position: int, index: int, count
     time_at, offset_at, framing = _frame(data, pattern_at)
     if length <= 0 or not framing:
         return _NO_RUN
-    times = b""
+    times: bytes | bytearray = b""
     if offset_at - time_at == 1:
         times = data[time_at + size : position + length * size : size].translate(_SORTABLE).partition(_LONG_DELTA)[0]
         length = len(times)
@@ -177,7 +177,7 @@ def _find_uniform(data: bytes, pattern_at: int, position: int, index: int, count
     )
 
 
-def _frame(data: bytes, start: int) -> tuple[int, int, list[int]]:
+def _frame(data: bytes | bytearray, start: int) -> tuple[int, int, list[int]]:
     """Returns the positions of time and offset of the valid record at `start`, and of each byte that frames its fields.
 
     The latter is empty if the record has headers: comparing those as well would cost more than it saves.

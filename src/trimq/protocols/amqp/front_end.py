@@ -4,12 +4,14 @@ channel or connection that it closes."""
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from trimq.clock import Clock
 from trimq.config import Amqp
 from trimq.core.api.broker import Broker
 from trimq.core.security.authentication import Authenticator
+from trimq.core.security.login_log import LoginLog
 from trimq.errors import DiskFull, DiskStalled, ForcedClose, MemoryFull, ProtocolError, Refusal, Stopping
 from trimq.model import Caller
 from trimq.protocols.amqp import methods
@@ -38,6 +40,14 @@ _BLOCK_REASONS: dict[type[Refusal], str] = {
 _MAX_PUBLISH_BATCH = 256
 
 
+class UnfinishedBatch(NamedTuple):
+    """Rest of a batch of messages for many queues, which is published in slices. It comes before everything that the
+    client has sent after it."""
+
+    event: Publish
+    replies: Iterator[Reply | None]
+
+
 class AmqpConversation:
     def __init__(self, context: Context, forget: Callable[[AmqpConversation], None]) -> None:
         self._context = context
@@ -45,14 +55,17 @@ class AmqpConversation:
         self._connection = context.connection
         self._blocked_publisher = BlockedPublisher(context)
         self._next_events = context.next_events
+        self._unfinished: UnfinishedBatch | None = None
         self.get_buffer = self._connection.get_buffer
         self.buffer_updated = self._connection.buffer_updated
         liveness, patience_ms = context.clock.liveness, context.settings.handshake_ms
         self._handshake = liveness.call_at(liveness.now_ms() + patience_ms, self._give_up_handshake)
 
-    def next_event(self) -> Event | Reply | None:
+    def next_event(self) -> Event | Reply | UnfinishedBatch | None:
         if self._next_events:
             return self._take_next_event()
+        if self._unfinished is not None:
+            return self._unfinished
         return self._blocked_publisher.take_postponed() or self._connection.next_event()
 
     def handle(self, event: object) -> Reply | None:
@@ -66,6 +79,8 @@ class AmqpConversation:
             return self._refuse_size(event)
         if isinstance(event, Reply):
             return event
+        if isinstance(event, UnfinishedBatch):
+            return self._continue(event)
         assert isinstance(event, Greeting)
         return greet(self._context)
 
@@ -80,7 +95,7 @@ class AmqpConversation:
             if not event.following and publish.is_batchable(channel, event):
                 event.following = self._connection.next_similar(event, _MAX_PUBLISH_BATCH)
             if event.following:  # for a single message the batch path is slower
-                further.extend(publish.publish_batch(context, channel, event))
+                self._take_replies(event, publish.publish_batch(context, channel, event))
             elif (reply := publish.publish(context, channel, event)) is not None:
                 further.append(reply)
         except (DiskFull, DiskStalled, MemoryFull) as refusal:
@@ -95,6 +110,32 @@ class AmqpConversation:
         self._blocked_publisher.publish_accepted()
         first = self._take_next_event()
         assert not isinstance(first, Command)  # no command is postponed while messages are published
+        return first
+
+    def _take_replies(self, event: Publish, replies: Iterator[Reply | None]) -> None:
+        """Queues the replies of a batch. If others should have their turn, keeps the rest of the batch."""
+        self._unfinished = None
+        for reply in replies:
+            if reply is None:
+                self._unfinished = UnfinishedBatch(event, replies)
+                return
+            self._next_events.append(reply)
+
+    def _continue(self, batch: UnfinishedBatch) -> Reply | None:
+        channel = self._context.channels.get(batch.event.channel)
+        self._unfinished = None
+        if channel is None:  # it was closed meanwhile
+            return None
+        try:
+            self._take_replies(batch.event, batch.replies)
+        except Refusal as refusal:
+            try:
+                parts = self._context.refuse(channel, refusal, methods.BasicPublish.ID)
+                self._next_events.append(Reply.now(parts, lane=batch.event.channel))
+            except ProtocolError as error:
+                self._next_events.append(error)
+        first = self._take_next_event()
+        assert not isinstance(first, Command)
         return first
 
     def _take_next_event(self) -> Reply | Command | None:
@@ -152,8 +193,9 @@ class AmqpConversation:
     def closing_parts(self, error: ProtocolError) -> Parts:
         if isinstance(error, WrongProtocol):
             return [SERVED_HEADERS[0]]
-        if isinstance(error, ForcedClose):
+        if not isinstance(error, Stopping):
             self._context.release_all()  # at once: the client may take its time to hang up
+        if isinstance(error, ForcedClose):
             error = ConnectionFault(Code.CONNECTION_FORCED, error.reason)
         elif isinstance(error, Stopping):
             error = ConnectionFault(Code.CONNECTION_FORCED, "broker forced connection closure with reason 'shutdown'")
@@ -191,6 +233,7 @@ class AmqpConversation:
         self._context.outlet.close()
 
     def closed(self) -> None:
+        self._unfinished = None
         self._forget(self)
         self._connection.drop()
         self._handshake.cancel()
@@ -210,7 +253,9 @@ class AmqpFrontEnd:
         settings: Amqp,
         rng: random.Random,
         cluster_name: str,
+        login_log: LoginLog,
     ) -> None:
+        self._login_log = login_log
         self._broker = broker
         self._authenticator = authenticator
         self._clock = clock
@@ -227,6 +272,7 @@ class AmqpFrontEnd:
         context = Context(
             broker=self._broker,
             authenticator=self._authenticator,
+            login_log=self._login_log,
             caller=Caller(principal="", client_id="", address=address, protocol=PROTOCOL),
             clock=self._clock,
             outlet=outlet,

@@ -77,8 +77,8 @@ class Http2Connection:
         self, limits: Http2Limits, now_ms: Callable[[], int], receive_memory: ReceiveMemory | None = None
     ) -> None:
         self._limits = limits
-        self._held = ConnectionReceiveMemory(receive_memory)
-        self._received = ReceivedFrames(self._held)
+        self.held = ConnectionReceiveMemory(receive_memory)
+        self._received = ReceivedFrames(self.held)
         self.get_buffer = self._received.get_buffer
         self.buffer_updated = self._received.buffer_updated
         self.release_memory = self._received.release_memory
@@ -90,7 +90,7 @@ class Http2Connection:
         self._must_forget_table = False
         self.streams: dict[int, Http2Stream] = {}
         self.receive_window = ReceiveWindow(
-            limits.message_bytes, lambda update: self._outgoing.append(update), self._held
+            limits.message_bytes, lambda update: self._outgoing.append(update), self.held
         )
         self.send_window = SendWindow(self._ended)
         self._outgoing: list[Buffer] = [
@@ -113,7 +113,7 @@ class Http2Connection:
             stream.kept = 0
         self.streams.clear()
         self._outgoing.clear()
-        self._held.give_back()
+        self.held.give_back()
 
     def next_event(self) -> Event | None:
         """Returns the next event of a stream, or None until more bytes arrive."""
@@ -177,7 +177,7 @@ class Http2Connection:
         if flags & END_HEADERS:
             return self._take_headers(flags, number, payload)
         self._block, self._block_of, self._block_flags = bytearray(payload), number, flags
-        self._held.change(len(payload))
+        self.held.change(len(payload))
         return None
 
     def _read_continuation(self, flags: int, number: int, payload: bytes) -> Event | None:
@@ -185,18 +185,18 @@ class Http2Connection:
             raise _protocol_error("CONTINUATION without HEADERS")
         self._flood_guard.count_idle_frame()
         self._block += payload
-        self._held.change(len(payload))
+        self.held.change(len(payload))
         if len(self._block) > self._limits.header_bytes:
             raise Http2ConnectionError(
                 ErrorCode.ENHANCE_YOUR_CALM,
                 f"header block is longer than the {self._limits.header_bytes} bytes allowed",
             )
         if not flags & END_HEADERS:
-            if self._held.is_over_limit:
-                raise Http2ConnectionError(ErrorCode.ENHANCE_YOUR_CALM, self._held.reason)
+            if self.held.must_close():
+                raise Http2ConnectionError(ErrorCode.ENHANCE_YOUR_CALM, self.held.reason)
             return None
         block, self._block = bytes(self._block), None
-        self._held.change(-len(block))
+        self.held.change(-len(block))
         return self._take_headers(self._block_flags, number, block)
 
     def _take_headers(self, flags: int, number: int, raw: bytes) -> Event | None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from trimq.clock import Timeline, Timer
+from trimq.core.security.login_delays import source_of
 from trimq.errors import ProtocolError, Stopping
 from trimq.model import Buffer
 from trimq.protocols.contract import (
@@ -146,6 +147,7 @@ class GrpcConversation:
         self._limits = limits
         self._liveness = liveness
         self._http2 = Http2Connection(limits, liveness.now_ms, held_bytes)
+        self._http2.held.attach(source_of(address), lambda reason: outlet.abort(reason))
         self._calls = CallAssembler(self._http2, methods, address, limits, front_end.used_metadata)
         self._call_batches = front_end.call_batches()
         self._ahead: CallEvent | Exception | None = None  # event or error read after a batch of calls

@@ -48,7 +48,7 @@ class ReceiveWindow:
     @property
     def shortage(self) -> str:
         """Reason why no more bytes may be kept; empty if they may."""
-        return self._held.reason if self._held.is_over_limit else ""
+        return self._held.reason if self._held.must_close() else ""
 
     def take(self, size: int) -> None:
         """Subtracts received bytes from the connection window. Raises Http2ConnectionError if they exceed it."""

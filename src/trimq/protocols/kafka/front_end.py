@@ -6,9 +6,10 @@ from __future__ import annotations
 import logging
 import random
 
-from trimq.clock import Clock
+from trimq.clock import Clock, Timer
 from trimq.core.api.broker import Broker
 from trimq.core.security.authentication import Authenticator
+from trimq.core.security.login_delays import source_of
 from trimq.errors import ProtocolError
 from trimq.model import ANONYMOUS, Caller
 from trimq.protocols.client_counters import Counts
@@ -28,6 +29,8 @@ PROTOCOL = "kafka"
 
 _LOGIN_KEYS = frozenset(api.key for api in ROWS if api.name in ("SaslHandshake", "SaslAuthenticate"))
 _BEFORE_LOGIN = _LOGIN_KEYS | {api.key for api in ROWS if api.name == "ApiVersions"}
+# As in Apache Kafka (`sasl.server.max.receive.size`).
+FRAME_BYTES_BEFORE_LOGIN = 512 * 1024
 
 
 class KafkaConversation:
@@ -41,6 +44,34 @@ class KafkaConversation:
         self.buffer_updated = connection.buffer_updated
         self.release_memory = connection.release_memory
         self.next_event = connection.next_event
+        self._login_timer: Timer | None = None
+
+    def limit_until_login(self, frame_bytes: int, timeout_ms: int) -> None:
+        """Accepts short frames only, and closes the connection if it takes longer than that, until the client has
+        logged in; then frames of `frame_bytes`."""
+
+        def next_event() -> Request | None:
+            if self._context.caller.principal != ANONYMOUS:
+                self._end_login_timer()
+                self._connection.limit_frames(frame_bytes)
+                self.next_event = self._connection.next_event
+            return self._connection.next_event()
+
+        self._connection.limit_frames(min(FRAME_BYTES_BEFORE_LOGIN, frame_bytes))
+        self.next_event = next_event
+        liveness = self._context.clock.liveness
+        self._login_timer = liveness.call_at(liveness.now_ms() + timeout_ms, self._login_timed_out)
+
+    def _login_timed_out(self) -> None:
+        self._login_timer = None
+        if self._context.caller.principal == ANONYMOUS:
+            log.info("connection of %s: closing (the client did not log in in time)", self._context.caller.address)
+            self._context.outlet.abort()
+
+    def _end_login_timer(self) -> None:
+        if self._login_timer is not None:
+            self._login_timer.cancel()
+            self._login_timer = None
 
     def handle(self, event: object) -> Reply | None:
         assert isinstance(event, Request)
@@ -49,8 +80,8 @@ class KafkaConversation:
             raise ProtocolError(f"{APIS[event.api_key].name} is not served")
         if self._must_log_in:
             self._require_login(event.api_key)
-        if self._login.expires_ms is not None and self._login.is_expired and event.api_key not in _LOGIN_KEYS:
-            raise ProtocolError("the session has expired: the client did not log in again in time")
+        if self._login.is_restricted and event.api_key not in _LOGIN_KEYS and (why := self._login.refusal()):
+            raise ProtocolError(why)
         if event.client_id != self._client_id:
             self._remember(event.client_id)
         return handler(self._context, event)
@@ -78,6 +109,8 @@ class KafkaConversation:
         return ConnectionDetails(caller.principal, client_id=caller.client_id)
 
     def closed(self) -> None:
+        self._end_login_timer()
+        self.next_event = self._connection.next_event  # breaks a reference cycle
         self._connection.drop()
 
 
@@ -114,4 +147,9 @@ class KafkaFrontEnd:
             element_limit=limits.elements_per_request,
             receive_memory=self._held_bytes,
         )
-        return KafkaConversation(connection, context)
+        connection.memory.attach(source_of(address), lambda reason: outlet.abort(reason))
+        conversation = KafkaConversation(connection, context)
+        if self._authenticator.must_log_in(ANONYMOUS):
+            timeout_ms = self._broker.settings.security.login_timeout_ms
+            conversation.limit_until_login(limits.frame_bytes, timeout_ms)
+        return conversation

@@ -17,6 +17,7 @@ from trimq.core.api.commit_log_topics import CommitLogTopicApi
 from trimq.core.api.users import UserApi
 from trimq.core.commit_log.topics import CommitLogTopic
 from trimq.core.metadata.cluster import Cluster
+from trimq.core.security.login_delays import source_of
 from trimq.core.security.signatures import Signatures
 from trimq.errors import OtherHome, ProtocolError, Refusal
 from trimq.formats.rocketmq_unit.hosts import pack_host
@@ -156,6 +157,7 @@ class RocketMQFrontEnd:
         caller = Caller(principal=ANONYMOUS, client_id="", address=address, protocol=PROTOCOL)
         settings = self._services.settings
         connection = RemotingConnection(settings.frame_bytes, settings.header_bytes, self._held_bytes)
+        connection.memory.attach(source_of(address), lambda reason: outlet.abort(reason))
         return RocketMQConversation(connection, Context(self._services, caller, outlet, _host(address)), self._handlers)
 
 

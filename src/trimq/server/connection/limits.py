@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from trimq.clock import Timeline, Timer
+from trimq.metrics import Counter
 
 TURN_EVENTS = 64
 TURN_MS = 10
@@ -26,6 +27,33 @@ class SessionLimits:
     held_replies: int
     unsent_bytes: int
     idle_ms: int
+    first_request_ms: Callable[[], int | None] = lambda: None
+    """Returns the time in which a new connection must send its first request; None without such a limit."""
+
+
+class ConnectionsByAddress:
+    """Counts the open connections of each client address to one listener, against their limit."""
+
+    def __init__(self, limit: int, refused: Counter) -> None:
+        self._limit = limit
+        self._refused = refused
+        self._counts: dict[str, int] = {}
+
+    def enter(self, source: str) -> bool:
+        """Counts one more connection. Returns False, and counts it as refused, if that exceeds the limit."""
+        count = self._counts.get(source, 0)
+        if count >= self._limit:
+            self._refused.value += 1
+            return False
+        self._counts[source] = count + 1
+        return True
+
+    def leave(self, source: str) -> None:
+        count = self._counts[source] - 1
+        if count:
+            self._counts[source] = count
+        else:
+            del self._counts[source]
 
 
 class TurnBudget:

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import cast
 
 from trimq.clock import Timeline, Timer
+from trimq.core.security.login_delays import source_of
 from trimq.errors import ForcedClose, ProtocolError, Stopping
 from trimq.metrics import Counter
 from trimq.protocols.contract import ConnectionDetails, Conversation, FrontEnd, Parts, Reply
 from trimq.server.connection.buffer_release import BufferReleaser
-from trimq.server.connection.limits import IdleTimeout, SessionLimits, TurnBudget
+from trimq.server.connection.limits import ConnectionsByAddress, IdleTimeout, SessionLimits, TurnBudget
 from trimq.server.connection.pending_replies import PassProgress, PendingReplies
 from trimq.server.connection.send_queue import SendQueue, send_eof, supports_gather_write
 from trimq.server.connection.session_state import (
@@ -65,6 +66,7 @@ class Session(asyncio.BufferedProtocol):
         liveness: Timeline,
         buffer_releaser: BufferReleaser,
         ended: Callable[[Session], None],
+        by_address: ConnectionsByAddress | None = None,
     ) -> None:
         self._front_end = front_end
         self._limits = limits
@@ -73,6 +75,8 @@ class Session(asyncio.BufferedProtocol):
         self._buffer_releaser = buffer_releaser
         self._turn_budget = TurnBudget(liveness)
         self._ended = ended
+        self._by_address = by_address
+        self._counted_as: str | None = None
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
         self._conversation: Conversation
@@ -83,6 +87,7 @@ class Session(asyncio.BufferedProtocol):
         self._unlively_bytes = 0
         self._closing_parts: Parts = ()
         self._timer: Timer | None = None
+        self._first_request_timer: Timer | None = None
         self._state = SessionState.ACCEPTED
         self._read_holds = 0
         self._is_reading_paused = False  # at the last check; the event that ends the reason schedules a turn
@@ -106,6 +111,14 @@ class Session(asyncio.BufferedProtocol):
         if self._state is SessionState.ABORTED:  # closed before it was made
             self._transport.abort()
             return
+        if self._by_address is not None:
+            source = source_of(self.address)
+            if not self._by_address.enter(source):
+                log.info("connection of %s: closing (limit of connections from one address reached)", self.address)
+                self._move(SessionEvent.OPENING_FAILED)
+                self._transport.abort()
+                return
+            self._counted_as = source
         try:
             self._conversation = self._front_end.open_conversation(self.address, self)
         except Exception:
@@ -115,6 +128,9 @@ class Session(asyncio.BufferedProtocol):
             return
         self._move(SessionEvent.OPENED)
         self._idle_timeout.start()
+        if (limit_ms := self._limits.first_request_ms()) is not None:
+            due_ms = self._liveness.now_ms() + limit_ms
+            self._first_request_timer = self._liveness.call_at(due_ms, self._first_request_timed_out)
 
     def use(self, transport: asyncio.Transport) -> None:
         self._transport = transport
@@ -161,9 +177,12 @@ class Session(asyncio.BufferedProtocol):
         if not self._move(SessionEvent.LOST):
             return
         self._buffer_releaser.forget(self)
+        if self._by_address is not None and self._counted_as is not None:
+            self._by_address.leave(self._counted_as)
         self._idle_timeout.stop()
         if self._timer is not None:
             self._timer.cancel()
+        self._end_first_request_timer()
         self._send_queue.clear()
         self._pending_replies.end()
         try:
@@ -213,6 +232,8 @@ class Session(asyncio.BufferedProtocol):
             if (event := self._conversation.next_event()) is None:
                 return 0
             self._idle_timeout.activity_count += 1
+            if self._first_request_timer is not None:
+                self._end_first_request_timer()
             if (reply := self._conversation.handle(event)) is not None:
                 requests = reply.count
                 if not self._pending_replies.add(reply):
@@ -378,6 +399,16 @@ class Session(asyncio.BufferedProtocol):
             log.info("connection of %s: closing (idle timeout)", self.address)
             self._close()
 
+    def _first_request_timed_out(self) -> None:
+        self._first_request_timer = None
+        log.info("connection of %s: closing (no complete request in time, and a login is required)", self.address)
+        self._transport.abort()
+
+    def _end_first_request_timer(self) -> None:
+        if self._first_request_timer is not None:
+            self._first_request_timer.cancel()
+            self._first_request_timer = None
+
     def throttle_reading(self, milliseconds: int) -> None:
         self._set_timer(milliseconds, self._end_throttling)
         self._hold(_OVER_QUOTA)
@@ -422,8 +453,10 @@ class Session(asyncio.BufferedProtocol):
         own = self._transport.get_extra_info("sockname")
         return f"{own[0]}:{own[1]}" if own else ""
 
-    def abort(self) -> None:
-        """Drops the connection and all unsent bytes."""
+    def abort(self, reason: str = "") -> None:
+        """Drops the connection and all unsent bytes. A reason is logged."""
+        if reason:
+            log.info("connection of %s: closing (%s)", self.address, reason)
         self._move(SessionEvent.ABORT)
         if self._state not in (SessionState.CANCELLED, _LOST):
             self._transport.abort()

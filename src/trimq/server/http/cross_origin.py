@@ -1,11 +1,14 @@
-"""Detects requests that a web page of another origin sends through a browser. Browsers send the header Origin; other
-programs do not and are accepted."""
+"""Detects requests that a web page of another origin sends through a browser. Browsers send the header Origin with
+changing requests; other programs do not and are accepted. A page whose host name was pointed at this machine (DNS
+rebinding) is of the same origin for the browser: the host of every request must be a known name."""
 
 from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable
 from urllib.parse import urlsplit
+
+from trimq.config import Settings
 
 _READING = (b"GET", b"HEAD", b"OPTIONS")
 
@@ -28,8 +31,36 @@ def is_cross_origin(method: bytes, headers: Iterable[tuple[bytes, bytes]]) -> bo
     return page.netloc != host or not _is_plain(asked.hostname or "")
 
 
+class KnownHosts:
+    """Host names under which the broker is reached, besides localhost and IP addresses, which nobody else can own."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = frozenset(name.lower() for name in names)
+
+    def find_unknown(self, headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+        """Returns the host that a request names, if it is not known. A request without a host, in HTTP/1.0, comes from
+        no browser."""
+        host = dict(headers).get(b"host", b"").decode("latin-1")
+        if not host or "*" in self._names:
+            return None
+        try:
+            name = urlsplit(f"//{host}").hostname or ""
+        except ValueError:
+            return host
+        return None if _is_plain(name) or name.rstrip(".") in self._names else host
+
+
+def known_hosts(settings: Settings) -> KnownHosts:
+    """Returns the names that the settings list, listen on or advertise."""
+    listeners = (settings.http.listen, settings.kafka.listen, settings.amqp.listen, settings.rocketmq.broker_listen)
+    addresses = (*listeners, settings.kafka.advertise, settings.rocketmq.advertise)
+    return KnownHosts(
+        [*settings.http.hosts.split(";"), *(address.host for address in addresses if address is not None)]
+    )
+
+
 def _is_plain(host: str) -> bool:
-    if host == "localhost":
+    if host == "localhost" or host.endswith(".localhost"):
         return True
     try:
         ipaddress.ip_address(host)

@@ -18,13 +18,16 @@ from trimq.core.api.broker import Broker
 from trimq.core.api.commit_log_group_admin import CommitLogGroupAdmin
 from trimq.core.api.records import RecordsApi
 from trimq.core.security.authentication import Authenticator
+from trimq.core.security.login_delays import source_of
+from trimq.core.security.login_log import LoginLog
 from trimq.errors import ProtocolError, Stopping
 from trimq.metrics import CONTENT_TYPE, Metrics
 from trimq.model import ANONYMOUS, Buffer, Caller
 from trimq.protocols.contract import ConnectionDetails, DeferredReply, Parts, Reply, SessionControl
+from trimq.protocols.receive_buffer import ConnectionReceiveMemory, ReceiveMemory
 from trimq.server.http.acls import AclsApi
 from trimq.server.http.commit_log_topics import CommitLogTopicsApi
-from trimq.server.http.cross_origin import is_cross_origin
+from trimq.server.http.cross_origin import KnownHosts, is_cross_origin, known_hosts
 from trimq.server.http.definitions import DefinitionsApi
 from trimq.server.http.groups import GroupsApi
 from trimq.server.http.producers import ProducersApi
@@ -64,6 +67,8 @@ class HttpRequest(NamedTuple):
     login: bytes = b""
     is_cross_origin: bool = False
     """True if a web page of another origin sent the request."""
+    unknown_host: str | None = None
+    """Host that the request names, if it is not known."""
 
     @property
     def asked(self) -> str:
@@ -86,18 +91,26 @@ class HttpConversation:
         self,
         api: TopicsApi,
         authenticator: Authenticator,
+        login_log: LoginLog,
         metrics: Metrics,
         is_ready: Callable[[], bool],
         caller: Caller,
         outlet: SessionControl,
         write_refusal_reason: Callable[[], str] = lambda: "",
         slices: SliceRunner | None = None,
+        received: ReceiveMemory | None = None,
+        hosts: KnownHosts | None = None,
+        metrics_access: str = "all",
     ) -> None:
         """`write_refusal_reason`: returns the reason why writes are refused at present, or an empty text."""
         self._slices = SliceRunner() if slices is None else slices
+        self._hosts = KnownHosts("*") if hosts is None else hosts
+        self._metrics_access = metrics_access
         self._write_refusal_reason = write_refusal_reason
         self._api = api
         self._authenticator = authenticator
+        self._login_log = login_log
+        self._logged_in_as = ""
         self._metrics = metrics
         self._is_ready = is_ready
         self._caller = caller
@@ -107,13 +120,16 @@ class HttpConversation:
         self._head: h11.Request | None = None
         self._body = bytearray()
         self._unanswered_bytes = 0
-        self._is_answering = False
+        self._is_answering = self._is_closed = False
+        self._held = ConnectionReceiveMemory(received)
+        self._held.attach(source_of(caller.address), lambda reason: outlet.abort(reason))
 
     def get_buffer(self, size_hint: int) -> bytearray:
         return self._buffer
 
     def buffer_updated(self, count: int) -> None:
         self._unanswered_bytes += count
+        self._held.change(count)
         self._http.receive_data(bytes(memoryview(self._buffer)[:count]))
 
     # -- requests
@@ -138,8 +154,11 @@ class HttpConversation:
                 self._check_length(len(self._body))
             elif isinstance(event, h11.EndOfMessage):
                 self._unanswered_bytes = len(self._http.trailing_data[0])
+                self._held.change(self._unanswered_bytes - self._held.count)
                 return self._request()
             else:  # NEED_DATA or PAUSED
+                if self._held.must_close():
+                    raise BadHttpRequest(503, self._held.reason)
                 if event is h11.PAUSED and self._is_answering:
                     self._outlet.hold_reading()  # a pipelined request waits until the current response is sent
                 return None
@@ -149,6 +168,10 @@ class HttpConversation:
         self._body = bytearray()
         if not head.http_version.startswith(b"1."):
             raise BadHttpRequest(505, f"HTTP/{head.http_version.decode()} is not supported, use HTTP/1.1")
+        names = [name for name, _ in head.headers]
+        if b"content-length" in names and b"transfer-encoding" in names:
+            # A proxy that reads the other one would see another request behind this one.
+            raise BadHttpRequest(400, "Content-Length together with Transfer-Encoding")
         for name, value in head.headers:
             if name == b"content-length":
                 self._check_length(int(value))
@@ -169,7 +192,10 @@ class HttpConversation:
         last = {name: values[-1] for name, values in fields.items()}
         login = next((value for name, value in self._head.headers if name == b"authorization"), b"")
         foreign = is_cross_origin(self._head.method, self._head.headers)
-        return HttpRequest(self._head.method.decode("ascii"), path, last, bytes(self._body), login, foreign)
+        unknown_host = self._hosts.find_unknown(self._head.headers)
+        return HttpRequest(
+            self._head.method.decode("ascii"), path, last, bytes(self._body), login, foreign, unknown_host
+        )
 
     # -- responses
 
@@ -218,8 +244,11 @@ class HttpConversation:
             return HttpResponse.text(200, "ok\n")
         if request.path == "/readyz":
             return self._readiness()
+        if request.unknown_host is not None:
+            reason = f"{request.unknown_host!r} is no known name of this broker; http.hosts lists further ones"
+            return error_response(403, "UnknownHost", reason)
         if request.path == "/metrics":
-            return self._slices.respond("GET /metrics", self._render_metrics())
+            return self._answer_metrics(request)
         if request.is_cross_origin:
             return error_response(403, "ForeignPage", "cross-origin requests may not change anything")
         if not self._authenticator.is_login_required:
@@ -227,34 +256,57 @@ class HttpConversation:
         login = read_basic(request.login)
         if login is None:
             return error_response(401, "LoginNeeded", "authentication required (HTTP Basic)")
-        return DeferredResponse(partial(self._log_in, request, method, login))
+
+        def act(caller: Caller) -> HttpResponse | DeferredResponse:
+            return self._api.answer(caller, method, request.path, request.query, request.body)
+
+        return DeferredResponse(partial(self._log_in, request, login, act))
+
+    def _answer_metrics(self, request: HttpRequest) -> HttpResponse | DeferredResponse:
+        def respond() -> HttpResponse | DeferredResponse:
+            return self._slices.respond("GET /metrics", self._render_metrics())
+
+        if self._metrics_access != "login" or not self._authenticator.is_login_required:
+            return respond()
+        login = read_basic(request.login)
+        if login is None:
+            return error_response(401, "LoginNeeded", "authentication required (HTTP Basic)")
+        return DeferredResponse(partial(self._log_in, request, login, lambda caller: respond()))
 
     def _render_metrics(self) -> Steps[HttpResponse]:
         body = BodyBuilder()
-        for piece in self._metrics.render_pieces():
+        hidden = ("group", "topic") if self._metrics_access == "no-names" else ()
+        for piece in self._metrics.render_pieces(hidden):
             body.add(piece)
             yield
         return body.response(CONTENT_TYPE)
 
     def _log_in(
-        self, request: HttpRequest, method: str, login: tuple[str, str], done: Callable[[HttpResponse], None]
+        self,
+        request: HttpRequest,
+        login: tuple[str, str],
+        act: Callable[[Caller], HttpResponse | DeferredResponse],
+        done: Callable[[HttpResponse], None],
     ) -> None:
         name, password = login
 
         def checked(is_right: bool) -> None:
             if not is_right:
+                reason = "unknown user or wrong password"
+                self._login_log.failed(self._caller.protocol, "Basic", name, self._caller.address, reason)
                 done(error_response(401, "WrongLogin", "invalid user name or password"))
                 return
+            if name != self._logged_in_as:  # each request carries the login: count it once per connection
+                self._logged_in_as = name
+                self._login_log.succeeded(self._caller.protocol)
             caller = dataclasses.replace(self._caller, principal=name)
-            answer = guarded(
-                request.asked, lambda: self._api.answer(caller, method, request.path, request.query, request.body)
-            )
+            answer = guarded(request.asked, lambda: act(caller))
             if isinstance(answer, DeferredResponse):
                 answer.begin_guarded(request.asked, done)
             else:
                 done(answer)
 
-        self._authenticator.check(name, password, self._caller.address, checked)
+        self._authenticator.check(name, password, self._caller.address, checked, lambda: not self._is_closed)
 
     def _readiness(self) -> HttpResponse:
         """Reports ready also while writes are refused: consumers must stay connected to free space."""
@@ -312,7 +364,8 @@ class HttpConversation:
         return ConnectionDetails()
 
     def closed(self) -> None:
-        """No effect: a connection has no state besides its replies."""
+        self._is_closed = True
+        self._held.give_back()
 
 
 def read_basic(header: bytes) -> tuple[str, str] | None:
@@ -341,6 +394,7 @@ class HttpFrontEnd:
         records_api: RecordsApi,
         group_admin: CommitLogGroupAdmin | None,
         authenticator: Authenticator,
+        login_log: LoginLog,
         metrics: Metrics,
         is_ready: Callable[[], bool],
         shared: CommitLogTopicsApi | None = None,
@@ -362,19 +416,27 @@ class HttpFrontEnd:
         )
         self._api = TopicsApi(broker, (*own, *further), shared, slices)
         self._authenticator = authenticator
+        self._login_log = login_log
         self._metrics = metrics
         self._is_ready = is_ready
         self._write_refusal_reason = write_refusal_reason
+        self._received = ReceiveMemory(broker.settings.http.received_bytes)
+        self._hosts = known_hosts(broker.settings)
+        self._metrics_access = broker.settings.http.metrics
 
     def open_conversation(self, address: str, outlet: SessionControl) -> HttpConversation:
         caller = Caller(principal=ANONYMOUS, client_id="", address=address, protocol="http")
         return HttpConversation(
             self._api,
             self._authenticator,
+            self._login_log,
             self._metrics,
             self._is_ready,
             caller,
             outlet,
             self._write_refusal_reason,
             self._slices,
+            self._received,
+            self._hosts,
+            self._metrics_access,
         )

@@ -37,12 +37,12 @@ T = TypeVar("T")
 _SMALL_FILE_BYTES = 64 * 1024
 
 
-def read_private_file(path: str) -> bytes:
-    """Returns a small file of the operator, outside the data folder. Raises OSError, or PermissionError if users other
-    than its owner may read it."""
+def read_outside_file(path: str, is_private: bool = False) -> bytes:
+    """Returns a small file of the operator, outside the data folder. Raises OSError, also if it must be private and
+    users other than its owner may read it."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        if os.fstat(fd).st_mode & 0o077:
+        if is_private and os.fstat(fd).st_mode & 0o077:
             raise PermissionError(errno.EPERM, "other users may read the file: chmod 600", path)
         return os.read(fd, _SMALL_FILE_BYTES)
     finally:

@@ -5,13 +5,21 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, cast
 
-from trimq.errors import DamagedSegment
+from trimq.errors import DamagedSegment, LargeSearch
 from trimq.formats.kafka_batch.header import HEADER_BYTES, BadBatch, BatchHeader
-from trimq.formats.kafka_batch.records import find_max_timestamp, find_timestamp, iterate_records
+from trimq.formats.kafka_batch.records import (
+    INLINE_EXPANDED_BYTES,
+    INLINE_RECORDS,
+    PayloadTooLarge,
+    find_max_timestamp,
+    find_timestamp,
+    iterate_records,
+)
 from trimq.storage.checkpoints.file_names import CorruptCompanion
 from trimq.storage.io.page_cache import find_cold
 from trimq.storage.partition_log.aborted_index import AbortedTransaction
@@ -169,8 +177,15 @@ def _remember(log: PartitionLog, offset: int, segment: PartitionSegment, positio
         del read_positions[next(iter(read_positions))]
 
 
-def find_time(log: PartitionLog, timestamp_ms: int, limit: int, max_expanded_bytes: int) -> OffsetAndTimestamp | None:
-    """Returns the first record before `limit` that is not older than `timestamp_ms`, to the record inside its batch."""
+Outcomes = Mapping[Hashable, object]
+"""Outcomes of searches in large batches, by the key of their LargeSearch."""
+
+
+def find_time(
+    log: PartitionLog, timestamp_ms: int, limit: int, max_expanded_bytes: int, outcomes: Outcomes | None = None
+) -> OffsetAndTimestamp | None:
+    """Returns the first record before `limit` that is not older than `timestamp_ms`, to the record inside its batch.
+    Raises LargeSearch for a large batch whose outcome is not in `outcomes`; None: searches every batch itself."""
     for segment in log.segments:
         if segment.segment.base >= limit:
             return None
@@ -180,16 +195,45 @@ def find_time(log: PartitionLog, timestamp_ms: int, limit: int, max_expanded_byt
         for position, header in _walk_time(log, segment, entry, limit):
             if header.max_timestamp_ms < timestamp_ms or header.last_offset < log.start:
                 continue
-            with _damage_at(segment, position):
-                found = find_timestamp(
-                    segment.segment.view(position, header.size),
-                    timestamp_ms,
-                    from_offset=log.start,
-                    max_expanded_bytes=max_expanded_bytes,
-                )
+            view, start = segment.segment.view(position, header.size), log.start
+
+            def search(limit: int, view: memoryview = view, start: int = start) -> OffsetAndTimestamp | None:
+                found = find_timestamp(view, timestamp_ms, from_offset=start, max_expanded_bytes=limit)
+                return None if found is None else OffsetAndTimestamp(*found)
+
+            found = _search_in(segment, position, header, search, timestamp_ms, max_expanded_bytes, outcomes)
             if found is not None:
-                return OffsetAndTimestamp(*found)
+                return found
     return None
+
+
+def _search_in(
+    segment: PartitionSegment,
+    position: int,
+    header: BatchHeader,
+    search: Callable[[int], OffsetAndTimestamp | None],
+    what: object,
+    max_expanded_bytes: int,
+    outcomes: Outcomes | None,
+) -> OffsetAndTimestamp | None:
+    """Returns the result of a search in one batch. `search` gets the limit of the uncompressed size; `what` identifies
+    it among the searches in this batch."""
+    key = (segment.segment.file.name, position, header.base_offset, what)
+    with _damage_at(segment, position):
+        if outcomes is None:
+            return search(max_expanded_bytes)
+        if key in outcomes:
+            outcome = outcomes[key]
+            if isinstance(outcome, BaseException):
+                raise outcome
+            return cast("OffsetAndTimestamp | None", outcome)
+        if header.record_count <= INLINE_RECORDS:
+            try:
+                return search(min(INLINE_EXPANDED_BYTES, max_expanded_bytes))
+            except PayloadTooLarge:
+                if max_expanded_bytes <= INLINE_EXPANDED_BYTES:
+                    raise
+        raise LargeSearch(key, partial(search, max_expanded_bytes))
 
 
 def _walk_time(
@@ -211,8 +255,11 @@ def _sound(segment: PartitionSegment, position: int, header: BatchHeader, limit:
     return position, header
 
 
-def find_latest(log: PartitionLog, limit: int, max_expanded_bytes: int) -> OffsetAndTimestamp | None:
-    """Returns the record with the largest timestamp before `limit`; the lowest offset among equals."""
+def find_latest(
+    log: PartitionLog, limit: int, max_expanded_bytes: int, outcomes: Outcomes | None = None
+) -> OffsetAndTimestamp | None:
+    """Returns the record with the largest timestamp before `limit`; the lowest offset among equals. Raises LargeSearch
+    as `find_time` does."""
     best: OffsetAndTimestamp | None = None
     for segment in log.segments:
         largest_ms = largest_timestamp(log, segment)
@@ -225,22 +272,19 @@ def find_latest(log: PartitionLog, limit: int, max_expanded_bytes: int) -> Offse
         for position, header in _walk_time(log, segment, entry, limit):
             if header.last_offset < log.start or (best is not None and header.max_timestamp_ms <= best.timestamp_ms):
                 continue
-            found = _latest_of(segment, position, header, log.start, max_expanded_bytes)
+            search = partial(_latest_of, segment.segment.view(position, header.size), header, log.start)
+            found = _search_in(segment, position, header, search, "latest", max_expanded_bytes, outcomes)
             if found is not None and (best is None or found.timestamp_ms > best.timestamp_ms):
                 best = found
     return best
 
 
-def _latest_of(
-    segment: PartitionSegment, position: int, header: BatchHeader, start: int, max_expanded_bytes: int
-) -> OffsetAndTimestamp | None:
+def _latest_of(view: memoryview, header: BatchHeader, start: int, max_expanded_bytes: int) -> OffsetAndTimestamp | None:
     """Returns the latest record of one batch at or after `start`."""
-    view = segment.segment.view(position, header.size)
-    with _damage_at(segment, position):
-        if header.base_offset >= start:
-            found = find_max_timestamp(view, max_expanded_bytes=max_expanded_bytes)
-            return None if found is None else OffsetAndTimestamp(*found)
-        readable = [record for record in iterate_records(view, 0, max_expanded_bytes) if record.offset >= start]
+    if header.base_offset >= start:
+        found = find_max_timestamp(view, max_expanded_bytes=max_expanded_bytes)
+        return None if found is None else OffsetAndTimestamp(*found)
+    readable = [record for record in iterate_records(view, 0, max_expanded_bytes) if record.offset >= start]
     latest = max(readable, key=lambda record: record.timestamp_ms, default=None)
     return None if latest is None or latest.timestamp_ms < 0 else OffsetAndTimestamp(latest.offset, latest.timestamp_ms)
 

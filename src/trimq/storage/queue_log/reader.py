@@ -265,8 +265,9 @@ def scan(segment: QueueSegment) -> list[tuple[int, RecordHead]]:
     return [(position, head) for position, head in iterate_heads(data) if not head.flags & FOOTER]
 
 
-def count_live_bytes(segment: QueueSegment) -> int:
-    return sum(head.body_bytes for _, head in scan(segment) if segment.is_live(head.offset))
+def count_live_bytes(segment: QueueSegment, with_properties: bool) -> int:
+    live = [head for _, head in scan(segment) if segment.is_live(head.offset)]
+    return sum([head.body_bytes + (head.property_bytes if with_properties else 0) for head in live])
 
 
 def first_damage(segment: QueueSegment) -> int | None:

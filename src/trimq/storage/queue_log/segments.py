@@ -94,8 +94,12 @@ class SegmentList(list[QueueSegment]):
         segment = self.segment_from(offset)
         return segment.attempts.get(offset - segment.base, 0)
 
-    def live_bytes(self) -> int:
-        """Returns the body bytes of all live messages. Reads the segments in which some messages are acknowledged."""
+    def live_bytes(self, with_properties: bool = False) -> int:
+        """Returns the body bytes of all live messages. Reads the segments in which some messages are acknowledged, or
+        all `with_properties`."""
         return sum(
-            segment.body_bytes if segment.live == segment.records else count_live_bytes(segment) for segment in self
+            segment.body_bytes
+            if segment.live == segment.records and not with_properties
+            else count_live_bytes(segment, with_properties)
+            for segment in self
         )

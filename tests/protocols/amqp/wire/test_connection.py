@@ -150,6 +150,7 @@ FAULTS = [
     (command(1, TO_Q) + frame(2, 1, b"\0\x3c"), Code.FRAME_ERROR, (0, 0)),
     (command(1, TO_Q) + header_frame(1, 0, b"\x80\0"), Code.INTERNAL_ERROR, (0, 0)),
     (command(1, TO_Q) + frame(2, 1, b"\0\x3c\0\1" + bytes(10)), Code.UNEXPECTED_FRAME, (60, 40)),
+    (frame(1, 1, b"\0\x3c\0\xc8"), Code.FRAME_ERROR, (60, 200)),
     (frame(1, 1, b"\0"), Code.FRAME_ERROR, (0, 0)),
     (command(1, methods.BasicGet(queue="q")).replace(b"\1q", b"\1\xff"), Code.FRAME_ERROR, (0, 0)),
     (frame(1, 1, b"\0\x32\0\x0a"), Code.FRAME_ERROR, (50, 10)),
@@ -199,7 +200,7 @@ def test_a_message_that_begins_like_the_last_one_is_still_checked(place: str) ->
 MALFORMED_TABLE = command(1, methods.QueueDeclare(arguments={"a": True})).replace(b"\1at\1", b"\1a?\1")
 
 
-@pytest.mark.parametrize("sent", [frame(1, 1, b"\0\x3d\0\x0a"), frame(1, 1, b"\0\x3c\0\xc8"), MALFORMED_TABLE])
+@pytest.mark.parametrize("sent", [frame(1, 1, b"\0\x3d\0\x0a"), frame(1, 1, b"\0\x3c\0\xff"), MALFORMED_TABLE])
 def test_an_unknown_method_and_a_malformed_table_close_silently(sent: bytes) -> None:
     connection = running(1)
     connection.receive(sent)

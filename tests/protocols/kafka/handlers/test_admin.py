@@ -274,6 +274,14 @@ def test_an_invalid_topic_name_is_refused(desk: Desk, name: str, may_create: boo
     assert result.error_code == Code.INVALID_TOPIC
 
 
+def test_ids_before_version_12_refuse_the_whole_request(desk: Desk) -> None:
+    desk.create("t")
+    asked = [MetadataRequestTopic(name="t"), MetadataRequestTopic(name="u", topic_id=b"\x07" * 16)]
+    found = desk.ask(MetadataRequest(topics=asked), 11)
+    assert (found.brokers, found.controller_id) == ([], -1)
+    assert [(topic.name, topic.error_code) for topic in found.topics] == [("t", 42), ("u", 42)]
+
+
 def test_ids_are_supported_since_version_12_and_names_beside_them_are_ignored(desk: Desk) -> None:
     id = desk.create("t").topic_id
     asked = (MetadataRequestTopic(name=None, topic_id=id), MetadataRequestTopic(name=None, topic_id=b"x" * 16))

@@ -89,6 +89,13 @@ def test_quotas_are_set_described_and_removed(desk: Desk) -> None:
     assert described(desk, ("user", EXACT, "u")) == {}
 
 
+def test_the_last_name_counts_if_an_entity_has_two_of_a_type(desk: Desk) -> None:
+    request = AlterClientQuotasRequest(entries=[entry([("user", "a"), ("user", "b")], {"producer_byte_rate": 1000.0})])
+    (result,) = desk.ask(request).entries
+    assert (result.error_code, [part.entity_name for part in result.entity]) == (Code.NONE, ["b"])
+    assert described(desk) == {(("user", "b"),): {"producer_byte_rate": 1000.0}}
+
+
 def test_components_filter_the_described_quotas(desk: Desk) -> None:
     entities: list[Entity] = [
         [("user", "u")],
@@ -135,7 +142,6 @@ def test_an_invalid_request_is_refused(desk: Desk, components: list[Any], code: 
         ([], {"producer_byte_rate": 1.0}),
         ([("planet", "x")], {"producer_byte_rate": 1.0}),
         ([("user", "")], {"producer_byte_rate": 1.0}),
-        ([("user", "a"), ("user", "b")], {"producer_byte_rate": 1.0}),
         ([("ip", "10.0.0.1")], {"connection_creation_rate": 1.0}),
         ([("user", "u")], {"producer_byte_rate": -1.0}),
         ([("user", "u")], {"producer_byte_rate": 1.5}),
@@ -296,6 +302,21 @@ def test_credentials_are_stored_listed_and_removed(desk: Desk) -> None:
 def test_an_invalid_credential_is_refused(desk: Desk, user: str, fields: dict[str, Any], code: Code) -> None:
     assert put(desk, user, **fields) == {user: code}
     assert known(desk) == {}
+
+
+def test_the_first_change_of_a_user_who_is_listed_twice_is_checked_first(desk: Desk) -> None:
+    def alter_twice(user: str) -> list[int]:
+        deletion = ScramCredentialDeletion(name=user, mechanism=1)
+        upsertion = ScramCredentialUpsertion(
+            name=user, mechanism=1, iterations=4096, salt=b"salt", salted_password=b"p" * 32
+        )
+        request = AlterUserScramCredentialsRequest(deletions=[deletion], upsertions=[upsertion])
+        return [each.error_code for each in desk.ask(request).results]
+
+    assert alter_twice("u") == [Code.RESOURCE_NOT_FOUND]
+    assert alter_twice("") == [Code.UNACCEPTABLE_CREDENTIAL]
+    put(desk, "u")
+    assert alter_twice("u") == [Code.DUPLICATE_RESOURCE]
 
 
 def test_a_repeated_user_is_refused_once(desk: Desk) -> None:

@@ -120,7 +120,6 @@ def test_settings_change_all_at_once(desk: Desk, version: int) -> None:
 
 REFUSED = [
     ([("no.such", SET, "1")], Code.INVALID_CONFIG),
-    ([("no.such", DELETE, None)], Code.INVALID_CONFIG),
     ([("retention.ms", SET, "x")], Code.INVALID_CONFIG),
     ([("retention.ms", APPEND, "5")], Code.INVALID_CONFIG),
     ([("remote.storage.enable", SET, "true")], Code.INVALID_CONFIG),
@@ -175,6 +174,12 @@ def test_a_replacement_needs_values(desk: Desk) -> None:
         (BROKER, "7", [], Code.INVALID_REQUEST),
         (BROKER, "1", [], Code.NONE),
         (LOGGER, "1", [("root", SET, "DEBUG")], Code.INVALID_REQUEST),
+        (LOGGER, "1", [("no.such", SET, "DEBUG")], Code.INVALID_CONFIG),
+        (LOGGER, "1", [("no.such", APPEND, "DEBUG")], Code.INVALID_REQUEST),
+        (LOGGER, "", [], Code.INVALID_REQUEST),
+        (TOPIC, "u", [("no.such", DELETE, None)], Code.UNKNOWN_TOPIC_OR_PARTITION),
+        (GROUP, "g", [("consumer.session.timeout.ms", APPEND, "5")], Code.INVALID_CONFIG),
+        (GROUP, "g", [("consumer.session.timeout.ms", 9, "5")], Code.INVALID_REQUEST),
         (GROUP, "g", [("consumer.session.timeout.ms", SET, "5")], Code.INVALID_CONFIG),
         (GROUP, "g", [("consumer.session.timeout.ms", SET, "5")] * 2, Code.INVALID_REQUEST),
         (GROUP, "", [("consumer.session.timeout.ms", SET, "45000")], Code.INVALID_REQUEST),
@@ -184,6 +189,22 @@ def test_a_replacement_needs_values(desk: Desk) -> None:
 )
 def test_only_topics_have_mutable_settings(desk: Desk, kind: int, name: str, changes: list[Any], code: Code) -> None:
     assert change(desk, *changes, kind=kind, name=name).error_code == code
+
+
+def test_an_unknown_operation_refuses_all_topics_of_the_request(desk: Desk) -> None:
+    desk.create("t")
+    desk.create("u")
+    resources = [
+        IncrementalAlterConfigsResource(
+            resource_type=TOPIC,
+            resource_name=name,
+            configs=[IncrementalAlterConfigsAlterableConfig(name="retention.ms", config_operation=kind, value="5")],
+        )
+        for name, kind in (("t", SET), ("u", 9))
+    ]
+    answers = desk.ask(IncrementalAlterConfigsRequest(resources=resources)).responses
+    assert [each.error_code for each in answers] == [Code.INVALID_REQUEST] * 2
+    assert desk.configs("t") == {}
 
 
 def source_and_value(desk: Desk, kind: int, name: str, key: str) -> tuple[int, str]:

@@ -192,6 +192,37 @@ def test_a_group_has_settings(desk: Desk) -> None:
     assert configs(desk)[heartbeat] == ("5000", 5)
 
 
+def test_only_another_subscription_begins_a_new_epoch(desk: Desk) -> None:
+    first = join(desk).member_epoch
+    assert join(desk, server_assignor="range").member_epoch == first
+    assert join(desk, "n", subscribed_topic_names=[]).member_epoch == first
+    assert join(desk, "n").member_epoch == first + 1
+
+
+def commit_topics(desk: Desk, *topics: tuple[str, int, str], **fields: Any) -> list[list[tuple[int, int]]]:
+    """Index and error code of each partition, by topic."""
+    asked = [
+        OffsetCommitRequestTopic(
+            name=name,
+            partitions=[OffsetCommitRequestPartition(partition_index=index, committed_metadata=metadata)],
+        )
+        for name, index, metadata in topics
+    ]
+    found = desk.ask(OffsetCommitRequest(group_id="g", topics=asked, **fields), 9).topics
+    return [[(each.partition_index, each.error_code) for each in topic.partitions] for topic in found]
+
+
+def test_topics_of_a_commit_are_merged_only_beside_a_partition_that_does_not_exist(desk: Desk) -> None:
+    assert commit_topics(desk, ("orders", 0, ""), ("orders", 1, "")) == [[(0, 0)], [(1, 0)]]
+    assert commit_topics(desk, ("orders", 0, ""), ("orders", 7, "")) == [[(0, 0), (7, Code.UNKNOWN_TOPIC_OR_PARTITION)]]
+
+
+def test_a_commit_of_another_than_a_member_is_refused_before_its_metadata_is_measured(desk: Desk) -> None:
+    join(desk)
+    assert commit_topics(desk, ("orders", 0, "x" * 5000)) == [[(0, Code.UNKNOWN_MEMBER_ID)]]
+    assert commit_topics(desk, ("none", 0, "x" * 5000)) == [[(0, Code.UNKNOWN_TOPIC_OR_PARTITION)]]
+
+
 @pytest.mark.parametrize(
     ("name", "value", "operation", "code"),
     [
@@ -199,7 +230,7 @@ def test_a_group_has_settings(desk: Desk) -> None:
         ("consumer.session.timeout.ms", "60001", 0, Code.INVALID_CONFIG),
         ("consumer.session.timeout.ms", "x", 0, Code.INVALID_CONFIG),
         ("share.session.timeout.ms", "45000", 0, Code.INVALID_CONFIG),
-        ("consumer.session.timeout.ms", "45000", 2, Code.INVALID_REQUEST),
+        ("consumer.session.timeout.ms", "45000", 2, Code.INVALID_CONFIG),
         ("consumer.session.timeout.ms", None, 0, Code.INVALID_REQUEST),
     ],
 )

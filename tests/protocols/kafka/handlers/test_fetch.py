@@ -320,3 +320,23 @@ def test_a_fetch_of_a_follower_is_refused(desk: Desk, version: int, fields: dict
     id = desk.core.broker.topics.get(SYSTEM, "t").id.bytes
     poll = Poll(desk, request(asked(), topic_id=id, **fields), version)
     assert poll.found() == [(0, Code.NOT_LEADER_OR_FOLLOWER, 0)]
+
+
+def test_an_unknown_isolation_level_refuses_the_request() -> None:
+    desk = Desk()
+    desk.create("t")
+    found = desk.ask(FetchRequest(isolation_level=2, session_epoch=0, topics=[]), 12)
+    assert (found.error_code, found.session_id) == (Code.INVALID_REQUEST, 0)
+
+
+def test_partitions_that_cannot_be_read_come_last() -> None:
+    desk = Desk()
+    for name in ("t", "u"):
+        desk.create(name)
+    asked = [
+        FetchTopic(topic=name, partitions=[FetchPartition(partition=index, partition_max_bytes=100)])
+        for name, index in (("t", 7), ("t", 0), ("u", 0))
+    ]
+    found = desk.ask(FetchRequest(topics=asked), 12).responses
+    places = [(topic.topic, [each.partition_index for each in topic.partitions]) for topic in found]
+    assert places == [("t", [0]), ("u", [0]), ("t", [7])]

@@ -17,7 +17,9 @@ from trimq.protocols.kafka.messages.logs import (
 )
 from trimq.protocols.kafka.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from trimq.protocols.kafka.messages.transactions import (
+    DescribeProducersRequest,
     InitProducerIdRequest,
+    TopicRequest,
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
@@ -50,12 +52,15 @@ def open_transaction(desk: Desk) -> Any:
     return started
 
 
-def write_marker(desk: Desk, producer: Any, epoch: int, topic: str = "t") -> int:
+def write_marker(
+    desk: Desk, producer: Any, epoch: int, topic: str = "t", indexes: tuple[int, ...] = (0,), coordinator_epoch: int = 0
+) -> int:
     marker = WritableTxnMarker(
         producer_id=producer.producer_id,
         producer_epoch=epoch,
         transaction_result=False,
-        topics=[WritableTxnMarkerTopic(name=topic, partition_indexes=[0])],
+        coordinator_epoch=coordinator_epoch,
+        topics=[WritableTxnMarkerTopic(name=topic, partition_indexes=list(indexes))],
     )
     found = desk.ask(WriteTxnMarkersRequest(markers=[marker])).markers[0]
     assert found.producer_id == producer.producer_id
@@ -72,6 +77,22 @@ def test_an_administrator_ends_open_records(desk: Desk) -> None:
     assert write_marker(desk, producer, producer.producer_epoch) == Code.NONE
     assert (stream.stable_end, stream.end) == (2, 2)
     assert [each.producer_id for each in stream.aborted(0, 2)] == [producer.producer_id]
+
+
+def test_a_marker_has_the_epoch_of_its_coordinator_which_fences_older_ones(desk: Desk) -> None:
+    producer = open_transaction(desk)
+    assert write_marker(desk, producer, producer.producer_epoch, coordinator_epoch=5) == Code.NONE
+    asked = TopicRequest(name="t", partition_indexes=[0])
+    (topic,) = desk.ask(DescribeProducersRequest(topics=[asked])).topics
+    assert topic.partitions[0].active_producers[0].coordinator_epoch == 5
+    epoch = producer.producer_epoch
+    assert write_marker(desk, producer, epoch, coordinator_epoch=4) == Code.TRANSACTION_COORDINATOR_FENCED
+
+
+def test_a_partition_that_is_listed_twice_gets_one_marker(desk: Desk) -> None:
+    producer = open_transaction(desk)
+    assert write_marker(desk, producer, producer.producer_epoch, indexes=(0, 0)) == Code.NONE
+    assert desk.core.broker.topics.get(desk.caller, "t").stream(0).end == 2
 
 
 def test_a_partition_stays_in_the_one_folder(desk: Desk) -> None:

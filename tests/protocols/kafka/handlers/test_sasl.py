@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
-from protocols.kafka.desk import Desk
+from joserfc import jwt
+from joserfc.jwk import KeySet, RSAKey
+from protocols.kafka.desk import NOW_MS, Desk
 
 from trimq.core.security.access import Right, User
 from trimq.errors import ProtocolError
@@ -108,6 +112,29 @@ def test_an_unsupported_mechanism_is_refused_and_ends_the_connection(desk: Desk,
     assert log_in(desk, b"\0alice\0hers") == Code.ILLEGAL_SASL_STATE
 
 
+def test_a_second_handshake_during_a_login_ends_the_connection(desk: Desk) -> None:
+    way = closing(desk)
+    handshake(desk)
+    assert handshake(desk) == (Code.ILLEGAL_SASL_STATE, [])
+    assert way.is_closed
+
+
+def test_a_request_in_the_middle_of_a_login_ends_the_connection(desk: Desk) -> None:
+    handshake(desk)
+    with pytest.raises(ProtocolError, match="in the middle"):
+        create(desk, "alice-1")
+
+
+def test_a_token_without_handshake_after_a_login_is_refused_and_the_connection_stays(desk: Desk) -> None:
+    handshake(desk)
+    answer = desk.ask(SaslAuthenticateRequest(auth_bytes=b"\0alice\0hers"))
+    assert (answer.error_code, answer.error_message) == (Code.NONE, "")
+    answer = desk.ask(SaslAuthenticateRequest(auth_bytes=b"\0alice\0hers"))
+    reason = "SaslAuthenticate request received after successful authentication"
+    assert (answer.error_code, answer.error_message) == (Code.ILLEGAL_SASL_STATE, reason)
+    assert create(desk, "alice-1") == Code.NONE
+
+
 def test_without_users_no_login_is_needed() -> None:
     desk = Desk()
     assert handshake(desk) == (Code.ILLEGAL_SASL_STATE, [])
@@ -193,7 +220,10 @@ def test_scram_ends_with_the_password_and_with_the_user(desk: Desk) -> None:
     assert desk.core.credentials.scram.of("alice") == []
 
 
-@pytest.mark.parametrize("first", [b"n,a=bob,n=alice,r=abc", b"n,,n=alice", b"", b"\xff", b"n,,n=alice,r=abc,"])
+@pytest.mark.parametrize(
+    "first",
+    [b"n,a=bob,n=alice,r=abc", b"n,,n=alice", b"", b"\xff", b"n,,n=alice,r=abc,", b"n,,n=alice,r=abc,tokenauth=true"],
+)
 def test_a_scram_login_that_is_not_one_ends_the_connection(desk: Desk, first: bytes) -> None:
     way = closing(desk)
     handshake(desk, "SCRAM-SHA-512")
@@ -225,6 +255,65 @@ def test_a_session_ends_unless_the_client_logs_in_again(short: Desk) -> None:
         create(short, "alice-3")
     assert log_in_by_scram(short, "alice", "hers").error_code == Code.NONE  # the session closes it before
     assert create(short, "alice-3") == Code.NONE
+
+
+# --- bearer tokens ----------------------------------------------------------------------------------------------------
+
+ISSUER = RSAKey.generate_key(2048, {"kid": "k"})
+BEARER = [*MECHANISMS, "OAUTHBEARER"]
+
+
+def bearer(subject: str = "alice", lifetime_s: int = 300, key: RSAKey = ISSUER) -> bytes:
+    claims = {"sub": subject, "exp": NOW_MS // 1000 + lifetime_s}
+    token = jwt.encode({"alg": "RS256", "kid": "k"}, claims, key, algorithms=["RS256"])
+    return f"n,,\x01auth=Bearer {token}\x01\x01".encode()
+
+
+@pytest.fixture
+def issued(tmp_path: Path) -> Desk:
+    keys = tmp_path / "jwks.json"
+    keys.write_text(json.dumps(KeySet([ISSUER]).as_dict(private=False)))
+    desk = Desk(kafka={"oauth_jwks_file": str(keys)})
+    define(desk, "root", "secret")
+    desk.core.broker._access.grant(Right("alice", "", configure="^alice"))
+    desk.runner.settle()
+    return desk
+
+
+def test_a_bearer_token_logs_in_its_principal_until_it_expires(issued: Desk) -> None:
+    assert handshake(issued, "OAUTHBEARER") == (Code.NONE, BEARER)
+    answer = issued.ask(SaslAuthenticateRequest(auth_bytes=bearer()))
+    assert (answer.error_code, answer.session_lifetime_ms) == (Code.NONE, 300_000)
+    assert create(issued, "alice-1") == Code.NONE
+    assert create(issued, "bob-1") == Code.TOPIC_AUTHORIZATION_FAILED
+    issued.let_pass(300_000)
+    with pytest.raises(ProtocolError, match="expired"):
+        create(issued, "alice-2")
+
+
+def test_a_wrong_bearer_token_is_told_and_fails_after_the_clients_reply(issued: Desk) -> None:
+    way = closing(issued)
+    for token in (bearer(lifetime_s=-300), bearer(key=RSAKey.generate_key(2048, {"kid": "k"}))):
+        way.is_closed = False
+        handshake(issued, "OAUTHBEARER")
+        answer = issued.ask(SaslAuthenticateRequest(auth_bytes=token))
+        assert (answer.error_code, answer.auth_bytes) == (Code.NONE, b'{"status":"invalid_token"}')
+        assert log_in(issued, b"\x01") == Code.SASL_AUTHENTICATION_FAILED
+        assert way.is_closed
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        *(b"", b"\xff", b"n,,", b"n,,\x01\x01", b"n,,\x01auth=Basic x\x01\x01", b"n,,\x01auth=Bearer \x01\x01"),
+        *(b"y,,\x01auth=Bearer x\x01\x01", bearer().replace(b"n,,", b"n,a=bob,"), bearer("guest")),
+    ],
+)
+def test_a_message_without_a_bearer_token_of_its_own_is_refused(issued: Desk, first: bytes) -> None:
+    way = closing(issued)
+    handshake(issued, "OAUTHBEARER")
+    assert log_in(issued, first) == Code.SASL_AUTHENTICATION_FAILED
+    assert way.is_closed
 
 
 def test_logins_are_counted_and_failures_logged_without_their_secrets(

@@ -321,7 +321,8 @@ def test_transactions_are_described_and_listed(desk: Desk, client: Client) -> No
         ({"state_filters": ["Dead"]}, [], []),
         ({"state_filters": ["Nope"]}, [], ["Nope"]),
         ({"producer_id_filters": [4242]}, [], []),
-        ({"duration_filter": 0}, [], []),
+        ({"duration_filter": 10**9}, ["t"], []),  # as in Kafka: it has not begun
+        ({"duration_filter": NOW_MS + 1}, [], []),
         ({"transactional_id_pattern": "[s-u]"}, ["t"], []),
         ({"transactional_id_pattern": "."}, ["t"], []),
         ({"transactional_id_pattern": "tt"}, [], []),

@@ -25,7 +25,9 @@ class GrpcDesk:
         self.front_end: GrpcFrontEnd = self.desk.doors.grpc(client_limit)
 
     def client(self, name: str = "c1", **metadata: str) -> Phone:
-        return Phone(self, {"x-mq-client-id": name, "x-mq-language": "PYTHON", **metadata})
+        return Phone(
+            self, {"x-mq-client-id": name, "x-mq-language": "PYTHON", "x-mq-client-version": "5.0.3", **metadata}
+        )
 
     def make_topic(self, name: str, kind: str = "NORMAL", queues: int = 1, **fields: Any) -> None:
         given = {"topic": name, "readQueueNums": queues, "writeQueueNums": queues, "perm": 6}

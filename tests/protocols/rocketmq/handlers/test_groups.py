@@ -19,7 +19,9 @@ def test_a_group_is_kept_as_it_was_set() -> None:
     desk = desk.restart()
     shown = json.loads(desk.broker.ask(352, {"group": "g"}).body)
     assert given.items() <= shown.items()
-    assert json.loads(desk.broker.ask(201).body)["subscriptionGroupTable"] == {"g": shown}
+    listed = desk.broker.ask(201)
+    assert json.loads(listed.body)["subscriptionGroupTable"] == {"g": shown}
+    assert listed.fields["totalGroupNum"] == "1"
     shown = json.loads(desk.broker.ask(352, {"group": "none"}).body)
     assert (shown["retryMaxTimes"], shown["consumeFromMinEnable"]) == (16, True)
 

@@ -182,3 +182,9 @@ def test_a_client_that_changes_its_id_is_found_by_the_last_one_alone() -> None:
 
 def test_a_queue_that_is_named_twice_is_locked_once() -> None:
     assert locked(Desk(), "c", 1, 1) == [1]
+
+
+def test_unregistering_creates_a_group_that_is_not_known_as_a_genuine_broker_does() -> None:
+    desk = Desk()
+    assert desk.broker.ask(35, {"clientID": "c", "consumerGroup": "late"}).code == 0
+    assert "late" in json.loads(desk.broker.ask(201).body)["subscriptionGroupTable"]

@@ -280,3 +280,11 @@ def test_the_first_pop_of_a_queue_commits_the_offset_from_which_it_reads() -> No
     asked = {"consumerGroup": "g", "topic": "t", "queueId": 0, "setZeroIfNotFound": False}
     assert desk.broker.ask(14, asked).fields == {"offset": "0"}
     assert desk.restart().broker.ask(14, asked).fields == {"offset": "0"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"), [({"topic": "none"}, 17), ({"queueId": 9}, 29), ({"consumerGroup": "a b"}, 26)]
+)
+def test_polls_of_a_topic_or_queue_that_is_not_there_are_not_counted(changes: dict[str, Any], code: int) -> None:
+    answer = made(2).broker.ask(POLLING, {**fields(), **changes})
+    assert (answer.code, answer.fields) == (code, {"pollingNum": "0"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from protocols.rocketmq.rocketmq_desk import NOW_MS, Desk, Peer, bodies_of
 
+from trimq.core.commit_log import tag_search
 from trimq.protocols.contract import Reply
 from trimq.storage.commit_log import key_index
 
@@ -107,3 +108,53 @@ def test_a_query_for_no_messages_finds_none() -> None:
     fields = {"topic": "t", "key": "k", "beginTimestamp": 0, "endTimestamp": 1 << 60}
     assert desk.broker.ask(12, {**fields, "maxNum": 0}).code == 22
     assert desk.broker.ask(12, {**fields, "maxNum": 1}).code == 0
+
+
+def tagged(desk: Desk, count: int = 12) -> None:
+    desk.broker.ask(17, {"topic": "tags", "readQueueNums": 3, "writeQueueNums": 3, "perm": 6})
+    for number in range(count):
+        tag = "red" if number % 2 else "blue"
+        desk.broker.send("tags", b"%d" % number, queue=number % 3, properties=f"TAGS\x01{tag}\x02KEYS\x01red\x02")
+        desk.advance(1000)
+
+
+BY_TAG = {"topic": "tags", "key": "red", "indexType": "T", "endTimestamp": 2 * NOW_MS}
+
+
+@pytest.mark.parametrize(
+    ("changes", "wanted"),
+    [
+        ({}, [1, 3, 5, 7, 9, 11]),
+        ({"maxNum": 2}, [9, 11]),
+        ({"beginTimestamp": NOW_MS + 4000, "endTimestamp": NOW_MS + 7000}, [5, 7]),
+    ],
+)
+def test_messages_are_found_by_tag_in_all_queues(changes: dict[str, int], wanted: list[int]) -> None:
+    desk = Desk()
+    tagged(desk)
+    reply = begun(desk.broker, **{**BY_TAG, **changes})
+    turns(desk, reply)
+    assert bodies_of(desk.take(reply)) == [b"%d" % number for number in wanted]
+
+
+def test_a_search_by_tag_goes_on_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk()
+    tagged(desk, 30)
+    monkeypatch.setattr(tag_search, "ENTRIES_PER_STEP", 2)
+    reply = begun(desk.broker, **{**BY_TAG, "key": "green"})
+    assert turns(desk, reply) >= 15
+    assert desk.take(reply).code == 22
+
+
+def test_a_tag_with_the_same_hash_is_not_found() -> None:
+    desk = Desk()
+    desk.broker.ask(17, {"topic": "tags", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6})
+    for tag in ("Aa", "BB"):
+        desk.broker.send("tags", tag.encode(), properties=f"TAGS\x01{tag}\x02")
+    reply = begun(desk.broker, **{**BY_TAG, "key": "BB"})
+    turns(desk, reply)
+    assert bodies_of(desk.take(reply)) == [b"BB"]
+
+
+def test_a_topic_that_is_not_there_has_no_tags() -> None:
+    assert Desk().broker.ask(12, {**ASKED, **BY_TAG}).code == 22

@@ -135,3 +135,4 @@ def test_the_slowest_of_all_groups() -> None:
     assert correction(filterGroups="slow") == {"0": 3}
     assert correction(compareGroup="slow") == {"0": (1 << 63) - 1}
     assert correction(compareGroup="g") == {"0": 1}
+    assert correction(topic="none") == {}

@@ -87,9 +87,16 @@ def test_between_which_times_a_group_reads() -> None:
     first = spans[0]
     assert (first["minTimeStamp"], first["maxTimeStamp"]) == (NOW_MS, NOW_MS + 4000)
     assert (first["consumeTimeStamp"], first["delayTime"]) == (NOW_MS, 3000)  # the next message was stored at 2 s
-    assert first["minTimeStampStr"] == "2023-11-14 22:13:20,000"
+    assert first["minTimeStampStr"] == "2023-11-14#22:13:20:000"
     assert first["messageQueue"]["queueId"] == 0
-    assert (spans[2]["minTimeStamp"], spans[2]["delayTime"]) == (0, 0)
+    assert (spans[2]["minTimeStamp"], spans[2]["maxTimeStamp"], spans[2]["consumeTimeStamp"]) == (-1, -1, -1)
+    assert (spans[2]["minTimeStampStr"], spans[2]["delayTime"]) == ("1969-12-31#23:59:59:999", 0)
+
+
+def test_the_times_of_all_queues_that_can_be_written_are_shown() -> None:
+    desk = Desk()
+    desk.broker.ask(17, {"topic": "t", "readQueueNums": 2, "writeQueueNums": 5, "perm": 6})
+    assert len(asked(desk, 303, topic="t", group="g")["consumeTimeSpanSet"]) == 5
 
 
 def test_traffic_is_counted() -> None:

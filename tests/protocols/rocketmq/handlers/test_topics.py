@@ -23,7 +23,10 @@ def test_a_topic_is_made_and_changed() -> None:
     assert desk.broker.ask(17, {**TOPIC, "attributes": "-message.type", "perm": 4}).code == 0
     again = desk.restart()
     assert (shown(again)["attributes"], shown(again)["perm"]) == ({}, 4)
-    assert shown(again) == json.loads(again.broker.ask(21).body)["topicConfigTable"]["t"]
+    listed = again.broker.ask(21)
+    table = json.loads(listed.body)["topicConfigTable"]
+    assert table["t"] == shown(again)
+    assert listed.fields["totalTopicNum"] == str(len(table))
 
 
 def test_a_topic_shrinks_without_losing_anything() -> None:

@@ -20,13 +20,11 @@ CONNECTION_HANDLERS: dict[int, ConnectionHandler] = {
     methods.ConnectionTuneOk.ID: connection.tune_ok,
     methods.ConnectionOpen.ID: connection.open_vhost,
     methods.ConnectionClose.ID: connection.close,
-    methods.ConnectionCloseOk.ID: connection.close_ok,
     methods.ConnectionUpdateSecret.ID: connection.update_secret,
 }
 
 HANDLERS: dict[int, Handler] = {
     methods.ChannelFlow.ID: channel.flow,
-    methods.ChannelFlowOk.ID: channel.flow_ok,
     methods.AccessRequest.ID: channel.request_access,
     methods.ExchangeDeclare.ID: exchange.declare,
     methods.ExchangeDelete.ID: exchange.delete,

@@ -37,7 +37,7 @@ def qos(context: Context, channel: Channel, method: methods.BasicQos) -> Reply:
 
 def consume(context: Context, channel: Channel, method: methods.BasicConsume) -> Reply:
     tag = method.consumer_tag or _make_tag(context)
-    if tag in channel.consumers or (channel.reply_address and channel.reply_tag == tag):
+    if tag in channel.consumers:  # as in RabbitMQ, a consumer of direct replies may have the same tag
         raise AmqpRefusal(Code.NOT_ALLOWED, f"attempt to reuse consumer tag '{tag}'")
     name = channel.queue_name(method.queue)
     if name == direct_replies.REPLY_TO:
@@ -89,11 +89,10 @@ def _priority(arguments: FieldTable) -> int:
 def cancel(context: Context, channel: Channel, method: methods.BasicCancel) -> Reply | None:
     """Cancels a consumer. Its unacked deliveries stay unacked and can still be acknowledged."""
     tag = method.consumer_tag
-    subscriber = channel.consumers.pop(tag, None)
-    if subscriber is not None and subscriber.consumer is not None:
-        context.broker.queues.unsubscribe(subscriber.consumer)
-    elif subscriber is None:
-        direct_replies.cancel(context, channel, tag)
+    if not direct_replies.cancel(context, channel, tag):
+        subscriber = channel.consumers.pop(tag, None)
+        if subscriber is not None and subscriber.consumer is not None:
+            context.broker.queues.unsubscribe(subscriber.consumer)
     return None if method.no_wait else context.answer(channel, methods.BasicCancelOk(tag))
 
 

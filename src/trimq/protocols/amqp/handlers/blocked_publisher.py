@@ -30,7 +30,7 @@ class BlockedPublisher:
         the postponed messages exceed the memory limit."""
         context = self._context
         self._keep(event)
-        if context.connection.held.is_over_limit:
+        if context.connection.held.must_close():
             self._keep(None)
             raise ConnectionFault(Code.RESOURCE_ERROR, context.connection.held.reason)
         context.outlet.hold_reading()

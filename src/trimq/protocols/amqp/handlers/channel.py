@@ -32,10 +32,6 @@ def flow(context: Context, channel: Channel, method: methods.ChannelFlow) -> Rep
     return context.answer(channel, methods.ChannelFlowOk(True))
 
 
-def flow_ok(context: Context, channel: Channel, method: methods.ChannelFlowOk) -> None:
-    """Ignores the method: the broker never sends channel.flow."""
-
-
 def request_access(context: Context, channel: Channel, method: methods.AccessRequest) -> Reply:
     """Returns a dummy ticket. The method is left over from AMQP 0-8; the broker ignores tickets."""
     return context.answer(channel, methods.AccessRequestOk(1))

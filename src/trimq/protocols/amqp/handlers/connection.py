@@ -33,10 +33,19 @@ def start_ok(context: Context, method: methods.ConnectionStartOk) -> Reply:
     login = read_login(method.mechanism, method.response)
     context.client_properties = method.client_properties
     context.connection.phase = Phase.WAITING
-    reply = DeferredReply(_LANE)
+    is_wanted = True
+
+    def abandon() -> None:
+        nonlocal is_wanted
+        is_wanted = False
+
+    reply = DeferredReply(_LANE, on_abandon=abandon)
 
     def checked(is_right: bool) -> None:
+        if not is_wanted:
+            return
         if is_right:
+            context.login_log.succeeded(context.caller.protocol)
             name = method.client_properties.get("connection_name")
             caller = context.caller
             context.caller = Caller(login.user, str(name or ""), caller.address, caller.protocol)
@@ -44,9 +53,11 @@ def start_ok(context: Context, method: methods.ConnectionStartOk) -> Reply:
             context.offered = _offer(context)
             reply.resolve([write_command(0, context.offered)])
         else:
+            caller, reason = context.caller, "unknown user or wrong password"
+            context.login_log.failed(caller.protocol, method.mechanism, login.user, caller.address, reason)
             _refuse_login(context, method.mechanism, reply)
 
-    context.authenticator.check(login.user, login.password, context.caller.address, checked)
+    context.authenticator.check(login.user, login.password, context.caller.address, checked, lambda: is_wanted)
     return reply
 
 
@@ -102,10 +113,6 @@ def close(context: Context, method: methods.ConnectionClose) -> Reply:
     context.release_all()
     context.outlet.close()
     return Reply.now([write_command(0, methods.ConnectionCloseOk())], _LANE)
-
-
-def close_ok(context: Context, method: methods.ConnectionCloseOk) -> None:
-    context.outlet.close()
 
 
 def update_secret(context: Context, method: methods.ConnectionUpdateSecret) -> Reply:

@@ -13,6 +13,7 @@ from trimq.config import Amqp
 from trimq.core.api.broker import Broker
 from trimq.core.queues.queue import PendingPass
 from trimq.core.security.authentication import Authenticator
+from trimq.core.security.login_log import LoginLog
 from trimq.errors import ColdRead, ProtocolError, Refusal
 from trimq.formats.amqp_content.field_tables import FieldTable
 from trimq.model import Caller
@@ -40,6 +41,7 @@ class DurableChange(Protocol):
 class Context:
     broker: Broker
     authenticator: Authenticator
+    login_log: LoginLog
     caller: Caller
     clock: Clock
     outlet: SessionControl

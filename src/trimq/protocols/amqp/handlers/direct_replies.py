@@ -39,11 +39,13 @@ def consume(context: Context, channel: Channel, method: methods.BasicConsume, ta
     return context.run_in_order(channel, method, None, act)
 
 
-def cancel(context: Context, channel: Channel, tag: str) -> None:
-    """Removes the reply address of the channel if its consumer has this tag."""
-    if channel.reply_address and channel.reply_tag == tag:
+def cancel(context: Context, channel: Channel, tag: str) -> bool:
+    """Removes the reply address of the channel if its consumer has this tag. Returns whether it has."""
+    is_found = bool(channel.reply_address) and channel.reply_tag == tag
+    if is_found:
         context.replies.remove(channel.reply_address)
         channel.reply_address = channel.reply_tag = ""
+    return is_found
 
 
 def set_reply_address(channel: Channel, header: bytes) -> bytes:

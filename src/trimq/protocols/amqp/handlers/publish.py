@@ -49,12 +49,15 @@ def is_batchable(channel: Channel, event: Publish) -> bool:
     return not special and channel.transaction is None and not direct_replies.is_direct_reply(event)
 
 
-def publish_batch(context: Context, channel: Channel, event: Publish) -> Iterator[Reply]:
+def publish_batch(context: Context, channel: Channel, event: Publish) -> Iterator[Reply | None]:
     """Publishes a plain message and those that follow it. Sends immediate confirms before yielding replies that wait
-    for a pass, because those may ack all tags up to theirs."""
+    for a pass, because those may ack all tags up to theirs. Yields None where others should have their turn."""
     contents = [(event.header, event.body), *event.following]
     done = 0
     for published, count in context.broker.exchanges.publish_all(context.caller, event.exchange, event.key, contents):
+        if published is None:
+            yield None
+            continue
         if event.is_mandatory and not published.is_routed:
             for header, body in contents[done : done + count]:
                 context.outlet.send(_write_return(context, channel, event, header, body))
@@ -83,8 +86,9 @@ def publish(context: Context, channel: Channel, event: Publish) -> Reply | None:
 
 
 def _check_properties(context: Context, channel: Channel, event: Publish) -> None:
-    """Checks `user_id`, and sets the address for a direct reply."""
+    """Sets the address for a direct reply, and checks `user_id` after all other properties."""
     event.header = direct_replies.set_reply_address(channel, event.header)
+    context.broker.exchanges.check_properties(event.header)
     claimed = read_text(event.header, "user_id")
     if claimed is not None and claimed != context.caller.principal:
         reason = f"user_id property set to '{claimed}' but authenticated user was '{context.caller.principal}'"
@@ -119,6 +123,7 @@ def _send(context: Context, channel: Channel, event: Publish, route: PublishRout
 
 def _write_return(context: Context, channel: Channel, event: Publish, header: bytes, body: bytes) -> Parts:
     back = methods.BasicReturn(Code.NO_ROUTE, Code.NO_ROUTE.name, event.exchange, event.key)
+    header = context.broker.exchanges.stored_header(header)
     content = write_content(channel.number, header, body, context.connection.frame_max)
     return [write_command(channel.number, back), *content]
 
@@ -158,7 +163,7 @@ def _transaction_of(channel: Channel) -> Transaction:
 def _keep(context: Context, transaction: Transaction, event: Publish, route: PublishRoute | None) -> None:
     """Keeps a publish until the end of the transaction. Refuses it if the connection holds too much memory."""
     held = context.connection.held
-    if held.is_over_limit:
+    if held.must_close():
         raise AmqpRefusal(Code.RESOURCE_ERROR, held.reason)
     size = event.held
     held.change(size)

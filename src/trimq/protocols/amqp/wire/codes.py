@@ -126,6 +126,7 @@ CODES: dict[type[Refusal], Code] = {
     queue_refusals.InternalExchange: Code.ACCESS_REFUSED,
     queue_refusals.ExclusiveUse: Code.ACCESS_REFUSED,
     queue_refusals.Locked: Code.RESOURCE_LOCKED,
+    queue_refusals.SingleActiveGet: Code.RESOURCE_LOCKED,
     queue_refusals.ExchangeInUse: Code.PRECONDITION_FAILED,
     queue_refusals.QueueInUse: Code.PRECONDITION_FAILED,
     queue_refusals.QueueNotEmpty: Code.PRECONDITION_FAILED,
@@ -154,5 +155,9 @@ def code_of(refusal: Refusal) -> Code:
 
 
 def reply_text(code: Code, reason: str) -> str:
-    """Formats the text as RabbitMQ does, truncated to the length of a short string without splitting a character."""
-    return f"{code.name} - {reason}".encode("utf-8", "backslashreplace")[:_MAX_TEXT_BYTES].decode("utf-8", "ignore")
+    """Formats the text as RabbitMQ does: a long one is cut, with an ellipsis at its end. It is at most as long as a
+    short string."""
+    text = f"{code.name} - {reason}"
+    if len(text) > _MAX_TEXT_BYTES:
+        text = text[: _MAX_TEXT_BYTES - 3] + "..."
+    return text.encode("utf-8", "backslashreplace")[:_MAX_TEXT_BYTES].decode("utf-8", "ignore")

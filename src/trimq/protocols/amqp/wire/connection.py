@@ -46,6 +46,8 @@ _CLASS_CONNECTION = 10
 # Of the payload of each type of frame; a shorter one, and any other type, is an unknown frame.
 _LEAST_SIZES = {METHOD: 4, HEADER: 12, BODY: 0}
 _NEVER = 1 << 32
+_CREDIT_METHODS = (0x3C00C8, 0x3C00C9, 0x3C00CA)  # of an old extension: RabbitMQ still knows them
+_MOST_MESSAGE_BYTES = 512 * 1024 * 1024  # whatever the setting is
 _SHOWN_OCTETS = 16
 
 
@@ -71,7 +73,7 @@ _EXPECTED: dict[Phase, tuple[type[methods.Method], ...]] = {
     Phase.SECURING: (methods.ConnectionSecureOk,),
     Phase.TUNING: (methods.ConnectionTuneOk,),
     Phase.OPENING: (methods.ConnectionOpen,),
-    Phase.RUNNING: (methods.ConnectionClose, methods.ConnectionCloseOk, methods.ConnectionUpdateSecret),
+    Phase.RUNNING: (methods.ConnectionClose, methods.ConnectionUpdateSecret),
 }
 
 
@@ -131,7 +133,7 @@ class AmqpConnection:
         if not self.held.receive_memory.is_exceeded:
             return
         self._received.shrink(START_SIZE)
-        if self.held.is_over_limit:
+        if self.held.must_close():
             self.drop()
             raise ConnectionFault(Code.RESOURCE_ERROR, self.held.reason)
 
@@ -305,9 +307,8 @@ class AmqpConnection:
         except BadMethod as error:
             number = method_id(payload)
             ids = number >> 16, number & 0xFFFF
-            if isinstance(error, UnknownMethod) or self.phase not in (Phase.OPENING, Phase.RUNNING):
-                raise SilentClose(str(error)) from None
-            if isinstance(error, BadTable):
+            is_unknown = isinstance(error, UnknownMethod) and number not in _CREDIT_METHODS
+            if is_unknown or isinstance(error, BadTable) or self.phase not in (Phase.OPENING, Phase.RUNNING):
                 raise SilentClose(str(error)) from None
             if isinstance(error, BadText):
                 raise ConnectionFault(Code.FRAME_ERROR, "Malformed UTF-8 in shortstr") from None
@@ -321,7 +322,9 @@ class AmqpConnection:
             content.size, content.header = read_content_header(content.method, kind, payload)
             content.has_header = True
             self.held.change(len(content.header))
-            self._check_properties(content.header)
+            if content.size > _MOST_MESSAGE_BYTES:
+                reason = f"content body size {content.size} exceeds maximum allowed size {_MOST_MESSAGE_BYTES}"
+                raise ConnectionFault(Code.FRAME_ERROR, reason, *content.method.class_and_method)
             if content.size > self._max_message_bytes:
                 self.refuse_channel(number)
                 return Oversized(number, content.size)
@@ -342,6 +345,7 @@ class AmqpConnection:
         method = content.method
         if not isinstance(method, methods.BasicPublish):
             raise ConnectionFault(Code.COMMAND_INVALID, "unimplemented method", *method.class_and_method)
+        self._check_properties(content.header)  # after the body, as RabbitMQ does
         self._publish_fast_path.learn(number, method, content.method_frame(number))
         return Publish(
             number,

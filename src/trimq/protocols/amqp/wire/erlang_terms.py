@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from trimq.formats.amqp_content.field_tables import (
@@ -74,6 +75,11 @@ def text_or_term(value: object) -> str:
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     return value if isinstance(value, str) else term(value)
+
+
+def atom(name: object) -> str:
+    """Prints an atom, which needs quotes unless it is a plain word."""
+    return str(name) if re.fullmatch("[a-z][a-zA-Z0-9_@]*", str(name)) else f"'{name}'"
 
 
 def quoted(text: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from trimq.errors import AccessDenied, MessageTooLong, Refusal
 from trimq.errors import queues as refusals
 from trimq.model import DEFAULT_NAMESPACE
-from trimq.protocols.amqp.wire.erlang_terms import quoted, term, text_or_term, type_name, typed_term
+from trimq.protocols.amqp.wire.erlang_terms import atom, quoted, term, text_or_term, type_name, typed_term
 
 ROOT = "/"
 
@@ -29,6 +29,10 @@ _NAMED: dict[type[Refusal], str] = {
     refusals.ExchangeInUse: "exchange {where} in use",
     refusals.InternalExchange: "cannot publish to internal exchange {where}",
     refusals.Locked: _LOCKED,
+    refusals.SingleActiveGet: (
+        "cannot obtain access to locked queue {where}. basic.get operations are not supported by "
+        '<<"quorum">> queues with single active consumer'
+    ),
     refusals.QueueInUse: "queue {where} in use",
     refusals.QueueNotEmpty: "queue {where} not empty",
     refusals.ExclusiveUse: "queue {where} in exclusive use",
@@ -70,15 +74,16 @@ def _where(refusal: Any) -> str:
 
 def _inequivalent(refusal: Any) -> str:
     has_both = refusals.NOT_GIVEN not in (refusal.received, refusal.current)
-    received, current = (_compared(value, has_both) for value in (refusal.received, refusal.current))
+    is_atom = refusal.what == "exchange" and refusal.argument == "type"
+    received, current = (_compared(value, has_both, is_atom) for value in (refusal.received, refusal.current))
     where = _where(refusal)
     return f"inequivalent arg '{refusal.argument}' for {where}: received {received} but current is {current}"
 
 
-def _compared(value: object, has_both: bool) -> str:
-    if value is refusals.NOT_GIVEN:
+def _compared(value: object, has_both: bool, is_atom: bool) -> str:
+    if value is refusals.NOT_GIVEN or (value is None and has_both):
         return "none"
-    shown = f"'{text_or_term(value)}'"
+    shown = f"'{atom(value) if is_atom else text_or_term(value)}'"
     return shown if has_both else f"the value {shown} of type '{type_name(value)}'"
 
 

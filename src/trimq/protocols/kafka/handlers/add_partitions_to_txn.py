@@ -41,10 +41,10 @@ def handle(context: Context, request: Request) -> Reply:
     message = request.decode(AddPartitionsToTxnRequest)
     try:
         context.broker.transactions.require_write(context.caller, message.v3_and_below_transactional_id)
-        require_transactional_id(message.v3_and_below_transactional_id)
         streams, refused = _find(context, message)
         if refused:
             return Reply.now(_answer(request, message, Code.OPERATION_NOT_ATTEMPTED, refused))
+        require_transactional_id(message.v3_and_below_transactional_id)
         ticket = _add(context, message, streams)
     except Refusal as refusal:
         return Reply.now(_answer(request, message, _code(request, refusal), {}))
@@ -82,16 +82,31 @@ def _code(request: Request, refusal: Refusal) -> Code:
 
 
 def _answer(request: Request, message: AddPartitionsToTxnRequest, code: Code, refused: Codes) -> Parts:
-    results = []
-    for topic in message.v3_and_below_topics:
-        partitions = [
-            AddPartitionsToTxnPartitionResult(
-                partition_index=index, partition_error_code=refused.get((topic.name, index), code)
-            )
-            for index in topic.partitions
-        ]
-        results.append(AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=partitions))
+    if not refused:
+        return encode_response(request, AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_each(message, code)))
+    places = dict.fromkeys((topic.name, index) for topic in message.v3_and_below_topics for index in topic.partitions)
+    found: dict[str, list[AddPartitionsToTxnPartitionResult]] = {}
+    for name, index in places:
+        result = AddPartitionsToTxnPartitionResult(
+            partition_index=index, partition_error_code=refused.get((name, index), code)
+        )
+        found.setdefault(name, []).append(result)
+    results = [AddPartitionsToTxnTopicResult(name=name, results_by_partition=each) for name, each in found.items()]
     return encode_response(request, AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results))
+
+
+def _each(message: AddPartitionsToTxnRequest, code: Code) -> list[AddPartitionsToTxnTopicResult]:
+    """Returns one result for each entry of the request, also of a partition that is listed twice."""
+    return [
+        AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=[
+                AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code)
+                for index in topic.partitions
+            ],
+        )
+        for topic in message.v3_and_below_topics
+    ]
 
 
 HANDLERS = {"AddPartitionsToTxn": handle}

@@ -62,6 +62,12 @@ class Operation(IntEnum):
     SUBTRACT = 3
 
 
+_OPERATIONS = frozenset(Operation)
+_ROOT_LOGGER = "root"
+_CONTROLLED = (ResourceType.TOPIC, ResourceType.CLIENT_METRICS, ResourceType.GROUP)
+"""Resources whose settings Kafka's controller checks and keeps."""
+
+
 class _Resource(NamedTuple):
     type: int
     name: str
@@ -77,6 +83,7 @@ class _ResourceChange(NamedTuple):
     resource: _Resource
     names: Sequence[str]
     without_value: Sequence[str]
+    operations: Sequence[int]
     change: _Change
     change_group: _ChangeGroup
     change_broker: _ChangeGroup
@@ -96,6 +103,7 @@ def handle(context: Context, request: Request) -> Reply:
             _Resource(resource.resource_type, resource.resource_name),
             [config.name for config in resource.configs],
             [config.name for config in resource.configs if config.value is None],
+            [],
             replacing(resource.configs),
             replacing_group(resource.configs),
             replacing_group(resource.configs),
@@ -125,6 +133,7 @@ def handle_incremental(context: Context, request: Request) -> Reply:
                 for each in resource.configs
                 if each.value is None and each.config_operation != Operation.DELETE
             ],
+            [each.config_operation for each in resource.configs],
             changing(resource.configs),
             partial(_apply_to_group, configs=resource.configs),
             partial(_apply_to_broker, context=context, configs=resource.configs),
@@ -147,6 +156,7 @@ def _alter(
     tickets = ChangeTickets()
     results = []
     counts = Counter(each.resource for each in asked)
+    fails = any(counts[each.resource] == 1 and _fails_request(each) for each in asked)
     for each in asked:
         result = AlterConfigsResourceResponse(
             error_message=None, resource_type=each.resource.type, resource_name=each.resource.name
@@ -154,6 +164,9 @@ def _alter(
         try:
             if counts[each.resource] > 1:
                 raise KafkaRefusal(Code.INVALID_REQUEST, "the resource is listed more than once in the request")
+            _check_form(each)
+            if fails and each.resource.type in _CONTROLLED:
+                raise KafkaRefusal(Code.INVALID_REQUEST, "the request has an unknown operation")
             _alter_one(context, each, validate_only, tickets)
         except InvalidSetting as refusal:
             result.error_code, result.error_message = Code.INVALID_CONFIG, str(with_kafka_name(refusal))
@@ -163,11 +176,24 @@ def _alter(
     return results, tickets
 
 
-def _alter_one(context: Context, asked: _ResourceChange, validate_only: bool, tickets: ChangeTickets) -> None:
+def _check_form(asked: _ResourceChange) -> None:
     if len(set(asked.names)) != len(asked.names):
         raise KafkaRefusal(Code.INVALID_REQUEST, "a setting is listed more than once in the request")
     if asked.without_value:
         raise KafkaRefusal(Code.INVALID_REQUEST, f"{asked.without_value[0]}: the value is missing")
+
+
+def _fails_request(asked: _ResourceChange) -> bool:
+    """Returns whether the resource has an unknown operation, for which Kafka refuses all topics and groups of the
+    request."""
+    try:
+        _check_form(asked)
+    except KafkaRefusal:
+        return False
+    return asked.resource.type in _CONTROLLED and not _OPERATIONS.issuperset(asked.operations)
+
+
+def _alter_one(context: Context, asked: _ResourceChange, validate_only: bool, tickets: ChangeTickets) -> None:
     if asked.resource.type == ResourceType.GROUP:
         _alter_group(context, asked, validate_only, tickets)
         return
@@ -203,10 +229,11 @@ def _find_topic(context: Context, asked: _ResourceChange) -> Topic:
 def _alter_group(context: Context, asked: _ResourceChange, validate_only: bool, tickets: ChangeTickets) -> None:
     group_api = context.broker.groups
     group_api.require(context.caller, Action.ALTER_CONFIGS, asked.resource.name)
+    before = to_group_configs(group_api.settings(context.caller, asked.resource.name))
+    after = asked.change_group(before)
     if not asked.resource.name:
         raise KafkaRefusal(Code.INVALID_REQUEST, "settings of all groups are settings of the broker")
-    before = to_group_configs(group_api.settings(context.caller, asked.resource.name))
-    settings = to_group_settings(asked.change_group(before))
+    settings = to_group_settings(after)
     if not validate_only:
         ticket = group_api.change_settings(context.caller, asked.resource.name, settings)
         if ticket is not None:
@@ -221,7 +248,7 @@ def _apply_to_group(before: dict[str, str], configs: list[IncrementalAlterConfig
         elif config.config_operation == Operation.SET:
             after[config.name] = config.value or ""
         else:
-            raise KafkaRefusal(Code.INVALID_REQUEST, f"{config.name}: group settings support only SET and DELETE")
+            raise invalid_config(config.name, "not a list: APPEND and SUBTRACT need a list")
     return after
 
 
@@ -282,11 +309,22 @@ def _refuse_unless_empty(context: Context, asked: _ResourceChange) -> None:
         raise KafkaRefusal(Code.INVALID_REQUEST, f"unknown resource type {asked.resource.type}") from None
     context.broker.require(context.caller, Action.ALTER_CONFIGS, BROKER)
     if kind is ResourceType.BROKER_LOGGER:
-        refuse_other_broker(context, asked.resource.name)
-        if asked.names:
-            raise KafkaRefusal(Code.INVALID_REQUEST, "log levels cannot be changed while the broker runs")
+        _refuse_loggers(context, asked)
     elif asked.names:
         raise invalid_config(asked.names[0], f"resource type {kind.name.lower().replace('_', ' ')} has no settings")
+
+
+def _refuse_loggers(context: Context, asked: _ResourceChange) -> None:
+    """Raises as Kafka does where it has no logger of this name, and else because log levels cannot be changed."""
+    if not asked.operations and asked.names:
+        raise KafkaRefusal(Code.INVALID_REQUEST, "AlterConfigs does not support loggers")
+    if not asked.resource.name:
+        raise KafkaRefusal(Code.INVALID_REQUEST, "the id of the broker is missing")
+    refuse_other_broker(context, asked.resource.name)
+    for name, operation in zip(asked.names, asked.operations, strict=True):
+        if name != _ROOT_LOGGER and operation in (Operation.SET, Operation.DELETE):
+            raise invalid_config(name, "there is no logger of this name")
+        raise KafkaRefusal(Code.INVALID_REQUEST, "log levels cannot be changed while the broker runs")
 
 
 def _apply(
@@ -297,7 +335,6 @@ def _apply(
         name = config.name
         operation = _operation(config)
         if operation is Operation.DELETE:
-            is_list(name)  # raises if the setting is unknown
             after.pop(name, None)
             continue
         value = config.value or ""

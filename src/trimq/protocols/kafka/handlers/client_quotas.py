@@ -111,7 +111,8 @@ def handle_alter(context: Context, request: Request) -> Reply:
     results = []
     # Each entity once: one that is listed twice is refused, and answered, once.
     for number, entry in enumerate({_key(entry): entry for entry in message.entries}.values()):
-        result = AlterClientQuotasResponseEntryData(error_message=None, entity=entry.entity)
+        entity = [EntityData(entity_type=kind, entity_name=name) for kind, name in _parts(entry).items()]
+        result = AlterClientQuotasResponseEntryData(error_message=None, entity=entity)
         try:
             if counts[_key(entry)] > 1:
                 raise KafkaRefusal(Code.INVALID_REQUEST, "the entity is listed more than once in the request")
@@ -130,14 +131,19 @@ def handle_alter(context: Context, request: Request) -> Reply:
     return Reply.when_durable(tickets.number, answer)
 
 
+def _parts(entry: AlterClientQuotasRequestEntryData) -> dict[str, str | None]:
+    """Names of the entity by their types. As in Kafka, the last of two names for the same type counts."""
+    return {part.entity_type: part.entity_name for part in entry.entity}
+
+
 def _key(entry: AlterClientQuotasRequestEntryData) -> frozenset[tuple[str, str | None]]:
-    return frozenset((part.entity_type, part.entity_name) for part in entry.entity)
+    return frozenset(_parts(entry).items())
 
 
 def _alter(
     context: Context, entry: AlterClientQuotasRequestEntryData, validate_only: bool, number: int, tickets: ChangeTickets
 ) -> None:
-    holder = _read_holder(entry.entity)
+    holder = _read_holder(_parts(entry))
     before = context.broker.quotas.all(context.caller).get(holder, Quota())
     rates = {Direction(word): rate for word, rate in before.rates.items()}
     if len({operation.key for operation in entry.ops}) < len(entry.ops):
@@ -155,16 +161,16 @@ def _alter(
         tickets.add(number, ticket)
 
 
-def _read_holder(entity: list[EntityData]) -> QuotaEntity:
+def _read_holder(entity: Mapping[str, str | None]) -> QuotaEntity:
     names: dict[str, QuotaEntityName] = {}
-    for part in entity:
-        if part.entity_type == _ADDRESS:
+    for kind, name in entity.items():
+        if kind == _ADDRESS:
             raise KafkaRefusal(Code.INVALID_REQUEST, "quotas of IP addresses are not supported")
-        if part.entity_type not in (_USER, _CLIENT):
-            raise KafkaRefusal(Code.INVALID_REQUEST, f"{part.entity_type[:40]!r} is not a quota entity type")
-        if part.entity_type in names or part.entity_name == "":
-            raise KafkaRefusal(Code.INVALID_REQUEST, f"the {part.entity_type} is listed twice, or its name is empty")
-        names[part.entity_type] = QuotaEntityName(part.entity_name)
+        if kind not in (_USER, _CLIENT):
+            raise KafkaRefusal(Code.INVALID_REQUEST, f"{kind[:40]!r} is not a quota entity type")
+        if name == "":
+            raise KafkaRefusal(Code.INVALID_REQUEST, f"the name of the {kind} is empty")
+        names[kind] = QuotaEntityName(name)
     return QuotaEntity(names.get(_USER), names.get(_CLIENT))
 
 

@@ -23,7 +23,7 @@ from trimq.protocols.kafka.messages.topics import (
     CreatePartitionsTopicResult,
 )
 from trimq.protocols.kafka.names.codes import Code, KafkaRefusal, code_of
-from trimq.protocols.kafka.names.internal_topics import INTERNAL
+from trimq.protocols.kafka.names.internal_topics import INTERNAL, PARTITIONS
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 
@@ -74,15 +74,18 @@ def _answer(request: Request, results: list[CreatePartitionsTopicResult], ticket
 
 def _grow(context: Context, asked: CreatePartitionsTopic, validate_only: bool, tickets: ChangeTickets) -> None:
     if asked.name in INTERNAL:
+        if asked.count <= PARTITIONS:
+            raise KafkaRefusal(Code.INVALID_PARTITIONS, f"{asked.name} has {PARTITIONS} partitions already")
         if not validate_only:
             raise KafkaRefusal(Code.INVALID_TOPIC, f"{asked.name} is an internal topic")
         return
     topic = context.topic(asked.name, b"", Action.ALTER)
+    added = asked.count - len(topic.streams)
+    if asked.assignments is not None and added > 0 and len(asked.assignments) != added:
+        reason = f"{added} new partitions require the same number of assignments"
+        raise KafkaRefusal(Code.INVALID_REPLICA_ASSIGNMENT, reason)
     context.broker.topics.check_growth(context.caller, topic, asked.count)
     if asked.assignments is not None:
-        if len(asked.assignments) != asked.count - len(topic.streams):
-            reason = f"{asked.count - len(topic.streams)} new partitions require the same number of assignments"
-            raise KafkaRefusal(Code.INVALID_REPLICA_ASSIGNMENT, reason)
         for assignment in asked.assignments:
             refuse_replicas(context, assignment.broker_ids)
     if not validate_only:

@@ -42,7 +42,7 @@ class _Plan(NamedTuple):
 
 def handle(context: Context, request: Request) -> Reply:
     message = request.decode(CreateTopicsRequest)
-    asked_for = sum(max(topic.num_partitions, len(topic.assignments), 1) for topic in message.topics)
+    asked_for = sum(len(topic.assignments) or max(topic.num_partitions, 1) for topic in message.topics)
     if message.validate_only or message.timeout_ms <= 0 or not MANY_PARTITIONS < asked_for <= _MOST_PARTITIONS:
         return _create_all(context, request, message, asked_for)
     reply = DeferredReply()
@@ -66,14 +66,16 @@ def _create_all(context: Context, request: Request, message: CreateTopicsRequest
     tickets = ChangeTickets()
     results = []
     counts = Counter(topic.name for topic in message.topics)
+    if asked_for > _MOST_PARTITIONS:  # each entry is answered, also of a topic that is listed twice
+        reason = f"a request may create at most {_MOST_PARTITIONS} partitions"
+        refused = [_failed(topic.name, Code.POLICY_VIOLATION, reason) for topic in message.topics]
+        return Reply.now(encode_response(request, CreateTopicsResponse(topics=refused)))
     for name, asked in {topic.name: topic for topic in message.topics}.items():
         try:
             if counts[name] > 1:
                 raise KafkaRefusal(Code.INVALID_REQUEST, "the topic is listed more than once in the request")
             if message.timeout_ms <= 0:
                 raise KafkaRefusal(Code.REQUEST_TIMED_OUT, "the request has no time left: timeout_ms must be positive")
-            if asked_for > _MOST_PARTITIONS:
-                raise KafkaRefusal(Code.POLICY_VIOLATION, f"a request may create at most {_MOST_PARTITIONS} partitions")
             results.append(_create(context, asked, message.validate_only, tickets))
         except InvalidSetting as refusal:
             results.append(_failed(name, Code.INVALID_CONFIG, str(with_kafka_name(refusal))))
@@ -100,10 +102,10 @@ def _create(
     plan = _plan(context, asked)
     topics, caller = context.broker.topics, context.caller
     if validate_only:
-        return _made(context, asked.name, topics.check_new(caller, asked.name, plan.streams, plan.settings), plan)
+        return _made(context, asked, topics.check_new(caller, asked.name, plan.streams, plan.settings), plan)
     topic, ticket = topics.create(caller, asked.name, Layout.PARTITION_LOG, plan.streams, plan.settings)
     tickets.add(asked.name, ticket)
-    return _made(context, asked.name, topic.id, plan)
+    return _made(context, asked, topic.id, plan)
 
 
 def _refuse_existing(context: Context, name: str) -> None:
@@ -134,6 +136,7 @@ def _plan(context: Context, asked: CreatableTopic) -> _Plan:
             raise invalid_config(config.name, "the value is missing")
         configs[config.name] = config.value
     settings = to_settings(configs)
+    context.broker.topics.check_settings(settings)
     if asked.assignments:
         if asked.num_partitions != _CHOOSE or asked.replication_factor != _CHOOSE:
             raise KafkaRefusal(
@@ -166,18 +169,19 @@ def refuse_replicas(context: Context, nodes: list[int]) -> None:
         raise KafkaRefusal(Code.INVALID_REPLICA_ASSIGNMENT, "a partition must have exactly one replica")
 
 
-def _made(context: Context, name: str, id: UUID, plan: _Plan) -> CreatableTopicResult:
-    if not context.may_see_settings(name):
+def _made(context: Context, asked: CreatableTopic, id: UUID, plan: _Plan) -> CreatableTopicResult:
+    if not context.may_see_settings(asked.name):
         hidden = Code.TOPIC_AUTHORIZATION_FAILED
         return CreatableTopicResult(
-            name=name, topic_id=id.bytes, error_message=None, topic_config_error_code=hidden, configs=[]
+            name=asked.name, topic_id=id.bytes, error_message=None, topic_config_error_code=hidden, configs=[]
         )
+    given = {config.name: config.value for config in asked.configs}  # shown as they were sent
     configs = [
-        CreatableTopicConfigs(name=found.name, value=found.value, config_source=found.source)
+        CreatableTopicConfigs(name=found.name, value=given.get(found.name, found.value), config_source=found.source)
         for found in describe(plan.settings, context.broker_levels)
     ]
     return CreatableTopicResult(
-        name=name,
+        name=asked.name,
         topic_id=id.bytes,
         error_message=None,
         num_partitions=plan.streams,

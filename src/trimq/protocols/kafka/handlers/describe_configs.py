@@ -66,7 +66,7 @@ def _describe(context: Context, asked: DescribeConfigsResource) -> Iterable[Desc
     if asked.resource_type == ResourceType.TOPIC:
         context.require_topic(Action.DESCRIBE_CONFIGS, asked.resource_name)
         if asked.resource_name in INTERNAL:
-            return describe(SETTINGS, context.broker_levels)
+            return describe(SETTINGS[asked.resource_name], context.broker_levels)
         context.broker.topics.check_name(asked.resource_name)
         topic = context.topic(asked.resource_name, b"", Action.DESCRIBE_CONFIGS)
         return describe(topic.settings, context.broker_levels)

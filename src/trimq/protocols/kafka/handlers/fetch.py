@@ -16,7 +16,7 @@ from trimq.core.partitions.stream import Stream
 from trimq.core.scheduling.waiters import AnyWatch
 from trimq.core.security.quotas import Direction
 from trimq.core.security.resources import Action
-from trimq.errors import ColdRead, DamagedSegment, OffsetOutOfRange, Refusal, StaleEpoch
+from trimq.errors import ColdRead, DamagedSegment, OffsetOutOfRange, Refusal, StaleEpoch, UnknownTopic
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.handlers.fetch_sessions import PartitionKey, SessionFetch
@@ -36,13 +36,15 @@ from trimq.protocols.kafka.names.codes import Code, KafkaRefusal, code_of
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 from trimq.protocols.long_poll import LongPoll, WaitingRequest, Watch
 
-_READ_COMMITTED = 1
+_READ_UNCOMMITTED, _READ_COMMITTED = 0, 1
 _BY_ID = 13
 _MOST_BYTES = 55 * 1024 * 1024
 
 
 def handle(context: Context, request: Request) -> Reply:
     message = request.decode(FetchRequest)
+    if message.isolation_level not in (_READ_UNCOMMITTED, _READ_COMMITTED):
+        return Reply.now(encode_response(request, FetchResponse(error_code=Code.INVALID_REQUEST, responses=[])))
     now_ms = context.clock.liveness.now_ms()
     session_fetch = context.fetch_sessions.begin(message, request.api_version >= _BY_ID, now_ms)
     throttle_ms = context.charge(Direction.OUT, 0)
@@ -98,28 +100,30 @@ class _Fetch(WaitingRequest):
         self.cold = []
         self._may_wait = self._retry is not None and self._retry.may_wait and not self._is_unreadable
         left = min(self._message.max_bytes, _MOST_BYTES)
-        topics: dict[tuple[str, bytes], FetchableTopicResponse] = {}
+        topics: list[FetchableTopicResponse] = []
+        refused: list[tuple[PartitionKey, Refusal]] = []
         for wanted in self._session_fetch.wanted:
-            place = wanted.place
-            named = place[:2]
-            topic = topics.get(named)
-            if topic is None:
-                topic = topics[named] = FetchableTopicResponse(topic=named[0], topic_id=named[1], partitions=[])
-            data = self._read_partition(place, wanted.asked, left - self._found_bytes - self._cold_bytes)
-            topic.partitions.append(data)
+            try:
+                stream = self._find_stream(wanted.place)
+                wanted.is_known = True
+            except Refusal as refusal:
+                refused.append((wanted.place, refusal if not wanted.is_known else UnknownTopic(wanted.place.topic)))
+                continue
+            data = self._read_partition(stream, wanted.asked, left - self._found_bytes - self._cold_bytes)
+            _add(topics, wanted.place, data)
             if data.records:
                 self._found_bytes += len(data.records)
-        return FetchResponse(
-            responses=list(topics.values()), node_endpoints=self._endpoints() if self._found_stale else []
-        )
+        # Topics whose id is unknown come first.
+        for place, why in sorted(refused, key=lambda each: code_of(each[1]) != Code.UNKNOWN_TOPIC_ID):
+            _add(topics, place, _failed(place.partition, code_of(why), aborted=[]))
+        return FetchResponse(responses=topics, node_endpoints=self._endpoints() if self._found_stale else [])
 
-    def _read_partition(self, place: PartitionKey, asked: FetchPartition, left: int) -> PartitionData:
-        try:
-            id = place.topic_id if self._request.api_version >= _BY_ID else b""
-            found = self._context.topic(place.topic, id, Action.READ)
-            stream = self._context.broker.partitions.readable(self._context.caller, found, asked.partition)
-        except Refusal as refusal:
-            return _failed(asked.partition, code_of(refusal), aborted=[])
+    def _find_stream(self, place: PartitionKey) -> Stream:
+        id = place.topic_id if self._request.api_version >= _BY_ID else b""
+        found = self._context.topic(place.topic, id, Action.READ)
+        return self._context.broker.partitions.readable(self._context.caller, found, place.partition)
+
+    def _read_partition(self, stream: Stream, asked: FetchPartition, left: int) -> PartitionData:
         self.streams.append(stream)
         try:
             self._check(stream, asked)
@@ -127,6 +131,7 @@ class _Fetch(WaitingRequest):
             if diverging is not None:
                 self._found_error = True
                 data = self._describe(stream, asked.partition)
+                data.aborted_transactions = None
                 data.diverging_epoch = diverging
                 return data
             return self._read_stream(stream, asked, left)
@@ -148,11 +153,13 @@ class _Fetch(WaitingRequest):
         ]
 
     def _check(self, stream: Stream, asked: FetchPartition) -> None:
-        state = self._message.replica_state
-        if (self._message.replica_id if state is None else state.replica_id) >= 0:
-            raise KafkaRefusal(Code.NOT_LEADER_OR_FOLLOWER, "fetch by a replica refused: this broker has no followers")
         if asked.current_leader_epoch >= 0:
             self._context.broker.cluster.require_epoch(stream.id, asked.current_leader_epoch)
+        state = self._message.replica_state
+        if (self._message.replica_id if state is None else state.replica_id) >= 0:
+            knows_epoch = asked.current_leader_epoch >= 0
+            code = Code.UNKNOWN_LEADER_EPOCH if knows_epoch else Code.NOT_LEADER_OR_FOLLOWER
+            raise KafkaRefusal(code, "fetch by a replica refused: this broker has no followers")
 
     def _find_divergence(self, stream: Stream, asked: FetchPartition) -> EpochEndOffset | None:
         """Returns the end of the last common epoch if the log diverged from the data that the client fetched before;
@@ -196,6 +203,8 @@ class _Fetch(WaitingRequest):
                 data.records = found.parts[0] if found.parts else b""
                 if data.records and data.aborted_transactions is not None:
                     data.aborted_transactions = _aborted(stream, asked.fetch_offset, found.next_offset)
+            else:  # not even the first batch fits
+                data.aborted_transactions = None
         return data
 
     def _leave_out(self, cold: ColdRead, size: int) -> None:
@@ -250,6 +259,14 @@ def _aborted(stream: Stream, from_offset: int, to_offset: int) -> list[AbortedTr
         AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
         for aborted in stream.aborted(from_offset, to_offset)
     ]
+
+
+def _add(topics: list[FetchableTopicResponse], place: PartitionKey, data: PartitionData) -> None:
+    """Adds a partition to the topic before it, or to a new entry: as in Kafka, an entry has only partitions that follow
+    each other, and those that cannot be read are the last ones."""
+    if not topics or (topics[-1].topic, topics[-1].topic_id) != place[:2]:
+        topics.append(FetchableTopicResponse(topic=place.topic, topic_id=place.topic_id, partitions=[]))
+    topics[-1].partitions.append(data)
 
 
 def _failed(index: int, code: Code, aborted: list[AbortedTransaction] | None = None) -> PartitionData:

@@ -49,6 +49,8 @@ class SessionPartition:
     asked: FetchPartition
     high_watermark: int = _NEVER_SENT
     log_start_offset: int = _NEVER_SENT
+    is_known: bool = False
+    """The topic was found before: when it is deleted, Kafka no longer says that its id is unknown."""
 
     def has_changed(self, data: PartitionData) -> bool:
         return bool(
@@ -159,11 +161,11 @@ class FetchSessions:
         while len(self._sessions) >= self._most_sessions or self._partitions + size > self._most_partitions:
             if not self._evict(size, now_ms):
                 return _NO_SESSION
-        session = FetchSession(
-            self._draw_id(), session_fetch.by_id, now_ms, now_ms, {one.place: one for one in session_fetch.wanted}
-        )
-        for place, data in _sent_partitions(response.responses):
-            session.wanted[place].mark_sent(data)
+        asked = {one.place: one for one in session_fetch.wanted}
+        session = FetchSession(self._draw_id(), session_fetch.by_id, now_ms, now_ms, {})
+        for place, data in _sent_partitions(response.responses):  # the session has the order of the response
+            session.wanted[place] = asked[place]
+            asked[place].mark_sent(data)
         self._sessions[session.id] = session
         self._partitions += size
         return session.id

@@ -30,7 +30,7 @@ def handle(context: Context, request: Request) -> Reply:
     (only,) = found
     response = FindCoordinatorResponse(
         error_code=only.error_code,
-        error_message=only.error_message,
+        error_message=only.error_message or "NONE",
         node_id=only.node_id,
         host=only.host,
         port=only.port,
@@ -52,7 +52,7 @@ def _find(context: Context, key: str, key_type: int) -> Coordinator:
             raise KafkaRefusal(Code.COORDINATOR_NOT_AVAILABLE, "the address of the coordinator is not known yet")
     except Refusal as refusal:
         return Coordinator(key=key, node_id=-1, port=-1, error_code=group_code(refusal), error_message=str(refusal))
-    return Coordinator(key=key, node_id=node.id, host=address.host, port=address.port, error_message=None)
+    return Coordinator(key=key, node_id=node.id, host=address.host, port=address.port)
 
 
 HANDLERS = {"FindCoordinator": handle}

@@ -36,7 +36,7 @@ def handle(context: Context, request: Request) -> Reply:
             continue
         if message.producer_id_filters and known.producer_id not in message.producer_id_filters:
             continue
-        if message.duration_filter >= 0 and not 0 <= known.started_ms <= now_ms - message.duration_filter:
+        if message.duration_filter >= 0 and now_ms - known.started_ms <= message.duration_filter:
             continue
         if pattern is None or pattern.matches(name):
             found.append(

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterable
 
 from trimq.core.partitions.topics import Topic
-from trimq.core.security.resources import Action
+from trimq.core.security.resources import Action, Resource, ResourceKind
 from trimq.errors import InvalidName, NameTooLong, OtherHome, Refusal
 from trimq.model import Layout
 from trimq.protocols.contract import Reply
@@ -39,6 +39,8 @@ _MOST_LOGGED = 100
 
 def handle(context: Context, request: Request) -> Reply:
     message = request.decode(MetadataRequest)
+    if request.api_version < _BY_ID and any(_has_id(topic) for topic in message.topics or ()):
+        return Reply.now(encode_response(request, _refused(message)))
     cluster = context.broker.cluster
     brokers = [
         MetadataResponseBroker(node_id=node.id, host=address.host, port=address.port, rack=node.rack)
@@ -63,19 +65,33 @@ def _topics(context: Context, version: int, message: MetadataRequest) -> list[Me
         found = context.broker.topics.all(context.caller, Layout.PARTITION_LOG)
         own = [_describe(context, topic, with_operations) for topic in found]
         return own + [_internal(context, name) for name in context.internal_topics()]
-    if version < _BY_ID and any(topic.name is None or topic.topic_id != NO_ID for topic in asked):
-        return [
-            MetadataResponseTopic(name="", topic_id=topic.topic_id, error_code=Code.INVALID_REQUEST) for topic in asked
-        ]
-    if any(topic.topic_id != NO_ID or topic.name is None for topic in asked):
+    if any(_has_id(topic) for topic in asked):
         return [_find_id(context, id, with_operations) for id in _ids(asked)]
     may_create = message.allow_auto_topic_creation and context.broker.settings.kafka.auto_create_topics
     names = dict.fromkeys(topic.name or "" for topic in asked)
-    return [_find(context, name, may_create, with_operations) for name in names]
+    found_topics = [_find(context, name, may_create, with_operations) for name in names]
+    if with_operations:
+        for found_topic in found_topics:
+            resource = Resource(ResourceKind.TOPIC, context.caller.namespace, found_topic.name or "")
+            found_topic.topic_authorized_operations = topic_operations(context.broker, context.caller, resource)
+    return found_topics
+
+
+def _has_id(topic: MetadataRequestTopic) -> bool:
+    return topic.name is None or topic.topic_id != NO_ID
+
+
+def _refused(message: MetadataRequest) -> MetadataResponse:
+    """Ids in versions 10 and 11, which have the field, but do not support it."""
+    topics = [
+        MetadataResponseTopic(name=topic.name or "", topic_id=topic.topic_id, error_code=Code.INVALID_REQUEST)
+        for topic in message.topics or ()
+    ]
+    return MetadataResponse(brokers=[], cluster_id=None, controller_id=-1, topics=topics)
 
 
 def _ids(asked: Iterable[MetadataRequestTopic]) -> Iterable[bytes]:
-    return dict.fromkeys(topic.topic_id for topic in asked if topic.topic_id != NO_ID or topic.name is None)
+    return dict.fromkeys(topic.topic_id for topic in asked if _has_id(topic))
 
 
 def _find_id(context: Context, id: bytes, with_operations: bool) -> MetadataResponseTopic:

@@ -29,12 +29,13 @@ from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _METADATA_CHARACTERS = 4096
 _EPOCHS_SINCE, _IDS_SINCE = 9, 10
+_DOES_NOT_EXIST = (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.UNKNOWN_TOPIC_ID)
 
 
 def handle(context: Context, request: Request) -> Reply:
     message = request.decode(OffsetCommitRequest)
     attempt = _CommitAttempt(context, request.api_version, message.group_id)
-    response = OffsetCommitResponse(topics=[attempt.read_topic(topic) for topic in message.topics])
+    response = OffsetCommitResponse(topics=_merge_topics([attempt.read_topic(topic) for topic in message.topics]))
     claim = Claim(
         message.member_id,
         message.generation_id_or_member_epoch,
@@ -59,6 +60,7 @@ class _CommitAttempt:
         self._version = version
         self._changes: list[CursorChange] = []
         self._answers: list[OffsetCommitResponsePartition] = []
+        self._too_large: list[OffsetCommitResponsePartition] = []
 
     def read_topic(self, topic: OffsetCommitRequestTopic) -> OffsetCommitResponseTopic:
         partitions = [self._read_partition(topic, asked) for asked in topic.partitions]
@@ -71,13 +73,18 @@ class _CommitAttempt:
         metadata = asked.committed_metadata or ""
         try:
             self._context.broker.groups.require(self._context.caller, Action.READ, self._group)
-            found = self._context.topic(topic.name, topic.topic_id, Action.READ)
+            if self._version >= _IDS_SINCE:
+                found = self._context.topic("", topic.topic_id, Action.READ)
+            else:
+                found = self._context.topic(topic.name, b"", Action.READ)
             stream = self._context.broker.partitions.readable(self._context.caller, found, index)
         except Refusal as refusal:
             return OffsetCommitResponsePartition(partition_index=index, error_code=self._code(refusal))
-        if len(metadata) > _METADATA_CHARACTERS:
-            return OffsetCommitResponsePartition(partition_index=index, error_code=Code.OFFSET_METADATA_TOO_LARGE)
         answer = OffsetCommitResponsePartition(partition_index=index, error_code=Code.NONE)
+        if len(metadata) > _METADATA_CHARACTERS:
+            answer.error_code = Code.OFFSET_METADATA_TOO_LARGE
+            self._too_large.append(answer)
+            return answer
         self._changes.append(CursorChange(stream.id, asked.committed_offset, asked.committed_leader_epoch, metadata))
         self._answers.append(answer)
         return answer
@@ -85,11 +92,17 @@ class _CommitAttempt:
     def commit(self, group: str, claim: Claim) -> ChangeTickets:
         """Commits the offsets. Returns the tickets by the index of the offset."""
         tickets = ChangeTickets()
+        if not self._answers and not self._too_large:
+            return tickets
         outcomes: Sequence[object]
         try:
-            outcomes = self._context.broker.groups.commit(self._context.caller, group, claim, self._changes)
+            groups = self._context.broker.groups
+            groups.check_commit(self._context.caller, group, claim)
+            outcomes = groups.commit(self._context.caller, group, claim, self._changes)
         except Refusal as refusal:
             outcomes = [refusal] * len(self._changes)
+            for answer in self._too_large:
+                answer.error_code = self._code(refusal)
         for number, outcome in enumerate(outcomes):
             if isinstance(outcome, Refusal):
                 self._answers[number].error_code = self._code(outcome)
@@ -109,6 +122,19 @@ class _CommitAttempt:
         if isinstance(refusal, UnknownTopic) and self._version >= _IDS_SINCE:
             return Code.UNKNOWN_TOPIC_ID
         return group_code(refusal)
+
+
+def _merge_topics(topics: list[OffsetCommitResponseTopic]) -> list[OffsetCommitResponseTopic]:
+    """Merges entries of the same topic if a partition does not exist, as Kafka does; otherwise each entry of the
+    request has one in the response."""
+    if not any(each.error_code in _DOES_NOT_EXIST for topic in topics for each in topic.partitions):
+        return topics
+    merged: dict[tuple[str, bytes], OffsetCommitResponseTopic] = {}
+    for topic in topics:
+        known = merged.setdefault((topic.name, topic.topic_id), topic)
+        if known is not topic:
+            known.partitions += topic.partitions
+    return list(merged.values())
 
 
 HANDLERS = {"OffsetCommit": handle}

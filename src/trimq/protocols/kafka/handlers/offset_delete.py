@@ -20,7 +20,7 @@ from trimq.protocols.kafka.messages.group_offsets import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
-from trimq.protocols.kafka.names.codes import Code, group_code
+from trimq.protocols.kafka.names.codes import Code, group_code, require_group_id
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 
@@ -28,6 +28,7 @@ def handle(context: Context, request: Request) -> Reply:
     message = request.decode(OffsetDeleteRequest)
     try:
         context.broker.groups.require(context.caller, Action.DELETE, message.group_id)
+        require_group_id(message.group_id)
         group = context.broker.groups.describe(context.caller, message.group_id)
         wanted = _wanted_topics(group)
     except Refusal as refusal:
@@ -54,9 +55,11 @@ def _wanted_topics(group: GroupDescription) -> set[str] | None:
         return set(group.subscribed)
     if group.protocol_type != CONSUMER:
         raise GroupNotEmpty(group.name)
+    if group.subscriptions is None:
+        return None
     wanted: set[str] = set()
-    for member in group.members:
-        topics = read_topics(member.metadata)
+    for metadata in group.subscriptions:
+        topics = read_topics(metadata)
         if topics is None:
             return None
         wanted |= topics

@@ -49,6 +49,8 @@ def find_end(stream: Stream, asked: int, current: int) -> tuple[int, int]:
     """Returns the last epoch not after `asked`, and its end offset. `current` counts even without records."""
     if asked == current:
         return current, stream.readable_end
+    if asked < _NOT_CHECKED:  # as in Kafka, the start of the first epoch after it
+        return asked, stream.start
     if not 0 <= asked < current:
         return _UNDEFINED
     found = asked

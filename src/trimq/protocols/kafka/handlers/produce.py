@@ -3,18 +3,31 @@
 acks 0 is never answered; an error then closes the connection, so that the client notices it. The core checks records
 against the topic's settings and may rewrite a batch. A client over quota gets `throttle_time_ms`, and so does every
 client while memory or disk space is short; the broker stops reading from its connection for that long. A transactional
-batch needs an open transaction; from version 12 on the batch adds its partition to the transaction.
+batch needs an open transaction; from version 12 on the batch adds its partition to the transaction. A request that
+takes long is handled over several turns of the loop, and its large batches in a thread; later requests of the
+connection wait meanwhile. The batches of a request have limits of records and of uncompressed bytes together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
+from trimq.core.partitions.batch_validation import LargeBatch, Review
 from trimq.core.partitions.stream import Appended, Stream
 from trimq.core.partitions.topics import Topic
 from trimq.core.security.resources import Action
-from trimq.errors import MessageTooLong, MissingKey, ProtocolError, RecordFault, Refusal, UntimelyRecord
+from trimq.errors import (
+    MessageTooLong,
+    MissingKey,
+    ProtocolError,
+    RecordFault,
+    Refusal,
+    UntimelyRecord,
+)
+from trimq.errors.transactions import WrongTransactionState
 from trimq.formats.kafka_batch.compression import Codec
 from trimq.formats.kafka_batch.header import (
     LENGTH_ENDS_AT,
@@ -28,9 +41,10 @@ from trimq.formats.kafka_batch.header import (
     check_bounds,
     check_content,
 )
+from trimq.formats.kafka_batch.records import BatchTooLarge
 from trimq.model import Buffer
 from trimq.protocols.client_counters import Counts
-from trimq.protocols.contract import Parts, Reply
+from trimq.protocols.contract import DeferredReply, Parts, Reply
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -46,13 +60,20 @@ from trimq.protocols.kafka.names.internal_topics import INTERNAL
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 from trimq.protocols.kafka.wire.fast_produce import FLEXIBLE, write_single_append
 
+log = logging.getLogger(__name__)
+
+# A request that has used so much of a turn of the loop continues in a later one.
+_TURN_MS = 8
+
 _ACKS = (-1, 0, 1)
 _ZSTD_SINCE = 7
 _JOINS_SINCE = 12
+_ABORTS = 11  # clients of this version know TRANSACTION_ABORTABLE
 _BY_ID = 13
 _NO_START = -1
 # Kafka names the first offset of the partition in other refusals.
 _WITHOUT_START = (
+    Code.INVALID_REQUIRED_ACKS,
     Code.CORRUPT_MESSAGE,
     Code.MESSAGE_TOO_LARGE,
     Code.KAFKA_STORAGE_ERROR,
@@ -67,10 +88,19 @@ Outcome = tuple[PartitionProduceResponse, Appended | None]
 Topics = dict[tuple[str, bytes], dict[int, Outcome]]
 """Outcome of each partition, by name and id of its topic: a partition that is named twice has one outcome."""
 _Place = tuple[str, bytes, int]
+# Stands in for the outcome of a partition until it is decided, so that outcomes keep the order of the request.
+_UNDECIDED: Outcome = (PartitionProduceResponse(), None)
 
 
 class _NoWrite(KafkaRefusal):
     """The request has nothing to write; not counted as a refused write."""
+
+
+@dataclass(eq=False)  # exceptions must stay hashable
+class _NotInTransaction(Refusal):
+    """The batch is not part of the transaction, which is known before the partition is looked at."""
+
+    reason: Refusal
 
 
 class _Batch(NamedTuple):
@@ -86,20 +116,226 @@ def handle(context: Context, request: Request) -> Reply | None:
     message = request.decode(ProduceRequest)
     topics = message.topic_data
     if len(topics) == 1 and len(topics[0].partition_data) == 1 and message.acks != 0:
-        return _handle_single_partition(context, request, message, topics[0])
-    # Outcomes hold names, not the topics of the request: those would keep the receive buffer of the connection in use.
-    outcomes = _append_all(context, request.api_version, message)
-    throttle_ms = context.charge_write(_size(message))
-    if message.acks == 0:
-        _close_on_error(outcomes)
-        return None
-    return _reply(context.counts, request, outcomes, throttle_ms)
+        try:
+            return _handle_single_partition(context, request, message, topics[0])
+        except LargeBatch as large:
+            return _Appends(context, request, message).begin_with(large)
+    return _Appends(context, request, message).begin()
+
+
+class _Appends:
+    """Appends the batches of one request in order: in this turn of the loop as far as there is time, the others in
+    later turns, between which other connections have theirs. Holds the connection meanwhile, which keeps the order of
+    its requests. As in Kafka, a partition that is named twice gets the last of its batches, and its outcome is the
+    refusal of the other, if there is one. Outcomes hold names, not the topics of the request: those would keep the
+    receive buffer in use."""
+
+    def __init__(self, context: Context, request: Request, message: ProduceRequest) -> None:
+        self._context = context
+        self._request = request
+        self._message: ProduceRequest | None = message
+        self._acks = message.acks
+        self._size = _size(message)
+        self._outcomes: Topics = {}
+        self._batches: dict[_Place, _Batch] = {}
+        self._refused: dict[_Place, Outcome] = {}
+        self._steps = self._prepare(message)
+        self._current: tuple[_Place, _Batch] | None = None
+        self._large: LargeBatch | None = None
+        self._tried: LargeBatch | None = None
+        self._records = self._expanded_bytes = 0
+        self._reply: DeferredReply | None = None
+        self._is_abandoned = False
+
+    def begin(self) -> Reply | None:
+        """Returns the reply; a deferred one if the request takes more than this turn."""
+        if not self._append_some():
+            return self._reply
+        throttle_ms = self._end()
+        if self._acks == 0:
+            _close_on_error(self._outcomes)
+            return None
+        return _reply(self._context.counts, self._request, self._outcomes, throttle_ms)
+
+    def begin_with(self, large: LargeBatch) -> Reply | None:
+        """Same as `begin`, after the attempt to append the only batch has raised `large`."""
+        self._tried = large
+        return self.begin()
+
+    # -- steps
+
+    def _prepare(self, message: ProduceRequest) -> Iterator[None]:
+        """Yields after each step: finds the batches, then appends them."""
+        sent = [(topic, each) for topic in message.topic_data for each in topic.partition_data]
+        for topic, each in sent:
+            self._outcomes.setdefault((topic.name, topic.topic_id), {})[each.index] = _UNDECIDED
+        try:
+            for _, each in sent:
+                _check_framing(message, each.records)
+        except (Refusal, BadBatch) as error:
+            for topic, each in sent:
+                self._outcomes[topic.name, topic.topic_id][each.index] = _refuse(self._context, each.index, error)
+            return
+        for topic, each in sent:
+            place = (topic.name, topic.topic_id, each.index)
+            try:
+                self._batches[place] = _find_batch(self._context, self._request.api_version, message, topic, each)
+            except (Refusal, BadBatch) as error:
+                self._refused[place] = _refuse(self._context, each.index, error)
+            yield
+        for current in self._batches.items():
+            self._current = current
+            self._append_current()
+            yield
+        for (name, topic_id, index), outcome in self._refused.items():
+            self._outcomes[name, topic_id][index] = outcome
+
+    def _append_current(self, review: Review | None = None) -> None:
+        """Appends or refuses the current batch; sets `_large` if it must be reviewed first."""
+        message, partitions = self._message, self._context.broker.partitions
+        assert self._current is not None
+        assert message is not None
+        place, batch = self._current
+        if self._tried is not None:
+            self._large, self._tried = self._tried, None
+            return
+        expanded_before = partitions.expanded_bytes
+        try:
+            if self._reply is not None:  # in a later turn the topic may be gone
+                topic, stream = _find_stream(self._context, self._request.api_version, *place)
+                batch = batch._replace(topic=topic, stream=stream)
+            if review is None:
+                self._count(batch.header)
+            appended = _append(self._context, self._request.api_version, message, batch, review)
+        except LargeBatch as large:
+            self._large = large
+        except (Refusal, BadBatch) as error:
+            self._refuse_current(error)
+        else:
+            self._decide(place, (_appended_response(place[2], appended, batch.stream.start), appended))
+        self._expanded_bytes += partitions.expanded_bytes - expanded_before
+
+    def _count(self, header: BatchHeader) -> None:
+        """Raises BatchTooLarge if the request exceeds a limit with this batch."""
+        limits = self._context.broker.settings.limits
+        self._records += header.record_count
+        if self._records > limits.records_per_request:
+            raise BatchTooLarge(f"the batches of this request have more than {limits.records_per_request} records")
+        if self._expanded_bytes >= limits.expanded_bytes_per_request and header.codec != Codec.NONE:
+            limit = limits.expanded_bytes_per_request
+            raise BatchTooLarge(f"the batches of this request expand to more than {limit} bytes")
+
+    def _refuse_current(self, error: Refusal | BadBatch) -> None:
+        assert self._current is not None
+        place, batch = self._current
+        self._decide(place, _refuse(self._context, place[2], error, batch.stream.start))
+
+    def _decide(self, place: _Place, outcome: Outcome) -> None:
+        self._outcomes[place[0], place[1]][place[2]] = outcome
+
+    # -- turns
+
+    def _append_some(self) -> bool:
+        """Takes steps. Returns True if all are done; otherwise it continues in a later turn."""
+        timeline = self._context.clock.liveness
+        until_ms = timeline.now_ms() + _TURN_MS
+        for _ in self._steps:
+            if self._large is not None and self._review():
+                return False
+            if timeline.now_ms() >= until_ms:
+                self._defer()
+                timeline.call_at(until_ms, self._continue)
+                return False
+        return True
+
+    def _review(self) -> bool:
+        """Lets the current batch be reviewed in a thread. Returns False if it is refused, because too many wait."""
+        large, self._large = self._large, None
+        assert large is not None
+        try:
+            self._context.broker.partitions.review(large, lambda: not self._is_abandoned, self._reviewed)
+        except Refusal as refusal:
+            self._refuse_current(refusal)
+            return False
+        self._defer()
+        return True
+
+    def _reviewed(self, review: Review | None, error: BaseException | None) -> None:
+        if not self._is_abandoned:
+            self._continue(review, error)
+
+    def _continue(self, review: Review | None = None, error: BaseException | None = None) -> None:
+        try:
+            if self._is_abandoned or not self._settle_current(review, error) or not self._append_some():
+                return
+            self._finish()
+        except Exception as unexpected:
+            self._release()
+            assert self._reply is not None
+            self._reply.fail(unexpected)
+
+    def _settle_current(self, review: Review | None, error: BaseException | None) -> bool:
+        """Appends or refuses the batch that was reviewed. Returns False if it must be reviewed once more, because the
+        settings of its topic have changed meanwhile."""
+        if isinstance(error, Refusal | BadBatch):
+            self._refuse_current(error)
+        elif error is not None:
+            raise error
+        elif review is not None:
+            self._append_current(review)
+            return self._large is None or not self._review()
+        return True
+
+    # -- the end
+
+    def _defer(self) -> None:
+        if self._reply is None:
+            self._reply = DeferredReply(on_abandon=self._abandon, resolves_soon=True)
+            self._context.outlet.hold_reading()
+
+    def _finish(self) -> None:
+        assert self._reply is not None
+        throttle_ms = self._end()
+        self._release()
+        if self._acks != 0:
+            self._reply.resolve_when_durable(_last_pass(self._outcomes), lambda: self._answer(throttle_ms))
+            return
+        try:
+            _close_on_error(self._outcomes)
+        except ProtocolError as failed:
+            log.info("connection of %s: closing (%s)", self._context.caller.address, failed)
+            self._context.outlet.close()
+        self._reply.resolve(())
+
+    def _release(self) -> None:
+        self._context.outlet.release_reading()
+
+    def _end(self) -> int:
+        """Drops the views of the receive buffer. Returns the throttle time."""
+        self._forget()
+        return self._context.charge_write(self._size)
+
+    def _abandon(self) -> None:
+        """The connection is lost, and the client does not know about any of the batches."""
+        self._is_abandoned = True
+        self._forget()
+
+    def _forget(self) -> None:
+        self._message = None
+        self._steps = iter(())
+        self._batches = {}
+        self._current = None
+
+    def _answer(self, throttle_ms: int) -> Parts:
+        return _answer(self._context.counts, self._request, self._outcomes, throttle_ms)
 
 
 def _reply(counts: Counts, request: Request, outcomes: Topics, throttle_ms: int) -> Reply:
-    written = (appended for topic in outcomes.values() for _, appended in topic.values() if appended)
-    number = max((appended.number for appended in written), default=0)
-    return Reply.when_durable(number, lambda: _answer(counts, request, outcomes, throttle_ms))
+    return Reply.when_durable(_last_pass(outcomes), lambda: _answer(counts, request, outcomes, throttle_ms))
+
+
+def _last_pass(outcomes: Topics) -> int:
+    return max((done.number for topic in outcomes.values() for _, done in topic.values() if done), default=0)
 
 
 def _handle_single_partition(
@@ -134,41 +370,6 @@ def _size(message: ProduceRequest) -> int:
     return sum(len(partition.records or b"") for topic in message.topic_data for partition in topic.partition_data)
 
 
-def _append_all(context: Context, version: int, message: ProduceRequest) -> Topics:
-    """Appends the batches of all partitions. As in Kafka, a partition that is named twice gets the last of its batches,
-    and its outcome is the refusal of the other, if there is one."""
-    sent = [(topic, each) for topic in message.topic_data for each in topic.partition_data]
-    try:
-        for _, each in sent:
-            _check_framing(message, each.records)
-    except (Refusal, BadBatch) as error:
-        return _refuse_all(context, message, error)
-    batches: dict[_Place, _Batch] = {}
-    refused: dict[_Place, Outcome] = {}
-    for topic, each in sent:
-        place = (topic.name, topic.topic_id, each.index)
-        try:
-            batches[place] = _find_batch(context, version, message, topic, each)
-        except (Refusal, BadBatch) as error:
-            refused[place] = _refuse(context, each.index, error)
-    found = {place: _try_append(context, version, message, place[2], batch) for place, batch in batches.items()}
-    found |= refused
-    outcomes: Topics = {}
-    for topic, each in sent:
-        outcomes.setdefault((topic.name, topic.topic_id), {})[each.index] = found[
-            topic.name, topic.topic_id, each.index
-        ]
-    return outcomes
-
-
-def _refuse_all(context: Context, message: ProduceRequest, error: Refusal | BadBatch) -> Topics:
-    outcomes: Topics = {}
-    for topic in message.topic_data:
-        for each in topic.partition_data:
-            outcomes.setdefault((topic.name, topic.topic_id), {})[each.index] = _refuse(context, each.index, error)
-    return outcomes
-
-
 def _check_framing(message: ProduceRequest, records: Buffer | None) -> None:
     """Raises if the whole request is refused because of this batch."""
     if not records:
@@ -198,46 +399,59 @@ def _find_batch(
             if type(error) in _REFUSES_REQUEST:
                 raise
             fault = error
-    if topic.name in INTERNAL:
-        raise KafkaRefusal(Code.INVALID_TOPIC, f"{topic.name} is an internal topic")
-    found = context.topic(topic.name, topic.topic_id if version >= _BY_ID else b"", Action.WRITE)
-    stream = found.stream(sent.index)
+    found, stream = _find_stream(context, version, topic.name, topic.topic_id, sent.index)
     if fault is not None:
         raise fault
     if not records:
         raise _NoWrite(Code.INVALID_RECORD, "the request has no batch for this partition")
     if version < _ZSTD_SINCE and header.codec == Codec.ZSTD:
         raise KafkaRefusal(Code.UNSUPPORTED_COMPRESSION_TYPE, f"zstd requires Produce version {_ZSTD_SINCE} or later")
-    if message.acks not in _ACKS:
-        raise _NoWrite(Code.INVALID_REQUIRED_ACKS, "acks must be -1, 0 or 1")
     return _Batch(found, stream, records[: LENGTH_ENDS_AT + header.length], header)
 
 
-def _try_append(context: Context, version: int, message: ProduceRequest, index: int, batch: _Batch) -> Outcome:
-    try:
-        appended = _append(context, version, message, batch)
-    except (Refusal, BadBatch) as error:
-        return _refuse(context, index, error, batch.stream.start)
-    return _appended_response(index, appended, batch.stream.start), appended
+def _find_stream(context: Context, version: int, name: str, topic_id: bytes, index: int) -> tuple[Topic, Stream]:
+    if name in INTERNAL:
+        raise KafkaRefusal(Code.INVALID_TOPIC, f"{name} is an internal topic")
+    topic = context.topic(name, topic_id if version >= _BY_ID else b"", Action.WRITE)
+    return topic, topic.stream(index)
 
 
-def _append(context: Context, version: int, message: ProduceRequest, batch: _Batch) -> Appended:
-    """Appends a batch. Raises Refusal or BadBatch if it is not accepted."""
+def _append(
+    context: Context, version: int, message: ProduceRequest, batch: _Batch, review: Review | None = None
+) -> Appended:
+    """Appends a batch. Raises Refusal or BadBatch if it is not accepted, and LargeBatch if it must be reviewed
+    first."""
     topic, stream, records, header = batch
+    joined = None
+    is_in_transaction = header.attributes & TRANSACTIONAL_BIT and header.producer_id >= 0
+    if is_in_transaction:
+        may_join = version >= _JOINS_SINCE
+        try:
+            joined = context.broker.transactions.check_append(context.caller, _name(message), stream, header, may_join)
+        except WrongTransactionState as refusal:
+            fits = KafkaRefusal(Code.TRANSACTION_ABORTABLE, str(refusal)) if version == _ABORTS else refusal
+            raise _NotInTransaction(fits) from None
+        except Refusal as refusal:
+            raise _NotInTransaction(refusal) from None
+    if message.acks not in _ACKS:
+        raise _NoWrite(Code.INVALID_REQUIRED_ACKS, "acks must be -1, 0 or 1")
     check_base_offset(header)
     if len(records) > stream.message_bytes:
         raise MessageTooLong(len(records), stream.message_bytes)
     check_content(records, header)
-    partitions = context.broker.partitions
-    if not header.attributes & TRANSACTIONAL_BIT:
-        return partitions.append(context.caller, topic, stream, records, header)
-    may_join = version >= _JOINS_SINCE
-    joined = context.broker.transactions.check_append(context.caller, _name(message), stream, header, may_join)
-    return partitions.append(context.caller, topic, stream, records, header)._replace(joined=joined)
+    if not is_in_transaction:
+        return context.broker.partitions.append(context.caller, topic, stream, records, header, review)
+    transactions = context.broker.transactions
+    transactions.check_sequence(stream, header)
+    appended = context.broker.partitions.append(context.caller, topic, stream, records, header, review)
+    transactions.accepted(stream, header)
+    return appended if joined is None else appended._replace(joined=joined)
 
 
 def _refuse(context: Context, index: int, error: Refusal | BadBatch, start: int = _NO_START) -> Outcome:
     """`start`: first offset of the partition, if it was found."""
+    if isinstance(error, _NotInTransaction):
+        error, start = error.reason, _NO_START
     if isinstance(error, BadBatch):
         context.counts.refused_write(type(error).__name__)
         return _failed(index, code_of_batch(error), str(error), start)

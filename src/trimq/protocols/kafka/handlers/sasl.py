@@ -29,13 +29,18 @@ def handle_handshake(context: Context, request: Request) -> Reply:
     if not context.authenticator.is_login_required:
         refused = SaslHandshakeResponse(error_code=Code.ILLEGAL_SASL_STATE)
         return Reply.now(encode_response(request, refused))
+    if context.login.exchange is not None:  # a login is under way
+        context.login.end()
+        context.outlet.close()
+        refused = SaslHandshakeResponse(error_code=Code.ILLEGAL_SASL_STATE)
+        return Reply.now(encode_response(request, refused))
     response = SaslHandshakeResponse(mechanisms=context.mechanisms.names)
     if message.mechanism not in context.mechanisms.names or request.api_version < _FIRST_WITH_REQUESTS:
         response.error_code = Code.UNSUPPORTED_SASL_MECHANISM
         context.outlet.close()
     else:
-        context.login.next_mechanism = message.mechanism
-        context.login.exchange = context.mechanisms.begin(message.mechanism, context.caller.address)
+        exchange = context.mechanisms.begin(message.mechanism, context.caller.address)
+        context.login.begin(message.mechanism, exchange)
     return Reply.now(encode_response(request, response))
 
 
@@ -43,29 +48,47 @@ def handle_authenticate(context: Context, request: Request) -> Reply:
     message = request.decode(SaslAuthenticateRequest)
     exchange, context.login.exchange = context.login.exchange, None
     if exchange is None:
-        reason = "SaslHandshake must come first" if context.authenticator.is_login_required else "login is not required"
+        reason = _why_not_now(context)
         response = SaslAuthenticateResponse(error_code=Code.ILLEGAL_SASL_STATE, error_message=reason)
         return Reply.now(encode_response(request, response))
-    reply = DeferredReply()
+    is_wanted = True
+
+    def abandon() -> None:
+        nonlocal is_wanted
+        is_wanted = False
+
+    reply = DeferredReply(on_abandon=abandon)
 
     def answered(outcome: Outcome) -> None:
+        if not is_wanted:
+            return
         if isinstance(outcome, Continued):
             context.login.exchange = exchange
         elif isinstance(outcome, LoggedIn):
             outcome = _same_principal(context, outcome)
         reply.resolve(_answer(context, request, outcome))
+        if not isinstance(outcome, Continued):
+            context.login.end()
         if isinstance(outcome, Rejected):
             context.outlet.close()  # after the answer, which is still sent
 
-    exchange.respond(message.auth_bytes, answered)
+    exchange.respond(message.auth_bytes, answered, lambda: is_wanted)
     return reply
+
+
+def _why_not_now(context: Context) -> str:
+    if not context.authenticator.is_login_required:
+        return "login is not required"
+    if context.login.has_logged_in:
+        return "SaslAuthenticate request received after successful authentication"
+    return "SaslHandshake must come first"
 
 
 def _answer(context: Context, request: Request, outcome: Outcome) -> Parts:
     if isinstance(outcome, Continued):
-        response = SaslAuthenticateResponse(error_message=None, auth_bytes=outcome.token)
+        response = SaslAuthenticateResponse(error_message="", auth_bytes=outcome.token)
     elif isinstance(outcome, LoggedIn):
-        response = SaslAuthenticateResponse(error_message=None, auth_bytes=outcome.token)
+        response = SaslAuthenticateResponse(error_message="", auth_bytes=outcome.token)
         response.session_lifetime_ms = context.login.logged_in(outcome)
         context.caller = dataclasses.replace(context.caller, principal=outcome.principal)
         context.mechanisms.login_log.succeeded(context.caller.protocol)
@@ -84,14 +107,12 @@ def _same_principal(context: Context, outcome: LoggedIn) -> LoggedIn | Rejected:
 
 def _rejected(context: Context, outcome: Rejected) -> SaslAuthenticateResponse:
     login, caller = context.login, context.caller
-    context.mechanisms.login_log.failed(
-        caller.protocol, login.next_mechanism, outcome.user, caller.address, outcome.reason
-    )
+    context.mechanisms.login_log.failed(caller.protocol, login.mechanism, outcome.user, caller.address, outcome.reason)
     attempt = "re-authentication" if login.has_logged_in else "authentication"
     hidden = f"Authentication failed during {attempt} due to invalid credentials with SASL mechanism "
     return SaslAuthenticateResponse(
         error_code=Code.SASL_AUTHENTICATION_FAILED,
-        error_message=outcome.answer or hidden + login.next_mechanism,
+        error_message=outcome.answer or hidden + login.mechanism,
     )
 
 

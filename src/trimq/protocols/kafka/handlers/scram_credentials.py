@@ -6,7 +6,7 @@ Clients send salted passwords; the broker stores only the keys that RFC 5802 der
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from trimq.core.security.scram_credentials import ScramCredential, derive_credential
 from trimq.errors import AccessDenied, InvalidSetting, Refusal
@@ -28,6 +28,7 @@ from trimq.protocols.kafka.names.codes import Code, KafkaRefusal, code_of
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
+_Change = ScramCredentialDeletion | ScramCredentialUpsertion
 _NUMBERS = {name: number for number, name in _MECHANISMS.items()}
 
 
@@ -40,9 +41,7 @@ def handle_describe(context: Context, request: Request) -> Reply:
         return Reply.now(encode_response(request, response))
     counts = Counter(user.name for user in message.users or ()) or Counter(list(known))
     results = [_describe(user, count, known) for user, count in counts.items()]
-    return Reply.now(
-        encode_response(request, DescribeUserScramCredentialsResponse(error_message=None, results=results))
-    )
+    return Reply.now(encode_response(request, DescribeUserScramCredentialsResponse(results=results)))
 
 
 def _describe(
@@ -63,16 +62,16 @@ def _describe(
 
 def handle_alter(context: Context, request: Request) -> Reply:
     message = request.decode(AlterUserScramCredentialsRequest)
-    asked: list[ScramCredentialDeletion | ScramCredentialUpsertion] = [*message.deletions, *message.upsertions]
-    counts = Counter(each.name for each in asked)
+    asked: list[_Change] = [*message.deletions, *message.upsertions]
     tickets = ChangeTickets()
     results = []
-    for each in {each.name: each for each in asked}.values():
-        result = AlterUserScramCredentialsResult(user=each.name, error_message=None)
+    for user, changes in _by_user(asked).items():
+        result = AlterUserScramCredentialsResult(user=user, error_message=None)
         try:
-            if counts[each.name] > 1:
+            _check(context, changes[0])
+            if len(changes) > 1:
                 raise KafkaRefusal(Code.DUPLICATE_RESOURCE, "the user is listed more than once in the request")
-            _alter(context, each, tickets)
+            _alter(context, changes[0], tickets)
         except Refusal as refusal:
             result.error_code, result.error_message = _code_of(refusal), str(refusal)
         results.append(result)
@@ -87,10 +86,35 @@ def handle_alter(context: Context, request: Request) -> Reply:
     return Reply.when_durable(tickets.number, answer)
 
 
-def _alter(context: Context, asked: ScramCredentialDeletion | ScramCredentialUpsertion, tickets: ChangeTickets) -> None:
+def _by_user(asked: Iterable[_Change]) -> dict[str, list[_Change]]:
+    found: dict[str, list[_Change]] = {}
+    for each in asked:
+        found.setdefault(each.name, []).append(each)
+    return found
+
+
+def _mechanism(asked: _Change) -> str:
     mechanism = _MECHANISMS.get(asked.mechanism)
     if mechanism is None:
         raise KafkaRefusal(Code.UNSUPPORTED_SASL_MECHANISM, f"unknown SCRAM mechanism {asked.mechanism}")
+    return mechanism
+
+
+def _check(context: Context, asked: _Change) -> None:
+    """Raises the refusal of the first change of a user, which precedes that of a user who is listed twice."""
+    if not asked.name:
+        raise KafkaRefusal(Code.UNACCEPTABLE_CREDENTIAL, "the name of the user is empty")
+    mechanism = _mechanism(asked)
+    if isinstance(asked, ScramCredentialDeletion):
+        known = context.broker.scram_credentials.all(context.caller).get(asked.name, ())
+        if not any(each.mechanism == mechanism for each in known):
+            raise KafkaRefusal(Code.RESOURCE_NOT_FOUND, f"user {asked.name[:40]!r} has no credential for {mechanism}")
+    else:
+        derive_credential(asked.name, mechanism, asked.iterations, asked.salt, asked.salted_password)
+
+
+def _alter(context: Context, asked: _Change, tickets: ChangeTickets) -> None:
+    mechanism = _mechanism(asked)
     if isinstance(asked, ScramCredentialDeletion):
         ticket = context.broker.scram_credentials.delete(context.caller, asked.name, mechanism)
     else:

@@ -37,8 +37,8 @@ def handle(context: Context, request: Request) -> Reply:
         resolve_after(reply, ticket, build)
 
     try:
-        require_group_id(message.group_id)
         asked = _read_request(request.api_version, message)
+        require_group_id(message.group_id)
         context.broker.groups.sync(context.caller, message.group_id, asked, answer)
     except Refusal as refusal:
         return Reply.now(_refused(request, refusal))

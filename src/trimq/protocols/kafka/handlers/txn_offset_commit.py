@@ -9,6 +9,7 @@ from trimq.core.groups.group import Claim
 from trimq.core.security.resources import Action
 from trimq.core.transactions.transaction import PendingCursor, ProducerIdentity
 from trimq.errors import Refusal, UnknownGroup
+from trimq.errors.transactions import WrongTransactionState
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.messages.transactions import (
@@ -21,6 +22,7 @@ from trimq.protocols.kafka.messages.transactions import (
 from trimq.protocols.kafka.names.codes import (
     Code,
     GroupTicket,
+    KafkaRefusal,
     reply_after,
     require_group_id,
     require_transactional_id,
@@ -30,6 +32,7 @@ from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _METADATA_CHARACTERS = 4096
 _JOINS_SINCE = 5
+_ABORTS = 4  # clients of this version know TRANSACTION_ABORTABLE
 
 
 def handle(context: Context, request: Request) -> Reply:
@@ -41,7 +44,9 @@ def handle(context: Context, request: Request) -> Reply:
         )
         for topic in message.topics
     ]
-    ticket = attempt.commit(request.api_version >= _JOINS_SINCE)
+    if any(each.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION for topic in topics for each in topic.partitions):
+        topics = _merge_topics(topics)
+    ticket = attempt.commit(request.api_version)
 
     def build(lost: Refusal | None) -> Parts:
         if lost is not None:
@@ -51,8 +56,18 @@ def handle(context: Context, request: Request) -> Reply:
     return reply_after(ticket, build)
 
 
+def _merge_topics(topics: list[TxnOffsetCommitResponseTopic]) -> list[TxnOffsetCommitResponseTopic]:
+    """Merges entries of the same topic, as Kafka does if a partition does not exist."""
+    merged: dict[str, TxnOffsetCommitResponseTopic] = {}
+    for topic in topics:
+        known = merged.setdefault(topic.name, topic)
+        if known is not topic:
+            known.partitions += topic.partitions
+    return list(merged.values())
+
+
 class _TxnCommitAttempt:
-    """Offsets of a request that can be committed, and the results of its partitions."""
+    """Offsets of a request that can be committed, and the results of the partitions that exist."""
 
     def __init__(self, context: Context, message: TxnOffsetCommitRequest) -> None:
         self._context = context
@@ -72,6 +87,7 @@ class _TxnCommitAttempt:
         except Refusal as refusal:
             answer.error_code = transaction_code(refusal, knows_fencing=False)
             return answer
+        self._answers.append(answer)
         if len(metadata) > _METADATA_CHARACTERS:
             answer.error_code = Code.OFFSET_METADATA_TOO_LARGE
             return answer
@@ -85,26 +101,31 @@ class _TxnCommitAttempt:
                 metadata,
             )
         )
-        self._answers.append(answer)
         return answer
 
-    def commit(self, may_join: bool) -> GroupTicket | None:
+    def commit(self, version: int) -> GroupTicket | None:
+        if not self._answers:
+            return None
         message, caller = self._message, self._context.caller
         transactions = self._context.broker.transactions
         producer = ProducerIdentity(message.producer_id, message.producer_epoch)
         try:
-            require_transactional_id(message.transactional_id)
             require_group_id(message.group_id)
+            require_transactional_id(message.transactional_id)
+            if version >= _JOINS_SINCE:
+                transactions.add_group(caller, message.transactional_id, producer, message.group_id)
+            else:
+                transactions.require_group(caller, message.transactional_id, producer, message.group_id)
             claim = Claim(message.member_id, message.generation_id, message.group_instance_id)
             self._context.broker.groups.check_claim(caller, message.group_id, claim)
-            if may_join:
-                transactions.add_group(caller, message.transactional_id, producer, message.group_id)
             return transactions.commit_cursors(
                 caller, message.transactional_id, producer, message.group_id, self._cursors
             )
+        except WrongTransactionState as refusal:
+            self.refuse_all(KafkaRefusal(Code.TRANSACTION_ABORTABLE, str(refusal)) if version == _ABORTS else refusal)
         except Refusal as refusal:
             self.refuse_all(refusal)
-            return None
+        return None
 
     def refuse_all(self, refusal: Refusal) -> None:
         code = transaction_code(refusal, knows_fencing=False)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from trimq.core.transactions.transaction import ProducerIdentity
 from trimq.errors import Refusal
+from trimq.formats.kafka_batch.markers import Marker
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.handlers.tickets import ChangeTickets
@@ -19,7 +20,7 @@ from trimq.protocols.kafka.messages.transactions import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from trimq.protocols.kafka.names.codes import Code, code_of
+from trimq.protocols.kafka.names.codes import Code, KafkaRefusal, code_of
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 
@@ -41,13 +42,12 @@ def handle(context: Context, request: Request) -> Reply:
 
 
 def _write(context: Context, number: int, marker: WritableTxnMarker, tickets: ChangeTickets) -> WritableTxnMarkerResult:
-    topics = []
-    for topic in marker.topics:
-        partitions = []
-        for index in topic.partition_indexes:
-            code = _write_one(context, number, marker, topic.name, index, tickets)
-            partitions.append(WritableTxnMarkerPartitionResult(partition_index=index, error_code=code))
-        topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=partitions))
+    places = dict.fromkeys((topic.name, index) for topic in marker.topics for index in topic.partition_indexes)
+    found: dict[str, list[WritableTxnMarkerPartitionResult]] = {}
+    for name, index in places:
+        code = _write_one(context, number, marker, name, index, tickets)
+        found.setdefault(name, []).append(WritableTxnMarkerPartitionResult(partition_index=index, error_code=code))
+    topics = [WritableTxnMarkerTopicResult(name=name, partitions=partitions) for name, partitions in found.items()]
     return WritableTxnMarkerResult(producer_id=marker.producer_id, topics=topics)
 
 
@@ -58,7 +58,11 @@ def _write_one(
     try:
         context.broker.transactions.require_markers(context.caller)
         stream = context.any_topic(topic).stream(index)
-        ticket = context.broker.transactions.write_marker(context.caller, stream, producer, marker.transaction_result)
+        state = stream.log.producers.get(producer.id)
+        if state is not None and state.coordinator_epoch > marker.coordinator_epoch:
+            raise KafkaRefusal(Code.TRANSACTION_COORDINATOR_FENCED, "a newer coordinator has written a marker")
+        outcome = Marker(marker.transaction_result, marker.coordinator_epoch)
+        ticket = context.broker.transactions.write_marker(context.caller, stream, producer, outcome)
     except Refusal as refusal:
         return code_of(refusal)
     tickets.add((number, topic, index), ticket)

@@ -16,5 +16,14 @@ INTERNAL = frozenset(IDS)
 NAMES = {id: name for name, id in IDS.items()}
 PARTITIONS = 50
 
-SETTINGS = {"cleanup": "compact", "segment_bytes": "104857600"}
-"""Settings under which Kafka keeps both topics."""
+SETTINGS = {
+    OFFSETS: {"cleanup": "compact", "compression": "producer", "segment_bytes": "104857600"},
+    TRANSACTIONS: {
+        "cleanup": "compact",
+        "compression": "none",
+        "min_synced_replicas": "1",
+        "segment_bytes": "104857600",
+        "unclean_election": "false",
+    },
+}
+"""Settings under which Kafka keeps them."""

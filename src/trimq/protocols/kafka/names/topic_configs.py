@@ -75,9 +75,10 @@ class BrokerLevels(NamedTuple):
 class Config(NamedTuple):
     """One topic setting of Kafka.
 
-    `setting`: our name; "" if only the default is accepted, for the reason in `fixed`.
+    `setting`: our name.
     `synonym`: Kafka's name of the broker-level setting; "" if Kafka lists none.
     `words`: Kafka's values mapped to ours; empty if values are not translated.
+    `fixed`: why only the default is accepted; "" if others are.
     """
 
     name: str
@@ -144,7 +145,7 @@ CONFIGS = (
            "No effect without tiered storage: all segments are local."),
     Config("remote.log.delete.on.disable", ConfigType.BOOLEAN, "false", "is_tiered_data_deleted", "",
            "No effect without tiered storage: all segments are local."),
-    Config("remote.storage.enable", ConfigType.BOOLEAN, "false", "", "", "Not used: all segments are local.",
+    Config("remote.storage.enable", ConfigType.BOOLEAN, "false", "is_tiered", "", "Not used: all segments are local.",
            fixed="tiered storage is not supported"),
     Config("retention.bytes", ConfigType.LONG, "-1", "retention_bytes", "log.retention.bytes",
            "Size of a partition above which its oldest segments are deleted; -1: unlimited."),
@@ -228,10 +229,9 @@ def to_settings(configs: Mapping[str, str]) -> dict[str, str]:
     for name, text in configs.items():
         config = find(name)
         value = translate(config, text)
-        if config.setting:
-            settings[config.setting] = value
-        elif value != config.default:
+        if config.fixed and value != config.default:
             raise invalid_config(name, f"cannot be changed: {config.fixed}")
+        settings[config.setting] = value
     return settings
 
 

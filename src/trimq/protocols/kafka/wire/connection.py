@@ -91,6 +91,7 @@ class KafkaConnection:
         receive_memory: ReceiveMemory | None = None,
     ) -> None:
         self._received = ReceivedFrames(frame_limit, buffer_size, receive_memory)
+        self.memory = self._received.memory
         self._command_limit = command_limit
         self._element_limit = element_limit
         self._produce_requests = ProduceRequestReader(element_limit)
@@ -100,6 +101,10 @@ class KafkaConnection:
         self.buffer_updated = self._received.buffer_updated
         self.release_memory = self._received.release_memory
         self.drop = self._received.drop
+
+    def limit_frames(self, limit: int) -> None:
+        """Sets the largest frame that is accepted from now on."""
+        self._received.frame_limit = limit
 
     def receive(self, data: Buffer) -> None:
         """Receives bytes by copying. For tests and transports without buffers."""

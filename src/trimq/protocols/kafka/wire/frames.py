@@ -20,7 +20,7 @@ class InvalidFrame(ProtocolError):
 
 class ReceivedFrames(ViewedReceiveBuffer):
     """Received frames of one connection, read without copying them. When the limit of `receive_memory` is exceeded,
-    every connection with a partly received frame larger than `start_size` is refused."""
+    connections with a partly received frame larger than `start_size` have to yield."""
 
     __slots__ = ("frame_limit",)
 
@@ -40,10 +40,12 @@ class ReceivedFrames(ViewedReceiveBuffer):
             raise InvalidFrame(f"frame of {length} bytes, but 1 to {self.frame_limit} are allowed")
         finish: int = begin + length
         if finish > self.end:
-            if self.memory.is_over_limit:
+            if self.memory.must_close():
                 self.drop()
                 raise InvalidFrame(self.memory.reason)
             return None
+        if self.memory.count:
+            self.memory.renew()
         self.start = finish
         return begin, finish
 

@@ -69,8 +69,9 @@ def read_interest(expression: str | None, expression_type: str | None, limits: F
             ResponseCode.SUBSCRIPTION_PARSE_FAILED,
             f"unknown expression type {expression_type[:40]} (TAG and SQL92 are supported)",
         )
-    tags = split_tags(expression or ALL)
-    return MessageFilter({tags_code(tag) for tag in tags}.__contains__) if tags else None
+    if expression in (None, "", ALL):
+        return None
+    return MessageFilter({tags_code(tag) for tag in split_tags(str(expression))}.__contains__)  # of no tags: nothing
 
 
 def _read_sql(expression: str, limits: FilterLimits) -> MessageFilter:

@@ -18,6 +18,7 @@ from trimq.protocols.rocketmq.grpc.clients.auto_renew import AutoRenewals
 from trimq.protocols.rocketmq.grpc.clients.call import Call, Handler, refusal_status, reply
 from trimq.protocols.rocketmq.grpc.clients.clients import GrpcClients, TelemetryOutlet
 from trimq.protocols.rocketmq.grpc.clients.signers import CallSigners, refusal_of
+from trimq.protocols.rocketmq.grpc.clients.text_rules import is_blank
 from trimq.protocols.rocketmq.grpc.handlers import ack, recall, receive, route, send, telemetry, transactions
 from trimq.protocols.rocketmq.grpc.handlers.ack_batch import AckBatcher
 from trimq.protocols.rocketmq.grpc.handlers.send_batch import GrpcSendBatcher
@@ -89,7 +90,7 @@ class GrpcFrontEnd:
             raise GrpcStatusError("INVALID_ARGUMENT", f"invalid request: {error}") from None
         call = self._call(call_info)
         try:
-            if not call.client_id:
+            if is_blank(call.client_id):
                 raise GrpcRefusal(Code.CLIENT_ID_REQUIRED, "client id cannot be empty")
             call.require_login()
             return found.handle(call, request)

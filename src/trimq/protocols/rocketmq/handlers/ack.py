@@ -55,8 +55,8 @@ def ack(context: Context, command: Command) -> Reply:
 def change_invisible(context: Context, command: Command) -> Reply:
     header = command.read(_Change)
     try:
-        check_invisible(context, header.invisibleTime)
         topic, text = _find(context, header)
+        check_invisible(context, header.invisibleTime)
         receipt, ticket = context.commit_log.pop_service.change_invisible(
             context.caller, header.consumerGroup, topic, text.receipt, header.invisibleTime
         )

@@ -27,7 +27,7 @@ MODES_NAMESPACE = "TRIMQ_MESSAGE_REQUEST_MODE"
 
 _PULL, _POP = "PULL", "POP"
 _ALL_QUEUES = -1
-_EVENLY, _IN_CIRCLES = "AVG", "AVG_BY_CIRCLE"
+_EVENLY, _IN_CIRCLES = _STRATEGIES = ("AVG", "AVG_BY_CIRCLE")
 
 
 class RequestMode(msgspec.Struct, frozen=True):
@@ -90,21 +90,22 @@ def _key(topic: str, group: str) -> str:
 def query_assignment(context: Context, command: Command) -> Reply:
     data = read_object(command)
     topic, group, client_id = (_text(data, name) for name in ("topic", "consumerGroup", "clientId"))
-    strategy, model = data.get("strategyName") or _EVENLY, data.get("messageModel")
+    strategy, model = data.get("strategyName"), data.get("messageModel")
     try:
         definition = context.commit_log.topics.get(context.caller, topic).definition
     except UnknownTopic:
         return reply_json(command, {})  # without a list, clients keep the queues that they have
-    if model != BROADCASTING and context.services.clients.group(group) is None:
+    is_divided = model != BROADCASTING
+    if is_divided and (strategy not in _STRATEGIES or context.services.clients.group(group) is None):
         return reply_json(command, {})
     count = definition.read_streams if definition.permissions & READABLE else 0
     mode = mode_of(context, topic, group)
-    if model == BROADCASTING:
+    if not is_divided:
         numbers: Sequence[int] = range(count)
     elif mode.mode == _POP and not topic.startswith(RETRY_PREFIX):
         numbers = _pop_queues(mode, _members(context, group), client_id, count)
     else:
-        numbers = _allocate(strategy, _members(context, group), client_id, range(count))
+        numbers = _allocate(str(strategy), _members(context, group), client_id, range(count))
     broker = context.services.identity.broker_name
     found = [
         {"messageQueue": {"brokerName": broker, "queueId": number, "topic": topic}, "mode": mode.mode}
@@ -138,10 +139,6 @@ def _allocate(strategy: str, members: Sequence[str], client_id: str, queues: Seq
     place, size = members.index(client_id), len(members)
     if strategy == _IN_CIRCLES:
         return queues[place::size]
-    if strategy != _EVENLY:
-        raise RemotingRefusal(
-            ResponseCode.INVALID_PARAMETER, f"strategyName must be {_EVENLY} or {_IN_CIRCLES}, not {strategy!r:.40}"
-        )
     least, more = divmod(len(queues), size)
     begin = place * least + min(place, more)
     return queues[begin : begin + least + (place < more)]

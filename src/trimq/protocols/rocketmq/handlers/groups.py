@@ -126,7 +126,8 @@ def all_group_configs(context: Context, command: Command) -> Reply:
     groups = context.commit_log.groups.all(context.caller)
     table, forbidden = {group.name: described(group) for group in groups}, forbidden_table(groups)
     version = {"counter": len(table), "stateVersion": 0, "timestamp": context.services.clock.message.now_ms()}
-    return reply_json(command, {"dataVersion": version, "forbiddenTable": forbidden, "subscriptionGroupTable": table})
+    shown = {"dataVersion": version, "forbiddenTable": forbidden, "subscriptionGroupTable": table}
+    return reply(command, fields={"totalGroupNum": str(len(table))}, body=msgspec.json.encode(shown))
 
 
 def delete_group(context: Context, command: Command) -> Reply:

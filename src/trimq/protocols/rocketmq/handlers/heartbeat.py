@@ -6,6 +6,7 @@ and validates the filter expression of a subscription."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from trimq.core.commit_log.groups import CommitLogGroup
@@ -101,6 +102,8 @@ def unregister(context: Context, command: Command) -> Reply:
     if group := fields.get("producerGroup"):
         context.services.clients.remove_producer(context.outlet, group)
     if group := fields.get("consumerGroup"):
+        with suppress(Refusal):  # creates an unknown group, as a genuine broker does
+            context.get_or_create_group(group)
         context.services.clients.remove_consumer(context.outlet, group)
     return reply(command)
 

@@ -45,6 +45,7 @@ _FROM_END = 1
 _ANY_QUEUE = -1
 
 _EMPTY_FIELDS = {"popTime": "0", "invisibleTime": "0", "reviveQid": "0", "restNum": "0"}
+_NO_POLLS = {"pollingNum": "0"}
 _NO_MESSAGE_FIELDS = {"hasMsg": "false", "pollingFull": "false"}
 
 
@@ -303,5 +304,9 @@ def _notification(command: Command, has_any: bool, is_full: bool = False) -> Par
 def polling_info(context: Context, command: Command) -> Reply:
     header = command.read(_PollingInfo)
     context.commit_log.groups.require_describe(context.caller, header.consumerGroup)
+    try:
+        find_topic(context, header.consumerGroup, header.topic, header.queueId)
+    except Refusal as refusal:
+        return reply_refused(command, refusal, _NO_POLLS)
     count = context.services.consuming.pop.poll_counts.count((header.topic, header.consumerGroup, header.queueId))
     return reply(command, fields={"pollingNum": str(count)})

@@ -1,7 +1,7 @@
 """VIEW_MESSAGE_BY_ID (33), QUERY_MESSAGE (12), QUERY_CONSUME_QUEUE (321).
 
-Finds a message by its commit-log position, messages by key (64 at most), and entries of a consume queue (1,000 at
-most)."""
+Finds a message by its commit-log position, messages by key or tag (64 at most), and entries of a consume queue (1,000
+at most)."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from trimq.protocols.rocketmq.wire.responses import encode_response
 
 _MOST_FOUND = 64
 _MOST_ENTRIES = 1000
+_BY_TAG = "T"  # indexType of a query by tag; all others are by key
 
 
 class _View(msgspec.Struct):
@@ -36,6 +37,7 @@ class _Query(msgspec.Struct):
     maxNum: Int32
     beginTimestamp: Int64
     endTimestamp: Int64
+    indexType: str | None = None
 
 
 def view_message(context: Context, command: Command) -> Reply:
@@ -60,9 +62,7 @@ def _find(context: Context, opaque: int, header: _Query) -> Iterator[Parts | Non
     """Yields None after each step, then the response."""
     most = min(max(header.maxNum, 0), _MOST_FOUND)
     units: list[Unit] = []
-    for unit in context.commit_log.lookup.search_key(
-        context.caller, header.topic, header.key, header.beginTimestamp, header.endTimestamp
-    ):
+    for unit in _search(context, header):
         if unit is None:
             yield None
             continue
@@ -81,6 +81,14 @@ def _find(context: Context, opaque: int, header: _Query) -> Iterator[Parts | Non
     yield encode_response(
         opaque, ResponseCode.SUCCESS, fields, body=b"".join(encoded_unit(unit) for unit in reversed(units))
     )
+
+
+def _search(context: Context, header: _Query) -> Iterator[Unit | None]:
+    lookup, asked = context.commit_log.lookup, (header.key, header.beginTimestamp, header.endTimestamp)
+    if header.indexType != _BY_TAG:
+        return lookup.search_key(context.caller, header.topic, *asked)
+    topic = context.commit_log.topics.find(context.caller, header.topic)
+    return iter(()) if topic is None else lookup.search_tag(context.caller, topic, *asked)
 
 
 def encoded_unit(unit: Unit) -> bytes:

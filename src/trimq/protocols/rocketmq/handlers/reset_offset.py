@@ -129,7 +129,9 @@ def correction_offsets(context: Context, command: Command) -> Reply:
     """Returns the committed offset of the slowest group in each queue, or `_NO_LIMIT` if `compareGroup` is behind
     it."""
     header = command.read(_Correction)
-    topic = known_topic(context, header.topic)
+    topic = context.commit_log.topics.find(context.caller, header.topic)
+    if topic is None:
+        return reply(command, body=b'{"correctionOffsets":{}}')
     left_out = set(header.filterGroups.split(",")) | {header.compareGroup}
     least: dict[int, int] = {}
     for group in context.commit_log.groups.cursor_groups(context.caller):

@@ -6,6 +6,7 @@ message in the half topic until its producer commits it or rolls it back."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import NamedTuple, NoReturn
@@ -53,6 +54,8 @@ from trimq.protocols.rocketmq.wire.headers import SendHeader, SendV2Header
 from trimq.protocols.rocketmq.wire.remoting import Command
 from trimq.protocols.rocketmq.wire.replies import UNORDERED, refused_parts, reply_refused
 from trimq.protocols.rocketmq.wire.responses import REGION, SENT_FIELDS, encode_send_response
+
+log = logging.getLogger(__name__)
 
 LONGEST_TOPIC = 127
 
@@ -315,7 +318,11 @@ def _create_topic(context: Context, header: SendHeader) -> CommitLogTopic:
         count = max(min(header.defaultTopicQueueNums, pattern.definition.write_streams), 0)
         permissions = pattern.definition.permissions & ~INHERITABLE
         definition = CommitLogTopicDefinition(context.caller.namespace, name, count, count, permissions)
-    topic, _ = context.commit_log.topics.create(context.caller, definition)
+    try:
+        topic, _ = context.commit_log.topics.create(context.caller, definition)
+    except OtherHome as refusal:
+        log.warning("%s", refusal)  # the C++ client does not show the remark to the application
+        raise
     return topic
 
 
@@ -325,6 +332,7 @@ def _refuse_unknown(context: Context, name: str) -> None:
     except UnknownTopic:
         raise RemotingRefusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!") from None
     except OtherHome as refusal:
+        log.warning("%s", refusal)
         raise RemotingRefusal(ResponseCode.NO_PERMISSION, str(refusal)) from None
 
 

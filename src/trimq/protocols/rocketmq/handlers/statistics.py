@@ -156,7 +156,7 @@ def time_span(context: Context, command: Command) -> Reply:
     group = command.fields.get("group", "")
     now_ms = context.services.clock.message.now_ms()
     spans = []
-    for number in range(topic.definition.read_streams):
+    for number in range(topic.definition.write_streams):
         stream = topic.stream(number)
         known = context.commit_log.groups.cursor(context.caller, group, topic, number)
         offset = 0 if known is None else max(known.offset, 0)
@@ -167,6 +167,8 @@ def time_span(context: Context, command: Command) -> Reply:
             "maxTimeStamp": _time(stream, stream.readable_end - 1),
             "consumeTimeStamp": _time(stream, offset - 1) or first_ms,
         }
+        if stream.start == stream.readable_end:  # as a genuine broker shows an empty queue
+            span = dict.fromkeys(span, -1)
         texts = {f"{name}Str": _written(time_ms) for name, time_ms in span.items()}
         queue = queue_key(context, topic.name.name, number)
         delay_ms = now_ms - waiting_ms if waiting_ms else 0
@@ -176,7 +178,7 @@ def time_span(context: Context, command: Command) -> Reply:
 
 def _written(time_ms: int) -> str:
     time = datetime.fromtimestamp(time_ms // 1000, UTC)
-    return f"{time:%Y-%m-%d %H:%M:%S},{time_ms % 1000:03}"
+    return f"{time:%Y-%m-%d#%H:%M:%S}:{time_ms % 1000:03}"
 
 
 # -- traffic

@@ -171,7 +171,7 @@ def all_topic_configs(context: Context, command: Command) -> Reply:
         "topicQueueMappingInfoMap": {},
     }  # there are no static topics
     shown = {"dataVersion": version, "mappingDataVersion": version, "topicConfigTable": table, **mappings}
-    return reply_json(command, shown)
+    return reply(command, fields={"totalTopicNum": str(len(table))}, body=msgspec.json.encode(shown))
 
 
 def described(topic: CommitLogTopic) -> dict[str, Any]:

@@ -142,8 +142,8 @@ class RemotingConnection:
     ) -> None:
         self._frame_limit = frame_limit
         self._header_limit = header_limit
-        self._memory = ConnectionReceiveMemory(receive_memory)
-        self._received = CopiedReceiveBuffer(self._memory, START_SIZE, LARGEST_SIZE)
+        self.memory = ConnectionReceiveMemory(receive_memory)
+        self._received = CopiedReceiveBuffer(self.memory, START_SIZE, LARGEST_SIZE)
         self.get_buffer = self._received.get_buffer
         self.release_memory = self._received.release_memory
         self.drop = self._received.drop
@@ -163,9 +163,9 @@ class RemotingConnection:
         that was enlarged for a long command once its remaining bytes fit."""
         if len(self._received.data) > LARGEST_SIZE:
             self._received.shrink(LARGEST_SIZE)
-            if self._memory.is_over_limit:
+            if self.memory.must_close():
                 self.drop()
-                raise BrokenFrame(self._memory.reason)
+                raise BrokenFrame(self.memory.reason)
 
     def next_event(self) -> Command | None:
         """Returns the next complete command, or None until more bytes arrive. Skips a frame without a command, as
@@ -183,6 +183,8 @@ class RemotingConnection:
             if finish > received.end:
                 self._wait()
                 return None
+            if self.memory.count:
+                self.memory.renew()
             received.start = finish
             command = self._read_frame(start, finish)
             if command is not None:

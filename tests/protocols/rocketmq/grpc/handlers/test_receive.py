@@ -129,6 +129,12 @@ def test_only_matching_messages_are_received() -> None:
     assert bodies_of(phone.receive("t", "g2", expression="n > 0", kind=2)) == [b"1", b"2"]
 
 
+@pytest.mark.parametrize("expression", [" ", "|| ||"])
+def test_an_expression_without_tags_matches_nothing(expression: str) -> None:
+    _, phone = made((b"0",))
+    assert phone.receive("t", expression=expression) == []
+
+
 def test_a_tag_with_the_same_hash_is_not_the_same_tag() -> None:
     _, phone = made()
     phone.send(message("t", b"0", tag="Aa"))
@@ -172,6 +178,8 @@ def test_an_ordered_group_waits_for_messages_in_flight() -> None:
         ({"invisible_ms": None}, 30_000, Code.ILLEGAL_INVISIBLE_TIME),
         ({"invisible_ms": 13 * 3600 * SECOND}, 30_000, Code.ILLEGAL_INVISIBLE_TIME),
         ({"expression": "a > > 1", "kind": 2}, 30_000, Code.INTERNAL_SERVER_ERROR),
+        ({"expression": "", "kind": 2}, 30_000, Code.ILLEGAL_FILTER_EXPRESSION),
+        ({"expression": "||"}, 30_000, Code.ILLEGAL_FILTER_EXPRESSION),
         ({}, 2000, Code.ILLEGAL_POLLING_TIME),
     ],
 )
@@ -203,6 +211,16 @@ def test_a_client_without_an_id_receives_nothing() -> None:
     without_id = desk.client("")
     answers = without_id.take("ReceiveMessage", begin(without_id))
     assert [each.status.code for each in answers] == [Code.CLIENT_ID_REQUIRED]
+
+
+@pytest.mark.parametrize(
+    ("version", "code"), [("5.0.2", Code.BAD_REQUEST), ("", Code.BAD_REQUEST), ("5.2.0", Code.ILLEGAL_POLLING_TIME)]
+)
+def test_old_clients_get_a_code_that_they_know_for_a_deadline_that_is_too_near(version: str, code: Code) -> None:
+    desk, _ = made((b"0",))
+    phone = desk.client("old", **{"x-mq-client-version": version})
+    reply = phone.begin("ReceiveMessage", phone.receiving("t"), 2000)
+    assert outcome(phone, reply) == [code, 0, "delivery_timestamp"]
 
 
 def test_a_deadline_that_is_near_shortens_the_wait() -> None:

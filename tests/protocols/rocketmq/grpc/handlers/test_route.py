@@ -25,6 +25,7 @@ def route(desk: GrpcDesk, topic: str = "t") -> Any:
         ({"readQueueNums": 1, "writeQueueNums": 2}, ["WRITE", "READ_WRITE"]),
         ({"perm": 2, "readQueueNums": 2, "writeQueueNums": 2}, ["WRITE", "WRITE"]),
         ({"perm": 4, "readQueueNums": 2, "writeQueueNums": 2}, ["READ", "READ"]),
+        ({"perm": 0, "readQueueNums": 1, "writeQueueNums": 3}, ["NONE", "NONE", "NONE"]),
     ],
 )
 def test_queues_are_numbered_as_by_apache_rocketmqs_proxy(fields: dict[str, Any], permissions: list[str]) -> None:
@@ -93,3 +94,29 @@ def test_an_unknown_topic_is_not_assigned(topic: str, group: str, code: Code) ->
     desk.make_topic("t")
     answer = desk.client().call("QueryAssignment", topic=wire.Resource(name=topic), group=wire.Resource(name=group))
     assert answer.status.code == code
+
+
+def assignment(desk: GrpcDesk, topic: str, group: str) -> Any:
+    return desk.client().call(
+        "QueryAssignment", topic=wire.Resource(name=topic), group=wire.Resource(name=group), endpoints=ASKED
+    )
+
+
+@pytest.mark.parametrize(("bits", "permission"), [(6, Permission.READ_WRITE), (4, Permission.READ)])
+def test_an_assigned_queue_has_the_permission_of_its_topic(bits: int, permission: Permission) -> None:
+    desk = GrpcDesk()
+    desk.make_topic("t", perm=bits)
+    (found,) = assignment(desk, "t", "g").assignments
+    assert found.message_queue.permission == permission
+
+
+@pytest.mark.parametrize("fields", [{"perm": 0}, {"perm": 2}, {"readQueueNums": 0}])
+def test_no_queue_of_a_topic_that_cannot_be_read_is_assigned(fields: dict[str, int]) -> None:
+    desk = GrpcDesk()
+    desk.make_topic("t", **fields)
+    answer = assignment(desk, "t", "g")
+    assert (answer.status.code, list(answer.assignments)) == (Code.FORBIDDEN, [])
+
+
+def test_the_name_of_the_topic_is_checked_before_that_of_the_group() -> None:
+    assert assignment(GrpcDesk(), "a b", "a b").status.code == Code.ILLEGAL_TOPIC

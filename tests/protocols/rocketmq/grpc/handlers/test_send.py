@@ -166,10 +166,15 @@ def test_a_delayed_message_comes_when_it_is_due_and_may_be_recalled_before() -> 
 
 @pytest.mark.parametrize(
     ("topic", "handle", "code"),
-    [("t", "zz", Code.INTERNAL_SERVER_ERROR), ("no", "zz", Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE)],
+    [
+        ("t", "zz", Code.INTERNAL_SERVER_ERROR),
+        ("no", "zz", Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE),
+        ("normal", "zz", Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE),
+    ],
 )
 def test_an_invalid_handle_recalls_nothing(topic: str, handle: str, code: Code) -> None:
     desk = desk_with("DELAY")
+    desk.make_topic("normal")
     recalled = desk.client().call("RecallMessage", topic=wire.Resource(name=topic), recall_handle=handle)
     assert recalled.status.code == code
 
@@ -213,6 +218,11 @@ REFUSED: list[tuple[dict[str, Any], Code]] = [
     ({"properties": {"TAGS": "x"}}, Code.ILLEGAL_MESSAGE_PROPERTY_KEY),
     ({"properties": {"a": "\x01"}}, Code.ILLEGAL_MESSAGE_PROPERTY_KEY),
     ({"properties": {"": "x"}}, Code.ILLEGAL_MESSAGE_PROPERTY_KEY),
+    ({"properties": {"a": "\x85"}}, Code.ILLEGAL_MESSAGE_PROPERTY_KEY),
+    ({"tag": "\x9f"}, Code.ILLEGAL_MESSAGE_TAG),
+    ({"keys": ["k" * 17_000]}, Code.MESSAGE_PROPERTIES_TOO_LARGE),
+    ({"keys": ["k" * 9_000], "properties": {"a": "v" * 9_000}}, Code.MESSAGE_PROPERTIES_TOO_LARGE),
+    ({"message_id": "", "properties": {"TAGS": "x"}}, Code.ILLEGAL_MESSAGE_PROPERTY_KEY),
     ({"properties": {f"p{number}": "v" for number in range(129)}}, Code.MESSAGE_PROPERTIES_TOO_LARGE),
     ({"properties": {"a": "v" * 17_000}}, Code.MESSAGE_PROPERTIES_TOO_LARGE),
     ({"message_group": "g" * 64}, Code.ILLEGAL_MESSAGE_GROUP),
@@ -266,6 +276,43 @@ def test_a_topic_without_the_right_to_write_refuses() -> None:
     desk = desk_with()
     desk.desk.broker.ask(17, {"topic": "t", "readQueueNums": 1, "writeQueueNums": 1, "perm": 4})
     assert desk.client().send(message("t")).status.code == Code.FORBIDDEN
+
+
+@pytest.mark.parametrize("tag", ["\u00a0", "\u2007"])
+def test_a_space_that_does_not_break_is_no_blank(tag: str) -> None:
+    desk = desk_with()
+    assert desk.client().send(message("t", tag=tag)).status.code == Code.OK
+
+
+@pytest.mark.parametrize("host", ["", " "])
+def test_a_message_without_a_host_is_born_at_the_address_of_its_client(host: str) -> None:
+    desk = desk_with()
+    desk.client().send(message("t", born_host=host))
+    (unit,) = stored(desk)
+    assert read_properties(unit.properties)["__BORNHOST"] == "10.0.0.9:5009"
+
+
+def test_a_trace_context_may_be_a_user_property() -> None:
+    desk = desk_with()
+    assert desk.client().send(message("t", properties={"TRACE_CONTEXT": "tc"})).status.code == Code.OK
+
+
+def test_an_empty_message_group_is_none() -> None:
+    desk = desk_with()
+    assert desk.client().send(message("t", message_group="")).status.code == Code.OK
+    (unit,) = stored(desk)
+    assert "__SHARDINGKEY" not in read_properties(unit.properties)
+
+
+def test_messages_of_two_namespaces_are_not_of_one_topic() -> None:
+    other = message("t")
+    other.topic.resource_namespace = "n"
+    assert desk_with().client().send(message("t"), other).status.code == Code.MESSAGE_CORRUPTED
+
+
+@pytest.mark.parametrize("id", [" ", "\t"])
+def test_a_blank_client_id_is_none(id: str) -> None:
+    assert desk_with().client(id).send(message("t")).status.code == Code.CLIENT_ID_REQUIRED
 
 
 @pytest.mark.parametrize(("keys", "stored"), [([""], None), (["", "k"], "k"), (["k", ""], "k")])

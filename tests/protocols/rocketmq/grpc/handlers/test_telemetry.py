@@ -22,6 +22,11 @@ def test_a_producer_gets_its_size_limit_and_retry_policy() -> None:
     assert (policy.max_attempts, read_ms(policy.exponential_backoff.initial)) == (3, 10)
 
 
+def test_metrics_of_clients_are_switched_off() -> None:
+    asked = wire.Settings(client_type=1, publishing=wire.Publishing(), metric=wire.Metric(on=True))
+    assert not GrpcDesk().client().tell(asked).settings.metric.on
+
+
 def test_a_consumer_gets_the_settings_of_its_group() -> None:
     desk = GrpcDesk(delay_levels="1s 5s")
     desk.make_group("g", consumeMessageOrderly=True, retryMaxTimes=3)
@@ -60,11 +65,35 @@ def test_a_node_client_gets_a_backoff_that_it_understands() -> None:
             "INTERNAL",
             "not served",
         ),
+        (wire.Settings(client_type=4, subscription=wire.Subscription()), "INVALID_ARGUMENT", "blank"),
+        (
+            wire.Settings(client_type=3, subscription=wire.Subscription(group=wire.Resource(name="CID_RMQ_SYS_x"))),
+            "INVALID_ARGUMENT",
+            "system consumer group",
+        ),
+        (
+            wire.Settings(
+                client_type=3,
+                subscription=wire.Subscription(
+                    group=wire.Resource(name="g"),
+                    subscriptions=[wire.SubscriptionEntry(topic=wire.Resource(name="t"), expression={"type": 2})],
+                ),
+            ),
+            "INVALID_ARGUMENT",
+            "filter expression",
+        ),
+        (
+            wire.Settings(client_type=1, publishing=wire.Publishing(topics=[wire.Resource(name="a b")])),
+            "INVALID_ARGUMENT",
+            "a b",
+        ),
     ],
 )
 def test_settings_that_no_client_can_have_end_the_stream(settings: Any, status: str, reason: str) -> None:
+    desk = GrpcDesk()
+    desk.make_group("g")
     with pytest.raises(GrpcStatusError, match=reason) as found:
-        GrpcDesk().client().tell(settings)
+        desk.client().tell(settings)
     assert found.value.status == status
 
 
@@ -105,10 +134,37 @@ def test_a_heartbeat_keeps_a_client_alive_also_without_its_stream() -> None:
     assert desk.desk.broker.ask(204, {"producerGroup": "t"}).code == 1
 
 
-def test_a_heartbeat_of_a_group_that_cannot_be_is_refused() -> None:
+@pytest.mark.parametrize("group", ["bad group$", None])
+def test_a_heartbeat_of_a_consumer_names_a_legal_group(group: str | None) -> None:
+    desk = GrpcDesk()
+    desk.make_group("g")
+    consumer, producer = desk.client("consumer"), desk.client("producer")
+    consumer.consume("g", "t")
+    producer.produce("t")
+    assert heartbeat(consumer, group) == Code.ILLEGAL_CONSUMER_GROUP
+    assert heartbeat(producer, group) == Code.OK
+
+
+@pytest.mark.parametrize("kind", [ClientType.CLIENT_TYPE_UNSPECIFIED, ClientType.PULL_CONSUMER])
+def test_a_client_is_recognised_by_the_type_in_its_settings(kind: ClientType) -> None:
     client = GrpcDesk().client()
-    client.produce("t")
-    assert heartbeat(client, "bad group$") == Code.ILLEGAL_CONSUMER_GROUP
+    client.tell(wire.Settings(client_type=kind, publishing=wire.Publishing(topics=[wire.Resource(name="t")])))
+    assert heartbeat(client) == Code.UNRECOGNIZED_CLIENT_TYPE
+    assert client.call("NotifyClientTermination").status.code == Code.UNRECOGNIZED_CLIENT_TYPE
+
+
+def test_a_consumer_that_names_no_group_at_its_end_is_forgotten_all_the_same() -> None:
+    desk = GrpcDesk()
+    desk.make_group("g")
+    client = desk.client()
+    client.consume("g", "t")
+    assert client.call("NotifyClientTermination").status.code == Code.ILLEGAL_CONSUMER_GROUP
+    assert client.call("NotifyClientTermination").status.code == Code.UNRECOGNIZED_CLIENT_TYPE
+
+
+def test_a_stream_without_a_client_id_is_told_so() -> None:
+    desk = GrpcDesk()
+    assert desk.client("").produce("t").status.code == Code.CLIENT_ID_REQUIRED
 
 
 def test_a_client_that_notifies_its_termination_is_forgotten() -> None:

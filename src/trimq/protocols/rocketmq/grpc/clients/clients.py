@@ -43,7 +43,7 @@ class TelemetryOutlet:
     def close(self) -> None:
         self.sink = None
 
-    def abort(self) -> None:
+    def abort(self, reason: str = "") -> None:
         self.sink = None
 
 

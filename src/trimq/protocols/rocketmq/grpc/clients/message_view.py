@@ -33,7 +33,7 @@ _DELAYS = frozenset((DELAY, DELIVER_MS, "TIMER_DELAY_SEC", "TIMER_DELAY_MS"))
 # System properties: users neither set nor see them.
 RESERVED = frozenset(
     (
-        *(KEYS, TAGS, UNIQUE_KEY, TRANSACTIONAL, BORN_HOST, BORN_MS, TRACE_CONTEXT, *_DELAYS),
+        *(KEYS, TAGS, UNIQUE_KEY, TRANSACTIONAL, BORN_HOST, BORN_MS, *_DELAYS),
         *("WAIT", "RETRY_TOPIC", "REAL_TOPIC", "REAL_QID", "PGROUP", "MIN_OFFSET", "MAX_OFFSET", "ORIGIN_MESSAGE_ID"),
         *("RECONSUME_TIME", "MAX_RECONSUME_TIMES", "MSG_REGION", "TRACE_ON", "CONSUME_START_TIME", "INNER_NUM"),
         *("TRAN_PREPARED_QUEUE_OFFSET", "INSTANCE_ID", "CORRELATION_ID", "REPLY_TO_CLIENT", "TTL", "ARRIVE_TIME"),
@@ -45,7 +45,7 @@ RESERVED = frozenset(
 
 
 # System properties that no other field shows. Most messages have only these.
-_MEANINGLESS = RESERVED - {TAGS, KEYS, TRANSACTIONAL, TRACE_CONTEXT, "DLQ_ORIGIN_TOPIC", *_DELAYS}
+_MEANINGLESS = RESERVED - {TAGS, KEYS, TRANSACTIONAL, "DLQ_ORIGIN_TOPIC", *_DELAYS}
 
 
 def message_type_of(properties: Mapping[str, str]) -> MessageType:

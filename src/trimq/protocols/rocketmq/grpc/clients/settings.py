@@ -56,6 +56,7 @@ def _copy(asked: Any) -> Any:
     settings = wire.Settings()
     settings.CopyFrom(asked)
     settings.ClearField("backoff_policy")
+    settings.ClearField("metric")
     settings.metric.SetInParent()
     return settings
 

@@ -36,6 +36,7 @@ _MARGIN_MS = 1500
 _LEAST_POLL_MS = 5000
 _LEAST_INVISIBLE_MS = 10_000
 _ALL_QUEUES = -1
+_KNOWS_POLLING_TIME = "5.0.3"  # the first version of clients with this code
 
 _MESSAGE = b"\x12"  # tag of `message` in a response
 
@@ -55,7 +56,8 @@ def _wait_ms(call: Call, request: Any) -> int:
     asked_ms = read_ms(request.long_polling_timeout) if request.HasField("long_polling_timeout") else in_time_ms
     wait_ms = min(max(asked_ms, _LEAST_POLL_MS), LONG_POLL_MS)
     if wait_ms > remaining_ms < _LEAST_POLL_MS:
-        raise GrpcRefusal(Code.ILLEGAL_POLLING_TIME, "the time until the deadline is too short for a long poll")
+        code = Code.ILLEGAL_POLLING_TIME if call.version >= _KNOWS_POLLING_TIME else Code.BAD_REQUEST
+        raise GrpcRefusal(code, "the time until the deadline is too short for a long poll")
     return min(wait_ms, in_time_ms)
 
 
@@ -105,8 +107,16 @@ def _topic(call: Call, group: str, name: str) -> CommitLogTopic:
     return find_topic(call, group, name)
 
 
+def check_expression(expression: Any) -> None:
+    """Refuses an SQL expression that is empty, and tags that are only separators."""
+    text = expression.expression
+    if not text if expression.type == FilterType.SQL else text and not text.replace("||", ""):
+        raise GrpcRefusal(Code.ILLEGAL_FILTER_EXPRESSION, f"the filter expression {text[:40]!r} is empty")
+
+
 def _interest(call: Call, expression: Any) -> MessageFilter | None:
     """Compares the text of tags, not only their hash: gRPC clients do not check tags again."""
+    check_expression(expression)
     text = expression.expression
     if expression.type == FilterType.SQL:
         return read_interest(text, SQL, call.filter_limits)

@@ -32,13 +32,17 @@ def query_route(call: Call, request: Any) -> Reply:
 
 def query_assignment(call: Call, request: Any) -> Reply:
     """Assigns all queues as one (-1), or each queue by itself to a group that consumes in order."""
+    check_topic(call, request.topic.name)
     check_group(request.group.name)
     topic = _known_topic(call, request.topic.name)
+    permissions = topic.definition.permissions
+    if not permissions & READABLE or not topic.definition.read_streams:
+        raise GrpcRefusal(Code.FORBIDDEN, f"the topic {request.topic.name} has no readable queue")
     group = call.commit_log.groups.find(call.caller, request.group.name)
     is_orderly = group is not None and group.is_orderly
     numbers = range(topic.definition.read_streams) if is_orderly else [-1]
     broker = _broker(call, request.endpoints)
-    permission = Permission.READ_WRITE
+    permission = Permission.READ_WRITE if permissions & WRITABLE else Permission.READ
     queues = [
         wire.MessageQueue(topic=request.topic, id=number, permission=permission, broker=broker) for number in numbers
     ]
@@ -61,6 +65,8 @@ def accepted_type(definition: CommitLogTopicDefinition) -> MessageType:
 def _permissions(definition: CommitLogTopicDefinition) -> list[Permission]:
     """Returns the permission of each queue, in the order of the proxy of Apache RocketMQ: read-only, write-only,
     both."""
+    if not definition.permissions & (READABLE | WRITABLE):
+        return [Permission.NONE] * max(1, definition.read_streams, definition.write_streams)
     reads = definition.read_streams if definition.permissions & READABLE else 0
     writes = definition.write_streams if definition.permissions & WRITABLE else 0
     both = min(reads, writes)

@@ -35,6 +35,7 @@ from trimq.protocols.rocketmq.grpc.clients.message_view import (
     read_ms,
 )
 from trimq.protocols.rocketmq.grpc.clients.name_rules import check_topic
+from trimq.protocols.rocketmq.grpc.clients.text_rules import has_control, is_blank
 from trimq.protocols.rocketmq.grpc.handlers.route import accepted_type
 from trimq.protocols.rocketmq.grpc.wire import wire
 from trimq.protocols.rocketmq.grpc.wire.codes import GrpcRefusal
@@ -49,7 +50,7 @@ from trimq.protocols.rocketmq.transactions.check_back import IMMUNITY_S
 
 _OK = status()
 _MOST_PROPERTIES = 128
-_MOST_PROPERTY_BYTES = 16 * 1024
+MOST_PROPERTY_BYTES = 16 * 1024
 _LONGEST_GROUP = 64
 _LONGEST_RECOVERY_S = 3600
 LATEST_MS = 253_402_300_799_999  # end of the year 9999, the last protobuf Timestamp
@@ -107,7 +108,7 @@ def _check(call: Call, messages: Any) -> tuple[CommitLogTopic, list[_Checked]]:
     if not messages:
         raise GrpcRefusal(Code.MESSAGE_CORRUPTED, "no message to send")
     name = messages[0].topic.name
-    if len(messages) > 1 and any(message.topic.name != name for message in messages):
+    if len(messages) > 1 and any(message.topic != messages[0].topic for message in messages):
         raise GrpcRefusal(Code.MESSAGE_CORRUPTED, "topic in message is not same")
     check_topic(call, name)
     if name.startswith(RETRY_PREFIX):
@@ -223,9 +224,12 @@ def queue_of_group(group: str, count: int) -> int:
 def _properties_of(call: Call, message: Any) -> dict[str, str]:
     system = message.system_properties
     _check_body(call, message)
-    if not system.message_id.strip():
-        raise GrpcRefusal(Code.ILLEGAL_MESSAGE_ID, "message id cannot be empty")
     properties = user_properties(message)
+    labels: dict[str, str] = {}
+    add_labels(labels, system)
+    _check_size(message)
+    if is_blank(system.message_id):
+        raise GrpcRefusal(Code.ILLEGAL_MESSAGE_ID, "message id cannot be empty")
     properties[UNIQUE_KEY] = system.message_id
     properties[PRODUCER_GROUP] = message.topic.name
     properties["RECONSUME_TIME"] = str(system.delivery_attempt)
@@ -234,13 +238,12 @@ def _properties_of(call: Call, message: Any) -> dict[str, str]:
     if born_ms > LATEST_MS:
         raise GrpcRefusal(Code.BAD_REQUEST, f"born_timestamp out of range: {born_ms}")
     properties[BORN_MS] = str(born_ms)
-    if system.born_host:
-        properties[BORN_HOST] = system.born_host
+    properties[BORN_HOST] = call.caller.address if is_blank(system.born_host) else system.born_host
     if system.trace_context:
         properties[TRACE_CONTEXT] = system.trace_context
-    add_labels(properties, system)
-    _add_kind(call, properties, system, now_ms)
-    return properties
+    kind = _kind_properties(call, system, now_ms)
+    add_message_group(labels, system)
+    return properties | labels | kind
 
 
 def _check_body(call: Call, message: Any) -> None:
@@ -273,14 +276,14 @@ def user_properties(message: Any) -> dict[str, str]:
     if not message.user_properties:
         return {}
     properties: dict[str, str] = dict(message.user_properties)
-    size = sum(len(name.encode()) + len(value.encode()) for name, value in properties.items())
-    if len(properties) > _MOST_PROPERTIES or size > _MOST_PROPERTY_BYTES:
-        reason = f"a message may have at most {_MOST_PROPERTIES} properties of together {_MOST_PROPERTY_BYTES} bytes"
-        raise GrpcRefusal(Code.MESSAGE_PROPERTIES_TOO_LARGE, reason)
+    if len(properties) > _MOST_PROPERTIES:
+        raise GrpcRefusal(
+            Code.MESSAGE_PROPERTIES_TOO_LARGE, f"{len(properties)} user properties, the limit is {_MOST_PROPERTIES}"
+        )
     for name, value in properties.items():
         if name in RESERVED:
             raise GrpcRefusal(Code.ILLEGAL_MESSAGE_PROPERTY_KEY, f"the property {name} is reserved by the system")
-        if not name or _has_control(name) or _has_control(value):
+        if not name or has_control(name) or has_control(value):
             raise GrpcRefusal(
                 Code.ILLEGAL_MESSAGE_PROPERTY_KEY,
                 f"the property {name[:80]!r} has an empty name or a control character",
@@ -288,39 +291,46 @@ def user_properties(message: Any) -> dict[str, str]:
     return properties
 
 
-def _has_control(text: str) -> bool:
-    return not text.isprintable() and any(character < " " or character == "\x7f" for character in text)
+def _check_size(message: Any) -> None:
+    system = message.system_properties
+    texts = [*message.user_properties, *message.user_properties.values(), *system.keys, system.tag]
+    size = sum(len(text.encode()) for text in texts)
+    if size > MOST_PROPERTY_BYTES:
+        reason = f"user properties, tag and keys have {size} bytes, the limit is {MOST_PROPERTY_BYTES}"
+        raise GrpcRefusal(Code.MESSAGE_PROPERTIES_TOO_LARGE, reason)
 
 
 def add_labels(properties: dict[str, str], system: Any) -> None:
     tag = system.tag
     if tag:
-        if "|" in tag or not tag.strip() or _has_control(tag):
+        if "|" in tag or is_blank(tag) or has_control(tag):
             raise GrpcRefusal(
                 Code.ILLEGAL_MESSAGE_TAG, f"the tag {tag[:80]!r} is blank, or has a | or a control character"
             )
         properties[TAGS] = tag
     if keys := system.keys:
         for key in keys:
-            if key and (not key.strip() or _has_control(key)):
+            if key and (is_blank(key) or has_control(key)):
                 raise GrpcRefusal(Code.ILLEGAL_MESSAGE_KEY, f"the key {key[:80]!r} is blank or has a control character")
         if joined := " ".join(filter(None, keys)):  # clients pass on an empty key
             properties[KEYS] = joined
-    if system.HasField("message_group"):
-        _check_message_group(system.message_group)
-        properties[MESSAGE_GROUP] = system.message_group
 
 
-def _check_message_group(group: str) -> None:
-    if not group.strip() or _has_control(group):
+def add_message_group(properties: dict[str, str], system: Any) -> None:
+    group = system.message_group
+    if not group:
+        return
+    if is_blank(group) or has_control(group):
         raise GrpcRefusal(Code.ILLEGAL_MESSAGE_GROUP, "message group cannot be blank or have control characters")
     if len(group.encode()) >= _LONGEST_GROUP:
         raise GrpcRefusal(Code.ILLEGAL_MESSAGE_GROUP, f"message group exceed the max size {_LONGEST_GROUP}")
+    properties[MESSAGE_GROUP] = group
 
 
-def _add_kind(call: Call, properties: dict[str, str], system: Any, now_ms: int) -> None:
-    """Adds the properties of half and delayed messages. The type follows from the properties; only a half message
+def _kind_properties(call: Call, system: Any, now_ms: int) -> dict[str, str]:
+    """Returns the properties of half and delayed messages. The type follows from the properties; only a half message
     declares its type."""
+    properties: dict[str, str] = {}
     if system.HasField("lite_topic") or system.HasField("priority"):
         raise GrpcRefusal(Code.UNSUPPORTED, "lite topics and message priorities are not supported")
     if system.message_type == MessageType.TRANSACTION:
@@ -338,3 +348,4 @@ def _add_kind(call: Call, properties: dict[str, str], system: Any, now_ms: int) 
             reason = f"the max delay time of message is too large, max is {limit_ms}"
             raise GrpcRefusal(Code.ILLEGAL_DELIVERY_TIME, reason)
         properties[DELIVER_MS] = str(due_ms)
+    return properties

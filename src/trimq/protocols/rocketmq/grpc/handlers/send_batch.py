@@ -19,10 +19,13 @@ from trimq.protocols.contract import CallInfo, Parts, Reply
 from trimq.protocols.rocketmq.grpc.clients.call import Call, refusal_status
 from trimq.protocols.rocketmq.grpc.clients.message_view import BORN_HOST, BORN_MS, MESSAGE_GROUP, TRACE_CONTEXT
 from trimq.protocols.rocketmq.grpc.clients.name_rules import check_topic
+from trimq.protocols.rocketmq.grpc.clients.text_rules import is_blank
 from trimq.protocols.rocketmq.grpc.handlers.route import accepted_type
 from trimq.protocols.rocketmq.grpc.handlers.send import (
     LATEST_MS,
+    MOST_PROPERTY_BYTES,
     add_labels,
+    add_message_group,
     check_digest,
     flush_timeout_response,
     queue_of_group,
@@ -66,6 +69,7 @@ class GrpcSendBatcher:
         self.limit = _MOST_SYNCED_MESSAGES if is_synced else _MOST_MESSAGES
         self._targets: TargetCache[str, _TopicTarget] = TargetCache(_MOST_TARGETS)
         self._call: Call | None = None
+        self._address = ""
         self._begin()
 
     def _begin(self) -> None:
@@ -84,17 +88,19 @@ class GrpcSendBatcher:
             self._start(call)
         elif call is not self._call and (self._call is None or call.caller != self._call.caller):
             return False
-        if not call.client_id or len(raw) > _LONGEST_REQUEST:
+        if is_blank(call.client_id) or len(raw) > _LONGEST_REQUEST:
             return False
         try:
             messages = read_request(raw).messages
-            return len(messages) == 1 and self._take(call, messages[0])
+            is_short = len(messages) == 1 and len(raw) - len(messages[0].body) <= MOST_PROPERTY_BYTES
+            return is_short and self._take(call, messages[0])
         except (DecodeError, Refusal):
             return False  # `send` raises it again and responds to it
 
     def _start(self, call: Call) -> None:
         services = call.services
         self._call = call
+        self._address = call.caller.address
         self._longest = min(_LONGEST_BODY, services.commit_log.messages.message_bytes, services.settings.message_bytes)
         self._now_ms = services.clock.message.now_ms()
         self._added = added_properties(services.identity.cluster_name)
@@ -119,6 +125,7 @@ class GrpcSendBatcher:
             check_digest(system.body_digest, body)
         labels: dict[str, str] = {}
         add_labels(labels, system)
+        add_message_group(labels, system)
         born_ms = self._born_ms(system)
         properties = self._properties(message, system, target, id, born_ms, labels)
         group = labels.get(MESSAGE_GROUP)
@@ -147,14 +154,15 @@ class GrpcSendBatcher:
     ) -> bytes | None:
         """Encodes the properties as `send` stores them. Returns None if `send` must check them."""
         host, trace = system.born_host, system.trace_context
+        if is_blank(host):
+            host = self._address
         if not (host.isprintable() and trace.isprintable()):
             return None
         text = (
             f"{UNIQUE_KEY}\x01{id}\x02{target.fixed_properties}\x01{system.delivery_attempt}"
             f"\x02{BORN_MS}\x01{born_ms}\x02"
         )
-        if host:
-            text += f"{BORN_HOST}\x01{host}\x02"
+        text += f"{BORN_HOST}\x01{host}\x02"
         if trace:
             text += f"{TRACE_CONTEXT}\x01{trace}\x02"
         for name, value in labels.items():

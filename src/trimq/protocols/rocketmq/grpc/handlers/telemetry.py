@@ -18,8 +18,10 @@ from trimq.protocols.rocketmq.clients.subscriptions import Subscription
 from trimq.protocols.rocketmq.grpc.clients.call import Call, reply, status
 from trimq.protocols.rocketmq.grpc.clients.clients import GrpcClient, TelemetryOutlet
 from trimq.protocols.rocketmq.grpc.clients.dialect import GRPC
-from trimq.protocols.rocketmq.grpc.clients.name_rules import check_group
+from trimq.protocols.rocketmq.grpc.clients.name_rules import check_group, check_topic
 from trimq.protocols.rocketmq.grpc.clients.settings import consumer_settings, producer_settings
+from trimq.protocols.rocketmq.grpc.clients.text_rules import is_blank
+from trimq.protocols.rocketmq.grpc.handlers.receive import check_expression
 from trimq.protocols.rocketmq.grpc.wire import wire
 from trimq.protocols.rocketmq.grpc.wire.codes import GrpcRefusal, GrpcStatusError
 from trimq.protocols.rocketmq.grpc.wire.enums import ClientType, Code, FilterType
@@ -47,8 +49,9 @@ class Telemetry:
             raise GrpcStatusError("INVALID_ARGUMENT", f"invalid command: {error}") from None
         if command.WhichOneof("command") != "settings":
             return []
-        if not self._call.client_id:
-            raise GrpcStatusError("INVALID_ARGUMENT", "client id cannot be empty")
+        if is_blank(self._call.client_id):
+            missing = status(Code.CLIENT_ID_REQUIRED, "client id cannot be empty")
+            return [wire.TelemetryCommand(status=missing).SerializeToString()]
         try:
             settings = self._negotiate(command.settings)
         except LoginFailed as refusal:
@@ -67,6 +70,7 @@ class Telemetry:
             raise GrpcStatusError("INVALID_ARGUMENT", "there is no publishing or subscription data in settings")
         if which == "publishing":
             for topic in asked.publishing.topics:
+                check_topic(call, topic.name)
                 call.commit_log.messages.require_write(call.caller, topic.name)
             settings = producer_settings(asked, call.services.settings.message_bytes)
         else:
@@ -84,10 +88,12 @@ class Telemetry:
 
 def _known_group(call: Call, asked: Any) -> CommitLogGroup:
     """Refuses an unknown group, as the proxy of Apache RocketMQ does."""
-    if asked.client_type not in _CONSUMERS:
-        raise GrpcStatusError("INTERNAL", f"clients of type {asked.client_type} are not served as consumers")
     name = asked.subscription.group.name
     check_group(name)
+    for entry in asked.subscription.subscriptions:
+        check_expression(entry.expression)
+    if asked.client_type not in _CONSUMERS:
+        raise GrpcStatusError("INTERNAL", f"clients of type {asked.client_type} are not served as consumers")
     call.commit_log.groups.require_read(call.caller, name)
     found = call.commit_log.groups.find(call.caller, name)
     if found is None:
@@ -137,17 +143,26 @@ def _join_groups(call: Call, known: GrpcClient) -> None:
 
 def heartbeat(call: Call, request: Any) -> Reply:
     known = _require_known(call)
-    if request.HasField("group") and request.client_type in _CONSUMERS:
-        check_group(request.group.name)
+    _check_kind(known, request.group.name)
     call.known.touch(known)
     _join_groups(call, known)
     return reply(wire.HeartbeatResponse(status=status()))
 
 
 def terminate(call: Call, request: Any) -> Reply:
-    _require_known(call)
+    known = _require_known(call)
     call.known.forget(call.client_id)
+    _check_kind(known, request.group.name)
     return reply(wire.NotifyClientTerminationResponse(status=status()))
+
+
+def _check_kind(known: GrpcClient, group: str) -> None:
+    """Refuses clients whose settings name another type than a producer or consumer. A consumer names a legal group."""
+    kind = known.settings.client_type
+    if kind in _CONSUMERS:
+        check_group(group)
+    elif kind != ClientType.PRODUCER:
+        raise GrpcRefusal(Code.UNRECOGNIZED_CLIENT_TYPE, f"clients of type {kind} are neither producer nor consumer")
 
 
 def _find_own(call: Call) -> GrpcClient | None:

@@ -13,6 +13,7 @@ from trimq.model import SYSTEM
 from trimq.protocols.contract import Reply
 from trimq.protocols.rocketmq.grpc.clients.call import Call, refusal_status, reply, reply_when_durable, status
 from trimq.protocols.rocketmq.grpc.clients.name_rules import check_topic
+from trimq.protocols.rocketmq.grpc.clients.text_rules import is_blank
 from trimq.protocols.rocketmq.grpc.wire import wire
 from trimq.protocols.rocketmq.grpc.wire.codes import GrpcRefusal
 from trimq.protocols.rocketmq.grpc.wire.enums import Code, TransactionResolution, TransactionSource
@@ -23,7 +24,7 @@ _FOR_EVER_MS = 2**62
 
 def end_transaction(call: Call, request: Any) -> Reply:
     check_topic(call, request.topic.name)
-    if not request.transaction_id.strip():
+    if is_blank(request.transaction_id):
         raise GrpcRefusal(Code.INVALID_TRANSACTION_ID, "transaction id cannot be empty")
     call.commit_log.messages.require_write(call.caller, request.topic.name)
     half, group = _find_half(call, request)
