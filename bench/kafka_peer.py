@@ -72,15 +72,17 @@ class Peer:
 def kafka_in(
     folder: Path, without: Collection[str] = (), properties_more: Mapping[str, str] = MappingProxyType({})
 ) -> Iterator[Peer]:
-    """Runs Kafka with its data in `folder`, with its default for the properties in `without`, and with more properties.
-    Yields once its port accepts connections; removes `folder` at the end."""
+    """Runs Kafka with its data in `folder`, with its default for the properties in `without`, and with more properties,
+    in which `{port}` and `{controller}` stand for the ports. Yields once its port accepts connections; removes `folder`
+    at the end."""
     libraries = classpath(ARTIFACTS)
     folder.mkdir(parents=True)
     port, controller = _free_ports(2)
     properties = folder / "server.properties"
     lines = _PROPERTIES.format(port=port, controller=controller, logs=folder / "logs").splitlines()
-    kept = [line for line in lines if line.partition("=")[0] not in without]
-    kept += [f"{name}={value}" for name, value in properties_more.items()]
+    more = {name: value.format(port=port, controller=controller) for name, value in properties_more.items()}
+    kept = [line for line in lines if line.partition("=")[0] not in {*without, *more}]
+    kept += [f"{name}={value}" for name, value in more.items()]
     properties.write_text("\n".join(kept) + "\n")
     words = (*_JAVA, "-cp", libraries)
     _format(words, properties)

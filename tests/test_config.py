@@ -15,6 +15,8 @@ from trimq.config import (
     Storage,
     advertised_address,
     declarations,
+    exposed_listeners,
+    is_login_required,
     load,
     parse_address,
     suggest_flag,
@@ -367,3 +369,23 @@ def test_a_name_of_a_topic_and_the_number_of_a_stream_fit_into_a_file_name() -> 
 def test_an_advertised_host_is_written_as_it_was_read() -> None:
     assert str(Advertised("::1")) == "[::1]"
     assert str(Advertised("host", 1)) == "host:1"
+
+
+@pytest.mark.parametrize(
+    ("flags", "exposed"),
+    [
+        ({}, []),
+        ({"kafka.listen": "[::1]:1", "http.listen": "localhost:2", "amqp.listen": "127.3.2.1:3"}, []),
+        ({"amqp.listen": "10.0.0.1:3", "http.listen": "off"}, ["amqp.listen"]),
+        ({"http.listen": "0.0.0.0:3", "amqp.listen": "broker.example:5"}, ["amqp.listen", "http.listen"]),
+        ({"http.listen": "[::]:3"}, ["http.listen"]),
+    ],
+)
+def test_logins_are_required_by_default_where_other_machines_reach_a_listener(
+    flags: dict[str, str], exposed: list[str]
+) -> None:
+    settings = load(flags, {})
+    assert exposed_listeners(settings) == exposed
+    assert is_login_required(settings) is bool(exposed)
+    assert not is_login_required(load({**flags, "security.mode": "open"}, {}))
+    assert is_login_required(load({**flags, "security.mode": "required"}, {}))

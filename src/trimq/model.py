@@ -63,4 +63,7 @@ class Caller:
     namespace: str = DEFAULT_NAMESPACE
 
 
+ANONYMOUS = "anonymous"
+"""Principal of clients that did not log in."""
+
 SYSTEM = Caller(principal="system", client_id="trimq", address="", protocol="internal")

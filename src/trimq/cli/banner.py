@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Mapping
-from ipaddress import ip_address
 
 from trimq.cli.version import version
-from trimq.config import EVERY_INTERFACE, Address, Settings, parse_address
+from trimq.config import EVERY_INTERFACE, Address, Settings, is_login_required, parse_address
 
 # Keys are the names in the ready file. A listener that is not listed is shown with its address only.
 HOW_TO_CONNECT = {
@@ -41,16 +40,20 @@ def compose_banner(
     ]
     bound = {name: parse_address(address) for name, address in addresses.items() if name != "pid"}
     usable = usable_addresses(settings, bound)
+    requires_login = is_login_required(settings)
     is_encrypted = settings.tls.mode == "required"
     words = {"amqp": "amqps" if is_encrypted else "amqp", "http": "https" if is_encrypted else "http"}
     for name, address in bound.items():
         title, how = HOW_TO_CONNECT.get(name, (name, "{address}"))
-        login, note = _login(address, has_users) if name == "amqp" else ("", "")
+        login, note = _login(address, has_users, requires_login) if name == "amqp" else ("", "")
         lines.append(f"  {title:<8}  {how.format(address=usable[name], login=login, note=note, **words)}")
     if "rocketmq.grpc_listen" in missing and "rocketmq_grpc" not in bound and "rocketmq" in bound:
         lines.append(f'  {"":<8}  gRPC is off, since it is not installed: pip install "trimq[grpc]"')
-    for warning in [] if has_users else _warnings(bound):
+    for warning in [] if has_users else _warnings(settings, bound):
         lines.append(f"{_RED}{warning}{_PLAIN}" if is_colored else warning)
+    if not has_users and not requires_login:
+        lines.append("  security  open: clients of this broker need no login (to close it: trimq users set NAME")
+        lines.append("            --administrator yes; docs/security.md)")
     lines.append("Stop it with Ctrl-C or SIGTERM.")
     return "\n".join(lines)
 
@@ -69,27 +72,24 @@ def usable_addresses(settings: Settings, bound: Mapping[str, Address]) -> dict[s
     return usable
 
 
-def _login(amqp: Address, has_users: bool) -> tuple[str, str]:
+def _login(amqp: Address, has_users: bool, requires_login: bool) -> tuple[str, str]:
     """Returns the login of an AMQP address, and a remark. `guest` is refused from other machines, and as soon as a user
     is defined."""
-    if has_users:
+    if has_users or requires_login:
         return "", "  log in as one of the users (trimq users list)"
-    if is_local(amqp):
+    if amqp.is_loopback:
         return "guest:guest@", ""
     return "", "  needs a user (trimq users set NAME); from this machine guest:guest"
 
 
-def _warnings(bound: Mapping[str, Address]) -> Iterator[str]:
+def _warnings(settings: Settings, bound: Mapping[str, Address]) -> Iterator[str]:
+    if is_login_required(settings):
+        yield "WARNING: only users may do anything here (security.mode), and none is defined."
+        yield "To define one: stop the broker, then trimq users bootstrap NAME"
+        return
     # AMQP is not open: without users it accepts clients of this machine only.
-    names = [name for name, address in bound.items() if name != "amqp" and not is_local(address)]
+    names = [name for name, address in bound.items() if name != "amqp" and not address.is_loopback]
     if names:
         yield f"WARNING: open to the network, and no user is defined: {', '.join(names)}."
         yield "Everybody who reaches these ports may read, write and delete everything."
-        yield "To define a user: trimq users set NAME --administrator yes"
-
-
-def is_local(address: Address) -> bool:
-    try:
-        return ip_address(address.host).is_loopback
-    except ValueError:
-        return address.host == "localhost"
+        yield "To define a user, on this machine: trimq users set NAME --administrator yes"

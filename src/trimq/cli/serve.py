@@ -8,11 +8,13 @@ import contextlib
 import gc
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from trimq.cli.banner import compose_banner
+from trimq.cli.passwords import NEW_PASSWORD
 from trimq.clock import monotonic_seconds
-from trimq.config import Settings, declarations, load, suggest_flag
+from trimq.config import Security, Settings, declarations, load, suggest_flag
+from trimq.errors import StartupError
 from trimq.server.optional_packages import missing_listeners
 
 
@@ -52,9 +54,32 @@ def run(arguments: argparse.Namespace, unknown: Sequence[str]) -> int:
             print(compose_banner(settings, addresses, opened_seconds, has_users, missing, is_colored), flush=True)
 
     try:
-        return serve(settings, announce)
+        return serve(settings, announce, _first_administrator(settings.security, os.environ))
     finally:
         gc.enable()
+
+
+def _first_administrator(security: Security, environment: Mapping[str, str]) -> tuple[str, Callable[[], str]] | None:
+    if security.administrator is None:
+        return None
+
+    def read_password() -> str:
+        file_name = security.administrator_password_file
+        if file_name is None:
+            found = environment.get(NEW_PASSWORD, "")
+        else:
+            try:
+                found = _read_text(file_name).partition("\n")[0].removesuffix("\r")
+            except (OSError, UnicodeDecodeError) as error:
+                raise StartupError(f"the password file {file_name!r} cannot be read: {error}") from None
+        if not found:
+            raise StartupError(
+                f"security.administrator needs a password: put it into {NEW_PASSWORD}, or into the first line of "
+                "security.administrator_password_file"
+            )
+        return found
+
+    return security.administrator, read_password
 
 
 def read_settings(arguments: argparse.Namespace, unknown: Sequence[str], environment: Mapping[str, str]) -> Settings:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from trimq.cli.folder import add_folder_flag
 from trimq.cli.output import escape_unprintable, print_json, print_json_line, print_table, progress_bar
-from trimq.config import declarations
 
 if TYPE_CHECKING:
     from trimq.server.offline.data_folder import Finding
@@ -35,14 +34,8 @@ def declare(parser: argparse.ArgumentParser) -> None:
     measuring = actions.add_parser("stats", help="sizes and offsets of each stream and queue")
     measuring.set_defaults(run=stats)
 
-    data_dir = next(declaration for declaration in declarations() if declaration.key == "data_dir")
     for action in (verifying, dumping, measuring):
-        action.add_argument(
-            data_dir.flag,
-            metavar="FOLDER",
-            default=os.environ.get(data_dir.variable) or data_dir.default,
-            help=f"the data folder (or {data_dir.variable}; default: %(default)s)",
-        )
+        add_folder_flag(action)
         action.add_argument("--json", action="store_true", help="print JSON")
 
 

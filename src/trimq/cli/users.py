@@ -1,4 +1,4 @@
-"""`trimq users`: users of a running broker and their permissions."""
+"""`trimq users`: users of a running broker and their permissions, and the first administrator of a stopped one."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import sys
 from typing import Any
 
 from trimq.cli.api import add_address_flag, api_path, connect
+from trimq.cli.folder import add_folder_flag
 from trimq.cli.output import print_json, print_table
+from trimq.cli.passwords import NEW_PASSWORD, read_new_password
 from trimq.errors import StartupError
 
-NEW_PASSWORD = "TRIMQ_NEW_PASSWORD"
 NEW_SECRET = "TRIMQ_NEW_ROCKETMQ_SECRET"
 
 
@@ -30,6 +31,14 @@ def declare(parser: argparse.ArgumentParser) -> None:
     )
     setting.set_defaults(run=set_user)
     setting.add_argument("--administrator", choices=("yes", "no"), help="whether the user has all rights")
+    bootstrapping = actions.add_parser(
+        "bootstrap",
+        help="define an administrator in the data folder of a stopped broker: the first one, or one who lost the "
+        f"password, which is read from {NEW_PASSWORD} or asked for",
+    )
+    bootstrapping.set_defaults(run=bootstrap)
+    bootstrapping.add_argument("name", metavar="NAME")
+    add_folder_flag(bootstrapping)
     deleting = actions.add_parser("delete", help="delete a user with all permissions and close its connections")
     deleting.set_defaults(run=delete_user)
     granting = actions.add_parser("grant", help="set the permissions of a user in a virtual host, by patterns of names")
@@ -85,6 +94,16 @@ def set_user(arguments: argparse.Namespace) -> int:
         print(f"{broker.decode(answer, dict[str, str])['message']} (trimq users delete guest)", file=sys.stderr)
     if "TRIMQ_USER" not in os.environ:
         print("set TRIMQ_USER and TRIMQ_PASSWORD for this command", file=sys.stderr)
+    return 0
+
+
+def bootstrap(arguments: argparse.Namespace) -> int:
+    from trimq.server.offline.administrators import define_administrator
+
+    password = read_new_password(arguments.name)
+    is_new = define_administrator(arguments.data_dir, arguments.name, password)
+    what = "defined administrator" if is_new else "set the password of administrator"
+    print(f"{what} {arguments.name} in {arguments.data_dir}")
     return 0
 
 

@@ -22,6 +22,10 @@ Name = Annotated[
     str, Meta(pattern=r"^[a-zA-Z0-9_-]{1,100}$", extra={"form": "letters, digits, _ and -", "placeholder": "NAME"})
 ]
 
+UserName = Annotated[
+    str,
+    Meta(pattern=r"^[^\x00-\x1f\x7f]{1,255}$", extra={"form": "a name of 1 to 255 characters", "placeholder": "NAME"}),
+]
 Text = Annotated[str, Meta(extra={"form": "a text, or empty", "placeholder": "TEXT"})]
 _HOST = r"[a-zA-Z0-9]([a-zA-Z0-9._-]{0,252})"
 HostNames = Annotated[

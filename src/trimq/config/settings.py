@@ -12,7 +12,7 @@ from msgspec import Meta
 from trimq.config.address import Address
 from trimq.config.amqp import Amqp
 from trimq.config.kafka import Kafka
-from trimq.config.kinds import DAY_MS, GIB, HOUR_MS, INT32, INT64, KIB, MIB, HostNames, Listen, Path
+from trimq.config.kinds import DAY_MS, GIB, HOUR_MS, INT32, INT64, KIB, MIB, HostNames, Listen, Path, UserName
 from trimq.config.rocketmq import RocketMQ
 from trimq.config.tls import Tls
 
@@ -144,6 +144,23 @@ class Failures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Security(msgspec.Struct, frozen=True, kw_only=True):
+    mode: Annotated[
+        Literal["open", "required"] | None,
+        Meta(
+            description="open: while no user is defined, every client may do everything. required: only users may do "
+            "anything. Not set: open if every listener is on a loopback address, otherwise required."
+        ),
+    ] = None
+    administrator: Annotated[
+        UserName | None,
+        Meta(
+            description="Name of an administrator that is defined at the start if there is none. The password is read "
+            "from security.administrator_password_file, or from the variable TRIMQ_NEW_PASSWORD."
+        ),
+    ] = None
+    administrator_password_file: Annotated[
+        Path | None, Meta(description="File with the password of security.administrator in its first line.")
+    ] = None
     password_change_closes: Annotated[
         bool, Meta(description="A new password of a user closes all connections that logged in with the old one.")
     ] = True

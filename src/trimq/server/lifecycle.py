@@ -15,14 +15,15 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from trimq.clock import system_clock
-from trimq.config import Settings
+from trimq.config import Settings, exposed_listeners, is_login_required
 from trimq.errors import Damage, StartupError
 from trimq.offload import ThreadOffload
 from trimq.server.log_output import open_log
 from trimq.server.node import THREADS, Node, Platform, describe_error
+from trimq.server.offline.administrators import define_first_administrator
 from trimq.storage.commit_log.store import LOCK as COMMIT_LOCK
 from trimq.storage.io.atomic_file import remove_external_file, replace_external_file
-from trimq.storage.io.files import DiskFiles
+from trimq.storage.io.files import DiskFiles, Files
 from trimq.storage.io.folder_lock import FolderLock
 
 log = logging.getLogger(__name__)
@@ -43,13 +44,17 @@ _SWITCH_S = 0.0002
 _OTHER_DESCRIPTORS = 96
 
 
-def serve(settings: Settings, announce: Announce) -> int:
+FirstAdministrator = tuple[str, Callable[[], str]]
+"""Name, and a function that returns the password, which is called if there is no administrator."""
+
+
+def serve(settings: Settings, announce: Announce, administrator: FirstAdministrator | None = None) -> int:
     """Serves until SIGTERM or Ctrl-C, then drains. Returns 0 after a regular stop, 1 if the disk failed. Raises
-    StartupError if the broker cannot start."""
+    StartupError if the broker cannot start. `administrator`: defined first if there is none."""
     open_log(settings.log)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            return runner.run(_serve(settings, announce))
+            return runner.run(_serve(settings, announce, administrator))
     except Damage as damage:
         raise StartupError(str(damage)) from None
     finally:
@@ -67,7 +72,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return factory
 
 
-async def _serve(settings: Settings, announce: Announce) -> int:
+async def _serve(settings: Settings, announce: Announce, administrator: FirstAdministrator | None) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in _SIGNALS:
@@ -84,12 +89,15 @@ async def _serve(settings: Settings, announce: Announce) -> int:
     files = DiskFiles(settings.data_dir, open_files)
     try:
         _forget_ready_file(settings)
+        if administrator is not None:
+            _define_first(files, settings, *administrator)
         platform = Platform(files, system_clock(), syncs, work, reviews, passwords, random.SystemRandom())
         node = Node(settings, platform, max_connections=_connection_share(descriptors, open_files))
         addresses = await node.start()
         lock.hold(COMMIT_LOCK)
         _tune_garbage_collection()
-        has_users = node.core.authenticator.is_login_required
+        has_users = node.core.authenticator.has_users
+        _warn_if_open(settings, has_users)
         _announce_addresses(settings, addresses, lambda told: announce(told, has_users))
         return await _run(node, stop)
     finally:
@@ -100,6 +108,25 @@ async def _serve(settings: Settings, announce: Announce) -> int:
                 )
         files.close()
         lock.release()
+
+
+def _define_first(files: Files, settings: Settings, name: str, password: Callable[[], str]) -> None:
+    try:
+        is_defined = define_first_administrator(files, name, password)
+    except OSError as error:
+        raise StartupError(f"the data folder {settings.data_dir} cannot be used: {describe_error(error)}") from None
+    if is_defined:
+        log.info("security: administrator %s is defined (security.administrator)", name)
+
+
+def _warn_if_open(settings: Settings, has_users: bool) -> None:
+    exposed = exposed_listeners(settings)
+    if exposed and not has_users and not is_login_required(settings):
+        log.warning(
+            "security: every client may do everything, from other machines too (no user is defined, and security.mode "
+            "is open for %s)",
+            ", ".join(exposed),
+        )
 
 
 def _raise_descriptor_limit() -> int:

@@ -23,6 +23,7 @@ from trimq.protocols.kafka.front_end import KafkaFrontEnd
 from trimq.protocols.kafka.logins.mechanisms import Mechanisms
 from trimq.protocols.kafka.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
 from trimq.protocols.kafka.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from trimq.protocols.kafka.messages.handshakes import SaslAuthenticateRequest, SaslHandshakeRequest
 from trimq.protocols.kafka.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from trimq.protocols.kafka.messages.schema import RequestMessage
 from trimq.protocols.kafka.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -30,6 +31,7 @@ from trimq.protocols.kafka.wire import codec
 from trimq.protocols.kafka.wire.apis import APIS, response_class
 from trimq.storage.io.memory_files import MemoryFiles
 
+_API_VERSIONS = 18  # whose response header has no tagged fields
 NOW_MS = 1_700_000_000_000
 SECTIONS = {"kafka": Kafka, "storage": Storage, "limits": Limits}
 
@@ -87,6 +89,16 @@ class Desk:
         self.way = Way()
         self.front_end = self.new_front_end(clock)
         self._conversation = self.front_end.open_conversation("10.0.0.1:5000", self.way)
+        self._conversations = {"anonymous": self._conversation}
+
+    def speak_as(self, user: str) -> None:
+        """Sends the following requests over a connection of this user, who logs in with the password NAME's."""
+        if user not in self._conversations:
+            self._conversation = self._conversations[user] = self.front_end.open_conversation("10.0.0.1:5001", self.way)
+            assert not self.ask(SaslHandshakeRequest(mechanism="PLAIN")).error_code
+            token = f"\0{user}\0{user}'s".encode()
+            assert not self.ask(SaslAuthenticateRequest(auth_bytes=token)).error_code
+        self._conversation = self._conversations[user]
 
     def connect(self) -> Desk:
         """Returns another connection to the same broker."""
@@ -119,7 +131,8 @@ class Desk:
     def read_answer(self, reply: Reply, message: RequestMessage, version: int) -> Any:
         assert reply.is_ready(self.runner.passes.written, self.runner.passes.durable)
         frame = b"".join(reply.take())
-        body = 9 if version >= APIS[message.API_KEY].flexible_from else 8
+        is_flexible = version >= APIS[message.API_KEY].flexible_from and message.API_KEY != _API_VERSIONS
+        body = 9 if is_flexible else 8
         return codec.decode(response_class(message.API_KEY), version, frame, body)
 
     def _receive(self, data: bytes) -> None:

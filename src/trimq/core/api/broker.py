@@ -4,6 +4,7 @@ logic here."""
 from __future__ import annotations
 
 from trimq.config import Settings
+from trimq.core.api.acl_entries import AclEntryApi
 from trimq.core.api.dynamic_settings import DynamicSettingsApi
 from trimq.core.api.exchanges import ExchangeApi
 from trimq.core.api.failures import FailureApi
@@ -28,9 +29,10 @@ from trimq.storage.io.files import Space
 
 class Broker:
     """`topics`, `partitions`, `groups` and `transactions` serve partition logs; `exchanges`, `queues`, `policies` and
-    `firehose` serve AMQP queues; `namespaces`, `failures`, `users`, `quotas`, `limits` and `scram_credentials` serve
-    all layouts; `dynamic_settings` are the broker settings that Kafka clients can change live. Commit-log topics are
-    reached through `CommitLogApi` (`core/api/commit_log.py`), since the commit log may be closed."""
+    `firehose` serve AMQP queues; `namespaces`, `failures`, `users`, `acl_entries`, `quotas`, `limits` and
+    `scram_credentials` serve all layouts; `dynamic_settings` are the broker settings that Kafka clients can change
+    live. Commit-log topics are reached through `CommitLogApi` (`core/api/commit_log.py`), since the commit log may be
+    closed."""
 
     def __init__(
         self,
@@ -50,6 +52,7 @@ class Broker:
         quotas: QuotaApi,
         scram_credentials: ScramCredentialApi,
         users: UserApi,
+        acl_entries: AclEntryApi,
         dynamic_settings: DynamicSettingsApi,
         limits: LimitApi,
         firehose: FirehoseApi,
@@ -68,26 +71,25 @@ class Broker:
         self.quotas = quotas
         self.scram_credentials = scram_credentials
         self.users = users
+        self.acl_entries = acl_entries
         self.dynamic_settings = dynamic_settings
         self.limits = limits
         self.firehose = firehose
         self._access = access
         self._gate = gate
 
-    def actions(self, caller: Caller, resource: Resource) -> set[Action]:
-        """Actions that the caller may perform on this resource."""
-        return {action for action in Action if self._access.allowed(caller, action, resource)}
+    def require(self, caller: Caller, action: Action, resource: Resource) -> None:
+        """Raises AccessDenied unless the caller may perform this action. For requests that no verb serves."""
+        self._access.require(caller, action, resource)
+
+    def allowed(self, caller: Caller, action: Action, resource: Resource) -> bool:
+        return self._access.allowed(caller, action, resource)
 
     def require_administrator(self, caller: Caller) -> None:
         """Raises a refusal if the caller may not administer the broker."""
         self._access.require(caller, Action.ADMINISTER, BROKER)
 
-    def own_settings(self, caller: Caller) -> Settings:
-        """Settings the broker was started with, if the caller may see them."""
-        self._access.require(caller, Action.ADMINISTER, BROKER)
-        return self.settings
-
     def space(self, caller: Caller) -> Space:
         """Space on the disk of the data folder."""
-        self._access.require(caller, Action.ADMINISTER, BROKER)
+        self._access.require(caller, Action.DESCRIBE, BROKER)
         return self._gate.space()

@@ -196,7 +196,7 @@ class CommitLogGroupAdmin:
 
     def delete(self, caller: Caller, name: str) -> Ticket | None:
         """Deletes an empty group and its cursors."""
-        self._access.require(caller, Action.CONFIGURE, group_resource(name))
+        self._access.require(caller, Action.DELETE, group_resource(name))
         if not self.has(name):
             raise UnknownGroup(name)
         if self._summarize(name).state is not GroupState.EMPTY:

@@ -60,7 +60,7 @@ class CommitLogGroupApi:
 
     def delete(self, caller: Caller, name: str, forgets_cursors: bool) -> Ticket | None:
         """Returns None if nothing changed."""
-        self._access.require(caller, Action.CONFIGURE, group_resource(name))
+        self._access.require(caller, Action.DELETE, group_resource(name))
         forgotten = self._cursors.delete(name) if forgets_cursors else None
         self._pop_service.forget_group(name)
         return self._groups.delete(name) or forgotten

@@ -52,7 +52,7 @@ class CommitLogTopicApi:
 
     def create(self, caller: Caller, definition: CommitLogTopicDefinition) -> tuple[CommitLogTopic, Ticket]:
         resource = Resource(ResourceKind.TOPIC, definition.namespace, definition.name)
-        self._access.require(caller, Action.CONFIGURE, resource)
+        self._access.require(caller, Action.CREATE, resource)
         self._gate.require_writable()
         return self._topics.create(definition)
 
@@ -61,7 +61,7 @@ class CommitLogTopicApi:
         self._topics.prepare(definition)
 
     def change(self, caller: Caller, topic: CommitLogTopic, definition: CommitLogTopicDefinition) -> Ticket:
-        self._access.require(caller, Action.CONFIGURE, topic.resource)
+        self._access.require(caller, Action.ALTER, topic.resource)
         return self._topics.change(topic, definition)
 
     def enable_ttl(self, topic: CommitLogTopic) -> None:
@@ -71,7 +71,7 @@ class CommitLogTopicApi:
     def delete(self, caller: Caller, topic: CommitLogTopic, gone: Gone = lambda refusal: None) -> Ticket:
         """Deletes the topic and its retry topics: their messages must not be delivered to readers of a later topic of
         the same name. `gone` is called when a topic of this name can be created again."""
-        self._access.require(caller, Action.CONFIGURE, topic.resource)
+        self._access.require(caller, Action.DELETE, topic.resource)
         for own in find_retry_topics(self._topics, self._cursors, topic):
             self._topics.delete(own)
         ticket = self._topics.delete(topic, gone)

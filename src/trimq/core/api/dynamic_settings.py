@@ -1,5 +1,5 @@
 """Verbs on broker settings that can be changed live, reached as `broker.dynamic_settings`. All need the right to
-administer the broker."""
+see or change the broker's settings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class DynamicSettingsApi:
         self._access = access
 
     def values(self, caller: Caller, level: Level) -> Mapping[str, str]:
-        self._access.require(caller, Action.ADMINISTER, BROKER)
+        self._access.require(caller, Action.DESCRIBE_CONFIGS, BROKER)
         return self._dynamic.values(level)
 
     def topic_defaults(self, level: Level) -> Mapping[str, str]:
@@ -26,10 +26,10 @@ class DynamicSettingsApi:
 
     def check(self, caller: Caller, settings: Mapping[str, str]) -> None:
         """Raises as `change` would."""
-        self._access.require(caller, Action.ADMINISTER, BROKER)
+        self._access.require(caller, Action.ALTER_CONFIGS, BROKER)
         self._dynamic.check(settings)
 
     def change(self, caller: Caller, level: Level, settings: Mapping[str, str]) -> Ticket | None:
         """Replaces the settings of a level. Returns None if nothing changed."""
-        self._access.require(caller, Action.ADMINISTER, BROKER)
+        self._access.require(caller, Action.ALTER_CONFIGS, BROKER)
         return self._dynamic.change(level, settings)

@@ -39,7 +39,7 @@ class ExchangeApi:
         arguments: FieldTable,
     ) -> Ticket | None:
         self._exchanges.check_declaration(name, kind, arguments)
-        self._access.require(caller, Action.CONFIGURE, exchange_resource(caller, name))
+        self._access.require(caller, Action.CREATE, exchange_resource(caller, name))
         # an existing exchange may be declared on a full disk too
         if self._exchanges.find(caller.namespace, name) is None:
             alternate = arguments.get("alternate-exchange")
@@ -59,7 +59,7 @@ class ExchangeApi:
 
     def delete(self, caller: Caller, name: str, if_unused: bool) -> Ticket | None:
         self._exchanges.check_deletion(caller.namespace, name)
-        self._access.require(caller, Action.CONFIGURE, exchange_resource(caller, name))
+        self._access.require(caller, Action.DELETE, exchange_resource(caller, name))
         return self._exchanges.delete(caller.namespace, name, if_unused)
 
     def bind(self, caller: Caller, binding: Binding, owner: Owner) -> Ticket | None:

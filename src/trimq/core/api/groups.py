@@ -20,7 +20,7 @@ from trimq.core.groups.group import (
 from trimq.core.groups.rebalances import RebalanceSummary
 from trimq.core.groups.store import GroupSettings
 from trimq.core.metadata.cursors import Cursor, Cursors
-from trimq.core.security.access import Access, Action, Resource, ResourceKind, group_resource
+from trimq.core.security.access import BROKER, Access, Action, Resource, ResourceKind, group_resource
 from trimq.errors import NotRunning, Refusal, UnknownGroup
 from trimq.model import Caller, StreamId
 from trimq.storage.group_commit.passes import Ticket
@@ -48,11 +48,12 @@ class GroupApi:
     # -- groups
 
     def groups(self, caller: Caller) -> list[GroupDescription]:
-        """Groups that the caller may see."""
+        """Groups that the caller may see: all, if the caller may describe the broker."""
+        sees_all = self._access.allowed(caller, Action.DESCRIBE, BROKER)
         return [
             self._groups.describe(name)
             for name in self._groups.names()
-            if self._access.allowed(caller, Action.DESCRIBE, group_resource(name))
+            if sees_all or self._access.allowed(caller, Action.DESCRIBE, group_resource(name))
         ]
 
     def iterate(self, caller: Caller) -> Iterator[GroupDescription | None]:
@@ -65,6 +66,10 @@ class GroupApi:
                 yield self._groups.describe(name)
             except UnknownGroup:  # deleted meanwhile
                 yield None
+
+    def require(self, caller: Caller, action: Action, group: str) -> None:
+        """Raises AccessDenied unless the caller may perform this action."""
+        self._access.require(caller, action, group_resource(group))
 
     @property
     def is_used(self) -> bool:
@@ -92,7 +97,7 @@ class GroupApi:
 
     def delete(self, caller: Caller, group: str) -> Ticket | None:
         """Deletes an empty group and its cursors."""
-        self._require(caller, Action.CONFIGURE, group)
+        self._require(caller, Action.DELETE, group)
         return self._groups.delete(group)
 
     # -- members
@@ -136,21 +141,26 @@ class GroupApi:
         self._require(caller, Action.READ, group)
         return self._groups.leave_assigned(group, request)
 
+    def heartbeat_ms(self, group: str) -> int | None:
+        """Interval of heartbeats that the group's settings name, for a member."""
+        return self._groups.settings(group).heartbeat_ms
+
     def settings(self, caller: Caller, group: str) -> GroupSettings:
-        self._access.require(caller, Action.DESCRIBE, group_resource(group))
+        self._access.require(caller, Action.DESCRIBE_CONFIGS, group_resource(group))
         return self._groups.settings(group)
 
     def with_settings(self, caller: Caller) -> list[str]:
-        """Groups with settings of their own that the caller may see."""
+        """Groups with settings of their own that the caller may see: all, if the caller may see the broker's."""
+        sees_all = self._access.allowed(caller, Action.DESCRIBE_CONFIGS, BROKER)
         return [
             name
             for name in self._groups.with_settings()
-            if self._access.allowed(caller, Action.DESCRIBE, group_resource(name))
+            if sees_all or self._access.allowed(caller, Action.DESCRIBE_CONFIGS, group_resource(name))
         ]
 
     def change_settings(self, caller: Caller, group: str, settings: GroupSettings) -> Ticket | None:
         """Returns None if nothing changed."""
-        self._require(caller, Action.CONFIGURE, group)
+        self._require(caller, Action.ALTER_CONFIGS, group)
         return self._groups.change_settings(group, settings)
 
     # -- cursors
@@ -191,7 +201,7 @@ class GroupApi:
 
     def delete_cursor(self, caller: Caller, group: str, stream: StreamId) -> Ticket | None:
         """Deletes the group's committed offset of a stream. Returns None if there is none."""
-        self._require(caller, Action.CONFIGURE, group)
+        self._require(caller, Action.DELETE, group)
         return self._groups.delete_cursor(group, stream)
 
     def _require(self, caller: Caller, action: Action, group: str) -> None:

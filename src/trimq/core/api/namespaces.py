@@ -20,8 +20,7 @@ class NamespaceApi:
         found = self.registry.all()
         if self._access.allowed(caller, Action.ADMINISTER, BROKER):
             return found
-        entered = {right.namespace for right in self._access.rights() if right.principal == caller.principal}
-        return [name for name in found if name in entered]
+        return [name for name in found if self._access.may_enter(caller.principal, name)]
 
     def require(self, name: str) -> None:
         if name not in self.registry:

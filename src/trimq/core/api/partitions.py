@@ -90,6 +90,11 @@ class PartitionApi:
         self._access.require(caller, Action.WRITE, topic.resource)
         return self._appender.append_records(stream, records)
 
+    def describable(self, caller: Caller, topic: Topic, index: int) -> Stream:
+        """Returns the stream if the caller may see its offsets."""
+        self._access.require(caller, Action.DESCRIBE, topic.resource)
+        return topic.stream(index)
+
     def readable(self, caller: Caller, topic: Topic, index: int) -> Stream:
         """Returns the stream if the caller may read it."""
         self._access.require(caller, Action.READ, topic.resource)
@@ -106,7 +111,7 @@ class PartitionApi:
 
     def cut_head(self, caller: Caller, topic: Topic, index: int, offset: int) -> Ticket:
         """Deletes all records before `offset`."""
-        self._access.require(caller, Action.CONFIGURE, topic.resource)
+        self._access.require(caller, Action.DELETE, topic.resource)
         return topic.stream(index).log.cut_head(offset)
 
     def commit(self, caller: Caller, group: str, topic: Topic, index: int, offset: int, metadata: str = "") -> Ticket:

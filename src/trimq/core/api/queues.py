@@ -57,7 +57,7 @@ class QueueApi:
             name = self._queues.new_name(caller.namespace, arguments)
         else:
             self._queues.check_name(name)
-        self._access.require(caller, Action.CONFIGURE, queue_resource(caller, name))
+        self._access.require(caller, Action.CREATE, queue_resource(caller, name))
         if self._queues.find(caller.namespace, name) is None:
             dead_letters = arguments.get("x-dead-letter-exchange")
             if isinstance(dead_letters, str):
@@ -130,7 +130,7 @@ class QueueApi:
         self, caller: Caller, name: str, if_unused: bool, if_empty: bool, owner: Owner
     ) -> tuple[int, Ticket | None]:
         """Deletes a queue. Returns the number of ready messages; 0 if there is no such queue, which is not an error."""
-        self._access.require(caller, Action.CONFIGURE, queue_resource(caller, name))
+        self._access.require(caller, Action.DELETE, queue_resource(caller, name))
         try:
             queue = self._queues.get(caller.namespace, name, owner)
         except UnknownQueue:

@@ -1,4 +1,5 @@
-"""Verbs on quotas, reached as `broker.quotas`. Definitions need the right to administer the broker."""
+"""Verbs on quotas, reached as `broker.quotas`. Definitions need the right to see or change the
+broker's settings."""
 
 from __future__ import annotations
 
@@ -24,15 +25,15 @@ class QuotaApi:
         return self._quotas.charge(caller, direction, size)
 
     def all(self, caller: Caller) -> Mapping[QuotaEntity, Quota]:
-        self._access.require(caller, Action.ADMINISTER, BROKER)
+        self._access.require(caller, Action.DESCRIBE_CONFIGS, BROKER)
         return self._quotas.all()
 
     def check(self, caller: Caller, holder: QuotaEntity, rates: Mapping[Direction, int]) -> None:
         """Raises as `define` would."""
-        self._access.require(caller, Action.ADMINISTER, BROKER)
+        self._access.require(caller, Action.ALTER_CONFIGS, BROKER)
         self._quotas.check(holder, rates)
 
     def define(self, caller: Caller, holder: QuotaEntity, rates: Mapping[Direction, int]) -> Ticket | None:
         """Replaces the quota of an entity. Returns None if nothing changed."""
-        self._access.require(caller, Action.ADMINISTER, BROKER)
+        self._access.require(caller, Action.ALTER_CONFIGS, BROKER)
         return self._quotas.define(holder, rates)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from trimq.core.partitions.stream import Stream
-from trimq.core.security.access import BROKER, Access, Action, Resource, ResourceKind, group_resource
+from trimq.core.security.access import BROKER, Access, Action, group_resource, transaction_resource
 from trimq.core.transactions.coordinator import EndCallback, TransactionCoordinator
 from trimq.core.transactions.producer_ids import AllocatedProducerId
 from trimq.core.transactions.transaction import PendingCursor, ProducerIdentity, Transaction
@@ -14,7 +14,7 @@ from trimq.errors import NotRunning
 from trimq.errors.transactions import ForeignProducer
 from trimq.formats.kafka_batch.header import BatchHeader
 from trimq.formats.kafka_batch.markers import Marker
-from trimq.model import DEFAULT_NAMESPACE, Caller, StreamId
+from trimq.model import Caller, StreamId
 from trimq.storage.group_commit.passes import Ticket
 
 
@@ -31,7 +31,7 @@ class TransactionApi:
         return [
             (name, known)
             for name, known in self._registry.all()
-            if self._access.allowed(caller, Action.DESCRIBE, _resource(name))
+            if self._access.allowed(caller, Action.DESCRIBE, transaction_resource(name))
         ]
 
     @property
@@ -40,13 +40,16 @@ class TransactionApi:
         return bool(self._registry.all())
 
     def describe(self, caller: Caller, name: str) -> Transaction:
-        self._access.require(caller, Action.DESCRIBE, _resource(name))
+        self._access.require(caller, Action.DESCRIBE, transaction_resource(name))
         return self._registry.get(name)
 
     # -- producers
 
     def allocate_producer_id(self, caller: Caller) -> AllocatedProducerId:
-        """Allocates a producer id for an idempotent producer without transactions."""
+        """Allocates a producer id for an idempotent producer without transactions, which must be allowed to write some
+        topic."""
+        if not self._access.may_write_any_topic(caller):
+            self._access.require(caller, Action.IDEMPOTENT_WRITE, BROKER)
         if not self._is_running():
             raise NotRunning
         return self._registry.allocate_producer_id()
@@ -135,18 +138,25 @@ class TransactionApi:
         self._registry.end(name, producer, is_commit, bumps_epoch, answer)
 
     def write_marker(self, caller: Caller, stream: Stream, producer: ProducerIdentity, marker: Marker) -> Ticket:
-        """Ends open records of a producer on a stream by hand, for an administrator."""
-        self._access.require(caller, Action.ADMINISTER, BROKER)
+        """Ends open records of a producer on a stream by hand. The caller must be allowed to alter the broker."""
+        self.require_markers(caller)
         if not self._is_running():
             raise NotRunning
         return self._registry.write_marker(stream, producer, marker)
 
+    def require_markers(self, caller: Caller) -> None:
+        """Raises if the caller may not write markers by hand."""
+        if not self._access.allowed(caller, Action.CLUSTER_ACTION, BROKER):
+            self._access.require(caller, Action.ALTER, BROKER)
+
+    def require_describe(self, caller: Caller, name: str) -> None:
+        self._access.require(caller, Action.DESCRIBE, transaction_resource(name))
+
+    def require_write(self, caller: Caller, name: str) -> None:
+        """Raises if the caller may not run transactions of this id."""
+        self._access.require(caller, Action.WRITE, transaction_resource(name))
+
     def _require(self, caller: Caller, name: str) -> None:
-        self._access.require(caller, Action.WRITE, _resource(name))
+        self.require_write(caller, name)
         if not self._is_running():
             raise NotRunning
-
-
-def _resource(name: str) -> Resource:
-    """Transactions belong to no virtual host, as groups."""
-    return Resource(ResourceKind.TRANSACTION, DEFAULT_NAMESPACE, name)

@@ -7,17 +7,23 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from trimq.core.security.access import BROKER, Access, Action, Right, User
-from trimq.core.security.authentication import GUEST
+from trimq.core.security.acl_entries import AclEntry, check_entry
+from trimq.core.security.authentication import GUEST, is_loopback
 from trimq.core.security.credentials import Credentials
 from trimq.core.security.passwords import hash_password
 from trimq.core.security.scram_credentials import ScramCredential, credentials_of_password
 from trimq.core.security.signing_secrets import SigningSecret
-from trimq.errors import InvalidSetting, LimitReached, Refusal, UnknownUser, WriteFailed
+from trimq.errors import AccessDenied, InvalidSetting, LimitReached, Refusal, UnknownUser, WriteFailed
 from trimq.model import Caller
 from trimq.offload import Offload
 from trimq.storage.group_commit.passes import JointTicket, Ticket
 
 _ADMINISTRATOR_REQUIRED = "the broker needs at least one administrator; make another user an administrator first"
+
+# Continued by the name of the broker.
+_FIRST_USER = (
+    "define the first user from another machine (on the machine of the broker, use `trimq users bootstrap NAME`) of"
+)
 
 OnDefined = Callable[[Ticket | Refusal], None]
 
@@ -33,7 +39,8 @@ class _Derived(NamedTuple):
 
 class UserApi:
     """If there are users, at least one of them must be an administrator; otherwise nobody could define users any
-    more."""
+    more. The first user is defined from the broker's own machine: whoever comes first over the network must not take
+    the broker over."""
 
     def __init__(self, access: Access, credentials: Credentials, offload: Offload, user_limit: int) -> None:
         self._access = access
@@ -56,7 +63,7 @@ class UserApi:
     ) -> None:
         """Creates or changes a user; None leaves a value unchanged, an empty `secret` (for signed requests) removes it.
         Calls `done` now or later with the ticket or the refusal."""
-        self._access.require(caller, Action.ADMINISTER, BROKER)
+        self._require_change(caller)
         known = self._find(name)
         if known is None and password is None:
             raise InvalidSetting("password", "a new user needs a password")
@@ -77,7 +84,7 @@ class UserApi:
             try:
                 if not isinstance(result, _Derived):
                     raise WriteFailed(f"the key that encrypts secrets: {error}")
-                self._access.require(caller, Action.ADMINISTER, BROKER)  # rights may have changed meanwhile
+                self._require_change(caller)  # rights may have changed meanwhile
                 done(self._store(name, is_administrator, result, secret))
             except Refusal as refusal:
                 done(refusal)
@@ -125,11 +132,13 @@ class UserApi:
     def is_first_beside_guest(self, name: str) -> bool:
         """True if no user is defined and `name` is not `guest`. Defining it then defines `guest` too, an administrator
         on the same machine until it is deleted, as in RabbitMQ: clients that use it are not locked out by surprise."""
-        return name != GUEST and not self._access.users()
+        return name != GUEST and not self._access.is_enforced
 
-    def restore(self, caller: Caller, users: Sequence[User], rights: Sequence[Right]) -> list[Ticket]:
-        """Creates users from password hashes, and grants their rights."""
-        self._access.require(caller, Action.ADMINISTER, BROKER)
+    def restore(
+        self, caller: Caller, users: Sequence[User], rights: Sequence[Right], entries: Sequence[AclEntry] = ()
+    ) -> list[Ticket]:
+        """Creates users from password hashes, grants their rights and adds access control entries."""
+        self._require_change(caller)
         after = {user.name: user for user in (*self._access.users(), *users)}
         if len(after) > self._user_limit:
             raise LimitReached("users", self._user_limit, "limits.users")
@@ -138,22 +147,30 @@ class UserApi:
         for right in rights:
             if right.principal not in after:
                 raise UnknownUser(right.principal)
+        for entry in entries:
+            check_entry(entry)
         changed = {user.name for user in users} - {user.name for user in self._access.users() if user in users}
-        ended = [ticket for name in changed for ticket in self._credentials.end_password(name)]
-        return [
-            *ended,
+        added = [
+            *(ticket for name in changed for ticket in self._credentials.end_password(name)),
             *(self._access.put_user(user) for user in users),
             *(self._access.grant(right) for right in rights),
+            *(self._access.entries.put(entry) for entry in entries),
         ]
+        return [ticket for ticket in added if ticket is not None]
 
     def remove(self, caller: Caller, name: str) -> Ticket:
         """Removes a user with all rights and closes the user's connections."""
         self._access.require(caller, Action.ADMINISTER, BROKER)
         if self._find(name) is None:
             raise UnknownUser(name)
-        if len(self._access.users()) > 1:
+        if len(self._access.users()) > 1 or self._access.is_login_required:
             self._require_administrator(name, False)
         return JointTicket([*self._credentials.delete_all(name), self._access.remove_user(name)])
+
+    def _require_change(self, caller: Caller) -> None:
+        self._access.require(caller, Action.ADMINISTER, BROKER)
+        if not self._access.is_enforced and caller.address and not is_loopback(caller.address):
+            raise AccessDenied(caller.principal, _FIRST_USER, str(BROKER), BROKER.name, BROKER.namespace)
 
     def _find(self, name: str) -> User | None:
         return next((user for user in self._access.users() if user.name == name), None)

@@ -10,7 +10,8 @@ from typing import cast
 from uuid import UUID
 
 from trimq.clock import Clock
-from trimq.config import Settings
+from trimq.config import Settings, is_login_required
+from trimq.core.api.acl_entries import AclEntryApi
 from trimq.core.api.broker import Broker
 from trimq.core.api.dynamic_settings import DynamicSettingsApi
 from trimq.core.api.exchanges import ExchangeApi
@@ -367,6 +368,7 @@ def _open_broker(
         QuotaApi(Quotas(catalogue, clock.liveness.now_ms), access),
         ScramCredentialApi(credentials.scram, access),
         UserApi(access, credentials, passwords, settings.limits.users),
+        AclEntryApi(access),
         DynamicSettingsApi(dynamic, access),
         LimitApi(settings, gate, access),
         FirehoseApi(parts.exchanges, parts.publisher, parts.namespaces, access, gate),
@@ -396,7 +398,7 @@ def open_core(
     facts = tables.open("cluster", _FACT)
     cluster = Cluster(facts, Node(settings.node_id), rng.randbytes)
     started = cluster.start()
-    access = Access(catalogue, rng.randbytes)
+    access = Access(catalogue, rng.randbytes, is_login_required(settings))
     store = PartitionStore(files, passes, checkpoints, now_ms)
     damages = _open_damages(metrics)
     dynamic = DynamicSettings(catalogue, settings)

@@ -1,164 +1,157 @@
-"""Users and their rights, stored once for all protocols in the catalogue. Decides by the caller's principal; front-ends
+"""Decides who may do what, for all protocols: from users, RabbitMQ's permissions and access control entries. Front-ends
 authenticate clients."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from enum import IntEnum
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
 
-import msgspec
-
-from trimq.core.metadata.catalogue import Catalogue, Definition
-from trimq.core.name_patterns import NamePattern, require_valid
-from trimq.core.security.passwords import SALT_BYTES, hash_password, matches, unknown_password
-from trimq.errors import AccessDenied, InvalidSetting, UnknownUser
-from trimq.model import DEFAULT_NAMESPACE, SYSTEM, Caller, TopicName
+from trimq.core.metadata.catalogue import Catalogue
+from trimq.core.security.acl_entries import EVERYBODY, AclEntries, host_of
+from trimq.core.security.passwords import SALT_BYTES, hash_password, matches
+from trimq.core.security.resources import (
+    BROKER,
+    Action,
+    Resource,
+    ResourceKind,
+    group_resource,
+    transaction_resource,
+)
+from trimq.core.security.rights import Right, Rights
+from trimq.core.security.users import User, Users
+from trimq.errors import AccessDenied
+from trimq.model import ANONYMOUS, DEFAULT_NAMESPACE, SYSTEM, Caller, TopicName
 from trimq.storage.group_commit.passes import Ticket
 
-_USER = "user"
-_RIGHT = "right"
+__all__ = [
+    "BROKER",
+    "Access",
+    "Action",
+    "Resource",
+    "ResourceKind",
+    "Right",
+    "User",
+    "group_resource",
+    "transaction_resource",
+]
+
 _CACHED_DECISIONS = 10_000
 
 
-class Action(IntEnum):
-    """CONFIGURE covers create, change and delete. DESCRIBE needs any of the three rights on the name. ADMINISTER covers
-    users, rights and the broker itself. (An IntEnum, because it hashes as fast as a number.)"""
-
-    CONFIGURE = 0
-    WRITE = 1
-    READ = 2
-    DESCRIBE = 3
-    ADMINISTER = 4
-
-
-class ResourceKind(IntEnum):
-    TOPIC = 0
-    GROUP = 1
-    ROUTE = 2
-    TRANSACTION = 3
-    BROKER = 4
-
-
-class Resource(NamedTuple):
-    kind: ResourceKind
-    namespace: str
-    name: str
-
-    def __str__(self) -> str:
-        where = f" of {self.namespace}" if self.namespace else ""
-        return f"{self.kind.name.lower()} {self.name}{where}"
-
-
-def group_resource(group: str) -> Resource:
-    """Consumer groups are global: their rights are those of the default namespace, whatever virtual host or namespace a
-    request names."""
-    return Resource(ResourceKind.GROUP, DEFAULT_NAMESPACE, group)
-
-
-BROKER = Resource(ResourceKind.BROKER, DEFAULT_NAMESPACE, "trimq")
-
-
-class User(msgspec.Struct, frozen=True):
-    """An administrator may do everything, in every namespace."""
-
-    name: str
-    password_hash: str
-    is_administrator: bool = False
-
-
-class Right(msgspec.Struct, frozen=True):
-    """Rights of a principal in a namespace, as in RabbitMQ: each pattern is a regular expression that is searched for
-    anywhere in a resource's name; an empty pattern allows nothing."""
-
-    principal: str
-    namespace: str
-    configure: str = ""
-    write: str = ""
-    read: str = ""
-
-
 class Access:
-    """While no user is defined, every caller may do everything. From the first user on, a caller needs a right that
-    allows the action, or must be an administrator."""
+    """Unless logins are required, every caller may do everything while no user is defined. Otherwise an action needs a
+    permission or an entry that allows it, and no entry that denies it; administrators may do everything. Where logins
+    are required, a caller that did not log in may do nothing."""
 
-    def __init__(self, catalogue: Catalogue, random_bytes: Callable[[int], bytes]) -> None:
-        self._catalogue = catalogue
+    def __init__(
+        self, catalogue: Catalogue, random_bytes: Callable[[int], bytes], is_login_required: bool = False
+    ) -> None:
+        self.is_login_required = is_login_required
+        """True if only users may do anything, also while none is defined."""
         self._random_bytes = random_bytes
-        self._users: dict[str, User] = {}
+        self._users = Users(catalogue, random_bytes)
+        self._rights = Rights(catalogue)
+        self.entries = AclEntries(catalogue)
         self._removed: list[Callable[[str], None]] = []
         self._password_changed: list[Callable[[str], None]] = []
         self._rights_changed: list[Callable[[str | None], None]] = []
-        self._rights: dict[tuple[str, str], _CompiledRight] = {}
-        self._principals: frozenset[str] = frozenset()  # those with any right
-        self._decisions: dict[tuple[str, Action, Resource], bool] = {}
+        self._decisions: dict[tuple[str, str, Action, Resource], bool] = {}
+        self.is_enforced = is_login_required or bool(self._users)
+        """False while every caller may do everything."""
         self.revision = 0
         """Increases with every change of users and rights."""
-        # A login with an unknown name takes as long as any other, so that the time does not reveal which users exist.
-        self._nobody = unknown_password(random_bytes)
-        for key, definition in catalogue.all(_USER):
-            self._user_changed(key, definition)
-        for key, definition in catalogue.all(_RIGHT):
-            self._right_changed(key, definition)
-        catalogue.watch(_USER, self._user_changed)
-        catalogue.watch(_RIGHT, self._right_changed)
+        self._users.on_change(self._user_changed)
+        self._rights.on_change(self._right_changed)
+        self.entries.on_change(self._right_changed)
 
     # -- decisions
 
-    @property
-    def is_enforced(self) -> bool:
-        """False while every caller may do everything."""
-        return bool(self._users)
-
     def allowed(self, caller: Caller, action: Action, resource: Resource) -> bool:
-        if not self._users or caller is SYSTEM:
+        if not self.is_enforced or caller is SYSTEM:
             return True
-        decision = self._decisions.get((caller.principal, action, resource))
+        host = host_of(caller.address) if self.entries.depend_on_hosts else ""
+        decision = self._decisions.get((caller.principal, host, action, resource))
         if decision is None:
-            decision = self._decide(caller.principal, action, resource)
+            decision = self._decide(caller.principal, host, action, resource)
             if len(self._decisions) >= _CACHED_DECISIONS:
                 self._decisions.clear()
-            self._decisions[caller.principal, action, resource] = decision
+            self._decisions[caller.principal, host, action, resource] = decision
         return decision
 
     def require(self, caller: Caller, action: Action, resource: Resource) -> None:
-        if self._users and not self.allowed(caller, action, resource):
+        if self.is_enforced and not self.allowed(caller, action, resource):
             raise AccessDenied(caller.principal, action.name.lower(), str(resource), resource.name, resource.namespace)
 
+    def require_any(self, caller: Caller, action: Action, resources: Sequence[Resource]) -> None:
+        """Raises AccessDenied for the last resource unless the action is allowed on one of them."""
+        if self.is_enforced and not any(self.allowed(caller, action, resource) for resource in resources[:-1]):
+            self.require(caller, action, resources[-1])
+
     def require_topic(self, caller: Caller, action: Action, name: TopicName) -> None:
-        """Same as `require`, for each message that names its topic: allocates nothing while no user is defined."""
-        if self._users:
+        """Same as `require`, for each message that names its topic: allocates nothing while everything is allowed."""
+        if self.is_enforced:
             self.require(caller, action, Resource(ResourceKind.TOPIC, name.namespace, name.name))
 
     def require_group(self, caller: Caller, action: Action, group: str) -> None:
-        """Same as `require`, for a consumer group: allocates nothing while no user is defined."""
-        if self._users:
+        """Same as `require`, for a consumer group: allocates nothing while everything is allowed."""
+        if self.is_enforced:
             self.require(caller, action, group_resource(group))
 
     def require_known(self, caller: Caller) -> None:
         """Raises AccessDenied if the caller is no user and has no right at all. For requests that concern no topic and
         no group."""
-        if not self._users or caller is SYSTEM or caller.principal in self._users:
-            return
-        if caller.principal not in self._principals:
+        if self.is_enforced and caller is not SYSTEM and not self._is_known(caller.principal):
             raise AccessDenied(caller.principal, "describe", str(BROKER), BROKER.name, BROKER.namespace)
 
-    def _decide(self, principal: str, action: Action, resource: Resource) -> bool:
-        user = self._users.get(principal)
-        if user is not None and user.is_administrator:
+    def may_write_any_topic(self, caller: Caller) -> bool:
+        """Returns whether the caller may write at least one topic that exists or could exist."""
+        if not self.is_enforced or caller is SYSTEM:
             return True
-        patterns = self._rights.get((principal, resource.namespace))
-        return patterns is not None and patterns.allow(action, resource.name)
+        name = caller.principal
+        if self._is_locked_out(name):
+            return False
+        if self._is_administrator(name):
+            return True
+        verdict = self.entries.may_on_any(name, host_of(caller.address), Action.WRITE, ResourceKind.TOPIC)
+        return self._rights.may_write_any(name, DEFAULT_NAMESPACE) if verdict is None else verdict
+
+    def may_enter(self, principal: str, namespace: str) -> bool:
+        """Returns whether the principal has any right in the namespace."""
+        if not self.is_enforced or self._is_administrator(principal):
+            return True
+        return self._rights.has(principal, namespace) or self.entries.may_enter(principal, namespace)
+
+    def _is_known(self, principal: str) -> bool:
+        if self._is_locked_out(principal):
+            return False
+        if principal in self._users or principal in self._rights.principals:
+            return True
+        return self.entries.has_principal(principal) or self.entries.may_enter(principal, DEFAULT_NAMESPACE)
+
+    def _is_locked_out(self, principal: str) -> bool:
+        return self.is_login_required and principal == ANONYMOUS
+
+    def _is_administrator(self, principal: str) -> bool:
+        user = self._users.find(principal)
+        return user is not None and user.is_administrator
+
+    def _decide(self, principal: str, host: str, action: Action, resource: Resource) -> bool:
+        if self._is_locked_out(principal):
+            return False
+        if self._is_administrator(principal):
+            return True
+        if action is Action.ADMINISTER:
+            return False
+        verdict = self.entries.verdict(principal, host, action, resource)
+        return self._rights.allows(principal, action, resource) if verdict is None else verdict
 
     # -- users
 
     def users(self) -> list[User]:
-        return list(self._users.values())
+        return self._users.all()
 
     def password_hash(self, name: str) -> str:
         """Returns the hash to pass to `matches`. For an unknown user, it is a hash of no known password."""
-        user = self._users.get(name)
-        return self._nobody if user is None else user.password_hash
+        return self._users.password_hash(name)
 
     def verify(self, name: str, password: str) -> bool:
         """Takes 50 ms on purpose. On the event loop, run `matches(password, password_hash(name))` in a thread."""
@@ -172,9 +165,7 @@ class Access:
         return self._random_bytes(SALT_BYTES)
 
     def put_user(self, user: User) -> Ticket:
-        if not user.name:
-            raise InvalidSetting("user", "the user name is empty")
-        return self._put(_USER, user.name, user)
+        return self._users.put(user)
 
     def on_removed(self, listener: Callable[[str], None]) -> None:
         """Calls `listener` with the name of every user that is removed."""
@@ -186,55 +177,49 @@ class Access:
 
     def on_rights_changed(self, listener: Callable[[str | None], None]) -> None:
         """Calls `listener` with the principal whose rights have changed; with None if those of all may have, because
-        the first user was defined or the last one removed."""
+        the first user was defined or the last one removed, or an entry for everybody changed."""
         self._rights_changed.append(listener)
 
     def remove_user(self, name: str) -> Ticket:
-        """Removes the user and all its rights. After the last user is removed, every caller may do everything again."""
-        found = self._catalogue.get(_USER, name)
-        if found is None:
-            raise UnknownUser(name)
-        for right in self.rights():
+        """Removes the user and all its rights. After the last user is removed, every caller may do everything again,
+        unless logins are required."""
+        for right in self.rights() if name in self._users else ():
             if right.principal == name:
                 self.revoke(name, right.namespace)
-        return self._catalogue.delete(_USER, name, found.version)
+        if name in self._users:
+            self.entries.forget(name)
+        return self._users.remove(name)
 
-    # -- rights
+    # -- permissions of RabbitMQ
 
     def rights(self) -> list[Right]:
-        return [patterns.right for patterns in self._rights.values()]
+        return self._rights.all()
 
     def grant(self, right: Right) -> Ticket:
-        """Replaces the principal's rights in this namespace."""
-        for name in ("configure", "write", "read"):
-            require_valid(name, getattr(right, name))
-        return self._put(_RIGHT, _right_key(right.principal, right.namespace), right)
+        """Replaces the principal's permissions in this namespace."""
+        return self._rights.grant(right)
 
     def revoke(self, principal: str, namespace: str) -> Ticket | None:
-        """Removes the principal's rights in this namespace. Returns None if there were none."""
-        key = _right_key(principal, namespace)
-        found = self._catalogue.get(_RIGHT, key)
-        return None if found is None else self._catalogue.delete(_RIGHT, key, found.version)
+        """Removes the principal's permissions in this namespace. Returns None if there were none."""
+        return self._rights.revoke(principal, namespace)
 
-    def _put(self, kind: str, key: str, value: User | Right) -> Ticket:
-        found = self._catalogue.get(kind, key)
-        return self._catalogue.put(kind, key, msgspec.to_builtins(value), None if found is None else found.version)
+    # -- changes
 
-    # -- changes of the catalogue
-
-    def _user_changed(self, key: str, definition: Definition | None) -> None:
+    def _user_changed(self, name: str, before: User | None, after: User | None) -> None:
         self._forget_decisions()
-        known, was_enforced = self._users.get(key), self.is_enforced
-        if definition is None:
-            self._users.pop(key, None)
+        was_enforced = self.is_enforced
+        self.is_enforced = self.is_login_required or bool(self._users)
+        if after is None:
             for listener in self._removed:
-                listener(key)
-        else:
-            user = self._users[key] = msgspec.convert(definition.value, User)
-            if known is not None and known.password_hash != user.password_hash:
-                for listener in self._password_changed:
-                    listener(key)
-        self._tell_rights_changed(key if self.is_enforced == was_enforced else None)
+                listener(name)
+        elif before is not None and before.password_hash != after.password_hash:
+            for listener in self._password_changed:
+                listener(name)
+        self._tell_rights_changed(name if self.is_enforced == was_enforced else None)
+
+    def _right_changed(self, principal: str) -> None:
+        self._forget_decisions()
+        self._tell_rights_changed(None if principal == EVERYBODY else principal)
 
     def _tell_rights_changed(self, principal: str | None) -> None:
         for listener in self._rights_changed:
@@ -243,40 +228,3 @@ class Access:
     def _forget_decisions(self) -> None:
         self._decisions.clear()
         self.revision += 1
-
-    def _right_changed(self, key: str, definition: Definition | None) -> None:
-        self._forget_decisions()
-        principal, namespace = msgspec.json.decode(key, type=tuple[str, str])
-        if definition is None:
-            self._rights.pop((principal, namespace), None)
-        else:
-            self._rights[principal, namespace] = _CompiledRight(msgspec.convert(definition.value, Right))
-        self._principals = frozenset(principal for principal, _ in self._rights)
-        self._tell_rights_changed(principal)
-
-
-class _CompiledRight:
-    """Right with its compiled patterns."""
-
-    def __init__(self, right: Right) -> None:
-        self.right = right
-        self._patterns = {
-            Action.CONFIGURE: _compile("configure", right.configure),
-            Action.WRITE: _compile("write", right.write),
-            Action.READ: _compile("read", right.read),
-        }
-
-    def allow(self, action: Action, name: str) -> bool:
-        if action is Action.DESCRIBE:
-            return any(pattern.search(name) for pattern in self._patterns.values())
-        pattern = self._patterns.get(action)
-        return pattern is not None and pattern.search(name)
-
-
-def _compile(name: str, pattern: str) -> NamePattern:
-    return NamePattern(pattern, name)
-
-
-def _right_key(principal: str, namespace: str) -> str:
-    """JSON, because both names may contain any character."""
-    return msgspec.json.encode((principal, namespace)).decode("utf-8")

@@ -43,7 +43,7 @@ class Authenticator:
         invalid without a check."""
         if not self.is_admitted(name, address):
             done(False)
-        elif not self._access.users():
+        elif not self._access.is_enforced:
             done(name == GUEST and password == GUEST)
         else:
             self._compare(name, password, address, done, is_wanted)
@@ -98,7 +98,17 @@ class Authenticator:
 
     @property
     def is_login_required(self) -> bool:
-        """False while no user is defined."""
+        """False while every client may do everything."""
+        return self._access.is_enforced
+
+    @property
+    def admits_only_users(self) -> bool:
+        """True if a client that does not log in may do nothing, also while no user is defined."""
+        return self._access.is_login_required
+
+    @property
+    def has_users(self) -> bool:
+        """True if a user is defined who could log in."""
         return bool(self._access.users())
 
     def must_log_in(self, anonymous: str) -> bool:
@@ -123,16 +133,8 @@ class Authenticator:
         self._access.on_rights_changed(listener)
 
     def may_access_namespace(self, name: str, namespace: str) -> bool:
-        """Returns whether a user has any right in the namespace. While no user is defined, every client has."""
-        users = {user.name: user for user in self._access.users()}
-        if not users:
-            return True
-        user = users.get(name)
-        if user is None:
-            return False
-        return user.is_administrator or any(
-            right.principal == name and right.namespace == namespace for right in self._access.rights()
-        )
+        """Returns whether a user has any right in the namespace. While every client may do everything, each has."""
+        return self._access.may_enter(name, namespace)
 
 
 def is_loopback(address: str) -> bool:

@@ -11,7 +11,7 @@ from trimq.core.api.broker import Broker
 from trimq.core.security.authentication import Authenticator
 from trimq.core.security.login_delays import source_of
 from trimq.errors import ProtocolError
-from trimq.model import Caller
+from trimq.model import ANONYMOUS, Caller
 from trimq.protocols.client_counters import Counts
 from trimq.protocols.contract import ConnectionDetails, Parts, Reply, SessionControl
 from trimq.protocols.kafka.handlers import HANDLERS
@@ -28,10 +28,9 @@ log = logging.getLogger(__name__)
 PROTOCOL = "kafka"
 
 _LOGIN_KEYS = frozenset(api.key for api in ROWS if api.name in ("SaslHandshake", "SaslAuthenticate"))
+_BEFORE_LOGIN = _LOGIN_KEYS | {api.key for api in ROWS if api.name == "ApiVersions"}
 # As in Apache Kafka (`sasl.server.max.receive.size`).
 FRAME_BYTES_BEFORE_LOGIN = 512 * 1024
-
-_ANONYMOUS = "anonymous"
 
 
 class KafkaConversation:
@@ -40,6 +39,7 @@ class KafkaConversation:
         self._context = context
         self._login = context.login
         self._client_id: str | None = None
+        self._must_log_in = context.authenticator.admits_only_users
         self.get_buffer = connection.get_buffer
         self.buffer_updated = connection.buffer_updated
         self.release_memory = connection.release_memory
@@ -51,7 +51,7 @@ class KafkaConversation:
         logged in; then frames of `frame_bytes`."""
 
         def next_event() -> Request | None:
-            if self._context.caller.principal != _ANONYMOUS:
+            if self._context.caller.principal != ANONYMOUS:
                 self._end_login_timer()
                 self._connection.limit_frames(frame_bytes)
                 self.next_event = self._connection.next_event
@@ -64,7 +64,7 @@ class KafkaConversation:
 
     def _login_timed_out(self) -> None:
         self._login_timer = None
-        if self._context.caller.principal == _ANONYMOUS:
+        if self._context.caller.principal == ANONYMOUS:
             log.info("connection of %s: closing (the client did not log in in time)", self._context.caller.address)
             self._context.outlet.abort()
 
@@ -78,11 +78,19 @@ class KafkaConversation:
         handler = HANDLERS.get(event.api_key)
         if handler is None:
             raise ProtocolError(f"{APIS[event.api_key].name} is not served")
+        if self._must_log_in:
+            self._require_login(event.api_key)
         if self._login.is_restricted and event.api_key not in _LOGIN_KEYS and (why := self._login.refusal()):
             raise ProtocolError(why)
         if event.client_id != self._client_id:
             self._remember(event.client_id)
         return handler(self._context, event)
+
+    def _require_login(self, api_key: int) -> None:
+        if self._context.caller.principal != ANONYMOUS:
+            self._must_log_in = False
+        elif api_key not in _BEFORE_LOGIN:
+            raise ProtocolError(f"{APIS[api_key].name} before the login: this broker serves users only (SASL)")
 
     def _remember(self, client_id: str | None) -> None:
         caller = self._context.caller
@@ -120,7 +128,7 @@ class KafkaFrontEnd:
         self._fetch_sessions = FetchSessions(random.Random(clock.message.now_ms()))
 
     def open_conversation(self, address: str, outlet: SessionControl) -> KafkaConversation:
-        caller = Caller(principal=_ANONYMOUS, client_id="", address=address, protocol=PROTOCOL)
+        caller = Caller(principal=ANONYMOUS, client_id="", address=address, protocol=PROTOCOL)
         context = Context(
             self._broker,
             caller,
@@ -141,7 +149,7 @@ class KafkaFrontEnd:
         )
         connection.memory.attach(source_of(address), lambda reason: outlet.abort(reason))
         conversation = KafkaConversation(connection, context)
-        if self._authenticator.must_log_in(_ANONYMOUS):
+        if self._authenticator.must_log_in(ANONYMOUS):
             timeout_ms = self._broker.settings.security.login_timeout_ms
             conversation.limit_until_login(limits.frame_bytes, timeout_ms)
         return conversation

@@ -22,7 +22,7 @@ from trimq.core.security.signatures import Signatures
 from trimq.errors import OtherHome, ProtocolError, Refusal
 from trimq.formats.rocketmq_unit.hosts import pack_host
 from trimq.formats.rocketmq_unit.schedule import parse_levels
-from trimq.model import Caller
+from trimq.model import ANONYMOUS, Caller
 from trimq.protocols.client_counters import Counts
 from trimq.protocols.contract import ConnectionDetails, Parts, Reply, SessionControl
 from trimq.protocols.receive_buffer import ReceiveMemory
@@ -168,7 +168,7 @@ class RocketMQFrontEnd:
         self._held_bytes = held_bytes
 
     def open_conversation(self, address: str, outlet: SessionControl) -> RocketMQConversation:
-        caller = Caller(principal="anonymous", client_id="", address=address, protocol=PROTOCOL)
+        caller = Caller(principal=ANONYMOUS, client_id="", address=address, protocol=PROTOCOL)
         settings = self._services.settings
         connection = RemotingConnection(settings.frame_bytes, settings.header_bytes, self._held_bytes)
         connection.memory.attach(source_of(address), lambda reason: outlet.abort(reason))

@@ -1,5 +1,5 @@
-"""Export and import of all AMQP definitions, users and permissions as one JSON document. Calls the broker's API; knows
-no socket."""
+"""Export and import of all AMQP definitions, users, permissions and access control entries as one JSON document. Calls
+the broker's API; knows no socket."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from trimq.core.queues.policies import Policy
 from trimq.core.routing.bindings import Binding
 from trimq.core.routing.exchanges import Exchange
 from trimq.core.security.access import Right, User
+from trimq.core.security.acl_entries import AclEntry
 from trimq.formats.amqp_content.field_tables import BadField, FieldTable, read_table, write_table
 from trimq.model import Caller
+from trimq.server.http.acl_form import AclForm, form_of
 from trimq.server.http.responses import JSON, DeferredResponse, HttpResponse, bad_request, not_allowed
 from trimq.server.http.slices import BodyBuilder, Rows, SliceRunner, Steps
 from trimq.server.http.vhosts import namespace_of, vhost_of
@@ -83,6 +85,7 @@ class Definitions(msgspec.Struct, forbid_unknown_fields=True):
     exchanges: list[ExportedExchange] = []
     queues: list[ExportedQueue] = []
     bindings: list[ExportedBinding] = []
+    acls: list[AclForm] = []
 
 
 class DefinitionsApi:
@@ -107,9 +110,10 @@ class DefinitionsApi:
             written += [kept.arguments for kept in found.queues]
             written += [kept.arguments for kept in found.bindings]
             tables = [_table(arguments) for arguments in written]
+            entries = [form.to_entry() for form in found.acls]
         except (msgspec.DecodeError, BadField, ValueError) as error:
             return bad_request("document", error)
-        return self._slices.respond("POST /api/definitions", self._import(caller, found, iter(tables)))
+        return self._slices.respond("POST /api/definitions", self._import(caller, found, entries, iter(tables)))
 
     # -- export
 
@@ -123,6 +127,7 @@ class DefinitionsApi:
             "vhosts": [vhost_of(place.namespace) for place in places],
             "users": map(_user, self._users.all(caller)),
             "permissions": map(_permission, self._users.rights(caller)),
+            "acls": map(form_of, self._broker.acl_entries.all(caller)),
             "policies": [_policy(policy) for place in places for policy in self._broker.policies.all(place)],
             "exchanges": map(_exchange, exchanges),
             "queues": self._export_queues(places, durable_queues),
@@ -148,17 +153,21 @@ class DefinitionsApi:
 
     # -- import
 
-    def _import(self, caller: Caller, found: Definitions, tables: Iterator[FieldTable]) -> Steps[HttpResponse]:
+    def _import(
+        self, caller: Caller, found: Definitions, entries: Sequence[AclEntry], tables: Iterator[FieldTable]
+    ) -> Steps[HttpResponse]:
         """Creates the definitions, one per step; equal ones that exist stay as they are. A refusal keeps those
         imported before it. Users are imported last: once a user exists, an anonymous caller has no rights."""
         tickets: list[Ticket] = []
-        for ticket in self._import_all(caller, found, tables):
+        for ticket in self._import_all(caller, found, entries, tables):
             if ticket is not None:
                 tickets.append(ticket)
             yield
         return HttpResponse(204, b"", JSON, JointTicket(tickets) if tickets else None)
 
-    def _import_all(self, caller: Caller, found: Definitions, tables: Iterator[FieldTable]) -> Iterator[Ticket | None]:
+    def _import_all(
+        self, caller: Caller, found: Definitions, entries: Sequence[AclEntry], tables: Iterator[FieldTable]
+    ) -> Iterator[Ticket | None]:
         for vhost in found.vhosts:
             yield self._broker.namespaces.define(caller, namespace_of(vhost))
         for exchange in found.exchanges:
@@ -178,15 +187,15 @@ class DefinitionsApi:
             here = self._in(caller, policy.vhost)
             said = (policy.pattern, policy.definition, policy.priority, policy.apply_to)
             yield self._broker.policies.define(here, Policy(here.namespace, policy.name, *said))
-        yield from self._import_users(caller, found)
+        yield from self._import_users(caller, found, entries)
 
-    def _import_users(self, caller: Caller, found: Definitions) -> list[Ticket]:
+    def _import_users(self, caller: Caller, found: Definitions, entries: Sequence[AclEntry]) -> list[Ticket]:
         users = [User(user.name, user.password_hash, user.administrator) for user in found.users]
         rights = [
             Right(right.user, namespace_of(right.vhost), right.configure, right.write, right.read)
             for right in found.permissions
         ]
-        return self._users.restore(caller, users, rights)
+        return self._users.restore(caller, users, rights, entries)
 
     def _in(self, caller: Caller, vhost: str) -> Caller:
         self._broker.namespaces.require(namespace_of(vhost))

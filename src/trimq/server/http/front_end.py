@@ -22,9 +22,10 @@ from trimq.core.security.login_delays import source_of
 from trimq.core.security.login_log import LoginLog
 from trimq.errors import ProtocolError, Stopping
 from trimq.metrics import CONTENT_TYPE, Metrics
-from trimq.model import Buffer, Caller
+from trimq.model import ANONYMOUS, Buffer, Caller
 from trimq.protocols.contract import ConnectionDetails, DeferredReply, Parts, Reply, SessionControl
 from trimq.protocols.receive_buffer import ConnectionReceiveMemory, ReceiveMemory
+from trimq.server.http.acls import AclsApi
 from trimq.server.http.commit_log_topics import CommitLogTopicsApi
 from trimq.server.http.cross_origin import KnownHosts, is_cross_origin, known_hosts
 from trimq.server.http.definitions import DefinitionsApi
@@ -408,6 +409,7 @@ class HttpFrontEnd:
             GroupsApi(broker.groups, records_api, group_admin, shared, slices),
             StreamsApi(records_api, is_system_topic, slices),
             UsersApi(broker),
+            AclsApi(broker.acl_entries),
             QueuesApi(broker, slices),
             DefinitionsApi(broker, slices),
             ProducersApi(broker, group_admin, slices),
@@ -423,7 +425,7 @@ class HttpFrontEnd:
         self._metrics_access = broker.settings.http.metrics
 
     def open_conversation(self, address: str, outlet: SessionControl) -> HttpConversation:
-        caller = Caller(principal="anonymous", client_id="", address=address, protocol="http")
+        caller = Caller(principal=ANONYMOUS, client_id="", address=address, protocol="http")
         return HttpConversation(
             self._api,
             self._authenticator,

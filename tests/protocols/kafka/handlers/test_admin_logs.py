@@ -9,13 +9,6 @@ from protocols.kafka.desk import NOW_MS, Desk
 
 from trimq.formats.kafka_batch.builder import from_records
 from trimq.model import Record
-from trimq.protocols.kafka.messages.acls import (
-    AclCreation,
-    CreateAclsRequest,
-    DeleteAclsFilter,
-    DeleteAclsRequest,
-    DescribeAclsRequest,
-)
 from trimq.protocols.kafka.messages.logs import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -253,15 +246,6 @@ def test_a_partition_stays_on_its_node(
     assert found.error_code == code
     assert (found.error_message is None) == (code == Code.NONE)
     assert desk.ask(ListPartitionReassignmentsRequest(topics=None)).topics == []
-
-
-def test_access_control_lists_are_not_served(desk: Desk) -> None:
-    asked = {"resource_type_filter": 1, "operation": 1, "permission_type": 1}
-    assert desk.ask(DescribeAclsRequest(**asked)).error_code == Code.SECURITY_DISABLED
-    created = desk.ask(CreateAclsRequest(creations=[AclCreation(), AclCreation()])).results
-    assert [result.error_code for result in created] == [Code.SECURITY_DISABLED] * 2
-    (deleted,) = desk.ask(DeleteAclsRequest(filters=[DeleteAclsFilter()])).filter_results
-    assert deleted.error_code == Code.SECURITY_DISABLED
 
 
 def test_a_topic_that_is_listed_twice_is_answered_once(desk: Desk) -> None:

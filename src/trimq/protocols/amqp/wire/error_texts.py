@@ -169,9 +169,8 @@ def _invalid_match(refusal: Any) -> str:
 
 
 def _denied(refusal: Any) -> str:
-    """Text of a denied permission. RabbitMQ has no permission to describe; `configure`, its first one, is reported
-    instead."""
-    action = "configure" if refusal.action == "describe" else refusal.action
+    """Text of a denied permission. RabbitMQ has three; `configure` is reported for all other actions."""
+    action = refusal.action if refusal.action in ("read", "write") else "configure"
     kind = _RESOURCES.get(refusal.resource.partition(" ")[0])
     where = refusal.resource if kind is None else f"{kind} '{refusal.name}' in vhost '{vhost_of(refusal.namespace)}'"
     return f"{action} access to {where} refused for user '{refusal.principal}'"

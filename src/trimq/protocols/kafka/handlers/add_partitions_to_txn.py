@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from trimq.core.security.resources import Action
 from trimq.core.transactions.transaction import ProducerIdentity
 from trimq.errors import Refusal
 from trimq.model import StreamId
@@ -39,6 +40,7 @@ Codes = Mapping[tuple[str, int], Code]
 def handle(context: Context, request: Request) -> Reply:
     message = request.decode(AddPartitionsToTxnRequest)
     try:
+        context.broker.transactions.require_write(context.caller, message.v3_and_below_transactional_id)
         streams, refused = _find(context, message)
         if refused:
             return Reply.now(_answer(request, message, Code.OPERATION_NOT_ATTEMPTED, refused))
@@ -62,8 +64,7 @@ def _find(context: Context, message: AddPartitionsToTxnRequest) -> tuple[list[St
             try:
                 if topic.name in INTERNAL:
                     raise KafkaRefusal(Code.TOPIC_AUTHORIZATION_FAILED, f"{topic.name} is an internal topic")
-                found = context.topic(topic.name, b"")
-                context.broker.topics.require_write(context.caller, found)
+                found = context.topic(topic.name, b"", Action.WRITE)
                 streams.append(found.stream(index).id)
             except Refusal as refusal:
                 refused[topic.name, index] = code_of(refusal)

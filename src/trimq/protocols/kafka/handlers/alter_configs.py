@@ -17,6 +17,7 @@ from typing import NamedTuple
 from trimq.core.partitions.dynamic_settings import Level
 from trimq.core.partitions.topic_settings import TopicSettings
 from trimq.core.partitions.topics import Topic
+from trimq.core.security.resources import BROKER, Action
 from trimq.errors import AccessDenied, InvalidSetting, Refusal
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.handlers.context import Context
@@ -213,7 +214,9 @@ def _alter_one(context: Context, asked: _ResourceChange, validate_only: bool, ti
 def _find_topic(context: Context, asked: _ResourceChange) -> Topic:
     """Returns the topic. As in Kafka, an invalid setting or name is refused first."""
     try:
-        return context.topic(asked.resource.name, b"")
+        return context.topic(asked.resource.name, b"", Action.ALTER_CONFIGS)
+    except AccessDenied:
+        raise
     except Refusal:
         after = asked.change({})
         if not asked.resource.name:
@@ -225,6 +228,7 @@ def _find_topic(context: Context, asked: _ResourceChange) -> Topic:
 
 def _alter_group(context: Context, asked: _ResourceChange, validate_only: bool, tickets: ChangeTickets) -> None:
     group_api = context.broker.groups
+    group_api.require(context.caller, Action.ALTER_CONFIGS, asked.resource.name)
     before = to_group_configs(group_api.settings(context.caller, asked.resource.name))
     after = asked.change_group(before)
     if not asked.resource.name:
@@ -249,6 +253,7 @@ def _apply_to_group(before: dict[str, str], configs: list[IncrementalAlterConfig
 
 
 def _alter_broker(context: Context, asked: _ResourceChange, validate_only: bool, tickets: ChangeTickets) -> None:
+    context.broker.require(context.caller, Action.ALTER_CONFIGS, BROKER)
     refuse_other_broker(context, asked.resource.name)
     dynamic = context.broker.dynamic_settings
     is_cluster = not asked.resource.name
@@ -269,8 +274,6 @@ def _alter_broker(context: Context, asked: _ResourceChange, validate_only: bool,
                 tickets.add(asked.resource, ticket)
     except InvalidSetting as refusal:
         raise KafkaRefusal(Code.INVALID_REQUEST, f"{broker_name(refusal.name)}: {refusal.reason}") from None
-    except AccessDenied as refusal:
-        raise KafkaRefusal(Code.CLUSTER_AUTHORIZATION_FAILED, str(refusal)) from None
 
 
 def _apply_to_broker(
@@ -304,6 +307,7 @@ def _refuse_unless_empty(context: Context, asked: _ResourceChange) -> None:
         kind = ResourceType(asked.resource.type)
     except ValueError:
         raise KafkaRefusal(Code.INVALID_REQUEST, f"unknown resource type {asked.resource.type}") from None
+    context.broker.require(context.caller, Action.ALTER_CONFIGS, BROKER)
     if kind is ResourceType.BROKER_LOGGER:
         _refuse_loggers(context, asked)
     elif asked.names:

@@ -5,7 +5,8 @@ Not served: moving partitions (other folders are answered with LOG_DIR_NOT_FOUND
 
 from __future__ import annotations
 
-from trimq.errors import AccessDenied, Refusal
+from trimq.core.security.resources import BROKER, Action
+from trimq.errors import Refusal
 from trimq.protocols.contract import Reply
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.messages.logs import (
@@ -40,11 +41,10 @@ def handle(context: Context, request: Request) -> Reply:
 
 def _place(context: Context, path: str, topic: str, index: int) -> Code:
     try:
-        if path != context.broker.own_settings(context.caller).data_dir:
+        context.broker.require(context.caller, Action.ALTER, BROKER)
+        if path != context.broker.settings.data_dir:
             return Code.LOG_DIR_NOT_FOUND
-        context.topic(topic, b"").stream(index)
-    except AccessDenied:
-        return Code.CLUSTER_AUTHORIZATION_FAILED
+        context.any_topic(topic).stream(index)
     except Refusal as refusal:
         return code_of(refusal)
     return Code.NONE

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from trimq.core.security.quotas import Direction, Quota, QuotaEntity, QuotaEntityName
-from trimq.errors import AccessDenied, InvalidSetting, Refusal
+from trimq.errors import InvalidSetting, Refusal
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.handlers.tickets import ChangeTickets
@@ -191,8 +191,6 @@ def _read_rate(operation: OpData) -> int:
 def _code_of(refusal: Refusal) -> Code:
     if isinstance(refusal, InvalidSetting):
         return Code.INVALID_REQUEST
-    if isinstance(refusal, AccessDenied):
-        return Code.CLUSTER_AUTHORIZATION_FAILED
     return code_of(refusal)
 
 

@@ -6,7 +6,8 @@ from __future__ import annotations
 from trimq.core.groups.assigned_member import Streams
 from trimq.core.groups.group import GroupDescription, GroupKind, MemberDescription
 from trimq.core.security.access import group_resource
-from trimq.errors import Refusal, UnknownGroup
+from trimq.core.security.resources import Action
+from trimq.errors import AccessDenied, Refusal, UnknownGroup
 from trimq.protocols.contract import Reply
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.messages.consumer_groups import (
@@ -17,12 +18,13 @@ from trimq.protocols.kafka.messages.consumer_groups import (
     DescribedGroup,
     Member,
 )
-from trimq.protocols.kafka.names.codes import group_code, require_group_id
+from trimq.protocols.kafka.names.codes import Code, group_code, require_group_id
 from trimq.protocols.kafka.names.operations import group_operations
 from trimq.protocols.kafka.names.states import state_name
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _CLASSIC, _OF_THE_NEWER_PROTOCOL = 0, 1
+_HIDDEN = "The group has described topic(s) that the client is not authorized to describe."  # Kafka's words
 
 
 def handle(context: Context, request: Request) -> Reply:
@@ -45,7 +47,17 @@ def _describe(context: Context, name: str) -> DescribedGroup:
             raise UnknownGroup(name)
     except Refusal as refusal:
         return DescribedGroup(error_code=group_code(refusal), error_message=str(refusal), group_id=name)
+    if not all(_may_describe(context, topic) for topic in group.subscribed):
+        return DescribedGroup(error_code=Code.TOPIC_AUTHORIZATION_FAILED, error_message=_HIDDEN, group_id=name)
     return _described(context, group)
+
+
+def _may_describe(context: Context, topic: str) -> bool:
+    try:
+        context.require_topic(Action.DESCRIBE, topic)
+    except AccessDenied:
+        return False
+    return True
 
 
 def _described(context: Context, group: GroupDescription) -> DescribedGroup:

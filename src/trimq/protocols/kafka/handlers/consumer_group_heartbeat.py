@@ -39,7 +39,7 @@ def handle(context: Context, request: Request) -> Reply:
             interval_ms = 0
         else:
             heartbeat, ticket = group_api.heartbeat_assigned(caller, group, asked)
-            interval_ms = group_api.settings(caller, group).heartbeat_ms or HEARTBEAT_MS
+            interval_ms = group_api.heartbeat_ms(group) or HEARTBEAT_MS
     except Refusal as refusal:
         return Reply.now(_refused(request, refusal))
 

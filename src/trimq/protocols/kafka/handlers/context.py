@@ -12,7 +12,7 @@ from trimq.core.security.access import Action, Resource, ResourceKind
 from trimq.core.security.authentication import Authenticator
 from trimq.core.security.quotas import Direction
 from trimq.errors import UnknownTopic
-from trimq.model import Caller, Layout
+from trimq.model import SYSTEM, Caller, Layout
 from trimq.protocols.client_counters import Counts
 from trimq.protocols.contract import SessionControl
 from trimq.protocols.kafka.handlers.fetch_sessions import FetchSessions
@@ -65,20 +65,35 @@ class Context:
         used += [TRANSACTIONS] if self.broker.transactions.is_used else []
         return [name for name in used if self._may_describe(name)]
 
-    def _may_describe(self, name: str) -> bool:
-        resource = Resource(ResourceKind.TOPIC, self.caller.namespace, name)
-        return Action.DESCRIBE in self.broker.actions(self.caller, resource)
+    def require_topic(self, action: Action, name: str) -> None:
+        """Raises AccessDenied unless the caller may perform this action on a topic of this name, which need not
+        exist."""
+        self.broker.require(self.caller, action, self._topic_resource(name))
 
-    def topic(self, name: str, id: bytes) -> Topic:
-        """Returns the topic with this name or, in newer request versions, this id. Raises a Refusal if unknown."""
+    def may_see_settings(self, name: str) -> bool:
+        return self.broker.allowed(self.caller, Action.DESCRIBE_CONFIGS, self._topic_resource(name))
+
+    def _may_describe(self, name: str) -> bool:
+        return self.broker.allowed(self.caller, Action.DESCRIBE, self._topic_resource(name))
+
+    def _topic_resource(self, name: str) -> Resource:
+        return Resource(ResourceKind.TOPIC, self.caller.namespace, name)
+
+    def any_topic(self, name: str) -> Topic:
+        """Returns the topic for a caller that has a right on the broker, which covers all topics."""
+        return self.broker.topics.get(SYSTEM, name, Layout.PARTITION_LOG)
+
+    def topic(self, name: str, id: bytes, action: Action = Action.DESCRIBE) -> Topic:
+        """Returns the topic with this name or, in newer request versions, this id, if the caller may perform `action`
+        on it. Raises a Refusal if unknown."""
         if name or not id:
             try:
-                return self.broker.topics.get(self.caller, name, Layout.PARTITION_LOG)
+                return self.broker.topics.get(self.caller, name, Layout.PARTITION_LOG, action)
             except UnknownTopic:
                 _refuse_internal(name)
                 raise
         try:
-            topic = self.broker.topics.by_id(self.caller, UUID(bytes=id))
+            topic = self.broker.topics.by_id(self.caller, UUID(bytes=id), action)
         except UnknownTopic as refusal:
             _refuse_internal(NAMES.get(id, ""))
             raise KafkaRefusal(Code.UNKNOWN_TOPIC_ID, str(refusal)) from None

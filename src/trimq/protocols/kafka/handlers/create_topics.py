@@ -98,6 +98,7 @@ def _answer(request: Request, results: list[CreatableTopicResult], tickets: Chan
 def _create(
     context: Context, asked: CreatableTopic, validate_only: bool, tickets: ChangeTickets
 ) -> CreatableTopicResult:
+    context.broker.topics.require_create(context.caller, asked.name)
     _refuse_existing(context, asked.name)
     context.broker.topics.check_name(asked.name)
     refuse_colliding_name(context, asked.name)
@@ -172,6 +173,11 @@ def refuse_replicas(context: Context, nodes: list[int]) -> None:
 
 
 def _made(context: Context, asked: CreatableTopic, id: UUID, plan: _Plan) -> CreatableTopicResult:
+    if not context.may_see_settings(asked.name):
+        hidden = Code.TOPIC_AUTHORIZATION_FAILED
+        return CreatableTopicResult(
+            name=asked.name, topic_id=id.bytes, error_message=None, topic_config_error_code=hidden, configs=[]
+        )
     given = {config.name: config.value for config in asked.configs}  # shown as they were sent
     configs = [
         CreatableTopicConfigs(name=found.name, value=given.get(found.name, found.value), config_source=found.source)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from trimq.core.partitions.stream import Stream
 from trimq.core.partitions.topic_settings import is_retention_enabled, needs_keys
+from trimq.core.security.resources import Action
 from trimq.errors import OffsetOutOfRange, Refusal
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.handlers.context import Context
@@ -62,8 +63,9 @@ def handle(context: Context, request: Request) -> Reply:
 def _truncate(context: Context, name: str, index: int, offset: int, tickets: ChangeTickets) -> _Truncation:
     try:
         if name in INTERNAL:
+            context.require_topic(Action.DELETE, name)
             raise KafkaRefusal(Code.INVALID_TOPIC, f"{name} is an internal topic")
-        topic = context.topic(name, b"")
+        topic = context.topic(name, b"", Action.DELETE)
         stream = topic.stream(index)
         if needs_keys(topic.settings) and not is_retention_enabled(topic.settings):
             raise KafkaRefusal(Code.POLICY_VIOLATION, f"{name} is compacted: its records cannot be deleted by offset")

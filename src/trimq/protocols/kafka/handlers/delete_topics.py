@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+from trimq.core.partitions.topics import Topic
+from trimq.core.security.resources import BROKER, Action
 from trimq.errors import Refusal
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.handlers.context import Context
@@ -45,11 +47,17 @@ def _delete(context: Context, asked: _TopicKey, count: int, tickets: ChangeTicke
     name, id = asked
     try:
         _check(name, id, count)
-        topic = context.topic(name or "", id)
+        topic = _find(context, name or "", id)
         tickets.add(topic.id.bytes, context.broker.topics.delete(context.caller, topic))
     except Refusal as refusal:
         return DeletableTopicResult(name=name, topic_id=id, error_code=code_of(refusal), error_message=str(refusal))
     return DeletableTopicResult(name=topic.name.name, topic_id=topic.id.bytes)
+
+
+def _find(context: Context, name: str, id: bytes) -> Topic:
+    if name and context.broker.allowed(context.caller, Action.DELETE, BROKER):
+        return context.any_topic(name)
+    return context.topic(name, id)
 
 
 def _check(name: str | None, id: bytes, count: int) -> None:

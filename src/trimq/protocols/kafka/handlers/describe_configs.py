@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Iterable
 
 from trimq.core.partitions.dynamic_settings import Level
-from trimq.errors import AccessDenied, Refusal
+from trimq.core.security.resources import BROKER, Action
+from trimq.errors import Refusal
 from trimq.protocols.contract import Reply
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.messages.configs import (
@@ -63,28 +64,27 @@ def _describe(context: Context, asked: DescribeConfigsResource) -> Iterable[Desc
     if not asked.resource_name and asked.resource_type in _NAMED:
         raise KafkaRefusal(Code.INVALID_REQUEST, "the name of the resource must not be empty")
     if asked.resource_type == ResourceType.TOPIC:
+        context.require_topic(Action.DESCRIBE_CONFIGS, asked.resource_name)
         if asked.resource_name in INTERNAL:
             return describe(SETTINGS[asked.resource_name], context.broker_levels)
         context.broker.topics.check_name(asked.resource_name)
-        topic = context.topic(asked.resource_name, b"")
+        topic = context.topic(asked.resource_name, b"", Action.DESCRIBE_CONFIGS)
         return describe(topic.settings, context.broker_levels)
     if asked.resource_type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
+        context.broker.require(context.caller, Action.DESCRIBE_CONFIGS, BROKER)
         refuse_other_broker(context, asked.resource_name)
         return _describe_broker(context, asked.resource_name) if asked.resource_type == ResourceType.BROKER else ()
     if asked.resource_type == ResourceType.GROUP:
         return describe_group(context.broker.groups.settings(context.caller, asked.resource_name))
+    context.broker.require(context.caller, Action.DESCRIBE_CONFIGS, BROKER)
     return ()
 
 
 def _describe_broker(context: Context, name: str) -> Iterable[DescribedConfig]:
     """Returns the settings of this broker, or without a name those of all brokers."""
-    try:
-        cluster = context.broker.dynamic_settings.values(context.caller, Level.CLUSTER)
-        if not name:
-            return describe_cluster_defaults(cluster)
-        return describe_broker(context.broker_levels, context.broker.cluster.me)
-    except AccessDenied as refusal:
-        raise KafkaRefusal(Code.CLUSTER_AUTHORIZATION_FAILED, str(refusal)) from None
+    if not name:
+        return describe_cluster_defaults(context.broker.dynamic_settings.values(context.caller, Level.CLUSTER))
+    return describe_broker(context.broker_levels, context.broker.cluster.me)
 
 
 def refuse_other_broker(context: Context, name: str) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from trimq.core.partitions.topics import Topic
 from trimq.errors import AccessDenied, Refusal
-from trimq.model import Layout
+from trimq.model import SYSTEM, Layout
 from trimq.protocols.contract import Reply
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.messages.logs import (
@@ -41,7 +41,7 @@ def handle(context: Context, request: Request) -> Reply:
 def _topics(context: Context, asked: list[DescribableLogDirTopic] | None) -> list[DescribeLogDirsTopic]:
     """Returns the sizes of the requested partitions; leaves out unknown topics and partitions."""
     if asked is None:
-        topics = context.broker.topics.all(context.caller, Layout.PARTITION_LOG)
+        topics = context.broker.topics.all(SYSTEM, Layout.PARTITION_LOG)
         return [_measure(topic, set(range(len(topic.streams)))) for topic in topics]
     wanted: dict[str, set[int]] = {}
     for each in asked:
@@ -49,7 +49,7 @@ def _topics(context: Context, asked: list[DescribableLogDirTopic] | None) -> lis
     found = []
     for name, partitions in wanted.items():
         try:
-            measured = _measure(context.topic(name, b""), partitions)
+            measured = _measure(context.any_topic(name), partitions)
         except Refusal:
             continue
         if measured.partitions:

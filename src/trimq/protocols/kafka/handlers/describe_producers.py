@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trimq.core.security.resources import Action
 from trimq.errors import Refusal
 from trimq.protocols.contract import Reply
 from trimq.protocols.kafka.handlers.context import Context
@@ -29,7 +30,7 @@ def handle(context: Context, request: Request) -> Reply:
 
 def _describe(context: Context, topic: str, index: int) -> PartitionResponse:
     try:
-        stream = context.broker.partitions.readable(context.caller, context.topic(topic, b""), index)
+        stream = context.broker.partitions.readable(context.caller, context.topic(topic, b"", Action.READ), index)
     except Refusal as refusal:
         return PartitionResponse(partition_index=index, error_code=code_of(refusal), error_message=str(refusal))
     producers = [

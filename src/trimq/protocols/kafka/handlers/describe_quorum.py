@@ -29,7 +29,7 @@ _LEADER_EPOCH = 1
 
 def handle(context: Context, request: Request) -> Reply:
     message = request.decode(DescribeQuorumRequest)
-    if Action.DESCRIBE not in context.broker.actions(context.caller, BROKER):
+    if not context.broker.allowed(context.caller, Action.DESCRIBE, BROKER):
         response = DescribeQuorumResponse(error_code=Code.CLUSTER_AUTHORIZATION_FAILED)
         return Reply.now(encode_response(request, response))
     asked = [(topic.topic_name, [each.partition_index for each in topic.partitions]) for topic in message.topics]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trimq.core.partitions.topics import Topic
-from trimq.core.security.access import Resource, ResourceKind
+from trimq.core.security.resources import Action, Resource, ResourceKind
 from trimq.errors import Refusal
 from trimq.model import Layout
 from trimq.protocols.contract import Reply
@@ -94,6 +94,10 @@ def _describe(context: Context, name: str, first: int, most: int) -> DescribeTop
 
 
 def _describe_partitions(context: Context, name: str, first: int, most: int) -> DescribeTopicPartitionsResponseTopic:
+    try:
+        context.require_topic(Action.DESCRIBE, name)
+    except Refusal as refusal:
+        return DescribeTopicPartitionsResponseTopic(name=name, error_code=code_of(refusal))
     if name in INTERNAL:
         me = context.broker.cluster.my_id
         numbers = range(PARTITIONS)[first : first + most]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from trimq.core.security.resources import BROKER, Action
 from trimq.errors import Refusal
 from trimq.protocols.contract import Reply
 from trimq.protocols.kafka.handlers.context import Context
@@ -26,6 +27,7 @@ _PREFERRED, _UNCLEAN = 0, 1
 def handle(context: Context, request: Request) -> Reply:
     message = request.decode(ElectLeadersRequest)
     is_known = message.election_type in (_PREFERRED, _UNCLEAN)
+    is_allowed = context.broker.allowed(context.caller, Action.ALTER, BROKER)
     # A request for all partitions (null) returns only those with a new leader: none.
     results = [
         ReplicaElectionResult(
@@ -35,12 +37,15 @@ def handle(context: Context, request: Request) -> Reply:
         for asked in message.topic_partitions or ()
     ]
     code = Code.NONE if is_known else Code.INVALID_REQUEST
+    if not is_allowed:
+        code = Code.CLUSTER_AUTHORIZATION_FAILED
     return Reply.now(encode_response(request, ElectLeadersResponse(error_code=code, replica_election_results=results)))
 
 
 def _answer(context: Context, topic: str, partitions: list[int], is_known: bool) -> Iterable[PartitionResult]:
     for index in partitions:
         try:
+            context.broker.require(context.caller, Action.ALTER, BROKER)
             if not is_known:
                 raise KafkaRefusal(Code.INVALID_REQUEST, "unknown election type")
             _require(context, topic, index)
@@ -53,7 +58,7 @@ def _answer(context: Context, topic: str, partitions: list[int], is_known: bool)
 def _require(context: Context, topic: str, index: int) -> None:
     """Raises a refusal if the partition does not exist."""
     if topic not in INTERNAL:
-        context.topic(topic, b"").stream(index)
+        context.any_topic(topic).stream(index)
     elif not 0 <= index < PARTITIONS:
         raise KafkaRefusal(Code.UNKNOWN_TOPIC_OR_PARTITION, f"{topic} has no partition {index}")
 

@@ -16,6 +16,7 @@ from trimq.core.cold_reads import ColdReadRetry
 from trimq.core.partitions.stream import Stream
 from trimq.core.scheduling.waiters import AnyWatch
 from trimq.core.security.quotas import Direction
+from trimq.core.security.resources import Action
 from trimq.errors import ColdRead, DamagedSegment, OffsetOutOfRange, Refusal, StaleEpoch, UnknownTopic
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.handlers.context import Context
@@ -121,7 +122,8 @@ class _Fetch(WaitingRequest):
         return FetchResponse(responses=topics, node_endpoints=self._endpoints() if self._found_stale else [])
 
     def _find_stream(self, place: PartitionKey) -> Stream:
-        found = self._context.topic(place.topic, place.topic_id if self._request.api_version >= _BY_ID else b"")
+        id = place.topic_id if self._request.api_version >= _BY_ID else b""
+        found = self._context.topic(place.topic, id, Action.READ)
         return self._context.broker.partitions.readable(self._context.caller, found, place.partition)
 
     def _read_partition(self, stream: Stream, asked: FetchPartition, left: int) -> PartitionData:

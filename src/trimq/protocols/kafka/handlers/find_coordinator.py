@@ -6,6 +6,7 @@ Not served: coordinators of share groups (refused with INVALID_REQUEST).
 
 from __future__ import annotations
 
+from trimq.core.security.resources import Action
 from trimq.errors import Refusal
 from trimq.protocols.contract import Reply
 from trimq.protocols.kafka.handlers.context import Context
@@ -39,7 +40,11 @@ def handle(context: Context, request: Request) -> Reply:
 
 def _find(context: Context, key: str, key_type: int) -> Coordinator:
     try:
-        if key_type not in (_GROUP, _TRANSACTION):
+        if key_type == _GROUP:
+            context.broker.groups.require(context.caller, Action.DESCRIBE, key)
+        elif key_type == _TRANSACTION:
+            context.broker.transactions.require_describe(context.caller, key)
+        else:
             raise KafkaRefusal(Code.INVALID_REQUEST, f"unknown coordinator type {key_type}")
         node = context.broker.cluster.coordinator(key)
         address = node.addresses.get("kafka")

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trimq.core.security.resources import BROKER, Action
+from trimq.errors import AccessDenied
 from trimq.model import Layout
 from trimq.protocols.contract import Reply
 from trimq.protocols.kafka.handlers.context import Context
@@ -16,7 +18,7 @@ from trimq.protocols.kafka.messages.configs import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
-from trimq.protocols.kafka.names.codes import Code
+from trimq.protocols.kafka.names.codes import Code, code_of
 from trimq.protocols.kafka.names.config_resources import ResourceType
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
@@ -25,6 +27,10 @@ _BY_KIND = 1
 
 def handle(context: Context, request: Request) -> Reply:
     message = request.decode(ListConfigResourcesRequest)
+    try:
+        context.broker.require(context.caller, Action.DESCRIBE_CONFIGS, BROKER)
+    except AccessDenied as refusal:
+        return Reply.now(encode_response(request, ListConfigResourcesResponse(error_code=code_of(refusal))))
     if request.api_version < _BY_KIND:
         return Reply.now(encode_response(request, ListConfigResourcesResponse()))
     kinds = set(message.resource_types) or set(ResourceType)

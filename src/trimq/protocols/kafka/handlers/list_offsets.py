@@ -153,7 +153,7 @@ def _answer(
     version = request.api_version
     if asked.timestamp < 0 and version < _SINCE_VERSION.get(asked.timestamp, _NEVER):
         raise KafkaRefusal(Code.UNSUPPORTED_VERSION, f"version {version} has no special timestamp {asked.timestamp}")
-    stream = context.broker.partitions.readable(context.caller, context.topic(name, b""), asked.partition_index)
+    stream = context.broker.partitions.describable(context.caller, context.topic(name, b""), asked.partition_index)
     cluster = context.broker.cluster
     if asked.current_leader_epoch != _NOT_CHECKED:
         cluster.require_epoch(stream.id, asked.current_leader_epoch)

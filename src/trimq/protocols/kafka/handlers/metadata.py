@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterable
 
 from trimq.core.partitions.topics import Topic
-from trimq.core.security.access import Resource, ResourceKind
+from trimq.core.security.resources import Action, Resource, ResourceKind
 from trimq.errors import InvalidName, NameTooLong, OtherHome, Refusal
 from trimq.model import Layout
 from trimq.protocols.contract import Reply
@@ -95,18 +95,20 @@ def _ids(asked: Iterable[MetadataRequestTopic]) -> Iterable[bytes]:
 
 
 def _find_id(context: Context, id: bytes, with_operations: bool) -> MetadataResponseTopic:
-    if id in NAMES:
-        return _internal(context, NAMES[id])
     try:
+        if id in NAMES:
+            context.require_topic(Action.DESCRIBE, NAMES[id])
+            return _internal(context, NAMES[id])
         return _describe(context, context.topic("", id), with_operations)
     except Refusal as refusal:
         return MetadataResponseTopic(error_code=code_of(refusal), name=None, topic_id=id)
 
 
 def _find(context: Context, name: str, may_create: bool, with_operations: bool) -> MetadataResponseTopic:
-    if name in INTERNAL:
-        return _internal(context, name)
     try:
+        if name in INTERNAL:
+            context.require_topic(Action.DESCRIBE, name)
+            return _internal(context, name)
         return _describe(context, context.topic(name, b""), with_operations)
     except Refusal as refusal:
         code = code_of(refusal)

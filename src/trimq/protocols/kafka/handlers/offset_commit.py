@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from trimq.core.groups.group import Claim, CursorChange
+from trimq.core.security.resources import Action
 from trimq.errors import Refusal, UnknownGroup, UnknownTopic
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.handlers.context import Context
@@ -33,7 +34,7 @@ _DOES_NOT_EXIST = (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.UNKNOWN_TOPIC_ID)
 
 def handle(context: Context, request: Request) -> Reply:
     message = request.decode(OffsetCommitRequest)
-    attempt = _CommitAttempt(context, request.api_version)
+    attempt = _CommitAttempt(context, request.api_version, message.group_id)
     response = OffsetCommitResponse(topics=_merge_topics([attempt.read_topic(topic) for topic in message.topics]))
     claim = Claim(
         message.member_id,
@@ -53,8 +54,9 @@ def handle(context: Context, request: Request) -> Reply:
 class _CommitAttempt:
     """Offsets of a request that can be committed, and the results of its partitions."""
 
-    def __init__(self, context: Context, version: int) -> None:
+    def __init__(self, context: Context, version: int, group: str) -> None:
         self._context = context
+        self._group = group
         self._version = version
         self._changes: list[CursorChange] = []
         self._answers: list[OffsetCommitResponsePartition] = []
@@ -70,10 +72,11 @@ class _CommitAttempt:
         index = asked.partition_index
         metadata = asked.committed_metadata or ""
         try:
+            self._context.broker.groups.require(self._context.caller, Action.READ, self._group)
             if self._version >= _IDS_SINCE:
-                found = self._context.topic("", topic.topic_id)
+                found = self._context.topic("", topic.topic_id, Action.READ)
             else:
-                found = self._context.topic(topic.name, b"")
+                found = self._context.topic(topic.name, b"", Action.READ)
             stream = self._context.broker.partitions.readable(self._context.caller, found, index)
         except Refusal as refusal:
             return OffsetCommitResponsePartition(partition_index=index, error_code=self._code(refusal))

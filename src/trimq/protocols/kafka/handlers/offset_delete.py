@@ -7,6 +7,7 @@ NON_EMPTY_GROUP).
 from __future__ import annotations
 
 from trimq.core.groups.group import GroupDescription, GroupKind, GroupState
+from trimq.core.security.resources import Action
 from trimq.errors import GroupNotEmpty, Refusal
 from trimq.formats.kafka_subscription import CONSUMER, read_topics
 from trimq.protocols.contract import Parts, Reply
@@ -26,6 +27,7 @@ from trimq.protocols.kafka.wire.connection import Request, encode_response
 def handle(context: Context, request: Request) -> Reply:
     message = request.decode(OffsetDeleteRequest)
     try:
+        context.broker.groups.require(context.caller, Action.DELETE, message.group_id)
         require_group_id(message.group_id)
         group = context.broker.groups.describe(context.caller, message.group_id)
         wanted = _wanted_topics(group)
@@ -72,7 +74,7 @@ def _delete(
         index = asked.partition_index
         code = Code.NONE
         try:
-            stream = context.topic(topic.name, b"").stream(index)
+            stream = context.topic(topic.name, b"", Action.READ).stream(index)
             if wanted is None or topic.name in wanted:
                 code = Code.GROUP_SUBSCRIBED_TO_TOPIC
             else:

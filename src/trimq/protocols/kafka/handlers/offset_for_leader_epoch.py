@@ -4,6 +4,7 @@ records that it has read were truncated."""
 from __future__ import annotations
 
 from trimq.core.partitions.stream import Stream
+from trimq.core.security.resources import BROKER, Action
 from trimq.errors import Refusal
 from trimq.protocols.contract import Reply
 from trimq.protocols.kafka.handlers.context import Context
@@ -34,7 +35,8 @@ def handle(context: Context, request: Request) -> Reply:
 
 def _answer(context: Context, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
     try:
-        stream = context.topic(topic, b"").stream(asked.partition)
+        is_node = context.broker.allowed(context.caller, Action.CLUSTER_ACTION, BROKER)
+        stream = (context.any_topic(topic) if is_node else context.topic(topic, b"")).stream(asked.partition)
         if asked.current_leader_epoch != _NOT_CHECKED:
             context.broker.cluster.require_epoch(stream.id, asked.current_leader_epoch)
         epoch, end = find_end(stream, asked.leader_epoch, context.broker.cluster.leader_epoch(stream.id))

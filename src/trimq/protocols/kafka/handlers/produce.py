@@ -18,6 +18,7 @@ from typing import NamedTuple
 from trimq.core.partitions.batch_validation import LargeBatch, Review
 from trimq.core.partitions.stream import Appended, Stream
 from trimq.core.partitions.topics import Topic
+from trimq.core.security.resources import Action
 from trimq.errors import (
     MessageTooLong,
     MissingKey,
@@ -411,7 +412,7 @@ def _find_batch(
 def _find_stream(context: Context, version: int, name: str, topic_id: bytes, index: int) -> tuple[Topic, Stream]:
     if name in INTERNAL:
         raise KafkaRefusal(Code.INVALID_TOPIC, f"{name} is an internal topic")
-    topic = context.topic(name, topic_id if version >= _BY_ID else b"")
+    topic = context.topic(name, topic_id if version >= _BY_ID else b"", Action.WRITE)
     return topic, topic.stream(index)
 
 

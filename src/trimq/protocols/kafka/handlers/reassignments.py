@@ -6,7 +6,8 @@ Not served: reassignments to other nodes (refused).
 
 from __future__ import annotations
 
-from trimq.errors import Refusal
+from trimq.core.security.resources import BROKER, Action
+from trimq.errors import AccessDenied, Refusal
 from trimq.protocols.contract import Reply
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.handlers.create_topics import refuse_replicas
@@ -25,6 +26,11 @@ from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 def handle_alter(context: Context, request: Request) -> Reply:
     message = request.decode(AlterPartitionReassignmentsRequest)
+    try:
+        context.broker.require(context.caller, Action.ALTER, BROKER)
+    except AccessDenied as refusal:
+        failed = AlterPartitionReassignmentsResponse(error_code=code_of(refusal), error_message=str(refusal))
+        return Reply.now(encode_response(request, failed))
     responses = [
         ReassignableTopicResponse(
             name=topic.name, partitions=[_answer(context, topic.name, asked) for asked in topic.partitions]
@@ -41,7 +47,7 @@ def handle_alter(context: Context, request: Request) -> Reply:
 
 def _answer(context: Context, topic: str, asked: ReassignablePartition) -> ReassignablePartitionResponse:
     try:
-        context.topic(topic, b"").stream(asked.partition_index)
+        context.any_topic(topic).stream(asked.partition_index)
         if asked.replicas is None:
             raise KafkaRefusal(Code.NO_REASSIGNMENT_IN_PROGRESS, "no reassignment of this partition is in progress")
         refuse_replicas(context, asked.replicas)
@@ -54,6 +60,11 @@ def _answer(context: Context, topic: str, asked: ReassignablePartition) -> Reass
 
 def handle_list(context: Context, request: Request) -> Reply:
     request.decode(ListPartitionReassignmentsRequest)
+    try:
+        context.broker.require(context.caller, Action.DESCRIBE, BROKER)
+    except AccessDenied as refusal:
+        failed = ListPartitionReassignmentsResponse(error_code=code_of(refusal), error_message=str(refusal))
+        return Reply.now(encode_response(request, failed))
     return Reply.now(encode_response(request, ListPartitionReassignmentsResponse(error_message=None)))
 
 

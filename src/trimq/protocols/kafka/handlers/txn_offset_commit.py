@@ -6,6 +6,7 @@ From version 3 on the member is checked; from version 5 on the request itself ad
 from __future__ import annotations
 
 from trimq.core.groups.group import Claim
+from trimq.core.security.resources import Action
 from trimq.core.transactions.transaction import PendingCursor, ProducerIdentity
 from trimq.errors import Refusal, UnknownGroup
 from trimq.errors.transactions import WrongTransactionState
@@ -77,9 +78,12 @@ class _TxnCommitAttempt:
     def read_partition(self, topic: str, asked: TxnOffsetCommitRequestPartition) -> TxnOffsetCommitResponsePartition:
         answer = TxnOffsetCommitResponsePartition(partition_index=asked.partition_index)
         metadata = asked.committed_metadata or ""
+        broker, caller = self._context.broker, self._context.caller
         try:
-            found = self._context.topic(topic, b"")
-            stream = self._context.broker.partitions.readable(self._context.caller, found, asked.partition_index)
+            broker.transactions.require_write(caller, self._message.transactional_id)
+            broker.groups.require(caller, Action.READ, self._message.group_id)
+            found = self._context.topic(topic, b"", Action.READ)
+            stream = broker.partitions.readable(caller, found, asked.partition_index)
         except Refusal as refusal:
             answer.error_code = transaction_code(refusal, knows_fencing=False)
             return answer

@@ -7,7 +7,7 @@ A marker of an older epoch than the producer's is refused. The state of the tran
 from __future__ import annotations
 
 from trimq.core.transactions.transaction import ProducerIdentity
-from trimq.errors import AccessDenied, Refusal
+from trimq.errors import Refusal
 from trimq.formats.kafka_batch.markers import Marker
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.handlers.context import Context
@@ -56,14 +56,13 @@ def _write_one(
 ) -> Code:
     producer = ProducerIdentity(marker.producer_id, marker.producer_epoch)
     try:
-        stream = context.topic(topic, b"").stream(index)
+        context.broker.transactions.require_markers(context.caller)
+        stream = context.any_topic(topic).stream(index)
         state = stream.log.producers.get(producer.id)
         if state is not None and state.coordinator_epoch > marker.coordinator_epoch:
             raise KafkaRefusal(Code.TRANSACTION_COORDINATOR_FENCED, "a newer coordinator has written a marker")
         outcome = Marker(marker.transaction_result, marker.coordinator_epoch)
         ticket = context.broker.transactions.write_marker(context.caller, stream, producer, outcome)
-    except AccessDenied:
-        return Code.CLUSTER_AUTHORIZATION_FAILED
     except Refusal as refusal:
         return code_of(refusal)
     tickets.add((number, topic, index), ticket)

@@ -8,7 +8,7 @@ from enum import IntEnum
 from typing import Protocol
 
 from trimq import errors
-from trimq.errors import AccessDenied, Refusal
+from trimq.errors import Refusal
 from trimq.errors import groups as group_refusals
 from trimq.errors import transactions as transaction_refusals
 from trimq.errors.transactions import ProducerFenced
@@ -157,11 +157,21 @@ CODES: dict[type[Refusal], Code] = {
 }
 
 
+_DENIED = {
+    "topic": Code.TOPIC_AUTHORIZATION_FAILED,
+    "route": Code.TOPIC_AUTHORIZATION_FAILED,
+    "group": Code.GROUP_AUTHORIZATION_FAILED,
+    "transaction": Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    "broker": Code.CLUSTER_AUTHORIZATION_FAILED,
+}
+"""By the kind of resource that the caller was refused."""
+
+
 def code_of(refusal: Refusal) -> Code:
     if isinstance(refusal, KafkaRefusal):
         return refusal.code
-    if isinstance(refusal, errors.AccessDenied) and refusal.resource.startswith("transaction "):
-        return Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if isinstance(refusal, errors.AccessDenied):
+        return _DENIED[refusal.resource.partition(" ")[0]]
     return CODES.get(type(refusal), Code.UNKNOWN_SERVER_ERROR)
 
 
@@ -213,8 +223,6 @@ class GroupTicket(Protocol):
 
 
 def group_code(refusal: Refusal) -> Code:
-    if isinstance(refusal, AccessDenied) and refusal.resource.startswith("group "):
-        return Code.GROUP_AUTHORIZATION_FAILED
     return GROUP_CODES.get(type(refusal)) or code_of(refusal)
 
 

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 
 from trimq.errors import Refusal
 from trimq.formats.rocketmq_unit.hosts import pack_host
-from trimq.model import Caller
+from trimq.model import ANONYMOUS, Caller
 from trimq.protocols.contract import CallBatch, CallInfo, Parts, Reply, Sink
 from trimq.protocols.rocketmq.grpc.clients.auto_renew import AutoRenewals
 from trimq.protocols.rocketmq.grpc.clients.call import Call, Handler, refusal_status, reply
@@ -120,7 +120,7 @@ class GrpcFrontEnd:
             return known
         metadata = call_info.metadata
         client_id = metadata.get(_CLIENT_ID, "")
-        unsigned = Caller("anonymous", client_id, call_info.address, PROTOCOL)
+        unsigned = Caller(ANONYMOUS, client_id, call_info.address, PROTOCOL)
         caller, refusal = refusal_of(lambda: self._signers.signer(unsigned, metadata), unsigned)
         call = call_info.parsed = Call(
             self._services,
