@@ -94,6 +94,10 @@ def _is_part_of_a_batch(found: Difference) -> bool:
     return found.step.request == "Fetch" and found.path.endswith(".records.left") and found.ours == 0
 
 
+def _is_aborted_later(found: Difference) -> bool:
+    return found.path.endswith(".aborted_transactions.length") and found.ours < found.theirs
+
+
 def _is_too_many_partitions(found: Difference) -> bool:
     topics = found.step.arguments["topics"] if found.step.request == "CreatePartitions" else ()
     return any(topic["count"] == MANY_PARTITIONS for topic in topics) and (found.ours, found.theirs) == (37, 0)
@@ -109,6 +113,7 @@ EXPLAINED = (
     Explained("reasons", _says_why),
     Explained("unknown-settings-of-brokers", _is_a_setting_of_no_broker),
     Explained("whole-batches", _is_part_of_a_batch),
+    Explained("aborted-transactions", _is_aborted_later),
     Explained("most-partitions", _is_too_many_partitions),
     Explained("retention-of-the-broker", _is_retention_in_ms),
     Explained("settings-of-other-groups", _is_of_another_group_type),

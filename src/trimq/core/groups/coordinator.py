@@ -179,7 +179,7 @@ class GroupCoordinator:
         group = self._groups.get(name)
         if isinstance(group, AssignedGroup):
             self._disarm(name)
-            group = self._groups[name] = ClassicGroup(name, self._initial_delay_ms, group.generation)
+            group = self._groups[name] = ClassicGroup(name, self._initial_delay_ms)
         if group is None:
             if request.member:
                 raise UnknownMember(request.member)
@@ -285,11 +285,9 @@ class GroupCoordinator:
             return group
         if request.epoch != JOINING_EPOCH:
             raise UnknownGroup(name)
-        if group is None:
-            return AssignedGroup(name)
-        if group.has_members:
+        if group is not None and group.has_members:
             return upgrade_group(group, self._topics.known(), self._clock.liveness.now_ms())
-        return AssignedGroup(name, group.generation + 1)
+        return AssignedGroup(name)
 
     def settings(self, name: str) -> GroupSettings:
         return self._store.settings(name)
