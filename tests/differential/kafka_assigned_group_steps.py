@@ -42,7 +42,7 @@ def _names(world: World, name: str, number: int) -> list[str]:
     """Topics to subscribe to."""
     known = sorted(world.topics)
     if name != SHARED_GROUP:
-        known = [topic for index, topic in enumerate(known) if index % len(MEMBERS) == number]
+        known = [topic for topic in known if int(topic[1:]) % len(MEMBERS) == number]
     usual = [world.pick(known) for _ in range(world.several())] if known else [f"t8{number}"]
     return list(dict.fromkeys(f"%{each}" for each in usual))
 

@@ -14,6 +14,14 @@ from differential.sequences import MISSING, Difference, Explained
 _INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
 _TOPIC_AUTHORIZATION_FAILED = 29
 _READS = ("Fetch", "ListOffsets", "OffsetForLeaderEpoch")
+# Pairs of our and their value, by request.
+_OF_TRIED_GROUPS = {
+    "DeleteGroups": ((69, 0),),
+    "OffsetDelete": ((69, 0),),
+    "OffsetCommit": ((22, 25),),
+    "TxnOffsetCommit": ((22, 25),),
+    "DescribeGroups": ((69, 0), ("Dead", "Empty")),
+}
 _OTHER_GROUP_SETTINGS = ("share.", "streams.", "consumer.assignment.", "consumer.assignor.")
 _OF_AN_ASSIGNMENT = {
     "assignment",
@@ -94,6 +102,17 @@ def _is_part_of_a_batch(found: Difference) -> bool:
     return found.step.request == "Fetch" and found.path.endswith(".records.left") and found.ours == 0
 
 
+def _is_aborted_later(found: Difference) -> bool:
+    return found.path.endswith(".aborted_transactions.length") and found.ours < found.theirs
+
+
+def _is_a_group_without_members(found: Difference) -> bool:
+    """The group exists in Kafka since a refused join."""
+    if found.step.request == "ListGroups":
+        return found.path == ".groups.length" and found.ours < found.theirs
+    return (found.ours, found.theirs) in _OF_TRIED_GROUPS.get(found.step.request, ())
+
+
 def _is_too_many_partitions(found: Difference) -> bool:
     topics = found.step.arguments["topics"] if found.step.request == "CreatePartitions" else ()
     return any(topic["count"] == MANY_PARTITIONS for topic in topics) and (found.ours, found.theirs) == (37, 0)
@@ -109,6 +128,8 @@ EXPLAINED = (
     Explained("reasons", _says_why),
     Explained("unknown-settings-of-brokers", _is_a_setting_of_no_broker),
     Explained("whole-batches", _is_part_of_a_batch),
+    Explained("aborted-transactions", _is_aborted_later),
+    Explained("groups-without-members", _is_a_group_without_members),
     Explained("most-partitions", _is_too_many_partitions),
     Explained("retention-of-the-broker", _is_retention_in_ms),
     Explained("settings-of-other-groups", _is_of_another_group_type),

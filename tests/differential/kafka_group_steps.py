@@ -43,7 +43,7 @@ def instance(world: World, number: int) -> Any:
 
 def subscription(world: World, number: int) -> Fields:
     """Each member has topics of its own, for the case that the broker assigns the partitions."""
-    known = [topic for index, topic in enumerate(sorted(world.topics)) if index % len(MEMBERS) == number]
+    known = [topic for topic in sorted(world.topics) if int(topic[1:]) % len(MEMBERS) == number]
     topics = [f"%{world.pick(known, [f't8{number}'], 0.05)}" for _ in range(world.several())]
     return {"subscription": list(dict.fromkeys(topics))}
 

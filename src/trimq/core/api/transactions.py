@@ -10,7 +10,7 @@ from trimq.core.security.access import BROKER, Access, Action, group_resource, t
 from trimq.core.transactions.coordinator import EndCallback, TransactionCoordinator
 from trimq.core.transactions.producer_ids import AllocatedProducerId
 from trimq.core.transactions.transaction import PendingCursor, ProducerIdentity, Transaction
-from trimq.errors import NotRunning
+from trimq.errors import NotRunning, StaleProducer
 from trimq.errors.transactions import ForeignProducer
 from trimq.formats.kafka_batch.header import BatchHeader
 from trimq.formats.kafka_batch.markers import Marker
@@ -84,6 +84,9 @@ class TransactionApi:
         counts only if the ticket is not refused."""
         self._require(caller, name)
         producer = ProducerIdentity(header.producer_id, header.producer_epoch)
+        state = stream.log.producers.get(producer.id)
+        if state is not None and producer.epoch < state.epoch:
+            raise StaleProducer(producer.id, state.epoch)
         self._registry.note_sequence(stream, header, starts_at_zero=may_join)
         try:
             if may_join:

@@ -196,7 +196,7 @@ class GroupCoordinator:
         group = self._groups.get(name)
         if isinstance(group, AssignedGroup):
             self._disarm(name)
-            group = self._groups[name] = ClassicGroup(name, self._initial_delay_ms, group.generation)
+            group = self._groups[name] = ClassicGroup(name, self._initial_delay_ms)
         if group is None:
             if request.member:
                 raise UnknownMember(request.member)
@@ -308,7 +308,7 @@ class GroupCoordinator:
             return AssignedGroup(name)
         if group.has_members:
             return upgrade_group(group, self._topics.known(), self._clock.liveness.now_ms())
-        return AssignedGroup(name, group.generation + 1)
+        return AssignedGroup(name)
 
     def __len__(self) -> int:
         return len(self._groups)

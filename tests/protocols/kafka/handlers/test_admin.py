@@ -188,6 +188,14 @@ def test_an_invalid_deletion_is_refused_once(desk: Desk, states: list[DeleteTopi
     assert names(desk) == {"t"}
 
 
+def test_a_topic_that_is_named_both_ways_is_not_deleted(desk: Desk) -> None:
+    id = desk.create("t").topic_id
+    states = [DeleteTopicState(name="t"), DeleteTopicState(name=None, topic_id=id)]
+    (result,) = desk.ask(DeleteTopicsRequest(topics=states)).responses
+    assert (result.name, result.topic_id, result.error_code) == ("t", id, Code.INVALID_REQUEST)
+    assert desk.core.broker.topics.get(desk.caller, "t")
+
+
 def test_a_recreated_topic_has_another_id_and_is_empty(desk: Desk) -> None:
     first = desk.create("t").topic_id
     delete(desk, DeleteTopicState(name="t"))

@@ -238,3 +238,10 @@ def test_a_setting_that_a_group_cannot_have_is_refused(
     desk: Desk, name: str, value: str | None, operation: int, code: Code
 ) -> None:
     assert set_config(desk, name, value, operation) == code
+
+
+def test_a_static_member_that_has_not_left_cannot_join_again(desk: Desk) -> None:
+    assert join(desk, instance_id="i").error_code == Code.NONE
+    assert join(desk, instance_id="i").error_code == Code.UNRELEASED_INSTANCE_ID
+    assert beat(desk, "m", -2, instance_id="i").error_code == Code.NONE
+    assert join(desk, instance_id="i").error_code == Code.NONE

@@ -293,3 +293,11 @@ def test_a_session_outlives_an_answer_that_a_quota_forbids(desk: Desk) -> None:
     desk.let_pass(3_600_000)
     after = desk.ask(ask(id, 2), 12)
     assert (sent_partitions(after), after.session_id) == ([0], id)
+
+
+def test_a_request_that_empties_its_session_is_answered_without_one() -> None:
+    sessions = cache()
+    id = opened(sessions, 0)
+    begun = sessions.begin(ask(id, 1, 0, forget=(0,)), by_id=False, now_ms=0)
+    assert ([one.place.partition for one in begun.wanted], begun.session) == ([0], None)
+    assert len(sessions) == 0

@@ -354,3 +354,30 @@ def test_a_pattern_that_is_none_is_refused(desk: Desk) -> None:
 def test_a_transaction_that_is_not_there_is_not_described(desk: Desk, name: str, code: Code) -> None:
     (found,) = desk.ask(DescribeTransactionsRequest(transactional_ids=[name])).transaction_states
     assert (found.error_code, found.transaction_state) == (code, "")
+
+
+def test_the_offsets_partition_of_a_group_is_part_of_its_transaction(desk: Desk, client: Client) -> None:
+    for group in ("g", "orders-of-today"):
+        assert client.add_group(group) == Code.NONE
+    (found,) = desk.ask(DescribeTransactionsRequest(transactional_ids=["t"])).transaction_states
+    # "g".hashCode() is 103; that of the other one is negative in Java.
+    (topic,) = found.topics
+    assert topic.topic == "__consumer_offsets"
+    assert 103 % 50 in topic.partitions
+    assert all(0 <= index < 50 for index in topic.partitions)
+
+
+def test_a_batch_after_a_refused_one_of_its_transaction_waits_for_it(desk: Desk, client: Client) -> None:
+    assert client.send().error_code == Code.INVALID_TXN_STATE
+    assert client.add(0) == [Code.NONE]
+    client.sequence = 1
+    assert client.send().error_code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    client.sequence = 0
+    assert client.send().error_code == Code.NONE
+    assert client.send().error_code == Code.NONE
+
+
+def test_clients_that_know_it_hear_that_the_transaction_can_be_aborted(client: Client) -> None:
+    assert client.send(version=11).error_code == Code.TRANSACTION_ABORTABLE
+    assert client.commit_offset(1, version=4) == Code.TRANSACTION_ABORTABLE
+    assert client.commit_offset(1, version=3) == Code.INVALID_TXN_STATE

@@ -6,6 +6,7 @@ A topic that is listed twice in a request is refused, with one result.
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 
 from trimq.core.partitions.topics import Topic
 from trimq.core.security.resources import BROKER, Action
@@ -31,7 +32,13 @@ def handle(context: Context, request: Request) -> Reply:
     else:
         asked = [(name, NO_ID) for name in message.topic_names]
     tickets = ChangeTickets()
-    results = [_delete(context, each, count, tickets) for each, count in Counter(asked).items()]
+    results: list[DeletableTopicResult] = []
+    twice = _named_both_ways(context, asked)
+    for each, count in Counter(asked).items():
+        if each[1] in twice:
+            continue  # answered under its name
+        times = count if (each[0] is None) == (each[1] == NO_ID) else 1
+        results += [_delete(context, each, count, twice, tickets) for _ in range(times)]
     return Reply.when_durable(tickets.number, lambda: _answer(request, results, tickets))
 
 
@@ -43,11 +50,27 @@ def _answer(request: Request, results: list[DeletableTopicResult], tickets: Chan
     return encode_response(request, DeleteTopicsResponse(responses=results))
 
 
-def _delete(context: Context, asked: _TopicKey, count: int, tickets: ChangeTickets) -> DeletableTopicResult:
+def _named_both_ways(context: Context, asked: list[_TopicKey]) -> set[bytes]:
+    """Returns the ids of topics that the request names by their id and, in another entry, by their name."""
+    ids = {id for name, id in asked if name is None and id != NO_ID}
+    found = set()
+    for name, id in asked:
+        if name and id == NO_ID and ids:
+            with suppress(Refusal):
+                found.add(context.topic(name, b"").id.bytes)
+    return found & ids
+
+
+def _delete(
+    context: Context, asked: _TopicKey, count: int, twice: set[bytes], tickets: ChangeTickets
+) -> DeletableTopicResult:
     name, id = asked
     try:
         _check(name, id, count)
         topic = _find(context, name or "", id)
+        if topic.id.bytes in twice:
+            id = topic.id.bytes
+            raise KafkaRefusal(Code.INVALID_REQUEST, "the topic is listed by its name and by its id")
         tickets.add(topic.id.bytes, context.broker.topics.delete(context.caller, topic))
     except Refusal as refusal:
         return DeletableTopicResult(name=name, topic_id=id, error_code=code_of(refusal), error_message=str(refusal))

@@ -30,6 +30,7 @@ def handle(context: Context, request: Request) -> Reply:
 
 def _describe(context: Context, topic: str, index: int) -> PartitionResponse:
     try:
+        context.broker.topics.check_name(topic)
         stream = context.broker.partitions.readable(context.caller, context.topic(topic, b"", Action.READ), index)
     except Refusal as refusal:
         return PartitionResponse(partition_index=index, error_code=code_of(refusal), error_message=str(refusal))

@@ -146,9 +146,9 @@ class FetchSessions:
         if self._partitions > self._most_partitions:
             self._remove(session.id)
             return SessionFetch(error=Code.FETCH_SESSION_ID_NOT_FOUND)
-        if not session.wanted:
+        if not session.wanted:  # as in Kafka, then a request without a session
             self._remove(session.id)
-            return SessionFetch()
+            return SessionFetch(list(_wanted(request.topics).values()))
         session.used_ms = now_ms
         self._sessions[session.id] = self._sessions.pop(session.id)
         return SessionFetch(list(session.wanted.values()), session=session, epoch=session.epoch)

@@ -399,6 +399,8 @@ def _find_batch(
             if type(error) in _REFUSES_REQUEST:
                 raise
             fault = error
+    if topic.name in INTERNAL and fault is None and records and message.acks not in _ACKS:
+        raise _NoWrite(Code.INVALID_REQUIRED_ACKS, "acks must be -1, 0 or 1")
     found, stream = _find_stream(context, version, topic.name, topic.topic_id, sent.index)
     if fault is not None:
         raise fault
