@@ -59,10 +59,14 @@ def _typed(kind: str, value: Any) -> Any:
 
 
 def header_fields(payload: bytes) -> tuple[int, dict[str, Any]]:
-    """Decodes a content header. Fields of the headers keep their type: `["I", 5]`."""
-    size, properties = wire.dheader(payload)
-    if "headers" in properties:
-        properties["headers"] = _typed_table(_table_bytes(payload))
+    """Decodes a content header. Fields of the headers keep their type: `["I", 5]`. Malformed properties are shown in
+    hexadecimal."""
+    try:
+        size, properties = wire.dheader(payload)
+        if "headers" in properties:
+            properties["headers"] = _typed_table(_table_bytes(payload))
+    except (struct.error, IndexError, KeyError):
+        return struct.unpack_from(">Q", payload, 4)[0], {"malformed": payload[12:].hex()}
     return size, properties
 
 
