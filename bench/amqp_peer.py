@@ -79,7 +79,7 @@ def rabbitmq_in(folder: Path, definitions: Mapping[str, Any] | None = None) -> I
             env=environment,
         )
     try:
-        _await_port(script, port, folder / "rabbitmq.out")
+        _await_port(script, port, folder / "rabbit.pid", folder / "rabbitmq.out")
         yield Peer(int((folder / "rabbit.pid").read_text()), port, started_s)
     finally:
         _end(script)  # forwards the signal and ends after the broker
@@ -110,16 +110,19 @@ def _environment(root: Path, folder: Path, port: int, distribution: int, mapper:
     }
 
 
-def _await_port(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+def _await_port(process: subprocess.Popen[bytes], port: int, written: Path, log: Path) -> None:
+    """Waits until the port accepts connections and a file is written: on a busy machine the port is first."""
     until_s = time.perf_counter() + PATIENCE_S
     while True:
         if process.poll() is not None or time.perf_counter() > until_s:
             raise ChildFailed(f"RabbitMQ did not start:\n{log.read_text(errors='replace')}")
         try:
             socket.create_connection(("127.0.0.1", port), 1).close()
-            return
+            if written.exists():
+                return
         except OSError:
-            time.sleep(0.005)
+            pass
+        time.sleep(0.005)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

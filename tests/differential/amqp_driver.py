@@ -51,6 +51,8 @@ class Channel:
 
     open: bool = True
     closing: bool = False
+    committing: bool = False
+    """RabbitMQ takes no other method before it has answered a tx.commit."""
     barriers: int = 0
     confirming: bool = False
     published: int = 0
@@ -266,8 +268,9 @@ class _Run:
         else:
             self._note(step.request, channel, fields)
             connection.send(number, step.request, fields)
-            if step.request == "channel.close" and channel is not None:
-                channel.closing = True
+            if channel is not None:
+                channel.closing = step.request == "channel.close"
+                channel.committing = step.request == "tx.commit"
             connection.closing = step.request == "connection.close"
         return True
 
@@ -354,7 +357,7 @@ class _Run:
             connection = self._connections.get(number)
             if connection is None or connection.ended or connection.close_sent or connection.closing:
                 continue
-            if channel.open and not channel.closing:
+            if channel.open and not channel.closing and not channel.committing:
                 connection.send(channel_number, "channel.flow", {"active": True})
                 channel.barriers += 1
         if not self._wait(self._channels_answered):
@@ -377,13 +380,13 @@ class _Run:
             connection = self._connections.get(number)
             if connection is None or connection.ended or not channel.open or connection.closing:
                 continue
-            if channel.barriers > 0 or channel.closing:
+            if channel.barriers > 0 or channel.closing or channel.committing:
                 return False
         return not any((each.close_sent or each.closing) and not each.ended for each in self._connections.values())
 
     def _give_up(self) -> None:
         for (number, channel_number), channel in list(self._channels.items()):
-            if channel.open and (channel.barriers > 0 or channel.closing):
+            if channel.open and (channel.barriers > 0 or channel.closing or channel.committing):
                 self._on(number, channel_number).replies.append("no answer")
                 self._connections[number].end()
         for number, connection in self._connections.items():
@@ -470,6 +473,8 @@ class _Run:
             channel.open = False
         elif method.name == "channel.close_ok":
             channel.open = False
+        elif method.name == "tx.commit_ok":
+            channel.committing = False
         elif method.name == "confirm.select_ok" and not channel.confirming:
             channel.confirming = True
             channel.published = 0

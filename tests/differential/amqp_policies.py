@@ -8,7 +8,7 @@ import json
 import urllib.request
 from typing import Any
 
-EXPIRES_MS = 400
+EXPIRES_MS = 1000
 """Longer than a step takes: looking at a queue prolongs its life."""
 
 POLICIES: dict[str, dict[str, Any]] = {

@@ -76,6 +76,20 @@ def _is_announced_size(found: Difference) -> bool:
     return any(_MOST_MESSAGE_BYTES < size <= _MOST_BYTES_OF_RABBITMQ for size in sizes)
 
 
+def _is_strict_limit(found: Difference) -> bool:
+    """Applies to counts and confirms after a quorum queue was declared that refuses messages when it is full."""
+    is_count = re.search(r"\.(acked|nacked|messages|delivered|replies)\b", found.path) is not None
+    return is_count and any(
+        step.request == "queue.declare"
+        and step.arguments.get("args", {}).get("x-queue-type") == "quorum"
+        and (
+            step.arguments["args"].get("x-overflow") == "reject-publish"
+            or step.arguments.get("queue", "").startswith("p-reject")
+        )
+        for step in found.earlier
+    )
+
+
 def _is_shortcut(found: Difference) -> bool:
     """Applies to a method on a channel that is not open, which means the queue that was declared last."""
     return "raw" in found.step.arguments and "no previously declared queue" in json.dumps(found.theirs)
@@ -88,6 +102,7 @@ EXPLAINED = [
     Explained("unenforceable-argument", _is_unenforceable, is_last=True),
     Explained("internal-error", _is_internal_error, is_last=True),
     Explained("announced-size", _is_announced_size, is_last=True),
+    Explained("strict-limit", _is_strict_limit, is_last=True),
     Explained("properties-of-streams", _is_lost_property),
     Explained("shortcut-on-closed-channel", _is_shortcut, is_last=True),
 ]

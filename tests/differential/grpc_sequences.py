@@ -59,7 +59,7 @@ ODD_TOPICS = (
     "%RETRY%$gone",
     "<text 128>",
 )
-ODD_GROUPS = ("", " ", "a b", "a.b", "CID_RMQ_SYS_x", "TOOLS_CONSUMER", "$gone", "%RETRY%$g0", "<text 256>")
+ODD_GROUPS = ("", " ", "a b", "a.b", "CID_RMQ_SYS_x", "$gone", "%RETRY%$g0", "<text 256>")
 ODD_TEXTS = ("", " ", "\t", "a\nb", "\x7f", "\x85", "\x00", "\u00a0", "é", "\U0001f600", "a|b", "a||b", "\u2028")
 
 
@@ -271,8 +271,11 @@ def _expression(source: random.Random) -> Content:
 
 def _telemetry(source: random.Random) -> list[Step]:
     settings: Content = {}
+    which = source.random()
+    # Settings of consumers without a subscription are removed by the genuine proxy a few seconds later.
+    kinds = CLIENT_TYPES if which >= 0.45 else ("PRODUCER", "PRODUCER", "PULL_CONSUMER", "CLIENT_TYPE_UNSPECIFIED")
     if source.random() < 0.9:
-        settings["client_type"] = source.choice(CLIENT_TYPES)
+        settings["client_type"] = source.choice(kinds)
     if source.random() < 0.5:
         settings["request_timeout"] = source.choice(["3s", "0s", "-1s", "3600s"])
     if source.random() < 0.2:
@@ -284,7 +287,6 @@ def _telemetry(source: random.Random) -> list[Step]:
         settings["access_point"] = {"scheme": "IPv4", "addresses": [{"host": "127.0.0.1", "port": 8081}]}
     if source.random() < 0.2:
         settings["metric"] = {"on": True}
-    which = source.random()
     if which < 0.45:
         topics = [_topic(source) for _ in range(source.randrange(3))]
         settings["publishing"] = {
@@ -429,7 +431,7 @@ def _send_several(source: random.Random) -> list[Step]:
     topic = source.choice(["$n0", "$n0", "$d0", "$x0"])
     messages = [_message(source, topic) for _ in range(source.choice([0, 2, 2, 3]))]
     if messages and source.random() < 0.4:
-        source.choice(ODDITIES)(source, messages[-1])
+        source.choice((_set_topic, _set_properties, _set_body))(source, messages[-1])
     return [_step("SendMessage", {"messages": messages}, several=True)]
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 import time
+import zlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -138,7 +139,9 @@ class Normaliser:
     def _batch(self, batch: dict[str, Any]) -> Any:
         described = {key: each for key, each in batch.items() if key != "raw"}
         if batch["attrs"] & 7:
-            described["payload"] = batch["raw"][61:].hex()
+            payload = batch["raw"][61:]
+            # A broker that compresses has an encoder of its own.
+            described["payload"] = (zlib.decompress(payload, 31) if batch["attrs"] & 7 == 1 else payload).hex()
         if batch["attrs"] & 8:  # the checksum covers the append time
             described["recs"] = [{**each, "ts": batch["maxts"]} for each in described["recs"] or ()]
         return self._value("batch", described)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from differential.kafka_assigned_group_steps import PATTERN_GROUP, SHARED_GROUP
-from differential.kafka_setting_steps import REFUSED_RATES
+from differential.kafka_setting_steps import BROKER, REFUSED_RATES
 from differential.kafka_topic_steps import MANY_PARTITIONS
 from differential.sequences import MISSING, Difference, Explained
 
@@ -82,6 +82,18 @@ def _is_about_internal_topics(found: Difference) -> bool:
     )
 
 
+def _is_a_setting_of_no_broker(found: Difference) -> bool:
+    """Kafka's brokers accept settings that nobody knows."""
+    is_change = found.step.request in ("AlterConfigs", "IncrementalAlterConfigs")
+    resources = found.step.arguments["resources"] if is_change else ()
+    is_refused = (found.ours, found.theirs) in ((42, 0), ("<text>", None))
+    return is_refused and any(each["resource_type"] == BROKER for each in resources)
+
+
+def _is_part_of_a_batch(found: Difference) -> bool:
+    return found.step.request == "Fetch" and found.path.endswith(".records.left") and found.ours == 0
+
+
 def _is_too_many_partitions(found: Difference) -> bool:
     topics = found.step.arguments["topics"] if found.step.request == "CreatePartitions" else ()
     return any(topic["count"] == MANY_PARTITIONS for topic in topics) and (found.ours, found.theirs) == (37, 0)
@@ -95,6 +107,8 @@ EXPLAINED = (
     Explained("server-errors", _is_server_error),
     Explained("internal-topics", _is_about_internal_topics),
     Explained("reasons", _says_why),
+    Explained("unknown-settings-of-brokers", _is_a_setting_of_no_broker),
+    Explained("whole-batches", _is_part_of_a_batch),
     Explained("most-partitions", _is_too_many_partitions),
     Explained("retention-of-the-broker", _is_retention_in_ms),
     Explained("settings-of-other-groups", _is_of_another_group_type),

@@ -17,6 +17,7 @@ def group(world: World) -> str:
 
 
 def group_id(world: World, name: str, odd: float = 0.04) -> str:
+    """A commit for the group without a name would be seen by other sequences."""
     return str(world.pick([f"%{name}"], ["", "%g9"], odd))
 
 
@@ -149,7 +150,7 @@ def leave(world: World) -> None:
 
 def offset_topics(world: World) -> list[Fields]:
     topics = []
-    for each in world.some_topics(0.08):
+    for each in world.some_topics(0.08, internal=False):
         partitions = [
             {
                 "partition_index": index,
@@ -166,7 +167,7 @@ def offset_topics(world: World) -> list[Fields]:
 def commit(world: World) -> None:
     """Of a member, or of nobody, which only an empty group accepts."""
     name, number = group(world), world.pick(MEMBERS)
-    fields: Fields = {"group_id": group_id(world, name), "topics": offset_topics(world), "retention_time_ms": -1}
+    fields: Fields = {"group_id": group_id(world, name, 0), "topics": offset_topics(world), "retention_time_ms": -1}
     if world.chance(0.5):
         fields["generation_id_or_member_epoch"] = generation(world, name, number)
         fields["member_id"] = member_id(world, name, number)

@@ -113,7 +113,7 @@ def commit_offsets(world: World) -> None:
     topics = [{"name": each["name"], "partitions": each["partitions"]} for each in offset_topics(world)]
     fields = {
         "transactional_id": _name(world, name),
-        "group_id": world.pick(["%g0"], ["", "%g1"], 0.06),
+        "group_id": world.pick(["%g0"], ["%g1"], 0.06),
         "producer_id": world.pick([_id(name)], [7], 0.05),
         "producer_epoch": _epoch(world, name),
         "generation_id": world.pick([-1], [0, 1], 0.06),

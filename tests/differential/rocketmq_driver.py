@@ -301,6 +301,8 @@ class _Run:
     def _leaf(self, name: str, value: Any) -> Any:
         if isinstance(value, int) and value > 1_500_000_000_000:
             return "<time>"
+        if name in ("physicOffset", "physicSize"):
+            return f"<{name}>"
         if name == "delayTime":
             return "<delay>"
         if name in ("counter", "stateVersion", "dataVersion", "topicPutTps", "consumeTps"):

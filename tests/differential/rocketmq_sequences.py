@@ -30,9 +30,21 @@ def _is_farther(found: Difference) -> bool:
     return is_filtered and MISSING not in (found.ours, found.theirs) and int(found.ours) > int(found.theirs)
 
 
+def _is_garbled(found: Difference) -> bool:
+    """The request is refused here."""
+    return "damaged" in found.step.arguments and (found.path != ".code" or found.ours in (1, 13, 29))
+
+
+def _is_lease_from_now(found: Difference) -> bool:
+    is_time = found.step.request == "change invisible" and found.path == ".fields.invisibleTime"
+    return is_time and int(found.theirs) > int(found.ours) > 0
+
+
 EXPLAINED = (
     Explained("java-exception", _is_java_exception),
-    Explained("garbled-field", lambda each: "damaged" in each.step.arguments),
+    Explained("garbled-field", _is_garbled),
+    Explained("decided-once", lambda each: each.step.request == "decide again"),
+    Explained("lease-from-now", _is_lease_from_now),
     Explained("delay-time", lambda each: each.path.endswith(".delayTime")),
     Explained("group-topic-map", lambda each: each.path.startswith(".body.groupTopicMap")),
     Explained("read-only-topic", lambda each: each.step.request == "send read only"),

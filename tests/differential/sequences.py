@@ -33,7 +33,7 @@ class Driver(Protocol):
 @dataclass(frozen=True)
 class Difference:
     """Leaf in which the answers to one step differ. `path` has no list indexes: it is the same for each element of a
-    list. `our_answer` and `their_answer` are the whole answers."""
+    list. `our_answer` and `their_answer` are the whole answers; `earlier`: the steps before this one."""
 
     position: int
     step: Step
@@ -42,6 +42,7 @@ class Difference:
     theirs: Any
     our_answer: Any = None
     their_answer: Any = None
+    earlier: Sequence[Step] = ()
 
     @property
     def signature(self) -> str:
@@ -66,7 +67,8 @@ def differences(steps: Sequence[Step], ours: Sequence[Any], theirs: Sequence[Any
     """Yields each leaf that differs, in the order of the steps."""
     for position, (step, our_answer, their_answer) in enumerate(zip(steps, ours, theirs, strict=True)):
         for path, our_value, their_value in _leaves(our_answer, their_answer, ""):
-            yield Difference(position, step, path, our_value, their_value, our_answer, their_answer)
+            earlier = steps[:position]
+            yield Difference(position, step, path, our_value, their_value, our_answer, their_answer, earlier)
 
 
 def _leaves(ours: Any, theirs: Any, path: str) -> Iterator[tuple[str, Any, Any]]:

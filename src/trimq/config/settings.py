@@ -298,6 +298,20 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     topic_name_length: Annotated[
         int, Meta(ge=1, le=249, description="Maximum length of a topic name in characters.")
     ] = 249
+    topics: Annotated[
+        int,
+        Meta(
+            ge=1, le=INT32, description="Maximum number of Kafka topics, and of RocketMQ topics with the system's own."
+        ),
+    ] = 100_000
+    streams: Annotated[
+        int, Meta(ge=1, le=INT32, description="Maximum number of streams (partitions) of all Kafka topics together.")
+    ] = 200_000
+    groups: Annotated[int, Meta(ge=1, le=INT32, description="Maximum number of Kafka consumer groups.")] = 100_000
+    queues_per_vhost: Annotated[
+        int, Meta(ge=1, le=INT32, description="Maximum number of AMQP queues of a virtual host.")
+    ] = 100_000
+    users: Annotated[int, Meta(ge=1, le=INT32, description="Maximum number of users.")] = 100_000
     streams_per_topic: Annotated[
         int, Meta(ge=1, le=100_000, description="Maximum number of streams (Kafka: partitions) of a topic.")
     ] = 10_000

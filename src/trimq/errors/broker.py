@@ -136,6 +136,18 @@ class InvalidCount(Refusal):
 
 
 @dataclass(eq=False)
+class LimitReached(Refusal):
+    """The broker has as many objects of a kind as it may have."""
+
+    what: str
+    limit: int
+    setting: str
+
+    def __str__(self) -> str:
+        return f"the limit of {self.limit} {self.what} is reached ({self.setting})"
+
+
+@dataclass(eq=False)
 class ReadOnly(Refusal):
     """The topic, or the whole broker, accepts no writes at present."""
 

@@ -405,6 +405,20 @@ def test_only_the_head_of_a_classic_queue_expires(kind: str, left: int) -> None:
     world.advance(100)
     assert queue.ready_count == left
     assert world.get() is not None
+    assert queue.ready_count == 0
+    world.settle()
+    assert queue.ready_count == 0
+
+
+@pytest.mark.parametrize(("kind", "counted"), [("classic", 0), ("quorum", 1)])
+def test_a_get_counts_an_expired_message_behind_its_own_in_a_quorum_queue(kind: str, counted: int) -> None:
+    world = World()
+    queue = world.queue(queue_type=kind)
+    world.publish("q", b"lasting")
+    world.publish("q", b"brief", expiration="20")
+    world.advance(100)
+    got = world.broker.queues.get(CALLER, "q", OWNER, no_ack=True)
+    assert got.ready_count == counted
     world.settle()
     assert queue.ready_count == 0
 

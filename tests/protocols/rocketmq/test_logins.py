@@ -15,15 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from protocols.rocketmq.grpc.grpc_desk import GrpcDesk
 from protocols.rocketmq.handlers.test_register_broker import TOPICS, body_of
-from protocols.rocketmq.rocketmq_desk import NOW_MS, Desk, Peer
+from protocols.rocketmq.rocketmq_desk import NOW_MS, Desk, Peer, receive, request
 
 from trimq.core.security.access import Right
 from trimq.model import SYSTEM
 from trimq.protocols.rocketmq.grpc.wire import wire
 from trimq.protocols.rocketmq.grpc.wire.codes import GrpcStatusError
 from trimq.protocols.rocketmq.grpc.wire.enums import Code
+from trimq.protocols.rocketmq.handlers.send_batch import SendBatcher
 from trimq.protocols.rocketmq.wire.codes import ResponseCode
-from trimq.protocols.rocketmq.wire.remoting import BadHeader, Command
+from trimq.protocols.rocketmq.wire.remoting import BadHeader, Command, RemotingConnection
 from trimq.protocols.rocketmq.wire.signatures import BadSignature, read_authorization, read_signed
 
 SUCCESS, NO_PERMISSION = ResponseCode.SUCCESS, ResponseCode.NO_PERMISSION
@@ -90,6 +91,48 @@ def test_wrong_signatures_cannot_be_told_apart(user: str, secret: str, caplog: p
     assert 'trimq_logins_total{protocol="rocketmq",result="failure"} 1' in page
     assert f"rocketmq login of user '{user}' from 10.0.0.1:5000 with HMAC-SHA1 failed" in caplog.text
     assert SECRET not in caplog.text
+
+
+def frames(*commands: tuple[str, str, bytes]) -> bytes:
+    """Sends of these users to these topics, one after the other."""
+    found = b""
+    for user, topic, text in commands:
+        fields = {
+            "a": "pg",
+            "b": topic,
+            "c": "TBW102",
+            "d": 4,
+            "e": 0,
+            "f": 0,
+            "g": 77,
+            "h": 0,
+            "i": f"UNIQ_KEY\x01{len(found):032X}\x02",
+        }
+        signed = {**fields, "AccessKey": user} if user else fields
+        signed |= {"Signature": signature(signed, text, f"{SECRET} of {user}")} if user else {}
+        found += request(310, signed, text, 0, 479)
+    return found
+
+
+def test_signed_messages_that_arrive_together_are_stored_together_for_their_users() -> None:
+    desk = guarded(Desk())
+    assert Signed(desk.broker, "root").send("t").code == SUCCESS
+    conversation = desk.connect().conversation
+    sent = [("alice", "t", b"1"), ("alice", "t", b"2"), ("root", "t", b"3"), ("bob", "t", b"4"), ("", "t", b"5")]
+    for _ in receive(conversation, frames(*sent, ("alice", "t", b"6"), ("alice", "t", b"7"))):
+        pass
+    batches, codes = [], []
+    while (event := conversation.next_event()) is not None:
+        batches.append(len(event.asked) if isinstance(event, SendBatcher) else None)
+        reply = conversation.handle(event)
+        assert reply is not None
+        desk.runner.settle()
+        connection = RemotingConnection()
+        connection.receive(b"".join(reply.take()))
+        while (answer := connection.next_event()) is not None:
+            codes.append(answer.code)
+    assert batches == [2, 1, 1, None, 2]
+    assert codes == [SUCCESS, SUCCESS, SUCCESS, NO_PERMISSION, NO_PERMISSION, SUCCESS, SUCCESS]
 
 
 def test_a_changed_command_has_a_wrong_signature() -> None:

@@ -43,6 +43,16 @@ def descriptors(files: DiskFiles) -> int:
 # -- reading and writing
 
 
+def test_other_users_of_the_machine_see_neither_folders_nor_files(tmp_path: Path) -> None:
+    FolderLock(str(tmp_path / "new")).release()
+    opened = DiskFiles(str(tmp_path / "other"))
+    opened.make_folder("partitions")
+    opened.open("file", create=True)
+    opened.close()
+    for name in ("new", "other", "other/partitions", "other/file"):
+        assert (tmp_path / name).stat().st_mode & 0o007 == 0
+
+
 def test_parts_are_written_one_after_the_other(files: DiskFiles) -> None:
     file = files.open("one", create=True)
     file.write(0, [b"ab", bytearray(b"cd"), memoryview(b"ef"), b""])

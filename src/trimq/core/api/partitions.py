@@ -47,11 +47,12 @@ class PartitionApi:
         batch: Buffer,
         header: BatchHeader,
         review: Review | None = None,
+        highest_sequence: int | None = None,
     ) -> Appended:
         """Appends one batch in the layout's own format, already validated by the caller. Pending until its pass is
         durable. Raises LargeBatch for a batch that has to be reviewed first."""
         self._access.require(caller, Action.WRITE, topic.resource)
-        return self._appender.append(stream, batch, header, review, True)
+        return self._appender.append(stream, batch, header, review, True, highest_sequence)
 
     def review(
         self,

@@ -11,6 +11,7 @@ from trimq.core.transactions.coordinator import EndCallback, TransactionCoordina
 from trimq.core.transactions.producer_ids import AllocatedProducerId
 from trimq.core.transactions.transaction import PendingCursor, ProducerIdentity, Transaction
 from trimq.errors import NotRunning
+from trimq.errors.transactions import ForeignProducer
 from trimq.formats.kafka_batch.header import BatchHeader
 from trimq.formats.kafka_batch.markers import Marker
 from trimq.model import DEFAULT_NAMESPACE, Caller, StreamId
@@ -81,14 +82,25 @@ class TransactionApi:
         self._require(caller, name)
         producer = ProducerIdentity(header.producer_id, header.producer_epoch)
         self._registry.note_sequence(stream, header, starts_at_zero=may_join)
-        if may_join:
-            return self._registry.join(name, producer, stream.id)
-        self._registry.require_stream(name, producer, stream.id)
+        try:
+            if may_join:
+                return self._registry.join(name, producer, stream.id)
+            self._registry.require_stream(name, producer, stream.id)
+        except ForeignProducer:
+            # As in Kafka, which asks for the transaction only before its first batch on the stream.
+            if not self._registry.has_open_records(stream, producer):
+                raise
         return None
 
-    def check_sequence(self, stream: Stream, header: BatchHeader) -> None:
-        """Raises if the batch follows one that was refused because of its transaction."""
-        self._registry.check_sequence(stream, header)
+    def highest_sequence(self, stream: Stream, header: BatchHeader) -> int | None:
+        """Returns the highest sequence number that the stream may accept of the producer, or None for any: later
+        batches follow one that was refused because of its transaction."""
+        return self._registry.highest_sequence(stream, header)
+
+    @property
+    def has_refused_batches(self) -> bool:
+        """True if `highest_sequence` has to be asked for every producer."""
+        return self._registry.has_refused_batches
 
     def accepted(self, stream: Stream, header: BatchHeader) -> None:
         """Tells that the batch of a transaction was appended."""

@@ -12,7 +12,7 @@ from trimq.core.security.credentials import Credentials
 from trimq.core.security.passwords import hash_password
 from trimq.core.security.scram_credentials import ScramCredential, credentials_of_password
 from trimq.core.security.signing_secrets import SigningSecret
-from trimq.errors import InvalidSetting, Refusal, UnknownUser, WriteFailed
+from trimq.errors import InvalidSetting, LimitReached, Refusal, UnknownUser, WriteFailed
 from trimq.model import Caller
 from trimq.offload import Offload
 from trimq.storage.group_commit.passes import JointTicket, Ticket
@@ -35,9 +35,10 @@ class UserApi:
     """If there are users, at least one of them must be an administrator; otherwise nobody could define users any
     more."""
 
-    def __init__(self, access: Access, credentials: Credentials, offload: Offload) -> None:
+    def __init__(self, access: Access, credentials: Credentials, offload: Offload, user_limit: int) -> None:
         self._access = access
         self._credentials = credentials
+        self._user_limit = user_limit
         self._offload = offload
 
     def all(self, caller: Caller) -> list[User]:
@@ -59,6 +60,8 @@ class UserApi:
         known = self._find(name)
         if known is None and password is None:
             raise InvalidSetting("password", "a new user needs a password")
+        if known is None and len(self._access.users()) >= self._user_limit:
+            raise LimitReached("users", self._user_limit, "limits.users")
         if is_administrator is None:
             is_administrator = known is not None and known.is_administrator
         keeps_guest = self.is_first_beside_guest(name)
@@ -128,6 +131,8 @@ class UserApi:
         """Creates users from password hashes, and grants their rights."""
         self._access.require(caller, Action.ADMINISTER, BROKER)
         after = {user.name: user for user in (*self._access.users(), *users)}
+        if len(after) > self._user_limit:
+            raise LimitReached("users", self._user_limit, "limits.users")
         if after and not any(user.is_administrator for user in after.values()):
             raise InvalidSetting("administrator", _ADMINISTRATOR_REQUIRED)
         for right in rights:

@@ -192,6 +192,7 @@ def _open_topics(
         _NAME_LENGTH,
         settings.limits.streams_per_topic,
         on_expired,
+        settings.limits.topics,
     )
     shared.open()
     return shared

@@ -229,6 +229,7 @@ def open_groups(
         settings.kafka.offsets_retention_ms,
         transactions.drop_cursors,
         Rebalances(stream_end),
+        settings.limits.groups,
     )
     groups.open()
     return groups
@@ -365,7 +366,7 @@ def _open_broker(
         FailureApi(parts.failures, parts.ledger, parts.passes, access, gate),
         QuotaApi(Quotas(catalogue, clock.liveness.now_ms), access),
         ScramCredentialApi(credentials.scram, access),
-        UserApi(access, credentials, passwords),
+        UserApi(access, credentials, passwords, settings.limits.users),
         DynamicSettingsApi(dynamic, access),
         LimitApi(settings, gate, access),
         FirehoseApi(parts.exchanges, parts.publisher, parts.namespaces, access, gate),
@@ -418,6 +419,8 @@ def open_core(
     logins = LoginQueue(passwords, clock.liveness, settings.security.failed_login_delay_ms)
     help = "Logins that were refused without a check, because of too many failed or waiting ones."
     metrics.counters_from("unchecked_logins", help, (), lambda: [((), logins.refused)])
+    metrics.gauge_from("groups", "Kafka consumer groups with members or state.", lambda: len(groups))
+    metrics.gauge_from("users", "Users.", lambda: len(access.users()))
     authenticator = Authenticator(access, logins, rng.randbytes)
     credentials = _open_credentials(settings, files, catalogue, rng)
     login_log = LoginLog(metrics)

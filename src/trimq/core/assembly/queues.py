@@ -106,8 +106,15 @@ def open_queues(
     segment_bytes, memory_bytes = settings.storage.queue_segment_bytes, settings.storage.queue_memory_bytes
     store = QueueStore(files, passes, checkpoints, segment_bytes, memory_bytes, damages)
     queues = QueueRegistry(
-        catalogue, names, store, passes, rng.randbytes, lambda: UUID(int=rng.getrandbits(128), version=4)
+        catalogue,
+        names,
+        store,
+        passes,
+        rng.randbytes,
+        lambda: UUID(int=rng.getrandbits(128), version=4),
+        settings.limits.queues_per_vhost,
     )
+    metrics.gauge_from("queues", "AMQP queues.", lambda: len(queues))
     exchanges = Exchanges(catalogue, queues.is_durable)
     router = Router(exchanges)
     publisher = Publisher(router, queues.find, store.blobs, settings.amqp.shared_body_bytes, now_ms)

@@ -5,6 +5,7 @@ is durable; otherwise a message could be acknowledged at its source and lost wit
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import islice
 
 from trimq.core.commit_log.dead_letters import CommitLogDeadLetters
 from trimq.core.commit_log.topics import CommitLogTopic, CommitLogTopicDefinition, CommitLogTopics
@@ -23,6 +24,9 @@ FindKey = Callable[[str, str, int, int], Iterable[Unit]]
 """Messages of a topic that have a key and were stored between two times."""
 
 _FOR_EVER_MS = 2**62
+
+# Messages of one id that are looked at, about 1 ms: with one id for thousands, each return would take too long.
+_MOST_SEARCHED = 128
 
 
 class RetryTopics:
@@ -64,12 +68,12 @@ class RetryTopics:
         self, group: str, topic: CommitLogTopic, unit: Unit, pop_time_ms: int, is_dead: bool
     ) -> bool:
         """Whether the broker had already stored the message as retry or dead letter before a restart and crashed before
-        it recorded that. Prevents a duplicate."""
+        it recorded that. Prevents a duplicate, unless very many messages have one id."""
         unique = find_property(unit.properties, UNIQUE_KEY)
         name = dead_letter_topic(group) if is_dead else _returned_name(group, topic)
         if unique is None or self._topics.find(TopicName(topic.name.namespace, name)) is None:
             return False
-        found = self._find_key(name, unique, pop_time_ms, _FOR_EVER_MS)
+        found = islice(self._find_key(name, unique, pop_time_ms, _FOR_EVER_MS), _MOST_SEARCHED)
         return any(each.reconsume_times == unit.reconsume_times + 1 for each in found)
 
     def append_dead_letter(

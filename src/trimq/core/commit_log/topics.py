@@ -20,6 +20,7 @@ from trimq.errors import (
     Busy,
     InvalidCount,
     InvalidName,
+    LimitReached,
     NameTooLong,
     OtherHome,
     Refusal,
@@ -130,7 +131,9 @@ class CommitLogTopics:
         name_length: int,
         stream_limit: int,
         on_expired: Callable[[], None],
+        topic_limit: int,
     ) -> None:
+        self._topic_limit = topic_limit
         self._on_expired = on_expired
         self._catalogue = catalogue
         self._names = names
@@ -229,6 +232,8 @@ class CommitLogTopics:
             raise Busy(f"topic {name} is being deleted")
         if (home := self._names.find(name, other_than=Layout.COMMIT_LOG)) is not None:
             raise OtherHome(str(name), home.value)
+        if len(self._by_name) >= self._topic_limit:
+            raise LimitReached("topics", self._topic_limit, "limits.topics")
         definition = msgspec.structs.replace(definition, created_ms=self._now_ms())
         ticket = self._catalogue.put(KIND, str(self._new_id()), msgspec.to_builtins(definition), None)
         topic = self._by_name[name]

@@ -47,7 +47,6 @@ from trimq.errors.groups import (
     Rebalancing,
     StaleGeneration,
     StaleMemberEpoch,
-    UnknownAssignor,
     UnknownMember,
 )
 from trimq.formats.kafka_subscription import (
@@ -131,7 +130,7 @@ class AssignedGroup:
         self.needs_save = False
         self.changed: dict[str, AssignedMember | None] = {}
         self._assignment_epoch = 0
-        self._topics_seen = ""
+        self._topics_seen = digest_of_topics({})
         self._revision: int | None = None
         self._subscribed: frozenset[str] = frozenset()
         self._members: dict[str, AssignedMember] = {}
@@ -218,8 +217,6 @@ class AssignedGroup:
 
     def heartbeat(self, request: MemberHeartbeat, known: KnownTopics, session_ms: int, now_ms: int) -> HeartbeatResult:
         """Updates the member's subscription, recomputes the assignment if needed, and reconciles the member with it."""
-        if request.assignor is not None and request.assignor not in ASSIGNORS:
-            raise UnknownAssignor(request.assignor, tuple(ASSIGNORS))
         if request.pattern:
             self._patterns.add(request.pattern, (member.pattern for member in self._members.values()))
         member = self._find_or_add(request)
@@ -435,7 +432,7 @@ class AssignedGroup:
             _check_epoch(member, request)
             return member
         holder = None if request.instance is None else self._static_members.get(request.instance)
-        if holder is not None and holder != request.member:
+        if holder is not None and (holder != request.member or not self._members[holder].is_away):
             return self._take_over(self._members[holder], request.member)
         known = self._members.get(request.member)
         if known is None:

@@ -53,14 +53,13 @@ class ClassicMember:
         return next((offer.metadata for offer in self.offers if offer.name == strategy), b"")
 
     def describe(self, strategy: str | None) -> MemberDescription:
-        assignment = b"" if strategy is None else self.assignment
         return MemberDescription(
             self.id,
             self.instance,
             self.client_id,
             self.host,
             self.metadata(strategy),
-            assignment,
+            self.assignment,
             offered=tuple(offer.metadata for offer in self.offers),
         )
 

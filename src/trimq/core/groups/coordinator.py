@@ -14,6 +14,7 @@ from trimq.clock import Clock, Timer
 from trimq.core.groups.assignable_topics import AssignableTopics
 from trimq.core.groups.assigned_group import AssignedGroup, HeartbeatResult, MemberHeartbeat
 from trimq.core.groups.assigned_member import JOINING_EPOCH, StoredAssignedGroup, StoredAssignedMember
+from trimq.core.groups.assignors import ASSIGNORS
 from trimq.core.groups.classic_group import ClassicGroup
 from trimq.core.groups.group import (
     Claim,
@@ -31,8 +32,8 @@ from trimq.core.groups.migration import downgrade_group, upgrade_group
 from trimq.core.groups.rebalances import Rebalances, RebalanceSummary, find_owners
 from trimq.core.groups.store import GroupSettings, GroupStore, StoredGroup
 from trimq.core.metadata.cursors import Cursors
-from trimq.errors import GroupNotEmpty, Refusal, UnknownGroup
-from trimq.errors.groups import UnknownMember
+from trimq.errors import GroupNotEmpty, LimitReached, Refusal, UnknownGroup
+from trimq.errors.groups import UnknownAssignor, UnknownMember
 from trimq.model import StreamId
 from trimq.storage.group_commit.passes import Passes, Ticket
 
@@ -64,7 +65,9 @@ class GroupCoordinator:
         retention_ms: int,
         drop_pending: Callable[[str, StreamId | None], Ticket | None],
         rebalances: Rebalances,
+        group_limit: int,
     ) -> None:
+        self._group_limit = group_limit
         self._store = store
         self._cursors = cursors
         self._passes = passes
@@ -175,6 +178,7 @@ class GroupCoordinator:
         new_name = f"{origin}-{self._new_id()}"
         mixed = self._mixed(name)
         if mixed is not None:
+            new_name = short_name(self._new_id())
             joined = mixed.join_classic(request, new_name, self._topics.known(), self._clock.liveness.now_ms())
             answer(joined, self._keep_changes(mixed))
             self._arm(mixed)
@@ -196,6 +200,7 @@ class GroupCoordinator:
         if group is None:
             if request.member:
                 raise UnknownMember(request.member)
+            self._require_room()
             group = self._groups[name] = ClassicGroup(name, self._initial_delay_ms)
         return group
 
@@ -248,6 +253,8 @@ class GroupCoordinator:
 
     def heartbeat_assigned(self, name: str, request: MemberHeartbeat) -> tuple[HeartbeatResult, Ticket | None]:
         """The result is valid once the ticket's pass is durable and not refused; without a ticket, at once."""
+        if request.assignor is not None and request.assignor not in ASSIGNORS:
+            raise UnknownAssignor(request.assignor, tuple(ASSIGNORS))
         if not request.member:
             request = replace(request, member=short_name(self._new_id()))
         group = self._assigned(name, request)
@@ -297,10 +304,18 @@ class GroupCoordinator:
         if request.epoch != JOINING_EPOCH:
             raise UnknownGroup(name)
         if group is None:
+            self._require_room()
             return AssignedGroup(name)
         if group.has_members:
             return upgrade_group(group, self._topics.known(), self._clock.liveness.now_ms())
         return AssignedGroup(name, group.generation + 1)
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def _require_room(self) -> None:
+        if len(self._groups) >= self._group_limit:
+            raise LimitReached("groups", self._group_limit, "limits.groups")
 
     def settings(self, name: str) -> GroupSettings:
         return self._store.settings(name)

@@ -10,7 +10,7 @@ from trimq.core.partitions.compaction_schedule import CompactionSchedule
 from trimq.core.partitions.idempotence import find_duplicate
 from trimq.core.partitions.stream import Appended, Stream
 from trimq.core.write_gate import WriteGate
-from trimq.errors import MessageTooLong, ReadOnly
+from trimq.errors import MessageTooLong, OutOfOrderSequence, ReadOnly
 from trimq.formats.kafka_batch.builder import from_records
 from trimq.formats.kafka_batch.header import BatchHeader, check_sent
 from trimq.model import Buffer, Record
@@ -37,8 +37,10 @@ class PartitionAppender:
         header: BatchHeader,
         review: Review | None = None,
         may_defer: bool = False,
+        highest_sequence: int | None = None,
     ) -> Appended:
-        """Appends one batch. If `may_defer`, raises LargeBatch for a large one, which has to be reviewed first."""
+        """Appends one batch. If `may_defer`, raises LargeBatch for a large one, which has to be reviewed first.
+        `highest_sequence`: a batch with a later sequence number has to wait for others."""
         self._gate.require_writable()
         self._cluster.require_owner(stream.id)
         if not stream.rules.is_writable:
@@ -51,6 +53,8 @@ class PartitionAppender:
             size = len(batch)
             if size > stream.message_bytes:
                 raise MessageTooLong(size, stream.message_bytes)
+        if highest_sequence is not None and header.base_sequence > highest_sequence:
+            raise OutOfOrderSequence(header.producer_id, highest_sequence, header.base_sequence)
         if header.producer_id >= 0:
             duplicate = find_duplicate(stream, header)
             if duplicate is not None:

@@ -65,7 +65,7 @@ class Stream:
         self.message_bytes = message_bytes
         self.rules = rules
         self._waiters: Waiters | None = None
-        log.on_durable_end = self._log_settled
+        log.on_durable_end = self.wake
 
     @property
     def start(self) -> int:
@@ -154,11 +154,11 @@ class Stream:
     # -- waiters
 
     def watch(self, callback: Callable[[], None]) -> Watch:
-        """Calls back once, when `readable_end` has grown."""
+        """Calls back once, when `readable_end` has grown or the topic was deleted."""
         if self._waiters is None:
             self._waiters = Waiters()
         return self._waiters.watch(callback)
 
-    def _log_settled(self) -> None:
+    def wake(self) -> None:
         if self._waiters is not None:
             self._waiters.wake()

@@ -33,6 +33,7 @@ from trimq.errors import (
     InvalidCount,
     InvalidName,
     InvalidSetting,
+    LimitReached,
     NameTooLong,
     OtherHome,
     Refusal,
@@ -81,6 +82,8 @@ class Topics:
         self._new_id = new_id
         self._by_name: dict[TopicName, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
+        self._stream_count = 0
+        self._counted: dict[UUID, int] = {}  # streams of each topic, as counted
         self._deleting: dict[UUID, Topic] = {}
         self._staged = StagedTopicOpener(partial(self._open_streams, is_new=True), self._discard, passes.call_soon)
         self._refused: dict[UUID, TopicName] = {}  # topics with new folders that are not deleted yet
@@ -174,7 +177,16 @@ class Topics:
             raise Busy(f"topic {name} is being cleaned up after a failed creation")
         if self._staged.blocks_creation(name, streams, settings):
             raise Busy(f"topic {name} is being created")
+        limit = self._settings.limits.topics
+        if len(self._by_name) >= limit:
+            raise LimitReached("topics", limit, "limits.topics")
+        self._require_room_for(streams)
         return self._new_id()
+
+    def _require_room_for(self, streams: int) -> None:
+        limit = self._settings.limits.streams
+        if self._stream_count + streams > limit:
+            raise LimitReached("streams", limit, "limits.streams")
 
     def check_layout(self, name: TopicName) -> None:
         """Raises OtherHome if a topic or queue of another layout has this name."""
@@ -196,6 +208,7 @@ class Topics:
         self.check_growth(topic, streams)
         draft = self._staged.take(topic.name)
         new_streams = self._add_streams(topic, streams) if draft is None else self._take_streams(topic, draft)
+        self._count_streams(topic)
         ticket = self._save(topic, topic.definition())
         self._confirm_streams(topic, new_streams, ticket)
         return ticket
@@ -208,6 +221,7 @@ class Topics:
             raise InvalidCount(f"a topic has at most {self._settings.limits.streams_per_topic} streams")
         if topic.id in self._refused:
             raise Busy(f"topic {topic.name} is being cleaned up after failing to grow")
+        self._require_room_for(streams - len(topic.streams))
         if self._staged.blocks_growth(topic, streams):
             raise Busy(f"topic {topic.name} is being grown")
 
@@ -308,6 +322,8 @@ class Topics:
 
     def _finish_delete(self, topic: Topic, ticket: Ticket) -> None:
         if ticket.refusal is None:
+            for stream in topic.streams:
+                stream.wake()
             self._remove_some(topic, deque(stream.log for stream in topic.streams), is_whole=True)
 
     def _remove_some(self, topic: Topic, left: deque[PartitionLog], is_whole: bool) -> None:
@@ -409,11 +425,17 @@ class Topics:
             id = StreamId(topic.id, index)
             topic.streams.append(Stream(id, str(topic.name), opened, message_bytes, rules, self._damages))
 
+    def _count_streams(self, topic: Topic) -> None:
+        self._stream_count += len(topic.streams) - self._counted.get(topic.id, 0)
+        self._counted[topic.id] = len(topic.streams)
+
     def _forget(self, topic: Topic) -> None:
+        self._stream_count -= self._counted.pop(topic.id, 0)
         self._by_name.pop(topic.name, None)
         self._by_id.pop(topic.id, None)
 
     def _remember(self, topic: Topic) -> None:
         self._by_name[topic.name] = topic
         self._by_id[topic.id] = topic
+        self._count_streams(topic)
         self._reread_version(topic)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 from base64 import urlsafe_b64encode
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple
 from uuid import UUID
@@ -29,7 +30,7 @@ from trimq.core.queues.queue import Owner, Queue, QueueDefinition, QueueServices
 from trimq.core.queues.stream_queue import StreamQueue
 from trimq.core.queues.work_queue import WorkQueue
 from trimq.core.routing.exchanges import RESERVED_PREFIX
-from trimq.errors import OtherHome
+from trimq.errors import LimitReached, OtherHome
 from trimq.errors.queues import (
     ConditionalDeletion,
     Inequivalent,
@@ -83,7 +84,10 @@ class QueueRegistry:
         passes: Passes,
         random_bytes: Callable[[int], bytes],
         new_id: Callable[[], UUID],
+        limit_per_namespace: int,
     ) -> None:
+        self._limit = limit_per_namespace
+        self._counts: Counter[str] = Counter()  # queues by namespace
         self._catalogue = catalogue
         self._names = names
         self._store = store
@@ -166,6 +170,8 @@ class QueueRegistry:
         kind = check_arguments(name, namespace, arguments)
         check_properties(name, namespace, kind, is_durable, is_exclusive, is_auto_delete)
         read_settings(name, namespace, arguments)
+        if self._counts[namespace] >= self._limit:
+            raise LimitReached("queues of a virtual host", self._limit, "limits.queues_per_vhost")
         definition = QueueDefinition(
             namespace, name, is_durable, is_auto_delete, write_table(arguments), self.services.now_ms()
         )
@@ -279,13 +285,16 @@ class QueueRegistry:
     # -- indexes
 
     def _remember(self, queue: Queue) -> None:
+        if (queue.namespace, queue.name) not in self._by_name:
+            self._counts[queue.namespace] += 1
         self._by_name[queue.namespace, queue.name] = queue
         self._by_id[queue.id] = queue
         if queue.owner is not None:
             self._owned.setdefault(queue.owner, {})[queue] = None
 
     def _forget(self, queue: Queue) -> None:
-        self._by_name.pop((queue.namespace, queue.name), None)
+        if self._by_name.pop((queue.namespace, queue.name), None) is not None:
+            self._counts[queue.namespace] -= 1
         self._by_id.pop(queue.id, None)
         if queue.owner is not None:
             owned = self._owned.get(queue.owner, {})

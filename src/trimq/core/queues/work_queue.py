@@ -291,8 +291,11 @@ class WorkQueue(Queue):
             return None
         delivery = self._make_delivery(*taken, now_ms)
         self._grant([delivery], None, no_ack)
-        if self.contents.may_expire:
-            self._expire_heads(True)  # the new head may have expired behind this message
+        if self.contents.may_expire:  # the new head may have expired behind this message
+            if self.kind == CLASSIC:
+                self._expire_heads(True)
+            else:
+                self._services.dispatch.due(self)  # as in RabbitMQ, the answer still counts it
         return delivery
 
     # -- ack, requeue, reject

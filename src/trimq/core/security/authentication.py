@@ -52,6 +52,21 @@ class Authenticator:
         """Returns whether a user of this name may log in from `host:port` at all."""
         return name != GUEST or is_loopback(address)
 
+    def check_proof(
+        self,
+        name: str,
+        address: str,
+        is_right: Callable[[], bool],
+        done: Callable[[bool], None],
+        is_wanted: IsWanted = lambda: True,
+    ) -> None:
+        """Same as `check` for a client that proves that it knows a secret of this user. `is_right` checks the proof; it
+        must not take long."""
+        if not self.is_admitted(name, address):
+            done(False)
+        else:
+            self._logins.check_on_loop(name, address, is_right, done, is_wanted)
+
     def _compare(
         self, name: str, password: str, address: str, done: Callable[[bool], None], is_wanted: IsWanted
     ) -> None:

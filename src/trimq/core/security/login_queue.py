@@ -84,6 +84,34 @@ class LoginQueue:
         else:
             self._timeline.call_at(due_ms, lambda: self._enqueue(check))
 
+    def check_on_loop(
+        self, name: str, address: str, work: Callable[[], bool], done: Done, is_wanted: IsWanted = lambda: True
+    ) -> None:
+        """Same as `check`, for work that takes no time: does it on the loop, now or when the delay is over."""
+        source = source_of(address)
+        due_ms = self._delays.reserve(name, source, MAX_WAIT_MS)
+        if due_ms is None:
+            self.refused += 1
+            log.info("login of %s from %s: refused without a check (too many failed logins)", name, address)
+            done(False)
+            return
+
+        def check() -> None:
+            if not is_wanted():
+                self._delays.dropped(name, source)
+                return
+            is_right = work()
+            if is_right:
+                self._delays.succeeded(name, source)
+            else:
+                self._delays.failed(name, source)
+            done(is_right)
+
+        if due_ms <= self._timeline.now_ms():
+            check()
+        else:
+            self._timeline.call_at(due_ms, check)
+
     def _has_room(self, source: str) -> bool:
         if self._counts[source] >= MAX_WAITING_PER_ADDRESS and source in self._waiting:
             waiting = self._waiting.pop(source)

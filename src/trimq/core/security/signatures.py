@@ -30,6 +30,15 @@ class Signatures:
         """Increases whenever a signature that was right may have become wrong, or is no longer ignored."""
         return self._secrets.revision + self._authenticator.revision
 
+    def is_right(self, user: str, signature: bytes, content: bytes, address: str) -> bool:
+        """Returns whether `check` would raise nothing. Records nothing: for a fast path that falls back to `check`."""
+        secret = self._secrets.secret_of(user)
+        return (
+            secret is not None
+            and hmac.compare_digest(hmac.digest(secret, content, hashlib.sha1), signature)
+            and self._authenticator.is_admitted(user, address)
+        )
+
     def check(self, user: str, signature: bytes, content: bytes, address: str, protocol: str) -> None:
         """Raises LoginFailed unless `signature` is that of `content` by the secret of `user`."""
         secret = self._secrets.secret_of(user)

@@ -16,7 +16,7 @@ from trimq.core.transactions.lowest_sequences import LowestSequences
 from trimq.core.transactions.marker_writer import MarkerWriter
 from trimq.core.transactions.producer_ids import AllocatedProducerId, ProducerIds
 from trimq.core.transactions.transaction import NONE, PendingCursor, ProducerIdentity, Transaction
-from trimq.errors import OutOfOrderSequence, Refusal
+from trimq.errors import Refusal
 from trimq.errors.transactions import InvalidTransactionTimeout, TransactionUnderWay, UnknownTransaction
 from trimq.formats.kafka_batch.header import BatchHeader
 from trimq.formats.kafka_batch.markers import Marker
@@ -164,11 +164,20 @@ class TransactionCoordinator:
                 header.producer_id, stream.id, header.producer_epoch, header.base_sequence, starts_at_zero
             )
 
-    def check_sequence(self, stream: Stream, header: BatchHeader) -> None:
+    def highest_sequence(self, stream: Stream, header: BatchHeader) -> int | None:
         is_known = stream.log.producers.get(header.producer_id) is not None
-        allowed = self._lowest_sequences.highest_allowed(header.producer_id, stream.id, is_known)
-        if allowed is not None and header.base_sequence > allowed:
-            raise OutOfOrderSequence(header.producer_id, allowed, header.base_sequence)
+        return self._lowest_sequences.highest_allowed(header.producer_id, stream.id, is_known)
+
+    def has_open_records(self, stream: Stream, producer: ProducerIdentity) -> bool:
+        """Returns whether the producer has records on the stream whose transaction is not decided yet."""
+        state = stream.log.producers.get(producer.id)
+        if state is None or state.open_from == NONE or state.epoch != producer.epoch:
+            return False
+        return not any(known.is_prepared and known.producer_id == producer.id for _, known in self._table.items())
+
+    @property
+    def has_refused_batches(self) -> bool:
+        return bool(self._lowest_sequences)
 
     def accepted(self, stream: Stream, header: BatchHeader) -> None:
         self._lowest_sequences.forget(header.producer_id, stream.id)

@@ -23,6 +23,9 @@ class LowestSequences:
         self._most = most
         self._entries: dict[tuple[int, StreamId], _Entry] = {}
 
+    def __len__(self) -> int:
+        return len(self._entries)
+
     def note(self, producer_id: int, stream: StreamId, epoch: int, sequence: int, starts_at_zero: bool) -> None:
         """`starts_at_zero`: the first sequence number that the stream accepts of the producer is 0."""
         key = producer_id, stream

@@ -11,7 +11,7 @@ from trimq.core.metadata.cursors import Cursors
 from trimq.core.partitions.stream import Stream
 from trimq.core.transactions.transaction import MAX_PRODUCER_EPOCH, PendingCursor, ProducerIdentity, Transaction
 from trimq.errors import Refusal, StaleProducer
-from trimq.formats.kafka_batch.header import read_header
+from trimq.formats.kafka_batch.header import read_header, stamp_append_time
 from trimq.formats.kafka_batch.markers import Marker, control_batch
 from trimq.model import StreamId
 from trimq.storage.group_commit.passes import Passes, Ticket
@@ -98,7 +98,10 @@ class MarkerWriter:
         leader_epoch = self._leader_epoch(stream.id)
         if coordinator_epoch is None:
             coordinator_epoch = leader_epoch
-        batch = control_batch(producer_id, epoch, coordinator_epoch, is_commit, self._now_ms(), stream.end)
+        now_ms = self._now_ms()
+        batch = bytearray(control_batch(producer_id, epoch, coordinator_epoch, is_commit, now_ms, stream.end))
+        if stream.rules.keeps_append_time:
+            stamp_append_time(batch, now_ms)
         try:
             return stream.append(batch, read_header(batch), leader_epoch).ticket
         except Refusal as refusal:  # raised at once if a new segment could not be created

@@ -40,7 +40,13 @@ from trimq.protocols.rocketmq.handlers.context import (
     SendServices,
 )
 from trimq.protocols.rocketmq.handlers.send import SPECIAL_PROPERTIES, added_properties
-from trimq.protocols.rocketmq.handlers.send_batch import SEND_CODE, SEND_HEADER_PREFIXES, SendBatcher, decode_request
+from trimq.protocols.rocketmq.handlers.send_batch import (
+    SEND_CODE,
+    SEND_HEADER_PREFIXES,
+    SendBatcher,
+    decode_request,
+    decode_signed_request,
+)
 from trimq.protocols.rocketmq.handlers.tables import BROKER, NAME_SERVER, OF_REGISTRANTS, VIP, WITH_LARGE_BODIES
 from trimq.protocols.rocketmq.name_server.broker_registry import BrokerRegistry
 from trimq.protocols.rocketmq.name_server.own_routes import OwnRoutes
@@ -61,6 +67,7 @@ from trimq.protocols.rocketmq.waiting.flush_timeout import FlushTimeouts
 from trimq.protocols.rocketmq.waiting.pop_requests import PollCounts, PopServices
 from trimq.protocols.rocketmq.wire.codes import ResponseCode
 from trimq.protocols.rocketmq.wire.fast_properties import PropertyTemplates
+from trimq.protocols.rocketmq.wire.headers import SignedSendCommand
 from trimq.protocols.rocketmq.wire.remoting import ONE_WAY, RESPONSE, BadHeader, Command, RemotingConnection
 from trimq.protocols.rocketmq.wire.replies import reply, reply_refused
 
@@ -87,11 +94,18 @@ class RocketMQConversation:
 
     def next_event(self) -> Command | SendBatcher | None:
         sends, connection = self._sends, self._connection
-        if sends is not None and not self._callers.are_checked:
-            connection.read_matching(SEND_HEADER_PREFIXES, decode_request, sends.take)
+        if sends is not None:
+            if self._callers.are_checked:
+                connection.read_matching(SEND_HEADER_PREFIXES, decode_signed_request, self._take_signed)
+            else:
+                connection.read_matching(SEND_HEADER_PREFIXES, decode_request, sends.take)
             if sends.asked:
                 return sends
         return connection.next_event()
+
+    def _take_signed(self, signed: SignedSendCommand, body: memoryview) -> bool:
+        assert self._sends is not None
+        return self._sends.take_signed(signed, body, self._callers)
 
     def handle(self, event: object) -> Reply | None:
         if isinstance(event, SendBatcher):

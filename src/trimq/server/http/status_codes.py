@@ -20,6 +20,7 @@ CODES: dict[type[Refusal], int] = {
     errors.PropertiesTooLong: 413,
     errors.InvalidSetting: 400,
     errors.InvalidCount: 400,
+    errors.LimitReached: 409,
     errors.ReadOnly: 409,
     errors.UnknownTopic: 404,
     errors.UnknownStream: 404,

@@ -309,6 +309,10 @@ class DiskFile:
             self._fd = -1
 
 
+# Names of topics are names of folders: other users of the machine must not list them.
+FOLDER_MODE = 0o750
+
+
 def _write_rest(fd: int, rest: bytes, position: int) -> None:
     while rest:
         written = os.pwrite(fd, rest, position)
@@ -324,7 +328,7 @@ class DiskFiles:
         self._descriptors = _DescriptorCache(open_files)
         self._access = os.O_RDONLY if is_read_only else os.O_RDWR
         if not is_read_only:
-            os.makedirs(root, exist_ok=True)
+            os.makedirs(root, FOLDER_MODE, exist_ok=True)
         # Held open, so that `sync_all` needs no new descriptor and gets every write error since the start reported.
         self._root_fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
@@ -344,7 +348,7 @@ class DiskFiles:
             return []
 
     def make_folder(self, name: str) -> None:
-        os.makedirs(self._path(name), exist_ok=True)
+        os.makedirs(self._path(name), FOLDER_MODE, exist_ok=True)
 
     def remove(self, name: str) -> None:
         path = self._path(name)

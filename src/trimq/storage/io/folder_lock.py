@@ -7,6 +7,7 @@ import os
 from contextlib import suppress
 
 from trimq.errors import StartupError
+from trimq.storage.io.files import FOLDER_MODE
 
 
 class FolderLock:
@@ -16,7 +17,7 @@ class FolderLock:
     NAME = "broker.lock"
 
     def __init__(self, root: str) -> None:
-        os.makedirs(root, exist_ok=True)
+        os.makedirs(root, FOLDER_MODE, exist_ok=True)
         self._fd = os.open(os.path.join(root, self.NAME), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

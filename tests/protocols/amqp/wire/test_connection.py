@@ -190,7 +190,7 @@ def test_a_message_that_begins_like_the_last_one_is_still_checked(place: str) ->
     assert len(events(connection)) == 1
     raw = bytearray(publish(1, TO_Q, b"x"))
     start = len(command(1, TO_Q))
-    raw[{"end of the header": start + 21, "end of the body": -1, "flags": start + 20}[place]] = 1
+    raw[{"end of the header": start + 21, "end of the body": -1, "flags": start + 19}[place]] = 1
     connection.receive(raw)
     with pytest.raises(ConnectionFault) as raised:
         connection.next_event()

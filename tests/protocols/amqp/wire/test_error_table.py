@@ -101,7 +101,7 @@ CLOSE_THE_CONNECTION = {
     "an unknown method": Mistake(501, (60, 200), frame(METHOD, 1, pack(">HH", 60, 200))),
     "a method cut short": Mistake(501, (50, 10), frame(METHOD, 1, pack(">HH", 50, 10))),
     "a name that is no text": Mistake(
-        501, (50, 10), frame(METHOD, 1, pack(">HHHB2sBI", 50, 10, 0, 2, b"\xff\xfe", 0, 0))
+        501, (0, 0), frame(METHOD, 1, pack(">HHHB2sBI", 50, 10, 0, 2, b"\xff\xfe", 0, 0))
     ),
     "a body too long": Mistake(501, (60, 40), PUBLISH + header_frame(1, 1) + frame(BODY, 1, b"ab")),
     "a method of a connection": Mistake(503, (10, 40), encoded(methods.ConnectionOpen("/"))),

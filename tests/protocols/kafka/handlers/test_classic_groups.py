@@ -58,7 +58,7 @@ class GroupDesk(Desk):
     def is_answered(self, reply: Reply) -> bool:
         return reply.is_ready(self.runner.passes.written, self.runner.passes.durable)
 
-    def answer(self, reply: Reply, api_key: int, version: int) -> Any:
+    def decoded(self, reply: Reply, api_key: int, version: int) -> Any:
         assert self.is_answered(reply)
         body = 9 if version >= APIS[api_key].flexible_from else 8
         return codec.decode(response_class(api_key), version, b"".join(reply.take()), body)
@@ -148,7 +148,7 @@ def test_the_others_are_waited_for_and_a_follower_waits_for_the_leader(desk: Gro
     assert not desk.is_answered(waiting)
     assert beat(desk, first) == Code.REBALANCE_IN_PROGRESS
     again = desk.ask(join(first), 3)
-    second = desk.answer(waiting, 11, 3)
+    second = desk.decoded(waiting, 11, 3)
     assert (second.generation_id, again.generation_id, second.leader) == (2, 2, first)
     assert (len(again.members), len(second.members)) == (2, 0)
     waiting = desk.begin(sync(second.member_id, 2), 5)
@@ -156,15 +156,15 @@ def test_the_others_are_waited_for_and_a_follower_waits_for_the_leader(desk: Gro
     leader = desk.begin(sync(first, 2, {first: b"1", second.member_id: b"2"}), 5)
     assert not desk.is_answered(waiting), "answered before the assignment is durable"
     desk.runner.settle()
-    assert desk.answer(leader, 14, 5).assignment == b"1"
-    assert desk.answer(waiting, 14, 5).assignment == b"2"
+    assert desk.decoded(leader, 14, 5).assignment == b"1"
+    assert desk.decoded(waiting, 14, 5).assignment == b"2"
 
 
 def test_a_missing_member_is_waited_for_until_the_rebalance_timeout(desk: GroupDesk) -> None:
     first = enter(desk, session_timeout_ms=60_000)
     waiting = desk.begin(join(), 3)
     desk.let_pass(30_000)
-    response = desk.answer(waiting, 11, 3)
+    response = desk.decoded(waiting, 11, 3)
     assert (response.generation_id, response.leader) == (2, response.member_id)
     assert beat(desk, first) == Code.UNKNOWN_MEMBER_ID
 
@@ -284,7 +284,7 @@ def test_an_answer_about_offsets_waits_until_they_are_durable(desk: GroupDesk) -
     assert not desk.is_answered(committing)
     assert not desk.is_answered(asking)
     desk.runner.settle()
-    assert desk.answer(asking, 9, 7).topics[0].partitions[0].committed_offset == 9
+    assert desk.decoded(asking, 9, 7).topics[0].partitions[0].committed_offset == 9
 
 
 def test_an_undone_commit_is_never_returned(desk: GroupDesk) -> None:
@@ -295,7 +295,7 @@ def test_an_undone_commit_is_never_returned(desk: GroupDesk) -> None:
     asking = desk.begin(OffsetFetchRequest(groups=asked), 8)
     desk.fail_writes()
     desk.runner.settle()
-    (group,) = desk.answer(asking, 9, 8).groups
+    (group,) = desk.decoded(asking, 9, 8).groups
     assert (group.error_code, group.topics) == (Code.COORDINATOR_NOT_AVAILABLE, [])
 
 

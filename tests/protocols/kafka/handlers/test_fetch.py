@@ -187,7 +187,6 @@ def test_a_fetch_that_is_resolved_early_returns_the_available_records(desk: Desk
 def test_the_deletion_of_a_topic_answers_a_waiting_fetch_with_unknown_topic(desk: Desk) -> None:
     poll = Poll(desk, request(asked()))
     desk.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")]))
-    desk.let_pass(WAIT_MS)
     assert poll.found() == [(0, Code.UNKNOWN_TOPIC_OR_PARTITION, 0)]
 
 
@@ -325,7 +324,8 @@ def test_a_fetch_of_a_follower_is_refused(desk: Desk, version: int, fields: dict
 def test_an_unknown_isolation_level_refuses_the_request() -> None:
     desk = Desk()
     desk.create("t")
-    found = desk.ask(FetchRequest(isolation_level=2, session_epoch=0, topics=[]), 12)
+    asked = FetchTopic(topic="t", partitions=[FetchPartition(partition=0, partition_max_bytes=100)])
+    found = desk.ask(FetchRequest(isolation_level=2, session_epoch=0, topics=[asked]), 12)
     assert (found.error_code, found.session_id) == (Code.INVALID_REQUEST, 0)
 
 

@@ -76,7 +76,7 @@ def test_a_long_poll_that_reaches_cold_data_does_not_block_the_loop(desk: Desk) 
     poll = Poll(desk, request(asked(), min_bytes=SIZE + 1))
     desk.produce("t", batch(), 1)
     desk.files.is_cold = True
-    desk.core.broker.topics.get(desk.caller, "t").stream(0)._log_settled()
+    desk.core.broker.topics.get(desk.caller, "t").stream(0).wake()
     assert not poll.is_answered
     desk.runner.settle()
     assert desk.files.waits == 0

@@ -192,6 +192,28 @@ def test_wrong_scram_logins_cannot_be_told_apart(desk: Desk, user: str, password
     assert way.is_closed
 
 
+def test_guesses_by_scram_are_delayed_more_and_more(desk: Desk) -> None:
+    define(desk, "alice", "new")
+    closing(desk)
+    codes = []
+    for _ in range(20):
+        handshake(desk, "SCRAM-SHA-256")
+        client = ScramClient("alice", "guess", "SCRAM-SHA-256")
+        client.process_server_first_message(
+            desk.ask(SaslAuthenticateRequest(auth_bytes=client.first_message())).auth_bytes
+        )
+        before_ms = desk.liveness.now_ms()
+        request = SaslAuthenticateRequest(auth_bytes=client.final_message())
+        reply = desk.send(request, 2)
+        assert reply is not None
+        while reply.is_open:
+            desk.let_pass(50)
+        waited_ms = desk.liveness.now_ms() - before_ms
+        codes.append(desk.answer(reply, request, 2).error_code)
+    assert set(codes) == {Code.SASL_AUTHENTICATION_FAILED}
+    assert waited_ms >= 1000
+
+
 def test_keys_that_an_administrator_stored_log_in_without_a_password_here(desk: Desk) -> None:
     handshake(desk)
     log_in(desk, b"\0root\0secret")

@@ -140,3 +140,13 @@ def test_attributes_that_cannot_be_changed_are_refused_as_by_apache_rocketmq(att
     desk = Desk()
     assert desk.broker.ask(17, {**TOPIC, "attributes": attributes}).code == 1
     assert desk.broker.ask(351, {"topic": "t"}).code == 17
+
+
+@pytest.mark.parametrize(
+    "attribute",
+    ["+cleanup.policy=COMPACTION", "+queue.type=BatchCQ", *(f"+message.type={kind}" for kind in ("LITE", "PRIORITY"))],
+)
+def test_kinds_of_topics_that_are_not_supported_are_not_created(attribute: str) -> None:
+    desk = Desk()
+    assert desk.broker.ask(17, {**TOPIC, "attributes": attribute}).code == 1
+    assert desk.broker.ask(351, {"topic": "t"}).code == 17

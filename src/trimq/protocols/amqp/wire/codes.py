@@ -93,6 +93,7 @@ CODES: dict[type[Refusal], Code] = {
     errors.PropertiesTooLong: Code.PRECONDITION_FAILED,
     errors.InvalidSetting: Code.PRECONDITION_FAILED,
     errors.InvalidCount: Code.PRECONDITION_FAILED,
+    errors.LimitReached: Code.PRECONDITION_FAILED,  # as RabbitMQ for the queue limit of a virtual host
     errors.ReadOnly: Code.ACCESS_REFUSED,
     errors.UnknownTopic: Code.NOT_FOUND,
     errors.UnknownStream: Code.NOT_FOUND,

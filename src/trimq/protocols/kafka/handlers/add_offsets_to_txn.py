@@ -10,7 +10,6 @@ from trimq.protocols.kafka.messages.transactions import AddOffsetsToTxnRequest, 
 from trimq.protocols.kafka.names.codes import (
     Code,
     reply_after,
-    require_group_id,
     require_transactional_id,
     transaction_code,
 )
@@ -24,7 +23,6 @@ def handle(context: Context, request: Request) -> Reply:
     producer = ProducerIdentity(message.producer_id, message.producer_epoch)
     try:
         require_transactional_id(message.transactional_id)
-        require_group_id(message.group_id)
         ticket = context.broker.transactions.add_group(
             context.caller, message.transactional_id, producer, message.group_id
         )

@@ -42,7 +42,10 @@ class _Plan(NamedTuple):
 
 def handle(context: Context, request: Request) -> Reply:
     message = request.decode(CreateTopicsRequest)
-    asked_for = sum(len(topic.assignments) or max(topic.num_partitions, 1) for topic in message.topics)
+    counts = Counter(topic.name for topic in message.topics)
+    asked_for = sum(
+        len(topic.assignments) or max(topic.num_partitions, 1) for topic in message.topics if counts[topic.name] == 1
+    )
     if message.validate_only or message.timeout_ms <= 0 or not MANY_PARTITIONS < asked_for <= _MOST_PARTITIONS:
         return _create_all(context, request, message, asked_for)
     reply = DeferredReply()

@@ -15,6 +15,7 @@ from trimq.protocols.kafka.messages.transactions import (
     TopicData,
 )
 from trimq.protocols.kafka.names.codes import require_transactional_id, transaction_code
+from trimq.protocols.kafka.names.internal_topics import OFFSETS, PARTITIONS
 from trimq.protocols.kafka.names.states import STATE_NAMES
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
@@ -54,7 +55,24 @@ def _topics(context: Context, known: Transaction) -> list[TopicData]:
         except Refusal:
             continue  # deleted, or the caller may not see it
         topics.append(TopicData(topic=topic.name.name, partitions=indexes))
+    if known.groups:
+        partitions = sorted({_offsets_partition(group) for group in known.groups})
+        topics.append(TopicData(topic=OFFSETS, partitions=partitions))
     return topics
+
+
+def _offsets_partition(group: str) -> int:
+    """Returns the partition of __consumer_offsets in which Kafka keeps a group: by Java's hash code of its name."""
+    code = 0
+    encoded = group.encode("utf-16-be")
+    for position in range(0, len(encoded), 2):
+        code = (31 * code + int.from_bytes(encoded[position : position + 2], "big")) & 0xFFFFFFFF
+    return (code & 0x7FFFFFFF if code < 1 << 31 else _absolute(code)) % PARTITIONS
+
+
+def _absolute(code: int) -> int:
+    """Kafka's absolute value of a negative int: that of the least one is 0."""
+    return 0 if code == 1 << 31 else (1 << 32) - code
 
 
 HANDLERS = {"DescribeTransactions": handle}

@@ -9,6 +9,7 @@ Not served: fetching from followers."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 from trimq.core.cold_reads import ColdReadRetry
@@ -42,7 +43,7 @@ _MOST_BYTES = 55 * 1024 * 1024
 
 def handle(context: Context, request: Request) -> Reply:
     message = request.decode(FetchRequest)
-    if message.isolation_level not in (_READ_UNCOMMITTED, _READ_COMMITTED):
+    if message.isolation_level not in (_READ_UNCOMMITTED, _READ_COMMITTED) and _names_a_partition(context, request):
         return Reply.now(encode_response(request, FetchResponse(error_code=Code.INVALID_REQUEST, responses=[])))
     now_ms = context.clock.liveness.now_ms()
     session_fetch = context.fetch_sessions.begin(message, request.api_version >= _BY_ID, now_ms)
@@ -108,10 +109,12 @@ class _Fetch(WaitingRequest):
             except Refusal as refusal:
                 refused.append((wanted.place, refusal if not wanted.is_known else UnknownTopic(wanted.place.topic)))
                 continue
-            data = self._read_partition(stream, wanted.asked, left - self._found_bytes - self._cold_bytes)
+            used = self._found_bytes + self._cold_bytes
+            data = self._read_partition(stream, wanted.asked, left)
             _add(topics, wanted.place, data)
             if data.records:
                 self._found_bytes += len(data.records)
+            left = max(left - (self._found_bytes + self._cold_bytes - used), 0)
         # Topics whose id is unknown come first.
         for place, why in sorted(refused, key=lambda each: code_of(each[1]) != Code.UNKNOWN_TOPIC_ID):
             _add(topics, place, _failed(place.partition, code_of(why), aborted=[]))
@@ -190,7 +193,7 @@ class _Fetch(WaitingRequest):
         # The first batch is returned even if it exceeds the limits; otherwise a client could never read past it.
         most = min(asked.partition_max_bytes, left) if left > 0 else 0
         is_first = self._found_bytes == 0 and not self.cold
-        is_first = is_first and min(asked.partition_max_bytes, self._message.max_bytes) >= 0
+        is_first = is_first and min(asked.partition_max_bytes, left) >= 0
         if most > 0 or is_first:
             try:
                 found = stream.read(asked.fetch_offset, max(most, 0), limit, self._may_wait)
@@ -257,6 +260,17 @@ def _aborted(stream: Stream, from_offset: int, to_offset: int) -> list[AbortedTr
         AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
         for aborted in stream.aborted(from_offset, to_offset)
     ]
+
+
+def _names_a_partition(context: Context, request: Request) -> bool:
+    """Returns whether the request names a partition that exists: without one, Kafka does not look at other fields."""
+    by_id = request.api_version >= _BY_ID
+    for topic in request.decode(FetchRequest).topics:
+        for asked in topic.partitions:
+            with suppress(Refusal):
+                context.topic(topic.topic, topic.topic_id if by_id else b"").stream(asked.partition)
+                return True
+    return False
 
 
 def _add(topics: list[FetchableTopicResponse], place: PartitionKey, data: PartitionData) -> None:

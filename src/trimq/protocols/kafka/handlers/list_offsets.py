@@ -169,6 +169,8 @@ def _answer(
     is_latest = asked.timestamp == _MAX_TIMESTAMP
     if is_latest:
         found = stream.find_latest(limit, outcomes)
+        if found is None and stream.readable_end > stream.start:  # no record has a timestamp
+            return _FoundOffset(stream.start, epoch=_epoch_at(stream, stream.start, current))
     else:
         found = stream.find_time(asked.timestamp, limit, end, outcomes)
     if found is None:

@@ -143,6 +143,8 @@ class _Appends:
         self._large: LargeBatch | None = None
         self._tried: LargeBatch | None = None
         self._records = self._expanded_bytes = 0
+        self._last_pass = 0
+        """Of all batches, also of those whose outcome is the refusal of another one for the same partition."""
         self._reply: DeferredReply | None = None
         self._is_abandoned = False
 
@@ -154,7 +156,7 @@ class _Appends:
         if self._acks == 0:
             _close_on_error(self._outcomes)
             return None
-        return _reply(self._context.counts, self._request, self._outcomes, throttle_ms)
+        return Reply.when_durable(self._last_pass, lambda: self._answer(throttle_ms))
 
     def begin_with(self, large: LargeBatch) -> Reply | None:
         """Same as `begin`, after the attempt to append the only batch has raised `large`."""
@@ -231,6 +233,8 @@ class _Appends:
 
     def _decide(self, place: _Place, outcome: Outcome) -> None:
         self._outcomes[place[0], place[1]][place[2]] = outcome
+        if outcome[1] is not None:
+            self._last_pass = max(self._last_pass, outcome[1].number)
 
     # -- turns
 
@@ -297,7 +301,7 @@ class _Appends:
         throttle_ms = self._end()
         self._release()
         if self._acks != 0:
-            self._reply.resolve_when_durable(_last_pass(self._outcomes), lambda: self._answer(throttle_ms))
+            self._reply.resolve_when_durable(self._last_pass, lambda: self._answer(throttle_ms))
             return
         try:
             _close_on_error(self._outcomes)
@@ -330,11 +334,7 @@ class _Appends:
 
 
 def _reply(counts: Counts, request: Request, outcomes: Topics, throttle_ms: int) -> Reply:
-    return Reply.when_durable(_last_pass(outcomes), lambda: _answer(counts, request, outcomes, throttle_ms))
-
-
-def _last_pass(outcomes: Topics) -> int:
-    return max((done.number for topic in outcomes.values() for _, done in topic.values() if done), default=0)
+    return Reply.when_durable(0, lambda: _answer(counts, request, outcomes, throttle_ms))
 
 
 def _handle_single_partition(
@@ -438,11 +438,14 @@ def _append(
     if len(records) > stream.message_bytes:
         raise MessageTooLong(len(records), stream.message_bytes)
     check_content(records, header)
-    if not is_in_transaction:
-        return context.broker.partitions.append(context.caller, topic, stream, records, header, review)
     transactions = context.broker.transactions
-    transactions.check_sequence(stream, header)
-    appended = context.broker.partitions.append(context.caller, topic, stream, records, header, review)
+    if not is_in_transaction:
+        highest = None
+        if transactions.has_refused_batches and header.producer_id >= 0:
+            highest = transactions.highest_sequence(stream, header)
+        return context.broker.partitions.append(context.caller, topic, stream, records, header, review, highest)
+    highest = transactions.highest_sequence(stream, header)
+    appended = context.broker.partitions.append(context.caller, topic, stream, records, header, review, highest)
     transactions.accepted(stream, header)
     return appended if joined is None else appended._replace(joined=joined)
 

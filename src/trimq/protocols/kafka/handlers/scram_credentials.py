@@ -47,7 +47,7 @@ def handle_describe(context: Context, request: Request) -> Reply:
 def _describe(
     user: str, count: int, known: Mapping[str, Sequence[ScramCredential]]
 ) -> DescribeUserScramCredentialsResult:
-    result = DescribeUserScramCredentialsResult(user=user, error_message=None)
+    result = DescribeUserScramCredentialsResult(user=user)
     if count > 1:
         result.error_code, result.error_message = Code.DUPLICATE_RESOURCE, "the user is listed more than once"
     elif user not in known:

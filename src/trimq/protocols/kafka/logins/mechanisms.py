@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 from trimq.core.security.authentication import Authenticator
@@ -135,26 +136,33 @@ class _Scram:
         self._address = address
 
     def respond(self, token: bytes, done: Callable[[Outcome], None], is_wanted: Callable[[], bool]) -> None:
-        done(self._outcome(token))
+        if not self._exchange.is_started:
+            done(self._started(token))
+            return
+        proofs: list[bytes] = []
 
-    def _outcome(self, token: bytes) -> Outcome:
+        def is_right() -> bool:
+            with suppress(BadScramMessage, WrongProof):
+                proofs.append(self._exchange.finish(token))
+            return bool(proofs)
+
+        def checked(is_valid: bool) -> None:
+            user = self._exchange.user
+            done(LoggedIn(user, proofs[0]) if is_valid else Rejected(user, "unknown user or wrong password"))
+
+        self._authenticator.check_proof(self._exchange.user, self._address, is_right, checked, is_wanted)
+
+    def _started(self, token: bytes) -> Outcome:
         exchange = self._exchange
         try:
-            if not exchange.is_started:
-                reply = exchange.start(token)
-                if exchange.acts_for not in ("", exchange.user):
-                    return Rejected(exchange.user, "the authorization id is that of another user", _OTHER_ID)
-                if exchange.is_by_token:
-                    return Rejected(exchange.user, "delegation tokens are not supported")
-                return Continued(reply)
-            proof = exchange.finish(token)
+            reply = exchange.start(token)
         except BadScramMessage as error:
-            return Rejected(exchange.user, str(error))
-        except WrongProof:
-            return Rejected(exchange.user, "unknown user or wrong password")
-        if not self._authenticator.is_admitted(exchange.user, self._address):
-            return Rejected(exchange.user, "this user may log in from the broker's machine only")
-        return LoggedIn(exchange.user, proof)
+            return Rejected("", str(error))
+        if exchange.acts_for not in ("", exchange.user):
+            return Rejected(exchange.user, "the authorization id is that of another user", _OTHER_ID)
+        if exchange.is_by_token:
+            return Rejected(exchange.user, "delegation tokens are not supported")
+        return Continued(reply)
 
 
 class _OAuthBearer:

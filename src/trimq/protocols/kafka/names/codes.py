@@ -73,6 +73,7 @@ class Code(IntEnum):
     UNKNOWN_LEADER_EPOCH = 75
     UNSUPPORTED_COMPRESSION_TYPE = 76
     MEMBER_ID_REQUIRED = 79
+    GROUP_MAX_SIZE_REACHED = 81
     FENCED_INSTANCE_ID = 82
     ELECTION_NOT_NEEDED = 84
     NO_REASSIGNMENT_IN_PROGRESS = 85
@@ -122,6 +123,7 @@ CODES: dict[type[Refusal], Code] = {
     errors.PropertiesTooLong: Code.MESSAGE_TOO_LARGE,
     errors.InvalidSetting: Code.INVALID_CONFIG,
     errors.InvalidCount: Code.INVALID_PARTITIONS,
+    errors.LimitReached: Code.POLICY_VIOLATION,
     errors.ReadOnly: Code.POLICY_VIOLATION,
     errors.UnknownTopic: Code.UNKNOWN_TOPIC_OR_PARTITION,
     errors.UnknownStream: Code.UNKNOWN_TOPIC_OR_PARTITION,
@@ -190,6 +192,7 @@ GROUP_CODES: dict[type[Refusal], Code] = {
     group_refusals.UnknownAssignor: Code.UNSUPPORTED_ASSIGNOR,
     group_refusals.InvalidPattern: Code.INVALID_REGULAR_EXPRESSION,
     group_refusals.OldWayOfSpeaking: Code.UNSUPPORTED_VERSION,
+    errors.LimitReached: Code.GROUP_MAX_SIZE_REACHED,  # which stops a client; there is no other code for it
     # Clients retry these coordinator codes; the codes of `CODES` for the same refusals would stop the consumer.
     errors.NotRunning: Code.NOT_COORDINATOR,
     errors.NotOwner: Code.NOT_COORDINATOR,

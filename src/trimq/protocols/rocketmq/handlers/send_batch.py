@@ -16,8 +16,9 @@ from trimq.formats.rocketmq_unit.unit import BORN_HOST_V6, LONGEST_SENT_PROPERTI
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.handlers.send_target import TargetCache, queue_count, resolve_plain
+from trimq.protocols.rocketmq.state.callers import CommandCallers
 from trimq.protocols.rocketmq.wire.codes import RequestCode, ResponseCode
-from trimq.protocols.rocketmq.wire.headers import SendCommand
+from trimq.protocols.rocketmq.wire.headers import SendCommand, SendV2Header, SignedSendCommand
 from trimq.protocols.rocketmq.wire.replies import UNORDERED, refused_answer
 from trimq.protocols.rocketmq.wire.responses import SENT_FIELDS, PendingSend, encode_send_responses, with_recall_handle
 
@@ -35,6 +36,9 @@ _MOST_TARGETS = 256
 _HOST_BITS = BORN_HOST_V6 | STORE_HOST_V6
 
 decode_request = msgspec.json.Decoder(SendCommand, strict=False).decode
+decode_signed_request = msgspec.json.Decoder(SignedSendCommand, strict=False).decode
+_decode_header = msgspec.json.Decoder(SendV2Header, strict=False).decode
+_decode_fields = msgspec.json.Decoder(dict[str, str]).decode
 
 
 _Target = tuple[CommitLogTopic, MessageQueue, QueueTarget]
@@ -110,6 +114,20 @@ class SendBatcher:
         self._keys.append(unique)
         asked.append((request.opaque, number, unique, topic))
         return True
+
+    def take_signed(self, signed: SignedSendCommand, body: memoryview, callers: CommandCallers) -> bool:
+        """Same as `take` for a message that its sender has signed, which becomes the caller. All messages of a batch
+        have the same."""
+        context = self._context
+        try:
+            header = _decode_header(signed.extFields)
+            caller = callers.signer(_decode_fields(signed.extFields), body, context.caller.client_id)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return False
+        if caller is None or (self.asked and caller.principal != context.caller.principal):
+            return False
+        context.caller = caller
+        return self.take(SendCommand(signed.code, header, signed.opaque, signed.flag), body)
 
     def _take_delayed(self, request: SendCommand, body: memoryview) -> bool:
         """Adds a delayed message. Returns False if it is not delayed or is special in another way."""

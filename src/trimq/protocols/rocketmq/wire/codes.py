@@ -176,6 +176,7 @@ CODES: dict[type[Refusal], ResponseCode] = {
     errors.PropertiesTooLong: ResponseCode.MESSAGE_ILLEGAL,
     errors.InvalidSetting: ResponseCode.INVALID_PARAMETER,
     errors.InvalidCount: ResponseCode.INVALID_PARAMETER,
+    errors.LimitReached: ResponseCode.SYSTEM_ERROR,
     errors.ReadOnly: ResponseCode.NO_PERMISSION,
     errors.UnknownTopic: ResponseCode.TOPIC_NOT_EXIST,
     errors.UnknownStream: ResponseCode.INVALID_PARAMETER,

@@ -54,6 +54,15 @@ class SendCommand(msgspec.Struct, gc=False):
     flag: int = 0
 
 
+class SignedSendCommand(msgspec.Struct, gc=False):
+    """Same as `SendCommand`, with fields that are not decoded yet, since all of them are signed."""
+
+    code: int
+    extFields: msgspec.Raw
+    opaque: int = 0
+    flag: int = 0
+
+
 class PullHeader(msgspec.Struct, gc=False):
     consumerGroup: str
     topic: str

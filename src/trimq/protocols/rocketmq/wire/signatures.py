@@ -6,6 +6,7 @@ import base64
 import binascii
 from typing import NamedTuple
 
+from trimq.model import Buffer
 from trimq.protocols.rocketmq.wire.remoting import Command
 
 ACCESS_KEY, SIGNATURE = "AccessKey", "Signature"
@@ -34,11 +35,26 @@ def read_signed(command: Command) -> SignedCommand | None:
     access_key = fields.get(ACCESS_KEY)
     if not access_key:  # the C++ client without keys sends an empty one
         return None
-    is_old = command.version <= _LAST_UNSIGNED_QUERY_FLAG
-    signed = "".join(
-        [fields[name] for name in sorted(fields) if name != SIGNATURE and not (is_old and name == _QUERY_FLAG)]
-    )
-    content = signed.encode("utf-8", "surrogatepass") + command.body
+    if command.version <= _LAST_UNSIGNED_QUERY_FLAG and _QUERY_FLAG in fields:
+        fields = {name: value for name, value in fields.items() if name != _QUERY_FLAG}
+    return _signed(access_key, fields, command.body)
+
+
+def read_signed_fields(fields: dict[str, str], body: Buffer) -> SignedCommand | None:
+    """Same as `read_signed` for a command whose fields are read already, and which is no query. None also if the
+    signature is not base64."""
+    access_key = fields.get(ACCESS_KEY)
+    if not access_key:
+        return None
+    try:
+        return _signed(access_key, fields, body)
+    except BadSignature:
+        return None
+
+
+def _signed(access_key: str, fields: dict[str, str], body: Buffer) -> SignedCommand:
+    signed = "".join([fields[name] for name in sorted(fields) if name != SIGNATURE])
+    content = signed.encode("utf-8", "surrogatepass") + body
     return SignedCommand(access_key, _base64(fields.get(SIGNATURE, "")), content)
 
 

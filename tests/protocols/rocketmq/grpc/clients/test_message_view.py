@@ -78,7 +78,9 @@ def filled(unit: Unit, topic: str, handle: str, attempt: int) -> Any:
     system.born_host = properties.get("__BORNHOST") or unpack_host(unit.born_host)[0]
     system.store_host = "{}:{}".format(*unpack_host(unit.store_host))
     system.queue_id, system.queue_offset = unit.queue_id, unit.queue_offset
-    system.delivery_attempt, system.receipt_handle = attempt, handle
+    system.delivery_attempt = attempt
+    if handle:
+        system.receipt_handle = handle
     system.keys.extend(split_keys(properties.get("KEYS", "")))
     set_ms(system.born_timestamp, unit.born_ms)
     set_ms(system.store_timestamp, unit.store_ms)

@@ -134,8 +134,8 @@ def test_a_heartbeat_keeps_a_client_alive_also_without_its_stream() -> None:
     assert desk.desk.broker.ask(204, {"producerGroup": "t"}).code == 1
 
 
-@pytest.mark.parametrize("group", ["bad group$", None])
-def test_a_heartbeat_of_a_consumer_names_a_legal_group(group: str | None) -> None:
+@pytest.mark.parametrize("group", ["bad group$", "unknown", None])
+def test_a_heartbeat_of_a_consumer_names_a_group_that_exists(group: str | None) -> None:
     desk = GrpcDesk()
     desk.make_group("g")
     consumer, producer = desk.client("consumer"), desk.client("producer")
@@ -160,6 +160,18 @@ def test_a_consumer_that_names_no_group_at_its_end_is_forgotten_all_the_same() -
     client.consume("g", "t")
     assert client.call("NotifyClientTermination").status.code == Code.ILLEGAL_CONSUMER_GROUP
     assert client.call("NotifyClientTermination").status.code == Code.UNRECOGNIZED_CLIENT_TYPE
+
+
+def test_a_consumer_is_a_member_of_the_group_that_its_heartbeat_names() -> None:
+    desk = GrpcDesk()
+    desk.make_group("g")
+    desk.make_group("other")
+    client = desk.client("c")
+    client.consume("g", "t")
+    assert heartbeat(client, "other") == Code.OK
+    for group in ("g", "other"):
+        members = json.loads(desk.desk.broker.ask(38, {"consumerGroup": group}).body)
+        assert members["consumerIdList"] == ["c"]
 
 
 def test_a_stream_without_a_client_id_is_told_so() -> None:

@@ -119,15 +119,15 @@ def _register(call: Call, settings: Any, sink: Sink) -> GrpcClient:
     return known
 
 
-def _join_groups(call: Call, known: GrpcClient) -> None:
-    """Registers the client as producer of its topics, or as member of its group, where remoting's admin tools see
-    it, too."""
+def _join_groups(call: Call, known: GrpcClient, named: str = "") -> None:
+    """Registers the client as producer of its topics, or as member of the named group, by default that of its settings,
+    where remoting's admin tools see it, too."""
     settings, clients = known.settings, call.services.clients
     if settings.WhichOneof("pub_sub") == "publishing":
         for topic in settings.publishing.topics:
             clients.add_producer(known.client, topic.name)
         return
-    name = settings.subscription.group.name
+    name = named or settings.subscription.group.name
     group = ConsumerGroup(name, _CONSUMERS.get(settings.client_type), is_told_of_members=False)
     wanted = [
         Subscription(
@@ -143,9 +143,14 @@ def _join_groups(call: Call, known: GrpcClient) -> None:
 
 def heartbeat(call: Call, request: Any) -> Reply:
     known = _require_known(call)
-    _check_kind(known, request.group.name)
+    name = request.group.name
+    _check_kind(known, name)
+    if known.settings.client_type in _CONSUMERS:
+        call.commit_log.groups.require_read(call.caller, name)
+        if call.commit_log.groups.find(call.caller, name) is None:
+            raise GrpcRefusal(Code.ILLEGAL_CONSUMER_GROUP, f"group not found: {name}")
     call.known.touch(known)
-    _join_groups(call, known)
+    _join_groups(call, known, name)
     return reply(wire.HeartbeatResponse(status=status()))
 
 

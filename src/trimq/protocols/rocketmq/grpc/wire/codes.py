@@ -43,6 +43,7 @@ CODES: dict[type[Refusal], Code] = {
     errors.PropertiesTooLong: Code.MESSAGE_PROPERTIES_TOO_LARGE,
     errors.InvalidSetting: Code.BAD_REQUEST,
     errors.InvalidCount: Code.BAD_REQUEST,
+    errors.LimitReached: Code.FORBIDDEN,
     errors.ReadOnly: Code.FORBIDDEN,
     errors.UnknownTopic: Code.TOPIC_NOT_FOUND,
     errors.UnknownStream: Code.INTERNAL_SERVER_ERROR,
