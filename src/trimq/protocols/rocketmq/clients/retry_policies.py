@@ -61,3 +61,11 @@ def policy_of(settings: Mapping[str, str]) -> RetryPolicy:
 
 
 _DEFAULT = RetryPolicy()
+
+
+def describe_policy(settings: Mapping[str, str]) -> dict[str, Any]:
+    """Returns the policy in the JSON form of Apache RocketMQ."""
+    return policy_of(settings).described() if SETTING in settings else _DEFAULT_SHOWN
+
+
+_DEFAULT_SHOWN = _DEFAULT.described()

@@ -148,7 +148,7 @@ def described(group: CommitLogGroup) -> dict[str, Any]:
         "consumeEnable": group.may_consume,
         "consumeMessageOrderly": group.is_orderly,
         "groupName": group.name,
-        _POLICY: retry_policies.policy_of(group.settings).described(),
+        _POLICY: retry_policies.describe_policy(group.settings),
         "notifyConsumerIdsChangedEnable": group.is_told_of_members,
         "retryMaxTimes": group.retry_limit,
         "retryQueueNums": group.retry_streams,
