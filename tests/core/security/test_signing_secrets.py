@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import random
 
 import pytest
@@ -108,6 +109,22 @@ def test_the_key_is_private_before_it_holds_anything() -> None:
         "sync",
     ]
     assert steps[-1] == ("sync_folder", "")
+
+
+def test_a_key_that_cannot_be_stored_is_not_used() -> None:
+    files = FaultyFiles(MemoryFiles())
+    secrets, runner = opened(files)
+
+    def refuse(operation: str, name: str) -> None:
+        if operation == "sync" and name == KEY_FILE:
+            raise OSError(errno.EIO, "the disk takes nothing")
+
+    files.before = refuse
+    with pytest.raises(OSError, match="takes nothing"):
+        secrets.begin_seal("alice", PLANTED)()
+    files.before = lambda operation, name: None
+    give(secrets, runner)
+    assert opened(files)[0].secret_of("alice") == PLANTED.encode()
 
 
 @pytest.mark.parametrize("secret", ["", "x" * 257])

@@ -97,17 +97,8 @@ def frames(*commands: tuple[str, str, bytes]) -> bytes:
     """Sends of these users to these topics, one after the other."""
     found = b""
     for user, topic, text in commands:
-        fields = {
-            "a": "pg",
-            "b": topic,
-            "c": "TBW102",
-            "d": 4,
-            "e": 0,
-            "f": 0,
-            "g": 77,
-            "h": 0,
-            "i": f"UNIQ_KEY\x01{len(found):032X}\x02",
-        }
+        fields: dict[str, Any] = {"a": "pg", "b": topic, "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 77, "h": 0}
+        fields["i"] = f"UNIQ_KEY\x01{len(found):032X}\x02"
         signed = {**fields, "AccessKey": user} if user else fields
         signed |= {"Signature": signature(signed, text, f"{SECRET} of {user}")} if user else {}
         found += request(310, signed, text, 0, 479)

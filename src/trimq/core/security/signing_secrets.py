@@ -8,6 +8,7 @@ import binascii
 import hashlib
 import logging
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any
 
 import msgspec
@@ -26,6 +27,7 @@ MOST_SECRET_BYTES = 256
 
 _KIND = "signing_secret"
 _NONCE_BYTES = 12
+_MISSING = 'secrets need cryptography: pip install "trimq[tls]"'
 
 
 class SigningSecret(msgspec.Struct, frozen=True):
@@ -50,8 +52,16 @@ class SecretKey:
         if self.key is not None:
             return lambda: None
         key = self._random_bytes(KEY_BYTES)
-        finish = begin_make_key(self._files, KEY_FILE, key)
+        sync = begin_make_key(self._files, KEY_FILE, key)
         self.key = key
+
+        def finish() -> None:
+            try:
+                sync()
+            except BaseException:
+                self.key = None  # nothing is encrypted with it; the next secret makes another
+                raise
+
         return finish
 
 
@@ -92,7 +102,8 @@ class SigningSecrets:
         plain = secret.encode("utf-8", "surrogatepass")
         if not 0 < len(plain) <= MOST_SECRET_BYTES:
             raise InvalidSetting("secret", f"a secret of {len(plain)} bytes: 1 to {MOST_SECRET_BYTES} are allowed")
-        _cipher_class()  # raises InvalidSetting
+        if find_spec("cryptography") is None:  # it is loaded off the event loop
+            raise InvalidSetting("secret", _MISSING)
         nonce, finish_key = self._random_bytes(_NONCE_BYTES), self._key.make()
         key = self._key.key
         assert key is not None
@@ -162,5 +173,5 @@ def _cipher_class() -> Any:
     try:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
     except ModuleNotFoundError:
-        raise InvalidSetting("secret", 'secrets need cryptography: pip install "trimq[tls]"') from None
+        raise InvalidSetting("secret", _MISSING) from None
     return AESGCM

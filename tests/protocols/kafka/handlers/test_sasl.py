@@ -204,12 +204,12 @@ def test_guesses_by_scram_are_delayed_more_and_more(desk: Desk) -> None:
         )
         before_ms = desk.liveness.now_ms()
         request = SaslAuthenticateRequest(auth_bytes=client.final_message())
-        reply = desk.send(request, 2)
+        reply = desk.begin(request, 2)
         assert reply is not None
         while reply.is_open:
             desk.let_pass(50)
         waited_ms = desk.liveness.now_ms() - before_ms
-        codes.append(desk.answer(reply, request, 2).error_code)
+        codes.append(desk.read_answer(reply, request, 2).error_code)
     assert set(codes) == {Code.SASL_AUTHENTICATION_FAILED}
     assert waited_ms >= 1000
 
