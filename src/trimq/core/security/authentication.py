@@ -52,6 +52,18 @@ class Authenticator:
         """Returns whether a user of this name may log in from `host:port` at all."""
         return name != GUEST or is_loopback(address)
 
+    def check_proof(
+        self,
+        name: str,
+        proof: bytes,
+        address: str,
+        verify: Callable[[], bool],
+        done: Callable[[bool], None],
+        is_wanted: IsWanted,
+    ) -> None:
+        """Same as `check`, for another proof than a password. `verify` runs in a thread."""
+        self._logins.check((name, proof), name, address, verify, done, is_wanted)
+
     def _compare(
         self, name: str, password: str, address: str, done: Callable[[bool], None], is_wanted: IsWanted
     ) -> None:

@@ -135,7 +135,19 @@ class _Scram:
         self._address = address
 
     def respond(self, token: bytes, done: Callable[[Outcome], None], is_wanted: Callable[[], bool]) -> None:
-        done(self._outcome(token))
+        if not self._exchange.is_started:
+            done(self._outcome(token))
+            return
+        user = self._exchange.user
+        outcome: Outcome = Rejected(user, "unknown user or wrong password, or too many failed logins before")
+
+        def verify() -> bool:
+            nonlocal outcome
+            outcome = self._outcome(token)
+            return isinstance(outcome, LoggedIn)
+
+        # In the queue of all passwords, though it takes no time: guesses are delayed there.
+        self._authenticator.check_proof(user, token, self._address, verify, lambda _: done(outcome), is_wanted)
 
     def _outcome(self, token: bytes) -> Outcome:
         exchange = self._exchange
