@@ -372,3 +372,11 @@ def test_a_transaction_writes_no_marker_to_a_topic_that_the_client_may_only_read
     )
     (answer,) = desk.ask(request).results_by_topic_v3_and_below
     assert [each.partition_error_code for each in answer.results_by_partition] == [Code.TOPIC_AUTHORIZATION_FAILED]
+
+
+def test_scram_guesses_are_delayed_as_those_of_passwords(desk: Desk) -> None:
+    desk.way.may_be_closed = True
+    for number in range(12):
+        assert log_in_by_scram(desk, "alice", f"guess-{number}").error_code == Code.SASL_AUTHENTICATION_FAILED
+        desk.let_pass(5_000)
+    assert desk.core.authenticator._logins.is_delayed("alice", desk.caller.address)
