@@ -117,7 +117,7 @@ def test_a_broker_that_requires_logins_and_has_no_user_serves_nobody_and_says_wh
         assert ask(broker["http"], "GET", "/api/users", login="guest:guest")[0] == 401
         banner = (tmp_path / "broker.log").read_text()
         assert "trimq users bootstrap NAME" in banner
-        assert "guest" not in banner
+        assert "guest:guest" not in banner
 
 
 def test_a_local_broker_is_open_and_says_how_to_close_it(tmp_path: Path) -> None:
