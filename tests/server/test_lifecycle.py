@@ -429,7 +429,7 @@ def test_connections_that_do_nothing_do_not_take_the_descriptors_of_the_files(tm
             with connect(addresses["http"]) as client:
                 for number in range(60):
                     body = json.dumps({"name": f"t{number}", "streams": 2}).encode()
-                    head = b"POST /api/topics HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
+                    head = b"POST /api/topics HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body)
                     client.sendall(head + body)
                     assert client.recv(1 << 16).startswith(b"HTTP/1.1 201")
         finally:
