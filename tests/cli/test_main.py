@@ -46,7 +46,7 @@ def test_it_prints_its_version(trimq) -> None:
         (["settings", "--format", "xml"], "argument --format: invalid choice: 'xml'"),
         (["storage", "dump"], "one of the arguments --topic --queue is required"),
         (["serve", "--flush"], "argument --flush: expected one argument"),
-        (["serve", "--flush", "maybe"], "--flush: expected sync or async, got 'maybe'"),
+        (["serve", "--flush", "maybe"], "--flush: expected sync, async or pooled, got 'maybe'"),
     ],
 )
 def test_a_wrong_argument_is_a_one_line_error_with_exit_code_2(words: list[str], sentence: str, capsys) -> None:

@@ -60,7 +60,7 @@ def test_an_unknown_setting_is_refused(name: str, complaint: str) -> None:
     ("keywords", "complaint"),
     [
         ({"kafka_num_partitions": 0}, "^kafka_num_partitions: expected a whole number"),
-        ({"flush": "never"}, "^flush: expected sync or async"),
+        ({"flush": "never"}, "^flush: expected sync, async or pooled"),
         ({"flush_interval_ms": "soon"}, "^flush_interval_ms: expected"),
         ({"kafka_listen": "here"}, "^kafka_listen: expected HOST:PORT or off"),
     ],

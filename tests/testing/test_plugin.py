@@ -146,7 +146,7 @@ def test_a_failure_inside_the_broker_is_an_error_of_the_test(run: pytest.Pyteste
 def test_a_broker_that_cannot_start_is_an_error_of_the_test(run: pytest.Pytester) -> None:
     result = run_test(run, "def test_it(trimq_broker_factory): trimq_broker_factory(flush='never')\n")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*StartupError: flush: expected sync or async, got 'never'*"])
+    result.stdout.fnmatch_lines(["*StartupError: flush: expected sync, async or pooled, got 'never'*"])
 
 
 def test_the_plugin_alone_imports_nothing_of_the_broker(run: pytest.Pytester) -> None:

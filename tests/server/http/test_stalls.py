@@ -118,14 +118,13 @@ REQUESTS: dict[str, Callable[[Broker], object]] = {
     "Metadata": ask_kafka(lambda admin: admin.list_topics(timeout=PATIENCE_S)),
     "GET_ALL_TOPIC_LIST_FROM_NAMESERVER": ask_rocketmq("rocketmq", 206),
     "GET_ALL_TOPIC_CONFIG": ask_rocketmq("rocketmq_broker", 21),
-    "GET_ALL_SUBSCRIPTIONGROUP_CONFIG": ask_rocketmq("rocketmq_broker", 201),
     "GET_CONSUME_STATS": ask_rocketmq("rocketmq_broker", 208, consumerGroup="rocketmq-0"),
     "GET_BROKER_RUNTIME_INFO": ask_rocketmq("rocketmq_broker", 28),
 }
 
 
 @pytest.mark.timeout(600)  # the first one makes the queues
-@pytest.mark.foreign_client
+@pytest.mark.external  # it takes half a minute of processor time
 @pytest.mark.parametrize("request_name", REQUESTS)
 def test_no_request_keeps_other_clients_waiting(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, request_name: str
