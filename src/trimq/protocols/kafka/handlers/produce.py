@@ -55,7 +55,7 @@ from trimq.protocols.kafka.messages.produce import (
     TopicProduceResponse,
 )
 from trimq.protocols.kafka.names.codes import Code, KafkaRefusal, code_of, code_of_batch
-from trimq.protocols.kafka.names.internal_topics import INTERNAL
+from trimq.protocols.kafka.names.internal_topics import INTERNAL, PARTITIONS
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 from trimq.protocols.kafka.wire.fast_produce import FLEXIBLE, write_single_append
 
@@ -412,6 +412,8 @@ def _find_batch(
 
 def _find_stream(context: Context, version: int, name: str, topic_id: bytes, index: int) -> tuple[Topic, Stream]:
     if name in INTERNAL:
+        if not 0 <= index < PARTITIONS:
+            raise KafkaRefusal(Code.UNKNOWN_TOPIC_OR_PARTITION, f"{name} has no partition {index}")
         raise KafkaRefusal(Code.INVALID_TOPIC, f"{name} is an internal topic")
     topic = context.topic(name, topic_id if version >= _BY_ID else b"")
     return topic, topic.stream(index)
