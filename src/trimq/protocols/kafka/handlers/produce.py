@@ -172,7 +172,7 @@ class _Appends:
             self._outcomes.setdefault((topic.name, topic.topic_id), {})[each.index] = _UNDECIDED
         try:
             for _, each in sent:
-                _check_framing(message, each.records)
+                _check_framing(self._request.api_version, message, each.records)
         except (Refusal, BadBatch) as error:
             for topic, each in sent:
                 self._outcomes[topic.name, topic.topic_id][each.index] = _refuse(self._context, each.index, error)
@@ -369,7 +369,7 @@ def _size(message: ProduceRequest) -> int:
     return sum(len(partition.records or b"") for topic in message.topic_data for partition in topic.partition_data)
 
 
-def _check_framing(message: ProduceRequest, records: Buffer | None) -> None:
+def _check_framing(version: int, message: ProduceRequest, records: Buffer | None) -> None:
     """Raises if the whole request is refused because of this batch."""
     if not records:
         return
@@ -381,6 +381,8 @@ def _check_framing(message: ProduceRequest, records: Buffer | None) -> None:
         return
     if header.attributes & TRANSACTIONAL_BIT:
         _name(message)
+    if version < _ZSTD_SINCE and header.codec > Codec.ZSTD:  # Kafka fails where it looks for zstd
+        raise KafkaRefusal(Code.UNSUPPORTED_COMPRESSION_TYPE, f"unknown codec {header.codec}")
 
 
 def _find_batch(
