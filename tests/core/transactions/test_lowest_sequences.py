@@ -41,3 +41,15 @@ def test_the_oldest_entry_is_forgotten_when_there_are_too_many() -> None:
         lowest.note(producer_id, STREAM, 0, 1, starts_at_zero=False)
     found = [lowest.highest_allowed(producer_id, STREAM, is_known=True) for producer_id in range(3)]
     assert found == [None, 1, 1]
+
+
+def test_the_marker_of_a_transaction_ends_the_wait_unless_the_next_one_has_begun() -> None:
+    lowest = LowestSequences()
+    lowest.note(7, STREAM, 1, 3, starts_at_zero=False)
+    lowest.note(8, STREAM, 1, 3, starts_at_zero=True)
+    for producer_id in (7, 8):
+        lowest.end_transaction(producer_id, STREAM, 1)
+    assert lowest.highest_allowed(7, STREAM, is_known=True) is None
+    assert lowest.highest_allowed(8, STREAM, is_known=True) == 3
+    lowest.end_transaction(8, STREAM, 0)
+    assert lowest.highest_allowed(8, STREAM, is_known=True) is None

@@ -191,7 +191,9 @@ class TransactionCoordinator:
 
     def write_marker(self, stream: Stream, producer: ProducerIdentity, marker: Marker) -> Ticket:
         """Ends open records of a producer on one stream, whatever its transaction does."""
-        return self._marker_writer.write_by_hand(stream, producer, marker)
+        ticket = self._marker_writer.write_by_hand(stream, producer, marker)
+        self._lowest_sequences.end_transaction(producer.id, stream.id, producer.epoch)
+        return ticket
 
     def _abort_stray(self, producer_id: int, stream: StreamId) -> None:
         """Aborts records that may be in the log, but that no transaction will end."""
@@ -284,6 +286,8 @@ class TransactionCoordinator:
             log.warning("transaction %s: markers not written, will be retried", name)
             self._retry(name)
             return
+        for stream in known.streams:
+            self._lowest_sequences.end_transaction(known.producer_id, stream, known.epoch)
         done = transaction.complete(known, self._clock.message.now_ms())
         ticket = self._put(name, done)
         self._respond(name, done, ticket)

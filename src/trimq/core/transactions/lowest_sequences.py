@@ -45,5 +45,11 @@ class LowestSequences:
             return None
         return 0 if entry.starts_at_zero and not is_known else entry.sequence
 
+    def end_transaction(self, producer_id: int, stream: StreamId, epoch: int) -> None:
+        """Forgets the producer after the marker of this epoch, unless its next transaction has begun."""
+        entry = self._entries.get((producer_id, stream))
+        if entry is not None and not (entry.starts_at_zero and entry.epoch == epoch):
+            del self._entries[producer_id, stream]
+
     def forget(self, producer_id: int, stream: StreamId) -> None:
         self._entries.pop((producer_id, stream), None)

@@ -192,6 +192,7 @@ def test_a_repeated_entity_is_refused_once(desk: Desk) -> None:
     entries = [entry([("user", "u")], {"producer_byte_rate": 1.0})] * 2
     results = desk.ask(AlterClientQuotasRequest(entries=entries)).entries
     assert [result.error_code for result in results] == [Code.INVALID_REQUEST]
+    assert described(desk) == {(("user", "u"),): {"producer_byte_rate": 1.0}}  # as in Kafka
 
 
 def test_a_validated_quota_is_not_set(desk: Desk) -> None:

@@ -9,7 +9,11 @@ from protocols.kafka.desk import Desk
 
 from trimq.formats.kafka_batch.builder import from_records
 from trimq.model import Record
-from trimq.protocols.kafka.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
+from trimq.protocols.kafka.messages.configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    ListConfigResourcesRequest,
+)
 from trimq.protocols.kafka.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from trimq.protocols.kafka.messages.group_offsets import (
     OffsetCommitRequest,
@@ -58,6 +62,12 @@ def test_internal_topics_are_listed_once_they_are_in_use(desk: Desk) -> None:
         (TRANSACTIONS, True, 50),
         ("t", False, 1),
     ]
+
+
+def test_internal_topics_are_listed_among_the_resources_with_settings(desk: Desk) -> None:
+    commit(desk)
+    listed = desk.ask(ListConfigResourcesRequest(resource_types=[2])).config_resources
+    assert [each.resource_name for each in listed] == ["t", OFFSETS]
 
 
 def test_internal_topics_are_described_by_name_and_by_id(desk: Desk) -> None:

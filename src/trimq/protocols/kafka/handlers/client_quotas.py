@@ -110,13 +110,16 @@ def handle_alter(context: Context, request: Request) -> Reply:
     counts = Counter(_key(entry) for entry in message.entries)
     results = []
     # Each entity once: one that is listed twice is refused, and answered, once.
-    for number, entry in enumerate({_key(entry): entry for entry in message.entries}.values()):
+    first: dict[frozenset[tuple[str, str | None]], AlterClientQuotasRequestEntryData] = {}
+    for entry in message.entries:
+        first.setdefault(_key(entry), entry)
+    for number, entry in enumerate(first.values()):
         entity = [EntityData(entity_type=kind, entity_name=name) for kind, name in _parts(entry).items()]
         result = AlterClientQuotasResponseEntryData(error_message=None, entity=entity)
         try:
-            if counts[_key(entry)] > 1:
-                raise KafkaRefusal(Code.INVALID_REQUEST, "the entity is listed more than once in the request")
             _alter(context, entry, message.validate_only, number, tickets)
+            if counts[_key(entry)] > 1:  # as in Kafka, the first entry has its effect all the same
+                raise KafkaRefusal(Code.INVALID_REQUEST, "the entity is listed more than once in the request")
         except Refusal as refusal:
             result.error_code, result.error_message = _code_of(refusal), str(refusal)
         results.append(result)

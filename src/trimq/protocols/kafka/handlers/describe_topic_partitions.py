@@ -32,8 +32,8 @@ def handle(context: Context, request: Request) -> Reply:
     message = request.decode(DescribeTopicPartitionsRequest)
     if _is_refused(message):
         refused = [
-            DescribeTopicPartitionsResponseTopic(name=name, error_code=Code.INVALID_REQUEST)
-            for name in dict.fromkeys(topic.name for topic in message.topics)
+            DescribeTopicPartitionsResponseTopic(name=topic.name, error_code=Code.INVALID_REQUEST)
+            for topic in message.topics
         ]
         return Reply.now(encode_response(request, DescribeTopicPartitionsResponse(topics=refused)))
     left = min(max(message.response_partition_limit, 1), _MOST_PARTITIONS)

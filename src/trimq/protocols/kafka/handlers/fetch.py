@@ -75,6 +75,8 @@ class _Fetch(WaitingRequest):
         self._found_bytes = self._cold_bytes = 0
         self._found_error = False
         self._found_stale = False
+        self._seen: set[PartitionKey] = set()
+        """Partitions that this request has read before."""
         self.streams: list[Stream] = []
         self.cold: list[ColdRead] = []
         """Cold data that the last read skipped."""
@@ -107,6 +109,7 @@ class _Fetch(WaitingRequest):
             try:
                 stream = self._find_stream(wanted.place)
                 wanted.is_known = True
+                self._seen.add(wanted.place)
             except Refusal as refusal:
                 refused.append((wanted.place, refusal if not wanted.is_known else UnknownTopic(wanted.place.topic)))
                 continue
@@ -118,7 +121,7 @@ class _Fetch(WaitingRequest):
             left = max(left - (self._found_bytes + self._cold_bytes - used), 0)
         # Topics whose id is unknown come first.
         for place, why in sorted(refused, key=lambda each: code_of(each[1]) != Code.UNKNOWN_TOPIC_ID):
-            _add(topics, place, _failed(place.partition, code_of(why), aborted=[]))
+            _add(topics, place, _failed(place.partition, code_of(why), aborted=None if place in self._seen else []))
         return FetchResponse(responses=topics, node_endpoints=self._endpoints() if self._found_stale else [])
 
     def _find_stream(self, place: PartitionKey) -> Stream:

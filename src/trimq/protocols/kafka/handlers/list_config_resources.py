@@ -46,6 +46,8 @@ def handle(context: Context, request: Request) -> Reply:
 def _resources(context: Context) -> Iterator[tuple[ResourceType, str]]:
     for topic in context.broker.topics.all(context.caller, Layout.PARTITION_LOG):
         yield ResourceType.TOPIC, topic.name.name
+    for name in context.internal_topics():
+        yield ResourceType.TOPIC, name
     for group in context.broker.groups.with_settings(context.caller):
         yield ResourceType.GROUP, group
     for node in context.broker.cluster.nodes():

@@ -56,7 +56,7 @@ from trimq.protocols.kafka.messages.produce import (
     TopicProduceResponse,
 )
 from trimq.protocols.kafka.names.codes import Code, KafkaRefusal, code_of, code_of_batch
-from trimq.protocols.kafka.names.internal_topics import INTERNAL
+from trimq.protocols.kafka.names.internal_topics import INTERNAL, PARTITIONS
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 from trimq.protocols.kafka.wire.fast_produce import FLEXIBLE, write_single_append
 
@@ -173,7 +173,7 @@ class _Appends:
             self._outcomes.setdefault((topic.name, topic.topic_id), {})[each.index] = _UNDECIDED
         try:
             for _, each in sent:
-                _check_framing(message, each.records)
+                _check_framing(self._request.api_version, message, each.records)
         except (Refusal, BadBatch) as error:
             for topic, each in sent:
                 self._outcomes[topic.name, topic.topic_id][each.index] = _refuse(self._context, each.index, error)
@@ -370,7 +370,7 @@ def _size(message: ProduceRequest) -> int:
     return sum(len(partition.records or b"") for topic in message.topic_data for partition in topic.partition_data)
 
 
-def _check_framing(message: ProduceRequest, records: Buffer | None) -> None:
+def _check_framing(version: int, message: ProduceRequest, records: Buffer | None) -> None:
     """Raises if the whole request is refused because of this batch."""
     if not records:
         return
@@ -382,6 +382,8 @@ def _check_framing(message: ProduceRequest, records: Buffer | None) -> None:
         return
     if header.attributes & TRANSACTIONAL_BIT:
         _name(message)
+    if version < _ZSTD_SINCE and header.codec > Codec.ZSTD:  # Kafka fails where it looks for zstd
+        raise KafkaRefusal(Code.UNSUPPORTED_COMPRESSION_TYPE, f"unknown codec {header.codec}")
 
 
 def _find_batch(
@@ -413,6 +415,8 @@ def _find_batch(
 
 def _find_stream(context: Context, version: int, name: str, topic_id: bytes, index: int) -> tuple[Topic, Stream]:
     if name in INTERNAL:
+        if not 0 <= index < PARTITIONS:
+            raise KafkaRefusal(Code.UNKNOWN_TOPIC_OR_PARTITION, f"{name} has no partition {index}")
         raise KafkaRefusal(Code.INVALID_TOPIC, f"{name} is an internal topic")
     topic = context.topic(name, topic_id if version >= _BY_ID else b"", Action.WRITE)
     return topic, topic.stream(index)
