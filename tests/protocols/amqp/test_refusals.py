@@ -396,3 +396,14 @@ def test_a_size_beyond_all_limits_ends_the_connection() -> None:
 def test_a_flow_ok_is_no_method_for_the_broker() -> None:
     code, text = refused(Desk().client(1), methods.ChannelFlowOk(True))
     assert (code, text) == (503, "COMMAND_INVALID - unimplemented method")
+
+
+def test_the_address_of_a_direct_reply_has_no_get() -> None:
+    client = Desk().client(1, 2)
+    client.declare(2, "q")
+    client.ask(1, methods.BasicConsume(queue="amq.rabbitmq.reply-to", no_ack=True))
+    client.publish(1, "q", b"?", header=write_properties(reply_to="amq.rabbitmq.reply-to"))
+    client.desk.settle()
+    address = str(read_property(client.ask(2, methods.BasicGet(queue="q")).header, "reply_to"))
+    text = f"NOT_IMPLEMENTED - basic.get not supported by volatile queue '{address}' in vhost '/'"
+    assert refused(client, methods.BasicGet(queue=address)) == (540, text)
