@@ -131,6 +131,15 @@ def test_a_redeclaration_ignores_arguments_that_the_type_of_the_queue_does_not_k
     assert isinstance(answer, methods.QueueDeclareOk)
 
 
+def test_the_age_of_a_stream_is_compared_in_milliseconds() -> None:
+    client = Desk().client(1)
+    client.ask(1, declaration(queue_type="stream", max_age="1h"))
+    again = client.ask(1, declaration(queue_type="stream", max_age="60m"))
+    assert isinstance(again, methods.QueueDeclareOk)
+    _, text = refused(client, declaration(queue_type="stream", max_age="7D"))
+    assert text.endswith("'x-max-age' for queue 'q' in vhost '/': received '604800000' but current is '3600000'")
+
+
 @pytest.mark.parametrize("flag", ["if_unused", "if_empty"])
 def test_a_quorum_queue_cannot_be_deleted_on_a_condition(flag: str) -> None:
     client = Desk().client(1)
