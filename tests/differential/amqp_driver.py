@@ -297,7 +297,8 @@ class _Run:
             if not fields.get("passive") and fields.get("queue"):
                 self._watch(fields["queue"])
             if arguments.get("x-queue-type") in ("quorum", "stream"):
-                self._kinds[fields.get("queue", "")] = arguments["x-queue-type"]
+                if self._kinds.get(fields.get("queue", "")) != "stream":  # a redeclaration changes nothing
+                    self._kinds[fields.get("queue", "")] = arguments["x-queue-type"]
                 self._quiet_s = max(self._quiet_s, QUIET_REPLICATED_S)
             waits = [arguments.get(name, "") for name in ("x-message-ttl", "x-delayed-retry-min")]
             if any(map(_is_short, waits)) or fields.get("queue", "").startswith("p-ttl"):

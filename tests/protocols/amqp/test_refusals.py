@@ -131,6 +131,15 @@ def test_a_redeclaration_ignores_arguments_that_the_type_of_the_queue_does_not_k
     assert isinstance(answer, methods.QueueDeclareOk)
 
 
+def test_the_age_of_a_stream_is_compared_in_milliseconds() -> None:
+    client = Desk().client(1)
+    client.ask(1, declaration(queue_type="stream", max_age="1h"))
+    again = client.ask(1, declaration(queue_type="stream", max_age="60m"))
+    assert isinstance(again, methods.QueueDeclareOk)
+    _, text = refused(client, declaration(queue_type="stream", max_age="7D"))
+    assert text.endswith("'x-max-age' for queue 'q' in vhost '/': received '604800000' but current is '3600000'")
+
+
 @pytest.mark.parametrize("flag", ["if_unused", "if_empty"])
 def test_a_quorum_queue_cannot_be_deleted_on_a_condition(flag: str) -> None:
     client = Desk().client(1)
@@ -396,3 +405,14 @@ def test_a_size_beyond_all_limits_ends_the_connection() -> None:
 def test_a_flow_ok_is_no_method_for_the_broker() -> None:
     code, text = refused(Desk().client(1), methods.ChannelFlowOk(True))
     assert (code, text) == (503, "COMMAND_INVALID - unimplemented method")
+
+
+def test_the_address_of_a_direct_reply_has_no_get() -> None:
+    client = Desk().client(1, 2)
+    client.declare(2, "q")
+    client.ask(1, methods.BasicConsume(queue="amq.rabbitmq.reply-to", no_ack=True))
+    client.publish(1, "q", b"?", header=write_properties(reply_to="amq.rabbitmq.reply-to"))
+    client.desk.settle()
+    address = str(read_property(client.ask(2, methods.BasicGet(queue="q")).header, "reply_to"))
+    text = f"NOT_IMPLEMENTED - basic.get not supported by volatile queue '{address}' in vhost '/'"
+    assert refused(client, methods.BasicGet(queue=address)) == (540, text)

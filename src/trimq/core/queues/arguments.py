@@ -399,9 +399,18 @@ def require_equivalent(name: str, namespace: str, now: Mapping[str, Value], want
     default: FieldTable = {"x-queue-type": CLASSIC}
     now, wanted = {**default, **now}, {**default, **wanted}
     for argument in _ARGUMENTS[kind_of(name, namespace, now)]:
-        received, current = wanted.get(argument, NOT_GIVEN), now.get(argument, NOT_GIVEN)
+        received: object = wanted.get(argument, NOT_GIVEN)
+        current: object = now.get(argument, NOT_GIVEN)
+        if argument == "x-max-age":
+            received, current = _in_milliseconds(received), _in_milliseconds(current)
         if not is_same_value(received, current):
             raise Inequivalent("queue", name, namespace, argument, received, current)
+
+
+def _in_milliseconds(age: object) -> object:
+    """Returns a valid age as RabbitMQ compares it: `1h` is the same as `60m`."""
+    age_ms = read_age_ms(age) if isinstance(age, str) else None
+    return age if age_ms is None else str(age_ms)
 
 
 def level_of_priority(priority: int, settings: QueueSettings) -> int:

@@ -17,6 +17,7 @@ from trimq.protocols.amqp.handlers.context import Context
 from trimq.protocols.amqp.handlers.firehose import trace_deliveries
 from trimq.protocols.amqp.wire.codes import AmqpRefusal, Code
 from trimq.protocols.amqp.wire.contents import write_command, write_content, write_get_ok
+from trimq.protocols.amqp.wire.error_texts import vhost_of
 from trimq.protocols.amqp.wire.events import Acks
 from trimq.protocols.contract import Parts, Reply
 
@@ -102,6 +103,9 @@ def cancel_ok(context: Context, channel: Channel, method: methods.BasicCancelOk)
 
 def get(context: Context, channel: Channel, method: methods.BasicGet) -> Reply:
     name = channel.queue_name(method.queue)
+    if name.startswith(direct_replies.ADDRESS) and context.replies.get(name) is not None:
+        where = f"queue '{name}' in vhost '{vhost_of(context.caller.namespace)}'"
+        raise AmqpRefusal(Code.NOT_IMPLEMENTED, f"basic.get not supported by volatile {where}")
     queue = context.broker.queues.readable_queue(context.caller, name, context.owner)
     wait = queue.pending_pass()
 
