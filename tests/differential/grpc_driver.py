@@ -26,7 +26,9 @@ SERVICE = "/apache.rocketmq.v2.MessagingService/"
 STREAMED = {"ReceiveMessage", "PullMessage"}
 DEADLINE_S = 10.0
 PATIENCE_S = 2.0
-"""A ReceiveMessage that has no answer by then waits for messages."""
+"""A ReceiveMessage that has no answer by then, or after `PATIENCE` times the slowest other call, waits for messages."""
+PATIENCE = 3
+SETTINGS_S = 20.0
 MESSAGE_NOT_FOUND = "MESSAGE_NOT_FOUND"
 WAITS = "waits for messages"
 """Answer to a ReceiveMessage without messages. Ends the sequence: the request may still take later messages."""
@@ -88,16 +90,20 @@ class _Client:
         self._metadata = {"x-mq-client-id": client_id, **METADATA}
         self._commands: list[queue.SimpleQueue[Any]] = []
         self._streams: list[Any] = []
+        self._slowest_s = 0.0
 
     def call(self, method: str, request: Any, changed: dict[str, str | None]) -> list[Any]:
         """Returns the messages of the response."""
+        began = time.monotonic()
         call = self._make(method, changed)(request)
-        return list(call) if method in STREAMED else [call]
+        found = list(call) if method in STREAMED else [call]
+        self._slowest_s = max(self._slowest_s, time.monotonic() - began)
+        return found
 
     def receive(self, request: Any, changed: dict[str, str | None], patience_s: float) -> list[Any] | None:
         """Returns the messages of the response, or None if it does not come in time."""
         call = self._make("ReceiveMessage", changed)(request)
-        timer = threading.Timer(patience_s, call.cancel)
+        timer = threading.Timer(max(patience_s, PATIENCE * self._slowest_s), call.cancel)
         timer.start()
         try:
             return list(call)
@@ -132,7 +138,7 @@ class _Client:
             response_deserializer=service_pb2.TelemetryCommand.FromString,
         )(iter(commands.get, None), timeout=60, metadata=self._sent(changed))
         self._streams.append(stream)
-        return self.next_command(PATIENCE_S)
+        return self.next_command(SETTINGS_S)
 
     def next_command(self, patience_s: float) -> list[Any]:
         """Returns what comes next on the last stream, or nothing."""

@@ -21,12 +21,18 @@ def _is_only_in_flight(found: Difference) -> bool:
     return "mismatch" in found.step.arguments and found.ours != "OK"
 
 
+def _is_decided_once(found: Difference) -> bool:
+    is_end = found.step.request == "EndTransaction"
+    return is_end and (found.ours, found.theirs) == ("INTERNAL_SERVER_ERROR", "OK")
+
+
 def _is_acknowledged_twice(found: Difference) -> bool:
     return found.step.request == "AckMessage" and found.step.connection == GROUPS.index("$o0") and found.ours == "OK"
 
 
 EXPLAINED = (
     Explained("longest-delay", lambda each: "long" in each.step.arguments),
+    Explained("decided-once", _is_decided_once),
     Explained("acknowledged-twice", _is_acknowledged_twice),
     Explained("entry-per-message", lambda each: "several" in each.step.arguments and ".entries" in each.path),
     Explained("replaced-receipt", lambda each: "again" in each.step.arguments),
@@ -571,7 +577,7 @@ def _end(source: random.Random, name: str = "$x0") -> Step:
     content = {
         "topic": {"name": name} if source.random() < 0.9 else _topic(source, 0.5),
         "message_id": source.choice(["id", ""]),
-        "transaction_id": f"<transaction {source.randrange(4)}>" if source.random() < 0.9 else source.choice(ODD_TEXTS),
+        "transaction_id": "<transaction -1>" if source.random() < 0.9 else source.choice(ODD_TEXTS),
         "resolution": source.choice(["COMMIT", "ROLLBACK", "COMMIT", "TRANSACTION_RESOLUTION_UNSPECIFIED"]),
         "source": source.choice(["SOURCE_CLIENT", "SOURCE_SERVER_CHECK", "SOURCE_UNSPECIFIED"]),
     }

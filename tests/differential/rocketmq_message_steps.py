@@ -200,8 +200,12 @@ def ack(source: random.Random, connection: int) -> Step:
 
 
 def change_invisible(source: random.Random, connection: int) -> Step:
-    fields = {"invisibleTime": source.choice(["60000", "60000", "30000", "-1"])}
+    fields = {"invisibleTime": source.choice(["60000", "60000", "30000"])}
     return request(connection, "change invisible", 200053, fields, handle=source.randrange(4))
+
+
+def negative_time(source: random.Random, connection: int) -> Step:
+    return request(connection, "negative time", 200053, {"invisibleTime": "-1"}, handle=0)
 
 
 def odd_receipt(source: random.Random, connection: int) -> Step:
@@ -384,5 +388,5 @@ STORIES: tuple[tuple[Story, float], ...] = (
     (pop_and_return, 0.3),
 )
 
-LAST: tuple[Kind, ...] = (decide_again, send_read_only, send_empty_batch, odd_receipt)
+LAST: tuple[Kind, ...] = (negative_time, decide_again, send_read_only, send_empty_batch, odd_receipt)
 """Kinds that end a sequence: their explained difference changes what follows."""

@@ -43,6 +43,7 @@ def _is_lease_from_now(found: Difference) -> bool:
 EXPLAINED = (
     Explained("java-exception", _is_java_exception),
     Explained("garbled-field", _is_garbled),
+    Explained("negative-time", lambda each: each.step.request == "negative time"),
     Explained("decided-once", lambda each: each.step.request == "decide again"),
     Explained("lease-from-now", _is_lease_from_now),
     Explained("delay-time", lambda each: each.path.endswith(".delayTime")),

@@ -157,3 +157,11 @@ def test_a_member_with_a_different_subscription_is_reported(caplog: pytest.LogCa
     ]
     odd.conversation.closed()
     assert subscriptions_of(desk) is None
+
+
+def test_all_producers_are_listed_with_their_addresses_as_java_writes_them() -> None:
+    desk = Desk()
+    desk.broker.ask(34, body={"clientID": "c", "producerDataSet": [{"groupName": "p"}], "consumerDataSet": []})
+    (producer,) = json.loads(desk.broker.ask(328).body)["data"]["p"]
+    assert producer["remoteIP"].startswith("/")
+    assert ":" in producer["remoteIP"]

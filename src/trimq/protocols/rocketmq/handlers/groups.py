@@ -203,7 +203,7 @@ def all_producers(context: Context, command: Command) -> Reply:
                 "clientId": client.id,
                 "language": client.language,
                 "lastUpdateTimestamp": context.services.clock.message.now_ms(),
-                "remoteIP": client.address.rpartition(":")[0],
+                "remoteIP": f"/{client.address}",
                 "version": client.version,
             }
             for client in context.services.clients.producers(group)
