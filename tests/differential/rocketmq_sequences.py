@@ -59,7 +59,7 @@ EXPLAINED = (
     ),
     Explained("stats-without-subscription", lambda each: each.step.request == "consume stats" and each.ours == MISSING),
     Explained("filtered-messages-skipped", _is_farther),
-    Explained("pull-offset", lambda each: each.path.endswith(".pullOffset")),
+    Explained("pull-offset", lambda each: each.path.endswith(".pullOffset") or ".pullOffsetTable" in each.path),
 )
 
 KINDS = (*messages.KINDS, *admin.KINDS)
