@@ -21,7 +21,7 @@ UNORDERED_PORT = 7002
 PATIENCE_S = 400.0
 
 # Refusals that any request for a change may get.
-USUAL_REFUSALS = ("NotRunning", "DiskFull", "WriteFailed", "Busy", "UnknownTopic")
+USUAL_REFUSALS = ("NotRunning", "DiskFull", "DiskStalled", "WriteFailed", "Busy", "UnknownTopic")
 
 
 class Client:
