@@ -193,7 +193,7 @@ class AmqpConversation:
     def closing_parts(self, error: ProtocolError) -> Parts:
         if isinstance(error, WrongProtocol):
             return [SERVED_HEADERS[0]]
-        if not isinstance(error, Stopping):
+        if isinstance(error, ForcedClose) or not isinstance(error, Stopping):
             self._context.release_all()  # at once: the client may take its time to hang up
         if isinstance(error, ForcedClose):
             error = ConnectionFault(Code.CONNECTION_FORCED, error.reason)
