@@ -30,6 +30,7 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "LongLong": st.sampled_from([0, 1, 2, 3, 2**63]),
     "Bit": st.booleans(),
     "ShortString": NAMES,
+    "AnyString": NAMES | st.just("\udcff"),  # a byte that is not UTF-8
     "LongString": st.just(b""),
     "Arguments": ARGUMENTS,
 }
