@@ -35,6 +35,12 @@ def _is_garbled(found: Difference) -> bool:
     return "damaged" in found.step.arguments and (found.path != ".code" or found.ours in (1, 13, 29))
 
 
+def _is_missing_field(found: Difference) -> bool:
+    """A send without a required field is stored here."""
+    damage = found.step.arguments.get("damaged")
+    return damage is not None and damage not in found.step.arguments["fields"] and found.ours == 0
+
+
 def _is_lease_from_now(found: Difference) -> bool:
     is_time = found.step.request == "change invisible" and found.path == ".fields.invisibleTime"
     return is_time and int(found.theirs) > int(found.ours) > 0
@@ -43,6 +49,7 @@ def _is_lease_from_now(found: Difference) -> bool:
 EXPLAINED = (
     Explained("java-exception", _is_java_exception),
     Explained("garbled-field", _is_garbled),
+    Explained("missing-field", _is_missing_field),
     Explained("negative-time", lambda each: each.step.request == "negative time"),
     Explained("decided-once", lambda each: each.step.request == "decide again"),
     Explained("lease-from-now", _is_lease_from_now),

@@ -14,7 +14,7 @@ from sessions_workload import SessionsWorkload
 from simulated_trace import SimulationFailure
 from simulation import Outcome, Simulation
 
-SEEDS_TO_CATCH_A_BUG = 300
+SEEDS_TO_CATCH_A_BUG = 600
 
 Record = Callable[[str, object], None]
 

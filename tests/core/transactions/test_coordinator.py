@@ -97,7 +97,7 @@ def test_a_producer_that_takes_over_aborts_the_open_transaction(core: Transactin
     new = core.init_producer()
     assert new == ProducerIdentity(old.id, old.epoch + 2)
     assert core.shape() == "dA"
-    with pytest.raises(ProducerFenced):
+    with pytest.raises(StaleProducer):
         core.write(old, b"late", sequence=1)
     with pytest.raises(ProducerFenced):
         core.end(old)
