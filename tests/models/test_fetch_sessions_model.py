@@ -41,7 +41,9 @@ class Client(RuleBasedStateMachine):
         response = self._exchange(ask(self.id, self.epoch, *added, forget=tuple(forgotten)))
         assert response.session_id == (self.id if self.wanted else 0)
         self.id, self.epoch = response.session_id, self.epoch + 1 if self.wanted else 0
-        assert self.knows == {partition: self.broker[partition] for partition in self.wanted}
+        # A session without partitions ends; as in Kafka, the request is then answered as one without a session.
+        answered = self.wanted or added
+        assert self.knows == {partition: self.broker[partition] for partition in answered}
 
     def _exchange(self, request: FetchRequest) -> FetchResponse:
         fields = ("error_code", "high_watermark", "log_start_offset")
