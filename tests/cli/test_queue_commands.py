@@ -71,12 +71,15 @@ def test_failures_are_listed_and_sent_again(trimq, broker_http) -> None:
 
 def test_users_are_listed_with_their_permissions(trimq, broker_http) -> None:
     right = {"user": "alice", "vhost": "/", "configure": "^a", "write": ".*", "read": ""}
-    broker_http.answers["GET", "/api/users"] = 200, {"users": [{"name": "alice", "administrator": False}]}
+    broker_http.answers["GET", "/api/users"] = (
+        200,
+        {"users": [{"name": "alice", "administrator": False, "rocketmq_secret": True}]},
+    )
     broker_http.answers["GET", "/api/permissions"] = 200, {"permissions": [right]}
     done = trimq("users", "list", "--http", broker_http.address)
     assert done.stdout.splitlines() == [
-        "user   administrator",
-        "alice  no",
+        "user   administrator  RocketMQ secret",
+        "alice  no             yes",
         "",
         "user   vhost  configure  write  read",
         "alice  /      ^a         .*",
