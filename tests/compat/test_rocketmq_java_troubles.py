@@ -116,7 +116,7 @@ def unsynced(broker: Broker) -> Iterator[None]:
     """Blocks the sync thread of this broker."""
     is_over = threading.Event()
     broker_run: Any = broker._broker_run
-    broker.on_loop(lambda _: broker_run.run._syncs(lambda: is_over.wait(PATIENCE_S), lambda *_: None))
+    broker.on_loop(lambda _: broker_run.run._threads[0](lambda: is_over.wait(PATIENCE_S), lambda *_: None))
     try:
         yield
     finally:

@@ -23,7 +23,6 @@ from trimq.errors.groups import (
     MemberEpochFenced,
     OldWayOfSpeaking,
     StaleMemberEpoch,
-    UnknownAssignor,
     UnknownMember,
 )
 from trimq.model import StreamId
@@ -245,8 +244,6 @@ def test_a_stored_pattern_that_is_no_longer_valid_matches_nothing(group: Assigne
 @pytest.mark.parametrize(
     ("changes", "refusal"),
     [
-        ({"assignor": "unknown"}, UnknownAssignor),
-        ({"assignor": ""}, UnknownAssignor),
         ({"pattern": "("}, InvalidPattern),
     ],
 )

@@ -26,7 +26,7 @@ from trimq.core.groups.group import (
 )
 from trimq.core.groups.store import GroupSettings
 from trimq.errors import GroupNotEmpty, Refusal, UnknownGroup, WriteFailed
-from trimq.errors.groups import NothingInCommon, Rebalancing, StaleGeneration, UnknownMember
+from trimq.errors.groups import NothingInCommon, Rebalancing, StaleGeneration, UnknownAssignor, UnknownMember
 from trimq.metrics import Metrics
 from trimq.model import SYSTEM, Layout, StreamId
 from trimq.storage.group_commit.passes import Ticket
@@ -308,6 +308,14 @@ def test_a_member_without_an_id_gets_one() -> None:
     groups = Groups()
     heartbeat, _ = groups.heartbeat("")
     assert len(heartbeat.member) == 22
+
+
+@pytest.mark.parametrize("assignor", ["unknown", ""])
+def test_a_heartbeat_with_an_unknown_assignor_leaves_no_group(assignor: str) -> None:
+    groups = Groups()
+    with pytest.raises(UnknownAssignor):
+        groups.heartbeat("m", assignor=assignor)
+    assert list(groups.registry.names()) == []
 
 
 def test_only_an_empty_group_changes_its_kind() -> None:

@@ -26,7 +26,7 @@ def test_a_property_of_any_bytes_is_delivered_as_it_was_sent(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("expiration", r"PRECONDITION_FAILED - invalid expiration '\udcff\udcfe'"),
+        ("expiration", r"PRECONDITION_FAILED - invalid expiration '\udcff\udcfe': no_integer"),
         (
             "user_id",
             r"PRECONDITION_FAILED - user_id property set to '\udcff\udcfe' but authenticated user was 'guest'",

@@ -269,7 +269,13 @@ def open_conversation(broker: Broker) -> tuple[HttpConversation, Ending]:
         from trimq.model import SYSTEM
 
         return HttpConversation(
-            TopicsApi(node.core.broker), node.core.authenticator, node.metrics, lambda: True, SYSTEM, outlet
+            TopicsApi(node.core.broker),
+            node.core.authenticator,
+            node.core.login_log,
+            node.metrics,
+            lambda: True,
+            SYSTEM,
+            outlet,
         )
 
     return broker.on_loop(make), outlet

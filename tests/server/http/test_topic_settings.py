@@ -36,8 +36,8 @@ PATIENCE_S = 20
         ("compression.type", "uncompressed", {"compression": "none"}),
         ("writable", "false", {"writable": "false"}),
         ("retention.ms", None, {"retention_ms": None}),
-        ("remote.storage.enable", None, {}),
-        ("remote.storage.enable", "false", {}),
+        ("remote.storage.enable", None, {"is_tiered": None}),
+        ("remote.storage.enable", "false", {"is_tiered": "false"}),
     ],
 )
 def test_a_setting_has_two_names_and_two_spellings(name: str, value: str | None, own: dict[str, str | None]) -> None:
