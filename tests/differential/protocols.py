@@ -13,8 +13,9 @@ from differential.sequences import Driver, Explained
 
 NAMES = ("kafka", "rocketmq", "grpc", "amqp")
 
-WITHOUT_DIFFERENCES = ("rocketmq", "grpc")
-"""Protocols whose differences are all mended or explained; the tests keep them so."""
+FIRST_SEQUENCES = {"rocketmq": 120, "grpc": 30}
+"""Number of sequences, from seed 0 on, whose differences are all mended or explained; the tests keep them so. Longer
+runs still find others."""
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,7 @@ EXPLAINED = (
     Explained("java-exception", _is_java_exception),
     Explained("garbled-field", _is_garbled),
     Explained("missing-field", _is_missing_field),
+    Explained("checked-flag", lambda each: each.step.request == "asked 39" and each.path == ".messages[].flag"),
     Explained("negative-time", lambda each: each.step.request == "negative time"),
     Explained("decided-once", lambda each: each.step.request == "decide again"),
     Explained("lease-from-now", _is_lease_from_now),
