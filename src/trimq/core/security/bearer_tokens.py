@@ -26,7 +26,7 @@ _READ_AGAIN_MS = 10_000
 
 
 class Expected(NamedTuple):
-    """What a token must say. Empty texts are not checked."""
+    """Requirements for a token. Empty texts are not checked."""
 
     issuer: str = ""
     audience: str = ""
