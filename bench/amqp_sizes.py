@@ -12,7 +12,7 @@ class AmqpSizes:
     rounds: int = 3
     seconds: float = 1.2
     """Maximum duration of publishing in a round."""
-    most_messages: int = 100_000
+    max_messages: int = 100_000
     consumed: int = 30_000
     connections: int = 20
     latency_rounds: int = 3
@@ -30,7 +30,7 @@ AMQP_QUICK = AmqpSizes(
     warm_seconds=0.1,
     rounds=1,
     seconds=0.1,
-    most_messages=500,
+    max_messages=500,
     consumed=500,
     connections=3,
     latency_rounds=1,

@@ -76,7 +76,7 @@ def measure_both(sizes: AmqpSizes, brokers: Brokers) -> Iterator[Figure]:
 
 def publish(sizes: AmqpSizes, kind: str, broker: Broker, connections: int, body_bytes: int, window: int) -> Outcome:
     with queue_on(broker, kind) as queue, ExitStack() as stack:
-        most = sizes.most_messages // connections
+        most = sizes.max_messages // connections
         publishers = [
             Publisher(stack.enter_context(Client(broker.address)), queue, body_bytes, window, most)
             for _ in range(connections)
@@ -141,13 +141,13 @@ def _all_acked(consumers: list[Consumer], count: int) -> bool:
 
 def publish_and_consume(sizes: AmqpSizes, kind: str, broker: Broker, connections: int, body_bytes: int) -> Outcome:
     with queue_on(broker, kind) as queue, ExitStack() as stack:
-        most = sizes.most_messages // connections
+        most = sizes.max_messages // connections
         publishers = [
             Publisher(stack.enter_context(Client(broker.address)), queue, body_bytes, WINDOW // connections, most)
             for _ in range(connections)
         ]
         consumers = [
-            Consumer(stack.enter_context(Client(broker.address)), queue, PREFETCHES[-1], sizes.most_messages)
+            Consumer(stack.enter_context(Client(broker.address)), queue, PREFETCHES[-1], sizes.max_messages)
             for _ in range(connections)
         ]
 

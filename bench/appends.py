@@ -11,7 +11,7 @@ from pathlib import Path
 from bench.figures import Figure, at_most_times_floor
 from bench.sizes import Sizes
 from bench.storage_setup import Batch, batch_of, batch_of_records, storage_in
-from bench.work_cost import Cost, Work, Workload, least_costs
+from bench.work_cost import Cost, Work, Workload, min_costs
 from trimq.storage.group_commit.flusher import Dirty
 from trimq.storage.group_commit.journal import Journal
 
@@ -24,7 +24,7 @@ def measure_large(sizes: Sizes, folder: Path) -> Iterator[Figure]:
     for per_pass in (1, 16):
         batches = [batch_of(LARGE) for _ in range(per_pass)]
         passes = sizes.append_bytes // LARGE // per_pass
-        cost, floor = least_costs([_log(folder, batches, passes), _floor(folder, batches, passes)], sizes.rounds)
+        cost, floor = min_costs([_log(folder, batches, passes), _floor(folder, batches, passes)], sizes.rounds)
         yield _figure(f"append 16 KB batches, {per_pass} per pass", cost, floor, passes * per_pass, 1.6)
 
 
@@ -34,7 +34,7 @@ def measure_small(sizes: Sizes, folder: Path) -> Iterator[Figure]:
     together = [batch_of_records(SMALL_PER_PASS, SMALL)]
     passes = sizes.small_passes
     workloads = [_journal(folder, apart, passes), _log(folder, together, passes), _log(folder, apart, passes)]
-    *costs, floor = least_costs([*workloads, _floor(folder, apart, passes)], sizes.rounds)
+    *costs, floor = min_costs([*workloads, _floor(folder, apart, passes)], sizes.rounds)
     kinds = ("64 parts of a journal", "1 batch of a log", "64 batches of a log")
     for kind, cost in zip(kinds, costs, strict=True):
         yield _figure(f"append 64 records of 200 B per pass: {kind}", cost, floor, passes * SMALL_PER_PASS, 3)

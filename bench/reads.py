@@ -13,7 +13,7 @@ from uuid import UUID
 from bench.figures import Figure, at_least_times_floor, at_most_times_floor
 from bench.sizes import MIB, Sizes
 from bench.storage_setup import SETTINGS, Storage, batch_of, storage_in
-from bench.work_cost import Work, Workload, least_costs
+from bench.work_cost import Work, Workload, min_costs
 from trimq.core.partitions.batch_validation import BatchRules
 from trimq.core.partitions.stream import Stream
 from trimq.formats.checksum import crc32c
@@ -47,7 +47,7 @@ def measure_reads(sizes: Sizes, folder: Path) -> Iterator[Figure]:
         stream = Stream(StreamId(UUID(int=7), 0), "bench", storage.open_log(), 1 << 30, BatchRules(), DamageReports())
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
             workloads = [_read_stream(stream), _read_stream(stream, is_first=True), _read_map(mapped)]
-            cost, first, floor = least_costs(workloads, sizes.rounds)
+            cost, first, floor = min_costs(workloads, sizes.rounds)
         gigabytes = sizes.read_bytes / 1e9
         for name, taken in (
             ("sequential read, 1 MiB at a time", cost),
@@ -96,7 +96,7 @@ def _read_stream(stream: Stream, is_first: bool = False) -> Workload:
 def measure_recovery(sizes: Sizes, folder: Path) -> Iterator[Figure]:
     with storage_in(folder / "recovery") as storage:
         path = write_tail(folder / "recovery", sizes.recovery_bytes)
-        cost, floor = least_costs([_recover(storage), _check_map(path)], sizes.recovery_rounds)
+        cost, floor = min_costs([_recover(storage), _check_map(path)], sizes.recovery_rounds)
         yield Figure(
             f"recovery of a tail of {sizes.recovery_bytes // MIB} MiB",
             cost.cpu_s,

@@ -12,7 +12,7 @@ class RocketMQSizes:
     rounds: int = 4
     seconds: float = 1.5
     """Maximum duration of sending or pulling in a round."""
-    most_messages: int = 100_000
+    max_messages: int = 100_000
     connections: tuple[int, ...] = (1, 16, 64)
     depth: int = 64
     """Requests in flight on a connection that does not wait for each response."""
@@ -38,7 +38,7 @@ ROCKETMQ_QUICK = RocketMQSizes(
     warm_seconds=0.1,
     rounds=1,
     seconds=0.2,
-    most_messages=300,
+    max_messages=300,
     connections=(1, 4),
     depth=8,
     backlog=256,

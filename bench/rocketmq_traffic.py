@@ -74,7 +74,7 @@ def measure_floor(sizes: RocketMQSizes, brokers: Brokers) -> Iterator[Figure]:
                 if broker is not bare:
                     return send(sizes, broker, connections, body_bytes, depth)
                 pipelines = _make_pipelines(broker, "no topic", connections, body_bytes, depth)
-                return timed(broker, lambda: drive(pipelines, sizes.most_messages, sizes.seconds))
+                return timed(broker, lambda: drive(pipelines, sizes.max_messages, sizes.seconds))
 
             results = run_rounds([brokers.rocketmq, bare], sizes.rounds, work)
             results[OURS] = results[bare.name]
@@ -91,7 +91,7 @@ def _figures(name: str, sizes: RocketMQSizes, brokers: Brokers, work: _Work, goa
 def send(sizes: RocketMQSizes, broker: Broker, connections: int, body_bytes: int, depth: int) -> Outcome:
     with topic_on(broker) as topic:
         pipelines = _make_pipelines(broker, topic, connections, body_bytes, depth)
-        return timed(broker, lambda: drive(pipelines, sizes.most_messages, sizes.seconds) - _busy(pipelines))
+        return timed(broker, lambda: drive(pipelines, sizes.max_messages, sizes.seconds) - _busy(pipelines))
 
 
 def _make_pipelines(broker: Broker, topic: str, connections: int, body_bytes: int, depth: int) -> list[SendPipeline]:
@@ -130,4 +130,4 @@ def pull_new(sizes: RocketMQSizes, broker: Broker, body_bytes: int) -> Outcome:
             )
             for queue in range(PULLING_CONNECTIONS)
         ]
-        return timed(broker, lambda: drive(pipelines, sizes.most_messages // BATCH, sizes.seconds) * BATCH)
+        return timed(broker, lambda: drive(pipelines, sizes.max_messages // BATCH, sizes.seconds) * BATCH)

@@ -116,9 +116,9 @@ class PullPipeline(Pipeline):
     """Checks only the start of a response, and that it is long enough for the requested messages; the kernel discards
     the rest."""
 
-    def __init__(self, address: tuple[str, int], requests: Sequence[bytes], least_bytes: int) -> None:
+    def __init__(self, address: tuple[str, int], requests: Sequence[bytes], min_bytes: int) -> None:
         super().__init__(address, requests, 1)
-        self._least_bytes = least_bytes
+        self._min_bytes = min_bytes
         self._head = b""
         self._left_bytes = 0
         self._drain = bytearray(DRAINED_BYTES)
@@ -132,7 +132,7 @@ class PullPipeline(Pipeline):
             if len(self._head) < _HEAD_BYTES:
                 return 0
             size = int.from_bytes(self._head[:4], "big")
-            if not self._head.endswith(_SUCCESS) or size < self._least_bytes:
+            if not self._head.endswith(_SUCCESS) or size < self._min_bytes:
                 raise WireFailed(f"a pull was answered with {size} bytes: {self._head!r}")
             self._head = b""
             self._left_bytes = 4 + size - _HEAD_BYTES

@@ -23,7 +23,7 @@ from bench.kafka_wire import await_leader, encode_batch, encode_produce, produce
 from bench.processes import RunningBroker, broker_in, cpu_s
 from bench.runner import Measure, run, scratch
 from bench.spark_processes import tree_cpu_s
-from pyspark_trimq.pipelines import How, archive
+from pyspark_trimq.pipelines import PipelineContext, archive
 from pyspark_trimq.session import make_session
 from tools.maven import JavaMissing
 from tools.spark_jars import kafka_connector
@@ -137,10 +137,10 @@ def to_archive(setup: Setup, topic: str, rows: int, reader: Reader) -> Outcome:
     if reader.name != OURS:
         return to_parquet(setup, topic, rows, reader)
     http = f"http://{setup.broker.addresses['http']}"
-    how = How(bootstrap=http, spark=setup.spark, show=False, rows_per_batch=half(rows))
+    context = PipelineContext(bootstrap=http, spark=setup.spark, show=False, rows_per_batch=half(rows))
 
     def work() -> None:
-        outcome = archive([topic], lake=setup.new_path("lake"), how=how)
+        outcome = archive([topic], lake=setup.new_path("lake"), context=context)
         if outcome.figures["rows archived"] != rows:
             raise AssertionError(f"{outcome.figures['rows archived']} of {rows} rows were archived")
 

@@ -43,7 +43,7 @@ def cost_of(work: Work) -> Cost:
     return Cost(time.process_time() - cpu_s, time.perf_counter() - wall_s)
 
 
-def least_costs(
+def min_costs(
     workloads: Sequence[Workload], rounds: int, after_round: Callable[[], object] = lambda: None
 ) -> list[Cost]:
     """Returns the least cost of each workload; the order alternates between rounds. Calls `after_round` after each."""

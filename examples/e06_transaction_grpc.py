@@ -30,7 +30,7 @@ from trimq.testing import Broker  # noqa: E402
 
 TOPIC = "orders"
 PATIENCE_S = 20
-MOST_MINUTES = 6  # after fifteen checks the broker gives up
+MAX_MINUTES = 6  # after fifteen checks the broker gives up
 
 
 class Books(TransactionChecker):
@@ -107,7 +107,7 @@ def main() -> None:
             minutes = 0
             while len(set(books.asked)) < 3:  # checks sent to the dead producer are repeated
                 minutes += 1
-                assert minutes < MOST_MINUTES, books.asked
+                assert minutes < MAX_MINUTES, books.asked
                 broker.advance("1m")
                 books.questions.acquire(timeout=4)  # the client may be slow on a busy machine
             print(f"within {minutes} minutes the broker checks back on {sorted(set(books.asked))}")

@@ -46,7 +46,7 @@ print("rows:", rows.count(), flush=True)
 STREAMED = """
 import sys
 from pathlib import Path
-from pyspark_trimq.pipelines import How, aggregate, archive, dedupe
+from pyspark_trimq.pipelines import PipelineContext, aggregate, archive, dedupe
 from pyspark_trimq.session import make_session
 
 settings = {"spark.driver.extraJavaOptions": sys.argv[2], "spark.sql.shuffle.partitions": "1"}
@@ -58,17 +58,17 @@ copied = rows.writeStream.format("trimq").option("bootstrap", sys.argv[1]).optio
     .option("checkpointLocation", str(where / "copied")).trigger(availableNow=True).start()
 assert copied.awaitTermination(120) and copied.exception() is None
 
-def how(name):
-    return How(sys.argv[1], spark=spark, show=False, rows_per_batch=4, checkpoint=where / name)
+def context(name):
+    return PipelineContext(sys.argv[1], spark=spark, show=False, rows_per_batch=4, checkpoint=where / name)
 
-kept = archive(["orders"], lake=where / "lake", how=how("archive"))
+kept = archive(["orders"], lake=where / "lake", context=context("archive"))
 print("archive:", kept.figures["rows archived"], kept.figures["batches"], kept.table("Topics")[0]["rows archived"])
-print("dedupe:", dedupe(["orders"], to="once", by="key", how=how("dedupe")).figures["written"])
+print("dedupe:", dedupe(["orders"], to="once", by="key", context=context("dedupe")).figures["written"])
 (where / "counts.toml").write_text(
     'to = "counts"\\nwindow = "1 minute"\\nselect = ["count(*) AS n"]\\n'
     '[from]\\ntopic = "orders"\\nformat = "text"\\nlate = "1 second"\\n'
 )
-counts = aggregate(where / "counts.toml", how=how("counts"))
+counts = aggregate(where / "counts.toml", context=context("counts"))
 read, written = (sum(getattr(batch, name) for batch in counts.batches) for name in ("rows", "written"))
 print("aggregate:", read, written, flush=True)
 """

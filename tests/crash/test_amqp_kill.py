@@ -67,7 +67,7 @@ class Client:
     """Publishes bursts on channel 1 and waits for their confirms; consumes on channel 2, acknowledges most messages,
     rejects some and leaves the rest unacked."""
 
-    most_confirmed = 1500  # before the broker is killed
+    max_confirmed = 1500  # before the broker is killed
 
     def __init__(self, address: tuple[str, int], record: ClientRecord) -> None:
         self._record = record
@@ -144,7 +144,7 @@ def drain_queue(address: tuple[str, int], queue: str) -> list[bytes]:
 class FanOutClient(Client):
     """Publishes large messages to both queues, and consumes one of them."""
 
-    most_confirmed = 500
+    max_confirmed = 500
 
     def consume(self) -> None:
         for queue in QUEUES:
@@ -181,7 +181,7 @@ def run_until_killed(broker: Broker, record: ClientRecord, rounds: int, kind: ty
         broker.start()
         client = kind(broker.address, record)
         # The kill comes at a random moment: during a burst, or after any number of confirms.
-        wanted = len(record.confirmed) + random.randrange(kind.most_confirmed)
+        wanted = len(record.confirmed) + random.randrange(kind.max_confirmed)
         timer = threading.Timer(random.uniform(0, 0.02), broker.kill)
         with suppress(Closed, OSError):
             client.consume()

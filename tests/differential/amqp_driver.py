@@ -33,7 +33,7 @@ write first; after the end of a connection; and while messages expire."""
 
 SHORT_TTL_MS = 50
 CONFIRM_PATIENCE_S = 1.5
-MOST_ROUNDS = 60
+MAX_ROUNDS = 60
 
 EARLIEST_TIME = 1_700_000_000
 """Times after this one were set by the broker."""
@@ -335,7 +335,7 @@ class _Run:
         flow, each queue tells its counts, and confirms that are due have arrived."""
         until = time.monotonic() + CONFIRM_PATIENCE_S
         before: Any = None
-        for _ in range(MOST_ROUNDS):
+        for _ in range(MAX_ROUNDS):
             self._wait_for_barriers()
             now = (self._count, dict(self._observer.counts), self._unconfirmed())
             if now == before and (not self._unconfirmed() or time.monotonic() > until):

@@ -21,9 +21,9 @@ PAGE = "docs/amqp.md"
 
 
 _HEADER_OF_0_9_1 = "414d515000000901"
-_LEAST_FRAME_MAX = 8192
-_MOST_MESSAGE_BYTES = 128 * 1024 * 1024  # the default of `amqp.message_bytes`
-_MOST_BYTES_OF_RABBITMQ = 512 * 1024 * 1024
+_MIN_FRAME_MAX = 8192
+_MAX_MESSAGE_BYTES = 128 * 1024 * 1024  # the default of `amqp.message_bytes`
+_MAX_BYTES_OF_RABBITMQ = 512 * 1024 * 1024
 
 
 def _is_mechanisms(found: Difference) -> bool:
@@ -40,7 +40,7 @@ def _is_small_frame_max(found: Difference) -> bool:
     if found.step.request != "handshake" or (found.ours, found.theirs) != ("open", "closed"):
         return False
     chosen = [each["fields"].get("frame_max") for each in found.step.arguments["sent"] if "method" in each]
-    return any(size is not None and 4096 <= size < _LEAST_FRAME_MAX for size in chosen)
+    return any(size is not None and 4096 <= size < _MIN_FRAME_MAX for size in chosen)
 
 
 def _is_unenforceable(found: Difference) -> bool:
@@ -73,7 +73,7 @@ def _is_announced_size(found: Difference) -> bool:
     if found.step.request != "frames":
         return False
     sizes = [each.get("size", 0) for each in found.step.arguments["frames"]]
-    return any(_MOST_MESSAGE_BYTES < size <= _MOST_BYTES_OF_RABBITMQ for size in sizes)
+    return any(_MAX_MESSAGE_BYTES < size <= _MAX_BYTES_OF_RABBITMQ for size in sizes)
 
 
 def _is_strict_limit(found: Difference) -> bool:

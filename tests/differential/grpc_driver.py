@@ -33,7 +33,7 @@ MESSAGE_NOT_FOUND = "MESSAGE_NOT_FOUND"
 WAITS = "waits for messages"
 """Answer to a ReceiveMessage without messages. Ends the sequence: the request may still take later messages."""
 NOT_RUN = "not run"
-MOST_QUEUES = 8
+MAX_QUEUES = 8
 CREATE_TOPIC, DELETE_TOPIC, GET_MAX_OFFSET, DELETE_GROUP, CREATE_GROUP = 17, 215, 30, 207, 200
 METADATA = {
     "x-mq-language": "PYTHON",
@@ -315,7 +315,7 @@ class _Run:
                 return
 
     def _ends(self, topic: str) -> Iterator[int]:
-        for number in range(MOST_QUEUES):
+        for number in range(MAX_QUEUES):
             header, _ = self._remoting.ask(GET_MAX_OFFSET, {"topic": topic, "queueId": number})
             yield int(header["extFields"]["offset"]) if header["code"] == 0 else 0
 

@@ -82,14 +82,14 @@ class Comparison:
         generate: Generator,
         first_seed: int,
         seconds: float,
-        most_sequences: int | None = None,
+        max_sequences: int | None = None,
         show: Callable[[Report], None] = lambda report: None,
     ) -> Report:
         """Runs one sequence per seed until the time is over. A difference counts only if it occurs again."""
         report = Report()
         until = time.monotonic() + seconds
         seed = first_seed
-        while time.monotonic() < until and report.sequences != most_sequences:
+        while time.monotonic() < until and report.sequences != max_sequences:
             steps = generate(random.Random(seed))
             difference = self.compare(steps, report.seen)
             report.sequences += 1

@@ -101,17 +101,17 @@ def first_unexplained(found: Iterator[Difference], explained: Sequence[Explained
 
 
 def shrink(
-    steps: Sequence[Step], find: Callable[[Sequence[Step]], Difference | None], signature: str, most_runs: int = 60
+    steps: Sequence[Step], find: Callable[[Sequence[Step]], Difference | None], signature: str, max_runs: int = 60
 ) -> list[Step]:
     """Removes steps as long as `find` still finds a difference of this signature: first large parts, then single steps.
-    Stops after `most_runs` runs."""
+    Stops after `max_runs` runs."""
     kept = list(steps)
     size = max(1, len(kept) // 2)
     runs = 0
-    while runs < most_runs:
+    while runs < max_runs:
         removed = False
         start = 0
-        while start < len(kept) and runs < most_runs:
+        while start < len(kept) and runs < max_runs:
             fewer = kept[:start] + kept[start + size :]
             runs += 1
             difference = find(fewer) if fewer else None

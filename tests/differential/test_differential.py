@@ -39,7 +39,7 @@ def test_generated_sequences_are_answered_as_by_the_other_broker(name: str, tmp_
     protocol = load(name)
     with protocol.brokers(tmp_path) as (ours, theirs):
         comparison = Comparison(ours, theirs, protocol.explained)
-        report = comparison.run(protocol.generate, first_seed=0, seconds=SECONDS, most_sequences=FIRST_SEQUENCES[name])
+        report = comparison.run(protocol.generate, first_seed=0, seconds=SECONDS, max_sequences=FIRST_SEQUENCES[name])
         comparison.close()
     print(report)
     assert report.sequences > 0

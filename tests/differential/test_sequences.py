@@ -50,7 +50,7 @@ def test_each_leaf_that_differs_is_found(ours: Any, theirs: Any, paths: list[str
 
 def test_equal_brokers_have_no_difference() -> None:
     comparison = Comparison(Counter(), Counter(), ())
-    report = comparison.run(generate, first_seed=0, seconds=60, most_sequences=20)
+    report = comparison.run(generate, first_seed=0, seconds=60, max_sequences=20)
     comparison.close()
     assert report.findings == []
     assert (report.sequences, report.steps) == (20, 400)
@@ -58,7 +58,7 @@ def test_equal_brokers_have_no_difference() -> None:
 
 def test_a_difference_is_shrunk_to_the_steps_that_show_it() -> None:
     comparison = Comparison(Counter(limit=2), Counter(), ())
-    report = comparison.run(generate, first_seed=0, seconds=60, most_sequences=20)
+    report = comparison.run(generate, first_seed=0, seconds=60, max_sequences=20)
     comparison.close()
     shortest = min(report.findings, key=lambda finding: len(finding.steps))
     assert [step.request for step in shortest.steps] == ["add", "add", "add", "read"]
@@ -68,7 +68,7 @@ def test_a_difference_is_shrunk_to_the_steps_that_show_it() -> None:
 def test_an_explained_difference_is_no_finding_and_is_counted_as_seen() -> None:
     explained = Explained("limit-of-two", lambda each: each.path == ".total[]")
     comparison = Comparison(Counter(limit=2), Counter(), (explained,))
-    report = comparison.run(generate, first_seed=0, seconds=60, most_sequences=20)
+    report = comparison.run(generate, first_seed=0, seconds=60, max_sequences=20)
     comparison.close()
     assert report.findings == []
     assert report.seen == {"limit-of-two"}

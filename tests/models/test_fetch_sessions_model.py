@@ -15,7 +15,7 @@ class Client(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.sessions = cache(most_sessions=1)
+        self.sessions = cache(max_sessions=1)
         self.broker = dict.fromkeys(range(4), (0, 0, 0))  # error, high watermark, log start
         self.wanted: set[int] = set()
         self.knows: dict[int, tuple[int, int, int]] = {}

@@ -99,17 +99,17 @@ class QueueLogModel(RuleBasedStateMachine):
         self.machine.runner.settle()
 
     @precondition(lambda self: self.live)
-    @rule(data=st.data(), most=st.integers(1, 12), most_bytes=st.integers(1, 400))
-    def take_batch_and_ack(self, data: st.DataObject, most: int, most_bytes: int) -> None:
+    @rule(data=st.data(), most=st.integers(1, 12), max_bytes=st.integers(1, 400))
+    def take_batch_and_ack(self, data: st.DataObject, most: int, max_bytes: int) -> None:
         """Takes a batch: live messages from there on, without a gap, possibly fewer than asked for."""
         first = data.draw(st.sampled_from(sorted(self.live)))
         if data.draw(st.booleans()):
             self.log.peek(first)  # loads the neighbours into the read window
-        taken = {stored.offset: stored.content.body for stored in self.log.take_batch(first, most, most_bytes, 1000)}
+        taken = {stored.offset: stored.content.body for stored in self.log.take_batch(first, most, max_bytes, 1000)}
         assert taken.items() <= self.live.items()
         assert list(taken) == list(range(first, first + len(taken)))
         assert len(taken) <= most
-        assert sum(map(len, list(taken.values())[:-1])) < most_bytes
+        assert sum(map(len, list(taken.values())[:-1])) < max_bytes
         offsets = data.draw(st.permutations(sorted({first, *taken})))
         self.log.acks.ack_each(offsets)
         self.settled |= {offset: self.live.pop(offset) for offset in offsets}

@@ -160,7 +160,7 @@ def low_limits(patch: pytest.MonkeyPatch) -> None:
 def low_limits_without_scan(patch: pytest.MonkeyPatch) -> None:
     """Makes the log too long for a scan after a restart: deliveries are looked up one by one."""
     low_limits(patch)
-    patch.setattr(restart_scan, "_MOST_BYTES", -1)
+    patch.setattr(restart_scan, "_MAX_BYTES", -1)
 
 
 @pytest.mark.parametrize(

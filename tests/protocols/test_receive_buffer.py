@@ -15,8 +15,8 @@ from trimq.protocols.receive_buffer import (
 )
 
 
-def copied(start_size: int = 100, kept_size: int = 400, least_room: int = 1) -> CopiedReceiveBuffer:
-    return CopiedReceiveBuffer(ConnectionReceiveMemory(ReceiveMemory()), start_size, kept_size, least_room)
+def copied(start_size: int = 100, kept_size: int = 400, min_room: int = 1) -> CopiedReceiveBuffer:
+    return CopiedReceiveBuffer(ConnectionReceiveMemory(ReceiveMemory()), start_size, kept_size, min_room)
 
 
 def read(buffer: CopiedReceiveBuffer, count: int) -> bytes:
@@ -59,7 +59,7 @@ def test_little_that_is_not_yet_read_moves_to_the_beginning_and_much_to_a_larger
 
 
 def test_least_room_is_free_for_every_read() -> None:
-    buffer = copied(least_room=40)
+    buffer = copied(min_room=40)
     copy_into(buffer, b"x" * 70)
     read(buffer, 50)
     assert len(buffer.get_buffer()) == 80

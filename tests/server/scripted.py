@@ -202,7 +202,7 @@ class Pipe(asyncio.Transport):
         self.sent = bytearray()
         self.waiting = bytearray()
         self.writes: list[int] = []
-        self.most_waiting = 0
+        self.max_waiting = 0
         self.steered: list[str] = []
         self.reads = True
         self.has_sent_end = False
@@ -221,7 +221,7 @@ class Pipe(asyncio.Transport):
         self.room -= taken
         self.sent += data[:taken]
         self.waiting += data[taken:]
-        self.most_waiting = max(self.most_waiting, len(self.waiting))
+        self.max_waiting = max(self.max_waiting, len(self.waiting))
         if self.waiting:
             self.protocol.pause_writing()
 

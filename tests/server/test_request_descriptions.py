@@ -12,7 +12,7 @@ from trimq.protocols.amqp.wire.events import Acks, Command, Greeting, Oversized,
 from trimq.protocols.amqp.wire.frames import frame
 from trimq.protocols.amqp.wire.method_codec import write_method
 from trimq.protocols.contract import Reply
-from trimq.protocols.grpc.calls import Asked
+from trimq.protocols.grpc.calls import UnaryCall
 from trimq.protocols.grpc.frames import FrameType
 from trimq.protocols.grpc.frames import frame as http2_frame
 from trimq.protocols.grpc.statuses import HEADERS, OK_TRAILERS, Status, trailers_only
@@ -112,9 +112,9 @@ def test_a_batch_of_sends_is_described_by_its_topics() -> None:
     assert describe(batch).outcome(encode_command(0, 1, 1)) == "SUCCESS"
 
 
-def call(method: str, request: object) -> Asked:
+def call(method: str, request: object) -> UnaryCall:
     block = SimpleNamespace(parsed=SimpleNamespace(method=SimpleNamespace(name=method)))
-    return Asked(SimpleNamespace(block=block), request.SerializeToString())  # type: ignore[arg-type, attr-defined]
+    return UnaryCall(SimpleNamespace(block=block), request.SerializeToString())  # type: ignore[arg-type, attr-defined]
 
 
 def answered(response: object) -> bytes:
@@ -127,11 +127,11 @@ def answered(response: object) -> bytes:
 def test_a_grpc_call_is_described_with_its_object_and_status() -> None:
     topic = wire.Resource(name="t")
     sent = describe(call("SendMessage", wire.SendMessageRequest(messages=[wire.Message(topic=topic)])))
-    assert str(sent) == "SendMessage asked t"
+    assert str(sent) == "SendMessage call t"
     status = wire.Status(code=Code.TOPIC_NOT_FOUND, message="there is no topic t")
     assert sent.outcome(answered(wire.SendMessageResponse(status=status))) == "TOPIC_NOT_FOUND (there is no topic t)"
     assert sent.outcome(answered(wire.SendMessageResponse(status=wire.Status(code=Code.OK, message="OK")))) == "OK"
     refused = http2_frame(FrameType.HEADERS, 5, 1, trailers_only(Status.UNIMPLEMENTED, "no such method"))
     assert sent.outcome(refused) == "UNIMPLEMENTED (no such method)"
     acked = describe(call("AckMessage", wire.AckMessageRequest(group=wire.Resource(name="g"), topic=topic)))
-    assert str(acked) == "AckMessage asked t group g"
+    assert str(acked) == "AckMessage call t group g"

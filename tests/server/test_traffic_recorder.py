@@ -60,7 +60,7 @@ def test_a_call_is_described_by_its_method_and_outcome() -> None:
     peer.say(call(1, b"x") + call(3, b"wait") + word(FrameType.RST_STREAM, 3, ErrorCode.CANCEL))
     recorded = [str(RecordedRequest("grpc", describe(event))) for event in peer.events]
     assert [each.partition(" -> ")[0] for each in recorded] == [
-        *("grpc: Plain asked", "grpc: Plain asked", "grpc: Plain cancelled")
+        *("grpc: Plain call", "grpc: Plain call", "grpc: Plain cancel")
     ]
 
 

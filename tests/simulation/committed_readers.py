@@ -120,7 +120,7 @@ class CursorReader(SessionClient):
         request = OffsetFetchRequest(
             groups=[OffsetFetchRequestGroup(group_of(name), topics=wanted)], require_stable=True
         )
-        least = self._transaction_promises.least_cursor(name)
+        least = self._transaction_promises.min_cursor(name)
         response = (await self.ask(OffsetFetchResponse, request)).groups[0]
         code = response.error_code or response.topics[0].partitions[0].error_code
         if code:

@@ -25,7 +25,7 @@ _LONG_PASS_US = 30_000
 _LONG_PASS_CHANCE = 0.004
 
 # More passes than any simulation needs: the loop is in an endless cycle.
-_MOST_PASSES = 2_000_000
+_MAX_PASSES = 2_000_000
 
 
 class Host:
@@ -255,7 +255,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
 
     def _run_pass(self) -> None:
         self._passes += 1
-        if self._passes > _MOST_PASSES:
+        if self._passes > _MAX_PASSES:
             raise SimulationFailure("the loop is in an endless cycle")
         self._let_time_pass()
         while self._events and self._events[0][0] <= self._now_us:

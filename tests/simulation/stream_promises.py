@@ -16,7 +16,7 @@ class StreamPromises:
         self._where: dict[bytes, int] = {}
         self._open: Counter[bytes] = Counter()  # requests of this run of the broker with an unknown outcome
         self._refused: Counter[bytes] = Counter()
-        self._least_start = 0
+        self._min_start = 0
         self._latest_start = 0
         self._latest_cut = 0
         self._end_reported = 0
@@ -59,7 +59,7 @@ class StreamPromises:
         self._latest_cut = max(self._latest_cut, offset)
 
     def cut(self, offset: int) -> None:
-        self._least_start = max(self._least_start, offset)
+        self._min_start = max(self._min_start, offset)
 
     def _place(self, at: int, record: bytes, how: str) -> None:
         if at in self._known:
@@ -99,8 +99,8 @@ class StreamPromises:
     ) -> None:
         """A recovery found these records, all of them durable. They must exist from now on, and the others must never
         exist again."""
-        if not (may_uncut or self._least_start <= start) or not (may_lose or start <= self._latest_start):
-            self._fail(f"it starts at {start} after recovery, not between {self._least_start} and {self._latest_start}")
+        if not (may_uncut or self._min_start <= start) or not (may_lose or start <= self._latest_start):
+            self._fail(f"it starts at {start} after recovery, not between {self._min_start} and {self._latest_start}")
         if [at for at, _ in records] != list(range(start, end)):
             self._fail(f"after recovery it holds {_runs(at for at, _ in records)}, not {start} to {end - 1}")
         self._check_nothing_lost(end, may_lose)
@@ -151,7 +151,7 @@ class StreamPromises:
     def _settle(self, start: int, end: int) -> None:
         self._open.clear()
         self._refused.clear()
-        self._recovered_start = self._least_start = self._latest_start = self._latest_cut = start
+        self._recovered_start = self._min_start = self._latest_start = self._latest_cut = start
         self._end_reported = self._floor = self._durable_end = end
 
     def _fail(self, reason: str) -> None:

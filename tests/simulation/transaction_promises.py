@@ -102,7 +102,7 @@ class TransactionPromises:
             raise SimulationFailure(f"the group of {name} went back from {least} to {offset}")
         self._reported[name] = max(offset, self._reported.get(name, 0))
 
-    def least_cursor(self, name: str) -> int:
+    def min_cursor(self, name: str) -> int:
         """Returns the lowest possible cursor of the group, from acknowledgements and earlier fetches."""
         serials = (attempt.serial for attempt in self._of_name(name) if attempt.outcome is Outcome.COMMITTED)
         return max(self._reported.get(name, 0), *serials, 0)

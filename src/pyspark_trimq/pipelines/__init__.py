@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from pyspark_trimq.pipelines.commands.snapshot import snapshot
     from pyspark_trimq.pipelines.reports.outcome import Outcome
     from pyspark_trimq.pipelines.reports.page import write_json, write_report
+    from pyspark_trimq.pipelines.runner.context import PipelineContext
     from pyspark_trimq.pipelines.runner.failure import PipelineFailure
-    from pyspark_trimq.pipelines.runner.how import How
 
 _MODULES = {
     "Choice": "commands.dead_letters",
-    "How": "runner.how",
+    "PipelineContext": "runner.context",
     "Load": "commands.lag",
     "Outcome": "reports.outcome",
     "PipelineFailure": "runner.failure",
@@ -44,9 +44,9 @@ _MODULES = {
 
 __all__ = [
     "Choice",
-    "How",
     "Load",
     "Outcome",
+    "PipelineContext",
     "PipelineFailure",
     "aggregate",
     "archive",

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pyspark_trimq.pipelines.runner.broker_admin import BrokerAdmin
+from pyspark_trimq.pipelines.runner.context import PipelineContext
 from pyspark_trimq.pipelines.runner.failure import PipelineFailure
-from pyspark_trimq.pipelines.runner.how import How
 from pyspark_trimq.pipelines.runner.progress_bar import bars
 from pyspark_trimq.sink.sender import SINK_PREFIX
 from trimq.clock import monotonic_seconds, system_clock
@@ -50,19 +50,24 @@ class Samples:
 
 
 def sample_groups(
-    how: How, samples: Samples, groups: Sequence[str], topics: Sequence[str], seconds: float, every_s: float
+    context: PipelineContext,
+    samples: Samples,
+    groups: Sequence[str],
+    topics: Sequence[str],
+    seconds: float,
+    every_s: float,
 ) -> None:
-    """Samples for `seconds`, or continuously until `how.stop` is set. Raises PipelineFailure if there was nothing to
-    sample, or if the broker does not respond."""
-    broker = how.administration()
+    """Samples for `seconds`, or continuously until `context.stop` is set. Raises PipelineFailure if there was nothing
+    to sample, or if the broker does not respond."""
+    broker = context.administration()
     began = monotonic_seconds()
-    last = None if not how.once else began + seconds
-    if how.for_seconds is not None:
-        last = began + how.for_seconds
-    with bars("lag", how.show) as shown:
+    last = None if not context.once else began + seconds
+    if context.for_seconds is not None:
+        last = began + context.for_seconds
+    with bars("lag", context.show) as shown:
         samples.take(broker, groups, topics)
         try:
-            while (last is None or monotonic_seconds() < last) and not how.stop.wait(every_s):
+            while (last is None or monotonic_seconds() < last) and not context.stop.wait(every_s):
                 samples.take(broker, groups, topics)
                 passed = monotonic_seconds() - began
                 shown.update(int(passed), None if last is None else int(last - began), len(samples.all), 0.0)

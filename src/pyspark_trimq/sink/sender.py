@@ -123,20 +123,20 @@ def send_exactly_once(target: Target, token: Token, batches: Iterable[pa.RecordB
 
 
 def _transaction_settings(target: Target, token: Token) -> dict[str, object]:
-    most_ms = target.transaction_ms()
+    max_ms = target.transaction_ms()
     return {
         "transactional.id": token.transactional_id,
-        _TRANSACTION_SETTING: most_ms,
-        "message.timeout.ms": min(most_ms, _TIMEOUT_S * 1000),
+        _TRANSACTION_SETTING: max_ms,
+        "message.timeout.ms": min(max_ms, _TIMEOUT_S * 1000),
     }
 
 
 def _check_transaction_time(target: Target, open_s: float) -> None:
     """Raises Unreachable if the transaction was open longer than its timeout, so that the broker aborted it."""
-    if open_s * 1000 >= (most_ms := target.transaction_ms()):
+    if open_s * 1000 >= (max_ms := target.transaction_ms()):
         raise Unreachable(
             f"the broker at {target.address} aborted a task's transaction after {open_s:.0f} s, its timeout is "
-            f"{most_ms / 1000:g} s: give each task fewer rows, or set the option kafka.{_TRANSACTION_SETTING}"
+            f"{max_ms / 1000:g} s: give each task fewer rows, or set the option kafka.{_TRANSACTION_SETTING}"
         )
 
 

@@ -54,10 +54,10 @@ def run_pipeline(name: str, run: Run, arguments: argparse.Namespace) -> int:
     _reject_unused_flags(name, arguments)
     try:
         with _PipelineSession(name, arguments) as spark:
-            how = _how(pipelines, arguments, spark)
-            with _StopOnSignal(how.stop):
-                outcome = run(pipelines, arguments, how)
-            was_cut_short = how.stop.is_set() and not arguments.continuous and name != "lag"
+            context = _context(pipelines, arguments, spark)
+            with _StopOnSignal(context.stop):
+                outcome = run(pipelines, arguments, context)
+            was_cut_short = context.stop.is_set() and not arguments.continuous and name != "lag"
             if was_cut_short:
                 ended = (
                     "The run was interrupted"
@@ -206,8 +206,8 @@ def _setting(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _how(pipelines: Any, arguments: argparse.Namespace, spark: Any) -> Any:
-    return pipelines.How(
+def _context(pipelines: Any, arguments: argparse.Namespace, spark: Any) -> Any:
+    return pipelines.PipelineContext(
         bootstrap=arguments.bootstrap or pipeline_flags.default_bootstrap(arguments.http),
         http=arguments.http,
         spark=spark,
@@ -225,7 +225,7 @@ def _how(pipelines: Any, arguments: argparse.Namespace, spark: Any) -> Any:
 # --- from flags to functions ------------------------------------------------------------------------------------------
 
 
-def _archive(pipelines: Any, arguments: argparse.Namespace, how: Any) -> Any:
+def _archive(pipelines: Any, arguments: argparse.Namespace, context: Any) -> Any:
     return pipelines.archive(
         arguments.topics,
         lake=arguments.lake,
@@ -233,32 +233,37 @@ def _archive(pipelines: Any, arguments: argparse.Namespace, how: Any) -> Any:
         format=arguments.format,
         compact_from=arguments.compact_from,
         keep_replaced=arguments.keep_replaced,
-        how=how,
+        context=context,
     )
 
 
-def _restore(pipelines: Any, arguments: argparse.Namespace, how: Any) -> Any:
+def _restore(pipelines: Any, arguments: argparse.Namespace, context: Any) -> Any:
     return pipelines.restore(
         arguments.lake,
         topics=arguments.topics,
         to=arguments.to,
         append=arguments.append,
         offset_map=arguments.offset_map,
-        how=how,
+        context=context,
     )
 
 
-def _audit(pipelines: Any, arguments: argparse.Namespace, how: Any) -> Any:
-    return pipelines.audit(arguments.topics, pattern=arguments.pattern, lake=arguments.lake, how=how)
+def _audit(pipelines: Any, arguments: argparse.Namespace, context: Any) -> Any:
+    return pipelines.audit(arguments.topics, pattern=arguments.pattern, lake=arguments.lake, context=context)
 
 
-def _dedupe(pipelines: Any, arguments: argparse.Namespace, how: Any) -> Any:
+def _dedupe(pipelines: Any, arguments: argparse.Namespace, context: Any) -> Any:
     return pipelines.dedupe(
-        arguments.topics, to=arguments.to, by=arguments.by, within=arguments.within, pattern=arguments.pattern, how=how
+        arguments.topics,
+        to=arguments.to,
+        by=arguments.by,
+        within=arguments.within,
+        pattern=arguments.pattern,
+        context=context,
     )
 
 
-def _dead_letters(pipelines: Any, arguments: argparse.Namespace, how: Any) -> Any:
+def _dead_letters(pipelines: Any, arguments: argparse.Namespace, context: Any) -> Any:
     choice = pipelines.Choice(
         arguments.reason, arguments.origin, arguments.exception, arguments.older_than, arguments.newer_than
     )
@@ -271,11 +276,11 @@ def _dead_letters(pipelines: Any, arguments: argparse.Namespace, how: Any) -> An
         choice=choice,
         rate=arguments.rate,
         max_replays=arguments.max_replays,
-        how=how,
+        context=context,
     )
 
 
-def _lag(pipelines: Any, arguments: argparse.Namespace, how: Any) -> Any:
+def _lag(pipelines: Any, arguments: argparse.Namespace, context: Any) -> Any:
     load = None
     if arguments.cores:
         load = pipelines.Load(
@@ -288,26 +293,26 @@ def _lag(pipelines: Any, arguments: argparse.Namespace, how: Any) -> Any:
         every_s=arguments.sample_every,
         window=arguments.window,
         load=load,
-        how=how,
+        context=context,
     )
 
 
-def _aggregate(pipelines: Any, arguments: argparse.Namespace, how: Any) -> Any:
-    return pipelines.aggregate(arguments.recipe, how=how)
+def _aggregate(pipelines: Any, arguments: argparse.Namespace, context: Any) -> Any:
+    return pipelines.aggregate(arguments.recipe, context=context)
 
 
-def _join(pipelines: Any, arguments: argparse.Namespace, how: Any) -> Any:
-    return pipelines.join(arguments.recipe, how=how)
+def _join(pipelines: Any, arguments: argparse.Namespace, context: Any) -> Any:
+    return pipelines.join(arguments.recipe, context=context)
 
 
-def _snapshot(pipelines: Any, arguments: argparse.Namespace, how: Any) -> Any:
+def _snapshot(pipelines: Any, arguments: argparse.Namespace, context: Any) -> Any:
     return pipelines.snapshot(
         arguments.topics,
         lake=arguments.lake,
         pattern=arguments.pattern,
         format=arguments.format,
         keep_replaced=arguments.keep_replaced,
-        how=how,
+        context=context,
     )
 
 

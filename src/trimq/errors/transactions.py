@@ -60,7 +60,7 @@ class WrongTransactionState(Refusal):
 @dataclass(eq=False)
 class InvalidTransactionTimeout(Refusal):
     timeout_ms: int
-    most_ms: int
+    max_ms: int
 
     def __str__(self) -> str:
-        return f"a transaction may last 1 to {self.most_ms} ms, not {self.timeout_ms}"
+        return f"a transaction may last 1 to {self.max_ms} ms, not {self.timeout_ms}"

@@ -14,7 +14,7 @@ ALWAYS_ALLOWED_BYTES = 64 * 1024
 """A connection that holds no more than this is never refused, even when the limit of all connections is exceeded."""
 
 _NO_LIMIT = 1 << 62
-_LEAST_ROOM = 1 / 8  # if less of a buffer is free, receiving into the rest means too many small reads
+_MIN_ROOM = 1 / 8  # if less of a buffer is free, receiving into the rest means too many small reads
 SHRINK_AFTER = 16  # consecutive uses for which a quarter of the buffer would have been enough
 
 
@@ -195,14 +195,14 @@ class ReceiveBuffer:
 class CopiedReceiveBuffer(ReceiveBuffer):
     """Receive buffer whose readers copy the data, so that its memory is always reused. `view` is a view of `data`. A
     new buffer has `size` bytes, which the owner may raise; a buffer beyond `kept_size` is freed when it is empty. At
-    least `least_room` bytes are free after `get_buffer`."""
+    least `min_room` bytes are free after `get_buffer`."""
 
-    __slots__ = ("_kept_size", "_least_room", "size", "view")
+    __slots__ = ("_kept_size", "_min_room", "size", "view")
 
-    def __init__(self, memory: ConnectionReceiveMemory, start_size: int, kept_size: int, least_room: int = 1) -> None:
+    def __init__(self, memory: ConnectionReceiveMemory, start_size: int, kept_size: int, min_room: int = 1) -> None:
         super().__init__(start_size, memory)
         self._kept_size = kept_size
-        self._least_room = least_room
+        self._min_room = min_room
         self.size = start_size
         self.view = memoryview(self.data)
 
@@ -212,7 +212,7 @@ class CopiedReceiveBuffer(ReceiveBuffer):
             self.start = self.end = 0
             if not self.size <= len(self.data) <= self._kept_size:
                 self._switch_to(bytearray(self.size))
-        elif len(self.data) - self.end < self._least_room:
+        elif len(self.data) - self.end < self._min_room:
             held = self.end - self.start
             if held * 2 > len(self.data):
                 self._replace(max(len(self.data) * 2, self.size))
@@ -269,7 +269,7 @@ class ViewedReceiveBuffer(ReceiveBuffer, ABC):
         elif self._has_no_views():
             self._shrink_slowly()
             self.start = self.end = 0
-        elif room - self.end <= room * _LEAST_ROOM:
+        elif room - self.end <= room * _MIN_ROOM:
             self._replace(room)
 
     def _make_room(self) -> None:

@@ -37,10 +37,10 @@ class DirectAccess:
 
     # -- definitions
 
-    def create_topic(self, name: str, streams: int, home: Layout, settings: Mapping[str, str]) -> tuple[None, Ticket]:
-        if home is Layout.PARTITION_LOG:
-            _, ticket = self._broker.topics.create(SYSTEM, name, home, streams, settings)
-        elif home is Layout.COMMIT_LOG:
+    def create_topic(self, name: str, streams: int, layout: Layout, settings: Mapping[str, str]) -> tuple[None, Ticket]:
+        if layout is Layout.PARTITION_LOG:
+            _, ticket = self._broker.topics.create(SYSTEM, name, layout, streams, settings)
+        elif layout is Layout.COMMIT_LOG:
             _, ticket = self._commit_log_topics().create(SYSTEM, name, streams, settings)
         else:
             raise ValueError("an AMQP queue is no topic: use create_queue")

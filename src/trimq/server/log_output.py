@@ -15,7 +15,7 @@ from trimq.config import Log
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 _WINDOW_S = 60.0
-_MOST_KINDS = 1000
+_MAX_KINDS = 1000
 # Control characters, line and paragraph separators, and characters that change the direction of text.
 _NOT_SHOWN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
@@ -92,7 +92,7 @@ class LogHandler(logging.StreamHandler):  # type: ignore[type-arg]
         begin."""
         while self._windows:
             (name, text), window = next(iter(self._windows.items()))
-            if now_s - window.began_s < _WINDOW_S and len(self._windows) < _MOST_KINDS:
+            if now_s - window.began_s < _WINDOW_S and len(self._windows) < _MAX_KINDS:
                 return
             del self._windows[name, text]
             if window.left_out:

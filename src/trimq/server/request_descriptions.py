@@ -17,7 +17,7 @@ from trimq.protocols.amqp.wire.events import Acks, Greeting, Oversized, Publish
 from trimq.protocols.amqp.wire.events import Command as AmqpCommand
 from trimq.protocols.amqp.wire.method_codec import BadMethod, read_method
 from trimq.protocols.contract import Reply
-from trimq.protocols.grpc.calls import Asked, CallEvent
+from trimq.protocols.grpc.calls import CallEvent, UnaryCall
 from trimq.protocols.grpc.frames import FrameType, Http2ConnectionError
 from trimq.protocols.grpc.hpack import HeaderDecoder
 from trimq.protocols.grpc.statuses import Status
@@ -50,7 +50,7 @@ def describe(event: object) -> RequestDescription:
     if isinstance(event, RemotingCommand):
         return _RemotingRequest(msgspec.structs.replace(event, body=event.body[:_KEPT_BYTES]))
     if isinstance(event, CallEvent):
-        return _GrpcRequest(event.title, event.raw[: _KEPT_BYTES + 1] if isinstance(event, Asked) else b"")
+        return _GrpcRequest(event.title, event.raw[: _KEPT_BYTES + 1] if isinstance(event, UnaryCall) else b"")
     if isinstance(event, HttpRequest):
         return _HttpRequest(event.method, event.path)
     if isinstance(event, Reply):

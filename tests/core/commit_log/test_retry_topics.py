@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from trimq.core.commit_log.retry_topics import _MOST_SEARCHED, RetryTopics
+from trimq.core.commit_log.retry_topics import _MAX_SEARCHED, RetryTopics
 from trimq.formats.rocketmq_unit.properties import UNIQUE_KEY
 from trimq.formats.rocketmq_unit.retries import pop_retry_topic
 from trimq.model import TopicName
@@ -32,7 +32,7 @@ class SameIds:
             yield SimpleNamespace(reconsume_times=1 if number == self._fitting else 0)
 
 
-@pytest.mark.parametrize(("fitting", "is_found"), [(0, True), (_MOST_SEARCHED - 1, True), (11_999, False)])
+@pytest.mark.parametrize(("fitting", "is_found"), [(0, True), (_MAX_SEARCHED - 1, True), (11_999, False)])
 def test_the_search_among_many_messages_of_one_id_is_bounded(fitting: int, is_found: bool) -> None:
     index = SameIds(12_000, fitting)
     topics: Any = SimpleNamespace(find=lambda name: TOPIC)
@@ -40,4 +40,4 @@ def test_the_search_among_many_messages_of_one_id_is_bounded(fitting: int, is_fo
     retry_topics = RetryTopics(topics, unused, index.find, unused, unused)
     unit: Any = SimpleNamespace(properties=f"{UNIQUE_KEY}\x01same\x02".encode(), reconsume_times=0)
     assert retry_topics.was_already_stored("g", TOPIC, unit, 0, is_dead=False) is is_found
-    assert index.read <= _MOST_SEARCHED
+    assert index.read <= _MAX_SEARCHED

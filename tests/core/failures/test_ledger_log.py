@@ -11,8 +11,8 @@ from trimq.formats.amqp_content.content import Content
 from trimq.model import Record
 
 
-def ledger_on(logs: QueueLogs, most_bytes: int, most_ms: int = 1000, now_ms: int = 0) -> LedgerLog:
-    return LedgerLog(lambda: logs.make("ledger"), lambda: now_ms, most_bytes, most_ms)
+def ledger_on(logs: QueueLogs, max_bytes: int, max_ms: int = 1000, now_ms: int = 0) -> LedgerLog:
+    return LedgerLog(lambda: logs.make("ledger"), lambda: now_ms, max_bytes, max_ms)
 
 
 def test_a_record_is_read_as_it_was_appended() -> None:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from trimq.formats.rocketmq_unit.hosts import pack_host
 from trimq.formats.rocketmq_unit.unit import (
     FILLER_BYTES,
-    LEAST_BYTES,
     LONGEST_SHORT_TOPIC,
+    MIN_BYTES,
     BadUnit,
     BadUnitChecksum,
     Unit,
@@ -102,7 +102,7 @@ def test_a_field_too_long_for_its_length_field_is_refused() -> None:
 
 def test_the_shortest_unit_has_91_bytes() -> None:
     shortest = encode_unit(DRAFT._replace(body=b"", topic=b"", properties=b""), 0, 0, 1, HOST)
-    assert len(shortest) == LEAST_BYTES == 91
+    assert len(shortest) == MIN_BYTES == 91
     assert check_unit(shortest).size == 91
 
 

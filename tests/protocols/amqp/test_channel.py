@@ -43,10 +43,10 @@ def test_messages_acknowledged_in_a_transaction_count_until_its_end(is_committed
     assert channel.unacked_bytes == before
     channel.transaction = None
     if is_committed:
-        channel.commit_acknowledged(transaction.taken)
+        channel.commit_acknowledged(transaction.acknowledged)
         assert 0 < channel.unacked_bytes < before
     else:
-        channel.restore_unacked(transaction.taken)
+        channel.restore_unacked(transaction.acknowledged)
         assert (channel.unacked_bytes, list(channel.unacked)) == (before, [1, 2, 3])
     channel.take_all_unacked()
     assert channel.unacked_bytes == 0

@@ -33,8 +33,8 @@ PACKED = [
 ]
 
 
-def decoder(most_bytes: int = 16_384) -> HeaderDecoder:
-    return HeaderDecoder(most_bytes)
+def decoder(max_bytes: int = 16_384) -> HeaderDecoder:
+    return HeaderDecoder(max_bytes)
 
 
 @pytest.mark.parametrize("blocks", [PLAIN, PACKED], ids=["plain", "packed"])
@@ -111,7 +111,7 @@ def test_long_blocks_are_not_cached() -> None:
 
 
 def test_fields_beyond_the_limit_are_dropped_and_the_table_stays_valid() -> None:
-    reading = decoder(most_bytes=100)
+    reading = decoder(max_bytes=100)
     block = reading.decode(remembered("a", "x" * 60) + remembered("b", "y" * 60))
     assert (block.fields, block.is_too_long) == ((("a", "x" * 60),), True)
     assert reading.decode(b"\xbe").fields == (("b", "y" * 60),)

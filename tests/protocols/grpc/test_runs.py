@@ -10,7 +10,7 @@ from protocols.grpc.http2_peer import Http2Peer, call, data, headers, message, r
 
 from trimq.clock import ManualTime
 from trimq.errors import Stopping
-from trimq.protocols.grpc.calls import Asked, AskedTogether
+from trimq.protocols.grpc.calls import UnaryCall, UnaryCalls
 from trimq.protocols.grpc.frames import ErrorCode, FrameType, Http2ConnectionError, frame, window_update
 from trimq.protocols.receive_buffer import ReceiveMemory
 
@@ -153,7 +153,7 @@ def test_a_batch_is_one_event_with_its_method() -> None:
     peer = peer_of()
     peer.say(call(1, b"run 1") + call(3, b"run 3"))
     (event,) = peer.events
-    assert isinstance(event, AskedTogether)
+    assert isinstance(event, UnaryCalls)
     assert event.title == "Plain askedtogether"
 
 
@@ -185,11 +185,11 @@ def test_a_long_call_behind_a_batch_is_counted_until_its_turn() -> None:
     taking, peer.conversation.next_event = peer.conversation.next_event, lambda: None  # type: ignore[method-assign]
     peer.feed(call(1, b"run 1") + call(3, b"x" * 10_000))
     event = taking()
-    assert isinstance(event, AskedTogether)
+    assert isinstance(event, UnaryCalls)
     assert receive_memory.count == 10_000
     peer.conversation.handle(event)
     following = taking()
-    assert isinstance(following, Asked)
+    assert isinstance(following, UnaryCall)
     assert (len(following.raw), receive_memory.count) == (10_000, 0)
 
 
@@ -199,7 +199,7 @@ def test_a_call_that_was_read_and_not_made_is_refused_when_its_connection_ends(i
     next_event, peer.conversation.next_event = peer.conversation.next_event, lambda: None  # type: ignore[method-assign]
     peer.feed(call(1, b"run 1") + call(3, b"x"))
     event = next_event()
-    assert type(event) is AskedTogether
+    assert type(event) is UnaryCalls
     assert len(event.streams) == 1
     peer.send(
         peer.conversation.closing_parts(

@@ -168,7 +168,7 @@ def test_a_peer_that_does_not_read_is_not_read_and_costs_bounded_memory() -> Non
             await peer.settle()
         # after the limit is reached, a turn adds one answer at most
         assert peer.session._send_queue.unsent_bytes <= 100_000 + 5001
-        assert peer.pipe.most_waiting <= SLICE_BYTES
+        assert peer.pipe.max_waiting <= SLICE_BYTES
         assert peer.pipe.steered == ["pause"]
         while len(peer.pipe.sent) < asked * 5001:
             peer.pipe.make_room(10_000)
@@ -532,18 +532,18 @@ def test_a_long_answer_reaches_a_slow_reader_whole_and_is_not_copied_for_it(loop
         async with Served() as served:
             with connected(served, buffer=4096) as client:
                 await send(client, b"big 20000000\nnow after\n")
-                received, most_copied = 0, 0
+                received, max_copied = 0, 0
                 tail = b""
                 while not tail.endswith(b"after\n"):
                     piece = await receive(client, 100_000)
                     received += len(piece)
                     tail = (tail + piece)[-6:]
                     copied = served.sessions[0]._transport.get_write_buffer_size()
-                    most_copied = max(most_copied, copied)
+                    max_copied = max(max_copied, copied)
                 assert received == 20_000_001 + 6
                 # A transport with gather writes does not copy the data that the socket does not accept.
                 is_copied = not supports_gather_write(served.sessions[0]._transport)
-                assert most_copied <= (SLICE_BYTES if is_copied else BYTES_PER_PASS)
+                assert max_copied <= (SLICE_BYTES if is_copied else BYTES_PER_PASS)
 
     run(main, loop)
 

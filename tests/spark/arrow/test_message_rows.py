@@ -10,7 +10,7 @@ from uuid import UUID
 import pika
 import pytest
 
-from pyspark_trimq.pipelines import How, aggregate, archive, audit, dead_letters, dedupe, restore, snapshot
+from pyspark_trimq.pipelines import PipelineContext, aggregate, archive, audit, dead_letters, dedupe, restore, snapshot
 from trimq.core.commit_log.topics import CommitLogTopicDefinition
 from trimq.errors import StartupError
 from trimq.formats.rocketmq_unit.unit import UnitDraft
@@ -129,33 +129,37 @@ def fill_both(broker: Broker, channel: Any) -> None:
 def test_pipelines_take_rocketmq_topics_and_amqp_queues(spark: Any, broker: Broker, tmp_path: Path) -> None:
     both = ["units", "jobs"]
 
-    def how(name: str = "") -> How:
-        return How(bootstrap=broker.http, spark=spark, show=False, checkpoint=tmp_path / name if name else None)
+    def context(name: str = "") -> PipelineContext:
+        return PipelineContext(
+            bootstrap=broker.http, spark=spark, show=False, checkpoint=tmp_path / name if name else None
+        )
 
     with pika.BlockingConnection(pika.URLParameters(broker.amqp)) as connection:
         channel = connection.channel()
         fill_both(broker, channel)
-        assert archive(both, lake=tmp_path / "lake", how=how()).figures["rows archived"] == 8
+        assert archive(both, lake=tmp_path / "lake", context=context()).figures["rows archived"] == 8
         for written in (8, 0):
-            assert restore(tmp_path / "lake", to="{topic}-again", how=how()).figures["rows written"] == written
+            assert restore(tmp_path / "lake", to="{topic}-again", context=context()).figures["rows written"] == written
         units, jobs = broker.records("units-again"), broker.records("jobs-again")
         assert [record.body for record in units] == [b'{"ms": %d}' % (number + 1) for number in range(4)]
         assert dict(units[2].headers)["trimq-origin-property-UNIQ_KEY"] == b"id2"
         assert units[2].timestamp_ms == 120_000
         assert dict(jobs[0].headers)["trimq-origin-property-message_id"] == b"m1"
         assert (dict(jobs[0].headers)["n"], jobs[0].key) == (b"7", b"jobs")
-        assert dedupe(both, to="once", how=how("dedupe")).figures["repetitions"] == 2
-        assert snapshot(both, lake=tmp_path / "latest", how=how()).figures["keys"] == 3  # k1, k2, and the routing key
-        audited = audit(both, how=how("audit")).figures
+        assert dedupe(both, to="once", context=context("dedupe")).figures["repetitions"] == 2
+        assert (
+            snapshot(both, lake=tmp_path / "latest", context=context()).figures["keys"] == 3
+        )  # k1, k2, and the routing key
+        audited = audit(both, context=context("audit")).figures
         assert (audited["records checked"], audited["records without a sequence"]) == (0, 8)
         (tmp_path / "windows.toml").write_text(RECIPE.format(topic="units"))
-        assert aggregate(tmp_path / "windows.toml", how=how("windows")).figures["messages read"] == 4
+        assert aggregate(tmp_path / "windows.toml", context=context("windows")).figures["messages read"] == 4
         assert channel.queue_declare("jobs", passive=True).method.message_count == 4  # nothing was consumed
 
 
 def test_rows_are_not_written_to_rocketmq_topics_or_amqp_queues(spark: Any, broker: Broker, tmp_path: Path) -> None:
-    def how(name: str) -> How:
-        return How(bootstrap=broker.http, spark=spark, show=False, checkpoint=tmp_path / name)
+    def context(name: str) -> PipelineContext:
+        return PipelineContext(bootstrap=broker.http, spark=spark, show=False, checkpoint=tmp_path / name)
 
     send_units(broker, "units", b"DLQ_ORIGIN_TOPIC\x01orders-r\x02", b"one")
     send_units(broker, "orders-r", b"", b"two")
@@ -165,8 +169,8 @@ def test_rows_are_not_written_to_rocketmq_topics_or_amqp_queues(spark: Any, brok
     for target, what in (("units", "a RocketMQ topic"), ("jobs", "an AMQP queue")):
         sentence = f"^'{target}' is {what}, but rows are written to Kafka topics only: name another topic$"
         with pytest.raises(StartupError, match=sentence):
-            dedupe(["orders"], to=target, how=how(f"dedupe {target}"))
+            dedupe(["orders"], to=target, context=context(f"dedupe {target}"))
         with pytest.raises(StartupError, match=sentence):
-            dead_letters(["units"], redrive=True, to=target, how=how(f"letters {target}"))
+            dead_letters(["units"], redrive=True, to=target, context=context(f"letters {target}"))
     with pytest.raises(StartupError, match=r"^'orders-r' is a RocketMQ topic"):
-        dead_letters(["units"], redrive=True, how=how("letters"))
+        dead_letters(["units"], redrive=True, context=context("letters"))

@@ -18,7 +18,7 @@ from pyspark_trimq.broker.encryption import Encryption, client_settings, read_en
 from pyspark_trimq.broker.kafka_client import check_login
 from pyspark_trimq.broker.login import Login
 from pyspark_trimq.mistakes import Mistake, Unreachable
-from pyspark_trimq.pipelines import How, archive, dedupe
+from pyspark_trimq.pipelines import PipelineContext, archive, dedupe
 from pyspark_trimq.pipelines.runner.broker_admin import BrokerAdmin
 from pyspark_trimq.sink.options import read_sink_options
 from pyspark_trimq.source.lag_reporter import _start_group_cleanup
@@ -99,10 +99,12 @@ def test_a_kafka_port_is_read_encrypted_where_authorities_are_given(
 
 def test_pipelines_encrypt(spark: Any, broker: Broker, certificate: Path, tmp_path: Path) -> None:
     common = {"spark": spark, "show": False, "user": USER, "password": PASSWORD}
-    how = How(https(broker), options={"cafile": str(certificate)}, checkpoint=tmp_path / "dedupe", **common)
-    assert dedupe(["orders"], to="made", by="key", how=how).figures["written"] == 2
-    how = How(broker.kafka, options={"caFile": str(certificate)}, **common)
-    assert archive(["orders"], lake=tmp_path / "lake", how=how).figures["rows archived"] == 6
+    run_context = PipelineContext(
+        https(broker), options={"cafile": str(certificate)}, checkpoint=tmp_path / "dedupe", **common
+    )
+    assert dedupe(["orders"], to="made", by="key", context=run_context).figures["written"] == 2
+    run_context = PipelineContext(broker.kafka, options={"caFile": str(certificate)}, **common)
+    assert archive(["orders"], lake=tmp_path / "lake", context=run_context).figures["rows archived"] == 6
 
 
 @pytest.mark.parametrize("port", ["http", "kafka"])

@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 
 from pyspark_trimq.broker.login import Login, read_login
 from pyspark_trimq.mistakes import Mistake, sentence_of
-from pyspark_trimq.pipelines import How, archive, dedupe, lag
+from pyspark_trimq.pipelines import PipelineContext, archive, dedupe, lag
 from tools.users import make_users
 from trimq.errors import StartupError
 from trimq.testing import Broker
@@ -107,17 +107,19 @@ def test_a_writer_with_a_wrong_login_is_refused_at_once(spark: Any, broker: Brok
 
 
 def test_pipelines_log_in(spark: Any, broker: Broker, tmp_path: Path) -> None:
-    how = How(bootstrap=broker.http, spark=spark, show=False, user=USER, password=PASSWORD, checkpoint=tmp_path / "own")
-    assert dedupe(["orders"], to="copies", by="key", how=how).figures["written"] == 2
-    kept = how.__class__(bootstrap=broker.http, spark=spark, show=False, user=USER, password=PASSWORD)
-    outcome = archive(["orders"], lake=tmp_path / "lake", how=kept)
+    context = PipelineContext(
+        bootstrap=broker.http, spark=spark, show=False, user=USER, password=PASSWORD, checkpoint=tmp_path / "own"
+    )
+    assert dedupe(["orders"], to="copies", by="key", context=context).figures["written"] == 2
+    kept = context.__class__(bootstrap=broker.http, spark=spark, show=False, user=USER, password=PASSWORD)
+    outcome = archive(["orders"], lake=tmp_path / "lake", context=kept)
     assert outcome.figures["rows archived"] == 6
     assert PASSWORD not in repr(kept)
     texts = [*tmp_path.rglob("*.json"), *(tmp_path / "own").rglob("*")]
     assert not [path for path in texts if path.is_file() and PASSWORD.encode() in path.read_bytes()]
-    wrong = How(bootstrap=broker.http, spark=spark, show=False, user=USER, password="his")
+    wrong = PipelineContext(bootstrap=broker.http, spark=spark, show=False, user=USER, password="his")
     with pytest.raises(StartupError, match=r"^the broker at .* refused the user name 'alice' or its password$"):
-        lag(how=wrong)
+        lag(context=wrong)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pyspark_trimq.pipelines import How, audit, dedupe, restore, snapshot, write_report
+from pyspark_trimq.pipelines import PipelineContext, audit, dedupe, restore, snapshot, write_report
 from pyspark_trimq.pipelines.commands.archive import archive
 from pyspark_trimq.pipelines.reports.outcome import Outcome, Plot
 from trimq.testing import Broker
@@ -25,14 +25,14 @@ def test_audits_of_two_topics_in_one_folder_have_a_checkpoint_each(
     spark: Any, broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    how = How(bootstrap=broker.http, spark=spark, show=False)
+    context = PipelineContext(bootstrap=broker.http, spark=spark, show=False)
     for topic in ("a", "b"):
         broker.create_topic(topic)
         broker.send(topic, "body")
-        assert audit([topic], how=how).figures["records without a sequence"] == 1
+        assert audit([topic], context=context).figures["records without a sequence"] == 1
     names = sorted(path.name for path in (tmp_path / "trimq-checkpoints" / "audit").iterdir())
     assert [name.partition("-")[0] for name in names] == ["a", "b"]
-    assert audit(["a"], how=how).batches == [], "it goes on from its own"
+    assert audit(["a"], context=context).batches == [], "it goes on from its own"
 
 
 def test_topics_are_made_through_the_kafka_port_where_that_is_the_bootstrap(
@@ -41,12 +41,12 @@ def test_topics_are_made_through_the_kafka_port_where_that_is_the_bootstrap(
     broker.create_topic("orders", partitions=2)
     for number in range(4):
         broker.send("orders", str(number), headers={"message-id": b"%d" % (number % 2)}, partition=number % 2)
-    how = How(bootstrap=broker.kafka, spark=spark, show=False, http="http://127.0.0.1:9")
-    archive(["orders"], lake=tmp_path / "lake", how=how)
-    assert restore(tmp_path / "lake", to="again", how=how).figures["rows written"] == 4
+    context = PipelineContext(bootstrap=broker.kafka, spark=spark, show=False, http="http://127.0.0.1:9")
+    archive(["orders"], lake=tmp_path / "lake", context=context)
+    assert restore(tmp_path / "lake", to="again", context=context).figures["rows written"] == 4
     assert len(broker.records("again", 1)) == 2
-    checkpoint = How(bootstrap=broker.kafka, spark=spark, show=False, checkpoint=tmp_path / "checkpoint")
-    assert dedupe(["orders"], to="once", how=checkpoint).figures["written"] == 2
+    checkpoint = PipelineContext(bootstrap=broker.kafka, spark=spark, show=False, checkpoint=tmp_path / "checkpoint")
+    assert dedupe(["orders"], to="once", context=checkpoint).figures["written"] == 2
 
 
 def test_a_snapshot_has_as_many_files_as_its_size_asks_for(
@@ -63,7 +63,9 @@ def test_a_snapshot_has_as_many_files_as_its_size_asks_for(
         for turn in range(2):
             for number in range(50):
                 broker.send("prices", f"{turn} {number}", f"key {number}")
-            outcome = snapshot(["prices"], lake=tmp_path / "lake", how=How(broker.http, spark=spark, show=False))
+            outcome = snapshot(
+                ["prices"], lake=tmp_path / "lake", context=PipelineContext(broker.http, spark=spark, show=False)
+            )
     finally:
         spark.conf.set("spark.sql.shuffle.partitions", shuffled)
         spark.conf.set("spark.sql.adaptive.enabled", "true")

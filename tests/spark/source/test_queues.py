@@ -15,7 +15,7 @@ import pytest
 from pyspark_trimq.arrow.columns import row_schema
 from pyspark_trimq.broker.client import BrokerClient, OffsetRange, StreamKey, open_broker_client
 from pyspark_trimq.mistakes import Lost
-from pyspark_trimq.pipelines import How, archive
+from pyspark_trimq.pipelines import PipelineContext, archive
 from pyspark_trimq.source.stream_reader import StreamReader
 from trimq.testing import Broker
 
@@ -126,10 +126,10 @@ def test_expired_messages_of_a_stream_queue_are_lost(broker: Broker, channel: An
 def test_an_archive_of_a_queue_continues_behind_its_consumers(
     spark: Any, broker: Broker, channel: Any, tmp_path: Path
 ) -> None:
-    how = How(bootstrap=broker.http, spark=spark, show=False)
+    context = PipelineContext(bootstrap=broker.http, spark=spark, show=False)
     publish(channel, 0, 5)
-    assert archive(["jobs"], lake=tmp_path / "lake", how=how).figures["rows archived"] == 5
+    assert archive(["jobs"], lake=tmp_path / "lake", context=context).figures["rows archived"] == 5
     publish(channel, 5, 40)
     with closing(open_broker_client(broker.http, "", is_committed=True)) as port:
         take(channel, port, 30)
-    assert archive(["jobs"], lake=tmp_path / "lake", how=how).figures["rows archived"] == 10
+    assert archive(["jobs"], lake=tmp_path / "lake", context=context).figures["rows archived"] == 10

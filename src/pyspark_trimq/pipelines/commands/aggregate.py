@@ -10,24 +10,24 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pyspark_trimq.pipelines.reports.outcome import Outcome
+from pyspark_trimq.pipelines.runner.context import DEFAULT_CONTEXT, PipelineContext
 from pyspark_trimq.pipelines.runner.failure import plain_errors
-from pyspark_trimq.pipelines.runner.how import DEFAULT_HOW, How
 from pyspark_trimq.pipelines.topic_tables.query import run_recipe, spark_interval, topic_table
 from pyspark_trimq.pipelines.topic_tables.recipes import Aggregation, read_aggregation
 
 
 @plain_errors()
-def aggregate(recipe: str | Path, *, how: How = DEFAULT_HOW) -> Outcome:
+def aggregate(recipe: str | Path, *, context: PipelineContext = DEFAULT_CONTEXT) -> Outcome:
     """Runs the aggregation of a TOML or SQL file. Writes the row of a window once, when late messages can no longer
     change it."""
     path = Path(recipe)
-    outcome = run_recipe("aggregate", path, read_aggregation(path), _plan, how)
+    outcome = run_recipe("aggregate", path, read_aggregation(path), _plan, context)
     outcome.notes.append("Windows that late messages can still change are written by a later run.")
     return outcome
 
 
-def _plan(how: How, recipe: Aggregation) -> tuple[DataFrame, Sequence[str]]:
-    return aggregated(topic_table(how, recipe.source), recipe), recipe.group_by
+def _plan(context: PipelineContext, recipe: Aggregation) -> tuple[DataFrame, Sequence[str]]:
+    return aggregated(topic_table(context, recipe.source), recipe), recipe.group_by
 
 
 def aggregated(rows: DataFrame, recipe: Aggregation) -> DataFrame:

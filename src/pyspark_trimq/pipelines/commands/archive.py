@@ -18,8 +18,8 @@ from pyspark_trimq.pipelines.lakes.run_log import AddedRows, RunLog
 from pyspark_trimq.pipelines.lakes.staged_source import KEEPS_COLUMNS, NAME, STAGING, StagedSource
 from pyspark_trimq.pipelines.reports.outcome import Outcome, Plot, Table, batch_plots
 from pyspark_trimq.pipelines.runner.checkpoint import Checkpoint, open_checkpoint
+from pyspark_trimq.pipelines.runner.context import DEFAULT_CONTEXT, PipelineContext
 from pyspark_trimq.pipelines.runner.failure import plain_errors
-from pyspark_trimq.pipelines.runner.how import DEFAULT_HOW, How
 from pyspark_trimq.pipelines.runner.runner import run_query, stream_options, subscription
 from pyspark_trimq.pipelines.runner.topics import subscribed_ends
 from pyspark_trimq.source.options import read_source_options
@@ -38,7 +38,7 @@ def archive(
     format: str = "parquet",
     compact_from: int = COMPACT_FROM,
     keep_replaced: str = KEEP_REPLACED,
-    how: How = DEFAULT_HOW,
+    context: PipelineContext = DEFAULT_CONTEXT,
 ) -> Outcome:
     """Appends new messages of the topics to the lake in the folder `lake`. The checkpoint is in the lake unless another
     is given; without a checkpoint, the run continues after the last offsets in the lake. If a topic and day has at
@@ -46,20 +46,20 @@ def archive(
     remain readable for `keep_replaced`."""
     folder = Path(lake).resolve()
     subscribed = subscription(topics, pattern)
-    settings = {"bootstrap": how.bootstrap, **subscribed, "lake": str(folder), "format": format}
+    settings = {"bootstrap": context.bootstrap, **subscribed, "lake": str(folder), "format": format}
     with (
         open_for_writing(folder, format, keep_replaced) as open_lake,
-        open_checkpoint(how.folder(folder / OWN_FOLDER / "checkpoint"), "archive", settings) as checkpoint,
+        open_checkpoint(context.folder(folder / OWN_FOLDER / "checkpoint"), "archive", settings) as checkpoint,
     ):
         open_lake.sweep()
-        begin = _starting_offsets(how, open_lake, subscribed) if not Path(checkpoint.spark).exists() else "earliest"
-        options = stream_options(how, subscribed, startingOffsets=begin)
+        begin = _starting_offsets(context, open_lake, subscribed) if not Path(checkpoint.spark).exists() else "earliest"
+        options = stream_options(context, subscribed, startingOffsets=begin)
         run = RunLog(folder)
         run.begin()
         writer = _Writer(open_lake, run, checkpoint, compact_from, _columns(options))
-        frame = _staged_stream(how, open_lake, options)
-        batches = run_query(how, "archive", frame.writeStream.foreachBatch(writer.write), checkpoint, run.rows)
-        compacted = writer.compact(how) + run.compacted()
+        frame = _staged_stream(context, open_lake, options)
+        batches = run_query(context, "archive", frame.writeStream.foreachBatch(writer.write), checkpoint, run.rows)
+        compacted = writer.compact(context) + run.compacted()
         outcome = _outcome(settings, open_lake, run.added())
         outcome.figures |= {"batches": len(batches), "files put together": compacted}
         outcome.batches = batches
@@ -67,9 +67,9 @@ def archive(
         return outcome
 
 
-def _staged_stream(how: How, lake: Lake, options: Mapping[str, str]) -> DataFrame:
+def _staged_stream(context: PipelineContext, lake: Lake, options: Mapping[str, str]) -> DataFrame:
     """Returns a stream of the files that tasks write the messages into."""
-    spark = how.session()
+    spark = context.session()
     spark.dataSource.register(StagedSource)
     own = {STAGING: str(lake.staging.absolute()), KEEPS_COLUMNS: str(lake.keeps_columns).lower()}
     return spark.readStream.format(NAME).options(**options, **own).load()
@@ -99,21 +99,23 @@ class _Writer:
             self._lake.sweep()
         self._run.note(batch, added, compacted)
 
-    def compact(self, how: How) -> int:
-        return self._compact(how.session())
+    def compact(self, context: PipelineContext) -> int:
+        return self._compact(context.session())
 
     def _compact(self, spark: SparkSession) -> int:
         return self._lake.compact(spark, SMALL_BYTES, self._compact_from) if self._compact_from else 0
 
 
-def _starting_offsets(how: How, lake: Lake, subscribed: Mapping[str, str]) -> str:
+def _starting_offsets(context: PipelineContext, lake: Lake, subscribed: Mapping[str, str]) -> str:
     """Returns the starting offsets of a run without a checkpoint: after the last offsets in the lake."""
     files = lake.files()
     if not files:
         return "earliest"
-    ends = {topic: dict.fromkeys(map(str, streams), -2) for topic, streams in subscribed_ends(how, subscribed).items()}
+    ends = {
+        topic: dict.fromkeys(map(str, streams), -2) for topic, streams in subscribed_ends(context, subscribed).items()
+    }
     for topic in {file.topic for file in files} & set(ends):
-        frame = read(how.session(), [file for file in files if file.topic == topic])
+        frame = read(context.session(), [file for file in files if file.topic == topic])
         for row in frame.groupBy("partition").agg(F.max("offset").alias("last")).collect():
             ends[topic][str(row["partition"])] = row["last"] + 1
     return json.dumps(ends)

@@ -26,8 +26,8 @@ from pyspark_trimq.pipelines.messages.sequences import (
 )
 from pyspark_trimq.pipelines.reports.outcome import Figure, Outcome, Plot, Table, batch_plots
 from pyspark_trimq.pipelines.runner.checkpoint import Checkpoint, open_checkpoint, write_atomically
+from pyspark_trimq.pipelines.runner.context import DEFAULT_CONTEXT, PipelineContext
 from pyspark_trimq.pipelines.runner.failure import plain_errors
-from pyspark_trimq.pipelines.runner.how import DEFAULT_HOW, How
 from pyspark_trimq.pipelines.runner.runner import read_stream, run_query, subscription
 from pyspark_trimq.pipelines.runner.topics import compacted_topics
 from trimq.errors import StartupError
@@ -37,7 +37,11 @@ FAULT_KINDS: tuple[FaultKind, ...] = ("gap", "duplicate", "reordered")
 
 @plain_errors()
 def audit(
-    topics: Sequence[str] = (), *, pattern: str = "", lake: str | Path | None = None, how: How = DEFAULT_HOW
+    topics: Sequence[str] = (),
+    *,
+    pattern: str = "",
+    lake: str | Path | None = None,
+    context: PipelineContext = DEFAULT_CONTEXT,
 ) -> Outcome:
     """Checks the sequence numbers in topics, or in the archive `lake`. `found` is the number of faults. The checkpoint
     stores the numbers seen; the next run continues from there.
@@ -47,23 +51,23 @@ def audit(
     are not reported, since they may be records that compaction deleted. An archive does not know which topics were
     compacted."""
     if lake is not None:
-        return _audit_lake(Path(lake), topics, how)
+        return _audit_lake(Path(lake), topics, context)
     subscribed = subscription(topics, pattern)
-    settings = {"bootstrap": how.bootstrap, **subscribed}
-    with open_checkpoint(how.folder(Path("trimq-checkpoints/audit")), "audit", settings) as checkpoint:
+    settings = {"bootstrap": context.bootstrap, **subscribed}
+    with open_checkpoint(context.folder(Path("trimq-checkpoints/audit")), "audit", settings) as checkpoint:
         keeper = _AuditCheckpoint(checkpoint)
-        frame = read_stream(how, subscribed, COLUMNS, isolation="read_uncommitted", startingOffsets="earliest")
-        batches = run_query(how, "audit", frame.writeStream.foreachBatch(keeper.note), checkpoint)
+        frame = read_stream(context, subscribed, COLUMNS, isolation="read_uncommitted", startingOffsets="earliest")
+        batches = run_query(context, "audit", frame.writeStream.foreachBatch(keeper.note), checkpoint)
         books = keeper.latest()
-        compacted = compacted_topics(how, sorted({track.topic for track in books.by_stream}))
+        compacted = compacted_topics(context, sorted({track.topic for track in books.by_stream}))
         outcome = _outcome(settings, books, keeper.from_start, compacted)
         outcome.batches = batches
         outcome.plots += batch_plots(batches)
         return outcome
 
 
-def _audit_lake(folder: Path, topics: Sequence[str], how: How) -> Outcome:
-    if not how.once or how.checkpoint is not None:
+def _audit_lake(folder: Path, topics: Sequence[str], context: PipelineContext) -> Outcome:
+    if not context.once or context.checkpoint is not None:
         raise StartupError("an audit of a lake reads all of it and ends: leave out --continuous and --checkpoint")
     lake = open_for_reading(folder)
     books = SequenceLedger()
@@ -73,7 +77,7 @@ def _audit_lake(folder: Path, topics: Sequence[str], how: How) -> Outcome:
         if not topics or file.topic in topics:
             by_topic.setdefault(file.topic, []).append(file)
     for topic, files in sorted(by_topic.items()):
-        frame = read(how.session(), files)
+        frame = read(context.session(), files)
         aborted = AbortedRecords(lake.folder).runs([topic])
         add_frame(books, frame, aborted)
         from_start |= _from_start(frame)

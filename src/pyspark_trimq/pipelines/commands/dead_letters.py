@@ -15,9 +15,9 @@ from pyspark_trimq.pipelines.redrive.letter_columns import letters
 from pyspark_trimq.pipelines.redrive.redriver import LetterPosition, Redriver, SentLetters, target_topic
 from pyspark_trimq.pipelines.reports.outcome import Outcome, Plot, Table, batch_plots
 from pyspark_trimq.pipelines.runner.checkpoint import open_checkpoint
+from pyspark_trimq.pipelines.runner.context import DEFAULT_CONTEXT, PipelineContext
 from pyspark_trimq.pipelines.runner.durations import parse_duration
 from pyspark_trimq.pipelines.runner.failure import plain_errors
-from pyspark_trimq.pipelines.runner.how import DEFAULT_HOW, How
 from pyspark_trimq.pipelines.runner.progress_bar import bars
 from pyspark_trimq.pipelines.runner.runner import read_current, subscription
 from pyspark_trimq.pipelines.runner.topics import is_writable
@@ -66,7 +66,7 @@ def dead_letters(
     choice: Choice = ALL_LETTERS,
     rate: int = 0,
     max_replays: int = 3,
-    how: How = DEFAULT_HOW,
+    context: PipelineContext = DEFAULT_CONTEXT,
 ) -> Outcome:
     """Groups dead letters by reason, origin, exception and age. With `redrive` sends the chosen ones again, to the
     topic `to` or to the origin of each, once per checkpoint, at most `rate` letters per second (0: no limit). The next
@@ -78,34 +78,36 @@ def dead_letters(
     if rate < 0 or max_replays < 1:
         raise StartupError("rate must be at least 0, and max_replays at least 1")
     settings: dict[str, Any] = {
-        "bootstrap": how.bootstrap,
+        "bootstrap": context.bootstrap,
         **subscribed,
         "to": to or "origin",
         **dataclasses.asdict(choice),
     }
     if ledger:
-        return _from_ledger(how, settings, choice, redrive, rate, max_replays)
-    selection = _LetterSelection(how, subscribed, settings, choice, to, max_replays)
+        return _from_ledger(context, settings, choice, redrive, rate, max_replays)
+    selection = _LetterSelection(context, subscribed, settings, choice, to, max_replays)
     if not redrive:
-        outcome, _ = selection.at(letters(read_current(how, subscribed)).withColumn("was_sent", F.lit(False)))
+        outcome, _ = selection.at(letters(read_current(context, subscribed)).withColumn("was_sent", F.lit(False)))
         outcome.notes.append(DRY_RUN_NOTE)
         return outcome
-    with open_checkpoint(how.folder(Path("trimq-checkpoints/dead-letters")), "dead-letters", settings) as checkpoint:
-        return _redrive(selection, Redriver(how, SentLetters(checkpoint), to, rate))
+    with open_checkpoint(
+        context.folder(Path("trimq-checkpoints/dead-letters")), "dead-letters", settings
+    ) as checkpoint:
+        return _redrive(selection, Redriver(context, SentLetters(checkpoint), to, rate))
 
 
 def _from_ledger(
-    how: How, settings: dict[str, Any], choice: Choice, redrive: bool, rate: int, max_replays: int
+    context: PipelineContext, settings: dict[str, Any], choice: Choice, redrive: bool, rate: int, max_replays: int
 ) -> Outcome:
     now_ms = system_clock().message.now_ms()
-    found = unsent_failures(how).withColumn("was_sent", F.lit(False)).persist()
+    found = unsent_failures(context).withColumn("was_sent", F.lit(False)).persist()
     try:
         outcome = _group_letters(found, settings, _fate(choice.condition(now_ms), F.col("origin"), max_replays), now_ms)
         if not redrive:
             outcome.notes.append(DRY_RUN_NOTE)
             return outcome
         chosen = found.where(choice.condition(now_ms) & (F.col("replays") < max_replays)).orderBy("offset")
-        outcome.figures["sent again"] = redrive_failures(how, [row["offset"] for row in chosen.collect()], rate)
+        outcome.figures["sent again"] = redrive_failures(context, [row["offset"] for row in chosen.collect()], rate)
         return outcome
     finally:
         found.unpersist()
@@ -115,9 +117,15 @@ class _LetterSelection:
     """Groups the current letters and selects the chosen ones."""
 
     def __init__(
-        self, how: How, subscribed: dict[str, str], settings: dict[str, Any], choice: Choice, to: str, max_replays: int
+        self,
+        context: PipelineContext,
+        subscribed: dict[str, str],
+        settings: dict[str, Any],
+        choice: Choice,
+        to: str,
+        max_replays: int,
     ) -> None:
-        self.how = how
+        self.context = context
         self.subscribed = subscribed
         self._settings = settings
         self._choice = choice
@@ -143,18 +151,18 @@ class _LetterSelection:
 
 def _redrive(selection: _LetterSelection, resending: Redriver) -> Outcome:
     """Redrives once or continuously. Each round selects again, because letters arrive and grow older."""
-    how, chosen, began = selection.how, 0, monotonic_seconds()
-    pause_s = parse_duration(how.every) / 1000
-    with bars("dead-letters", how.show) as shown:
+    context, chosen, began = selection.context, 0, monotonic_seconds()
+    pause_s = parse_duration(context.every) / 1000
+    with bars("dead-letters", context.show) as shown:
         resending.finish()
         while True:
-            outcome, places = selection.at(resending.mark_sent(letters(read_current(how, selection.subscribed))))
+            outcome, places = selection.at(resending.mark_sent(letters(read_current(context, selection.subscribed))))
             for target in selection.targets(outcome):
-                is_writable(how, target)
+                is_writable(context, target)
             chosen += len(places)
             resending.send(places, shown)
-            left_s = pause_s if how.for_seconds is None else how.for_seconds - (monotonic_seconds() - began)
-            if how.once or left_s <= 0 or how.stop.wait(min(pause_s, left_s)):
+            left_s = pause_s if context.for_seconds is None else context.for_seconds - (monotonic_seconds() - began)
+            if context.once or left_s <= 0 or context.stop.wait(min(pause_s, left_s)):
                 break
     outcome.batches = resending.batches
     outcome.figures |= {"chosen": chosen, "sent again": sum(batch.written for batch in resending.batches)}

@@ -15,9 +15,9 @@ from pyspark_trimq.pipelines.messages.headers import identity
 from pyspark_trimq.pipelines.reports.outcome import Outcome, batch_plots
 from pyspark_trimq.pipelines.runner.batch_limits import bounded_stream
 from pyspark_trimq.pipelines.runner.checkpoint import open_checkpoint
+from pyspark_trimq.pipelines.runner.context import DEFAULT_CONTEXT, PipelineContext
 from pyspark_trimq.pipelines.runner.durations import parse_duration
 from pyspark_trimq.pipelines.runner.failure import plain_errors
-from pyspark_trimq.pipelines.runner.how import DEFAULT_HOW, How
 from pyspark_trimq.pipelines.runner.runner import configure_state_store, run_query, subscription, write_to_topic
 from pyspark_trimq.pipelines.runner.topics import ensure_topic, source_ends
 
@@ -39,21 +39,21 @@ def dedupe(
     by: str = "id",
     within: str = "1 hour",
     pattern: str = "",
-    how: How = DEFAULT_HOW,
+    context: PipelineContext = DEFAULT_CONTEXT,
 ) -> Outcome:
     """Copies messages to the topic `to` except duplicates. A duplicate has the same identity (`by`) as an earlier
     copied message, and its timestamp is at most `within` from that of the copied one. Messages without an identity are
     always copied; no message is dropped for being late. The order of each source partition is kept."""
     subscribed = subscription(topics, pattern)
     window_ms = parse_duration(within)
-    settings = {"bootstrap": how.bootstrap, **subscribed, "to": to, "by": by, "within": within}
+    settings = {"bootstrap": context.bootstrap, **subscribed, "to": to, "by": by, "within": within}
     id_column = identity(by)
-    with open_checkpoint(how.folder(Path("trimq-checkpoints/dedupe")), "dedupe", settings) as checkpoint:
-        configure_state_store(how.session())
-        ensure_topic(how, to, max((len(source_ends(how, topic)) for topic in topics), default=1))
-        frame = without_repeats(bounded_stream(how, subscribed), id_column, window_ms)
+    with open_checkpoint(context.folder(Path("trimq-checkpoints/dedupe")), "dedupe", settings) as checkpoint:
+        configure_state_store(context.session())
+        ensure_topic(context, to, max((len(source_ends(context, topic)) for topic in topics), default=1))
+        frame = without_repeats(bounded_stream(context, subscribed), id_column, window_ms)
         rows = in_order(frame).withColumn("topic", F.lit(to)).drop("partition", "offset")
-        batches = run_query(how, "dedupe", write_to_topic(how, rows), checkpoint)
+        batches = run_query(context, "dedupe", write_to_topic(context, rows), checkpoint)
     read, written = sum(batch.rows for batch in batches), sum(batch.written for batch in batches)
     figures = {"messages read": read, "written": written, "repetitions": max(read - written, 0)}
     outcome = Outcome("dedupe", settings, dict(figures), batches=batches, found=max(read - written, 0))

@@ -10,22 +10,22 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pyspark_trimq.pipelines.reports.outcome import Outcome
+from pyspark_trimq.pipelines.runner.context import DEFAULT_CONTEXT, PipelineContext
 from pyspark_trimq.pipelines.runner.durations import parse_duration
 from pyspark_trimq.pipelines.runner.failure import plain_errors
-from pyspark_trimq.pipelines.runner.how import DEFAULT_HOW, How
 from pyspark_trimq.pipelines.topic_tables.query import run_recipe, topic_table
 from pyspark_trimq.pipelines.topic_tables.recipes import Joining, read_joining
 
 
 @plain_errors()
-def join(recipe: str | Path, *, how: How = DEFAULT_HOW) -> Outcome:
+def join(recipe: str | Path, *, context: PipelineContext = DEFAULT_CONTEXT) -> Outcome:
     """Runs the join of a TOML or SQL file."""
     path = Path(recipe)
-    return run_recipe("join", path, read_joining(path), _plan, how)
+    return run_recipe("join", path, read_joining(path), _plan, context)
 
 
-def _plan(how: How, recipe: Joining) -> tuple[DataFrame, Sequence[str]]:
-    return joined(topic_table(how, recipe.left), topic_table(how, recipe.right), recipe), ()
+def _plan(context: PipelineContext, recipe: Joining) -> tuple[DataFrame, Sequence[str]]:
+    return joined(topic_table(context, recipe.left), topic_table(context, recipe.right), recipe), ()
 
 
 def joined(left: DataFrame, right: DataFrame, recipe: Joining) -> DataFrame:
@@ -34,6 +34,6 @@ def joined(left: DataFrame, right: DataFrame, recipe: Joining) -> DataFrame:
     span = f"INTERVAL {parse_duration(recipe.within)} MILLISECONDS".replace("MILLISECONDS", "MILLISECOND")
     left_at, right_at = f"left.{recipe.left.time}", f"right.{recipe.right.time}"
     near = f"{right_at} BETWEEN {left_at} - {span} AND {left_at} + {span}"
-    how = "left_outer" if recipe.kind == "left" else "inner"
-    pairs = left.alias("left").join(right.alias("right"), F.expr(f"({recipe.on}) AND {near}"), how)
+    context = "left_outer" if recipe.kind == "left" else "inner"
+    pairs = left.alias("left").join(right.alias("right"), F.expr(f"({recipe.on}) AND {near}"), context)
     return pairs.selectExpr(*recipe.select)

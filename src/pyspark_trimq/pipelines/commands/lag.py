@@ -17,9 +17,9 @@ from pyspark_trimq.pipelines.capacity import capacity, seconds_to_drain
 from pyspark_trimq.pipelines.lag_samples import Sample, Samples, sample_groups
 from pyspark_trimq.pipelines.reports.outcome import Outcome, Plot, Table
 from pyspark_trimq.pipelines.runner.checkpoint import open_checkpoint
+from pyspark_trimq.pipelines.runner.context import DEFAULT_CONTEXT, PipelineContext
 from pyspark_trimq.pipelines.runner.durations import parse_duration
 from pyspark_trimq.pipelines.runner.failure import plain_errors
-from pyspark_trimq.pipelines.runner.how import DEFAULT_HOW, How
 from pyspark_trimq.pipelines.runner.runner import read_current
 from pyspark_trimq.pipelines.runner.topics import topic_ends
 
@@ -47,47 +47,50 @@ def lag(
     every_s: float = 1.0,
     window: str = "5s",
     load: Load | None = None,
-    how: How = DEFAULT_HOW,
+    context: PipelineContext = DEFAULT_CONTEXT,
 ) -> Outcome:
     """Samples groups (all if none is given) for so many seconds and reports their lag. With a checkpoint the samples
     are kept, and the next run adds to them. The end-to-end latency of a message is the time from its timestamp to the
     first sample in which its group has committed it."""
     window_ms = parse_duration(window)
     settings: dict[str, Any] = {
-        "bootstrap": how.bootstrap,
+        "bootstrap": context.bootstrap,
         "groups": list(groups) or "all",
         "topics": list(topics) or "all",
         "window": window,
     }
     with contextlib.ExitStack() as stack:
         file = None
-        if how.checkpoint is not None:
-            signature = {"bootstrap": how.bootstrap, "groups": list(groups), "topics": list(topics)}
-            file = stack.enter_context(open_checkpoint(Path(how.checkpoint), "lag", signature)).folder / "samples.jsonl"
+        if context.checkpoint is not None:
+            signature = {"bootstrap": context.bootstrap, "groups": list(groups), "topics": list(topics)}
+            file = (
+                stack.enter_context(open_checkpoint(Path(context.checkpoint), "lag", signature)).folder
+                / "samples.jsonl"
+            )
         samples = Samples(file)
-        sample_groups(how, samples, groups, topics, seconds, every_s)
+        sample_groups(context, samples, groups, topics, seconds, every_s)
         taken = samples.all
-    records = _records(how, taken)
-    latencies = _latencies(how, records, taken, window_ms)
+    records = _records(context, taken)
+    latencies = _latencies(context, records, taken, window_ms)
     return _outcome(settings, taken, _oldest_unread(records, taken), latencies, window_ms, load)
 
 
 # --- records in the topics --------------------------------------------------------------------------------------------
 
 
-def _records(how: How, samples: Sequence[Sample]) -> DataFrame:
+def _records(context: PipelineContext, samples: Sequence[Sample]) -> DataFrame:
     """Returns offset and timestamp of each message, from the first that any group had not read to the last sampled
     one."""
     starts: dict[str, dict[int, int]] = defaultdict(dict)
     ends: dict[str, dict[int, int]] = defaultdict(dict)
     for topic in {sample.topic for sample in samples}:
-        for partition, now in topic_ends(how, topic).items():
+        for partition, now in topic_ends(context, topic).items():
             own = [sample for sample in samples if (sample.topic, sample.partition) == (topic, partition)]
             first = min((sample.offset for sample in own), default=now.end)
             starts[topic][partition] = min(max(first, now.start), now.end)
             ends[topic][partition] = min(max([starts[topic][partition], *(sample.end for sample in own)]), now.end)
     bounds = {"startingOffsets": _offsets(starts), "endingOffsets": _offsets(ends)}
-    return read_current(how, {"subscribe": ",".join(starts)}, RECORD_SCHEMA, failOnDataLoss="false", **bounds)
+    return read_current(context, {"subscribe": ",".join(starts)}, RECORD_SCHEMA, failOnDataLoss="false", **bounds)
 
 
 def _offsets(by_topic: Mapping[str, Mapping[int, int]]) -> str:
@@ -107,13 +110,13 @@ def committed_ranges(samples: Sequence[Sample]) -> list[tuple[str, str, int, int
 
 
 def _latencies(
-    how: How, records: DataFrame, samples: Sequence[Sample], window_ms: int
+    context: PipelineContext, records: DataFrame, samples: Sequence[Sample], window_ms: int
 ) -> list[tuple[str, int, int, float, float]]:
     """Returns group, window, messages, and the exact median and 99th percentile in ms."""
     read = committed_ranges(samples)
     if not read:
         return []
-    moved = F.broadcast(how.session().createDataFrame(read, COMMITTED_RANGES_SCHEMA).alias("step"))
+    moved = F.broadcast(context.session().createDataFrame(read, COMMITTED_RANGES_SCHEMA).alias("step"))
     within = (
         "r.topic = step.topic AND r.partition = step.partition AND r.offset >= step.first AND r.offset < step.after"
     )

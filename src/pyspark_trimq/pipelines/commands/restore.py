@@ -20,9 +20,9 @@ from pyspark_trimq.pipelines.restoration import pieces
 from pyspark_trimq.pipelines.restoration.origins import RestoreProgress, headers_with_origin, write_offset_map
 from pyspark_trimq.pipelines.restoration.too_large import too_large_message
 from pyspark_trimq.pipelines.runner.checkpoint import open_checkpoint
+from pyspark_trimq.pipelines.runner.context import DEFAULT_CONTEXT, PipelineContext
 from pyspark_trimq.pipelines.runner.durations import parse_duration
 from pyspark_trimq.pipelines.runner.failure import PipelineFailure, plain_errors, plain_message
-from pyspark_trimq.pipelines.runner.how import DEFAULT_HOW, How
 from pyspark_trimq.pipelines.runner.progress_bar import bars
 from pyspark_trimq.pipelines.runner.topics import ensure_topic, topic_ends
 from trimq.clock import monotonic_seconds
@@ -41,7 +41,7 @@ def restore(
     to: str = "{topic}",
     append: bool = False,
     offset_map: str | Path | None = None,
-    how: How = DEFAULT_HOW,
+    context: PipelineContext = DEFAULT_CONTEXT,
 ) -> Outcome:
     """Writes the topics of the lake, or all, into topics named by `to`. Bytes, order, timestamps and partitions stay
     the same. Headers of each message, and the table `offset_map` (Parquet, in the lake unless given), hold its original
@@ -51,20 +51,20 @@ def restore(
     folder = Path(lake).resolve()
     open_for_reading(folder)
     map_folder = Path(offset_map).resolve() if offset_map is not None else folder / OWN_FOLDER / "offset_map"
-    settings = {"lake": str(folder), "to": to, "bootstrap": how.bootstrap, "offset map": str(map_folder)}
+    settings = {"lake": str(folder), "to": to, "bootstrap": context.bootstrap, "offset map": str(map_folder)}
     with contextlib.ExitStack() as stack:
         file = None
-        if how.checkpoint is not None:
-            signature = {"bootstrap": how.bootstrap, "lake": str(folder), "to": to, "topics": sorted(topics)}
+        if context.checkpoint is not None:
+            signature = {"bootstrap": context.bootstrap, "lake": str(folder), "to": to, "topics": sorted(topics)}
             file = (
-                stack.enter_context(open_checkpoint(Path(how.checkpoint), "restore", signature)).folder
+                stack.enter_context(open_checkpoint(Path(context.checkpoint), "restore", signature)).folder
                 / "restored.json"
             )
-        run = _RestoreRun(how, folder, topics, to, append, RestoreProgress(how, file))
+        run = _RestoreRun(context, folder, topics, to, append, RestoreProgress(context, file))
         began = monotonic_seconds()
         run.follow()
         for topic, target in sorted(run.targets.items()):
-            write_offset_map(how, topic, target, map_folder)
+            write_offset_map(context, topic, target, map_folder)
     return _outcome(settings, run, monotonic_seconds() - began)
 
 
@@ -79,9 +79,15 @@ class _TopicProgress(NamedTuple):
 
 class _RestoreRun:
     def __init__(
-        self, how: How, folder: Path, topics: Sequence[str], to: str, append: bool, restored: RestoreProgress
+        self,
+        context: PipelineContext,
+        folder: Path,
+        topics: Sequence[str],
+        to: str,
+        append: bool,
+        restored: RestoreProgress,
     ) -> None:
-        self._how = how
+        self._context = context
         self._folder = folder
         self._topics = topics
         self._to = to
@@ -94,19 +100,19 @@ class _RestoreRun:
         self.progress_by_topic: dict[str, _TopicProgress] = {}
 
     def follow(self) -> None:
-        how, began = self._how, monotonic_seconds()
-        pause_s = parse_duration(how.every) / 1000
-        self._last = None if how.for_seconds is None else began + how.for_seconds
+        context, began = self._context, monotonic_seconds()
+        pause_s = parse_duration(context.every) / 1000
+        self._last = None if context.for_seconds is None else began + context.for_seconds
         while True:
             self._restore_new_files()
             left_s = pause_s if self._last is None else self._last - monotonic_seconds()
-            if how.once or left_s <= 0 or how.stop.wait(min(pause_s, left_s)):
+            if context.once or left_s <= 0 or context.stop.wait(min(pause_s, left_s)):
                 return
 
     def _is_over(self) -> bool:
         if self._last is not None and monotonic_seconds() >= self._last:
-            self._how.stop.set()  # the caller sees `stop` if rows are left
-        return self._how.stop.is_set()
+            self._context.stop.set()  # the caller sees `stop` if rows are left
+        return self._context.stop.is_set()
 
     def _restore_new_files(self) -> None:
         """Restores the files that the lake has now."""
@@ -136,8 +142,8 @@ class _RestoreRun:
         return by_topic
 
     def _restore(self, topic: str, files: Sequence[DataFile]) -> None:
-        how, target = self._how, _target(self._to, topic)
-        frame = read(how.session(), files)
+        context, target = self._context, _target(self._to, topic)
+        frame = read(context.session(), files)
         grouped = frame.groupBy("partition").agg(
             F.min("offset").alias("first"), F.max("offset").alias("last"), F.count("*").alias("rows")
         )
@@ -160,8 +166,8 @@ class _RestoreRun:
 
     def _ensure_target(self, topic: str, target: str, partitions: int) -> None:
         if topic not in self.targets:
-            ensure_topic(self._how, target, partitions)
-        there = len(topic_ends(self._how, target))
+            ensure_topic(self._context, target, partitions)
+        there = len(topic_ends(self._context, target))
         if there < partitions:
             raise StartupError(f"{target!r} has {there} partitions, but {topic!r} had {partitions}")
         self.targets[topic] = target
@@ -176,18 +182,18 @@ class _RestoreRun:
         done: dict[int, int],
     ) -> tuple[int, dict[int, int]]:
         """Writes until done or stopped. Returns the rows written, and the last offset of each partition."""
-        how, began, written = self._how, monotonic_seconds(), 0
+        context, began, written = self._context, monotonic_seconds(), 0
         total = sum(bucket.rows for bucket in found)
         is_large = any(bucket.largest_bytes > LARGE_BYTES for bucket in found)
-        options = {**({"compression": "zstd"} if is_large else {}), **how.sink_options()}
-        with bars(f"restore {topic}", how.show) as shown:
-            for part in pieces.rounds(found, how.rows_per_batch, max_bytes):
+        options = {**({"compression": "zstd"} if is_large else {}), **context.sink_options()}
+        with bars(f"restore {topic}", context.show) as shown:
+            for part in pieces.rounds(found, context.rows_per_batch, max_bytes):
                 rows = frame.where(pieces.offset_condition(part.spans))
                 try:
                     _write(rows, part.spans, target, options)
                 except PipelineFailure as failure:
                     raise PipelineFailure(
-                        too_large_message(how, rows, target, str(failure)) or str(failure)
+                        too_large_message(context, rows, target, str(failure)) or str(failure)
                     ) from failure
                 written += part.rows
                 done |= {at: last for at, (_, last) in part.spans.items()}

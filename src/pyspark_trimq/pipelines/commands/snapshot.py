@@ -13,8 +13,8 @@ from pyspark_trimq.pipelines.lakes.files import DATE, DAY_EXPRESSION, DataFile, 
 from pyspark_trimq.pipelines.lakes.lake import KEEP_REPLACED, OWN_FOLDER, Lake, open_for_writing, read
 from pyspark_trimq.pipelines.reports.outcome import BatchFigures, Outcome, Plot, Table, batch_plots
 from pyspark_trimq.pipelines.runner.checkpoint import open_checkpoint
+from pyspark_trimq.pipelines.runner.context import DEFAULT_CONTEXT, PipelineContext
 from pyspark_trimq.pipelines.runner.failure import plain_errors
-from pyspark_trimq.pipelines.runner.how import DEFAULT_HOW, How
 from pyspark_trimq.pipelines.runner.runner import read_stream, run_query, subscription
 
 KEPT_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
@@ -28,17 +28,17 @@ def snapshot(
     pattern: str = "",
     format: str = "parquet",
     keep_replaced: str = KEEP_REPLACED,
-    how: How = DEFAULT_HOW,
+    context: PipelineContext = DEFAULT_CONTEXT,
 ) -> Outcome:
     """Updates the table in the folder `lake`: one row per topic and key, with the message of the highest offset; if a
     key is in several partitions, the message with the latest timestamp. A message without a value deletes its key;
     messages without a key are ignored. In Delta and Iceberg lakes older states remain readable for `keep_replaced`."""
     folder = Path(lake).resolve()
     subscribed = subscription(topics, pattern)
-    settings = {"bootstrap": how.bootstrap, **subscribed, "lake": str(folder), "format": format}
+    settings = {"bootstrap": context.bootstrap, **subscribed, "lake": str(folder), "format": format}
     with (
         open_for_writing(folder, format, keep_replaced) as open_lake,
-        open_checkpoint(how.folder(folder / OWN_FOLDER / "checkpoint"), "snapshot", settings) as checkpoint,
+        open_checkpoint(context.folder(folder / OWN_FOLDER / "checkpoint"), "snapshot", settings) as checkpoint,
     ):
         open_lake.sweep()
 
@@ -49,8 +49,8 @@ def snapshot(
                 open_lake.replace(FrameRows(rows), checkpoint.id, batch)
                 open_lake.sweep()
 
-        frame = read_stream(how, subscribed, startingOffsets="earliest")
-        batches = run_query(how, "snapshot", frame.writeStream.foreachBatch(merge), checkpoint)
+        frame = read_stream(context, subscribed, startingOffsets="earliest")
+        batches = run_query(context, "snapshot", frame.writeStream.foreachBatch(merge), checkpoint)
         files = open_lake.files()
     return _outcome(settings, files, batches)
 

@@ -20,7 +20,7 @@ from trimq.errors import StartupError
 
 FORMATS = ("parquet", "delta", "iceberg")
 READ_BYTES = 16 << 20  # approximate memory of a task that reads files
-FEWEST_ROWS_AT_ONCE, MOST_ROWS_AT_ONCE = 8, 4096
+FEWEST_ROWS_AT_ONCE, MAX_ROWS_AT_ONCE = 8, 4096
 KEEP_REPLACED = "1 hour"  # how long replaced files are kept
 # Characters in folder names that the libraries of a format cannot handle.
 FORBIDDEN_CHARACTERS = {"parquet": "", "delta": "[]^|\\", "iceberg": "?#"}
@@ -114,7 +114,7 @@ def _rows_at_once(files: Sequence[DataFile]) -> int:
         for number in range(metadata.num_row_groups)
     ]
     widest = max((group.total_byte_size // max(group.num_rows, 1) for group in groups), default=0)
-    return max(min(READ_BYTES // max(widest, 1), MOST_ROWS_AT_ONCE), FEWEST_ROWS_AT_ONCE)
+    return max(min(READ_BYTES // max(widest, 1), MAX_ROWS_AT_ONCE), FEWEST_ROWS_AT_ONCE)
 
 
 def _lake(folder: Path, format: str, keep_ms: int) -> Lake:

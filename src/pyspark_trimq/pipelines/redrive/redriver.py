@@ -17,8 +17,8 @@ from pyspark_trimq.pipelines.redrive.letter_columns import headers_with_replay, 
 from pyspark_trimq.pipelines.reports.outcome import BatchFigures
 from pyspark_trimq.pipelines.runner.batch_limits import messages_per_batch
 from pyspark_trimq.pipelines.runner.checkpoint import Checkpoint, sync_folder, write_atomically
+from pyspark_trimq.pipelines.runner.context import PipelineContext
 from pyspark_trimq.pipelines.runner.failure import plain_errors
-from pyspark_trimq.pipelines.runner.how import How
 from pyspark_trimq.pipelines.runner.progress_bar import ProgressBar
 from pyspark_trimq.pipelines.runner.runner import read_current
 from pyspark_trimq.pipelines.runner.topics import source_ends
@@ -108,8 +108,8 @@ class Redriver:
     """`to` is a topic, or empty for the origin of each letter. `rate` is the maximum of letters per second, 0 for no
     limit."""
 
-    def __init__(self, how: How, sent: SentLetters, to: str, rate: int) -> None:
-        self._how = how
+    def __init__(self, context: PipelineContext, sent: SentLetters, to: str, rate: int) -> None:
+        self._context = context
         self._sent = sent
         self._to = to
         self._rate = rate
@@ -131,10 +131,10 @@ class Redriver:
             self._sent.done(spans)  # their topics were deleted
 
     def send(self, places: Sequence[LetterPosition], shown: ProgressBar) -> None:
-        """Sends these letters, in the order of each partition, until `how.stop` is set."""
+        """Sends these letters, in the order of each partition, until `context.stop` is set."""
         ids = self._ids({place.topic for place in places})
         ordered = sorted(place for place in places if place.topic in ids)
-        at_once = messages_per_batch(self._how, ids)
+        at_once = messages_per_batch(self._context, ids)
         at_once = min(at_once, self._rate) if self._rate else at_once
         for start in range(0, len(ordered), at_once):
             began = monotonic_seconds()
@@ -144,13 +144,13 @@ class Redriver:
             done = min(start + at_once, len(ordered))
             shown.update(done, len(ordered), done, float(self._rate))
             pause_s = max(began + 1 - monotonic_seconds(), 0) if self._rate and done < len(ordered) else 0
-            if self._how.stop.wait(pause_s):
+            if self._context.stop.wait(pause_s):
                 return
 
     def _send(self, spans: Sequence[LetterRange]) -> None:
         began, write_id = monotonic_seconds(), self._sent.write_id
         rows = sum(span.after - span.first for span in spans)
-        options = {**self._how.sink_options(), "writeId": write_id}
+        options = {**self._context.sink_options(), "writeId": write_id}
         with plain_errors():
             self._letters(spans).write.format("trimq").mode("append").options(**options).save()
             self._sent.done(spans)
@@ -168,7 +168,7 @@ class Redriver:
             afters.setdefault(span.topic, {})[str(span.partition)] = span.after
         assigned = {topic: [int(number) for number in numbers] for topic, numbers in firsts.items()}
         bounds = {"startingOffsets": json.dumps(firsts), "endingOffsets": json.dumps(afters)}
-        found = letters(read_current(self._how, {"assign": json.dumps(assigned)}, failOnDataLoss="false", **bounds))
+        found = letters(read_current(self._context, {"assign": json.dumps(assigned)}, failOnDataLoss="false", **bounds))
         chosen = found.join(F.broadcast(self._frame(spans)), _is_in_range())
         ordered = chosen.repartition(1).sortWithinPartitions("topic", "partition", "offset")
         return ordered.select(
@@ -177,14 +177,14 @@ class Redriver:
 
     def _frame(self, spans: Sequence[LetterRange]) -> DataFrame:
         rows: list[Any] = [(span.topic, span.partition, span.first, span.after) for span in spans]
-        return self._how.session().createDataFrame(rows, RANGE_SCHEMA)
+        return self._context.session().createDataFrame(rows, RANGE_SCHEMA)
 
     def _ids(self, topics: set[str]) -> dict[str, str]:
         """Returns the ids of the topics that exist."""
         found = {}
         for topic in topics:
             try:
-                found[topic] = next((ends.id for ends in source_ends(self._how, topic).values()), "")
+                found[topic] = next((ends.id for ends in source_ends(self._context, topic).values()), "")
             except TopicMistake:
                 continue
         return found

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from pyspark_trimq.pipelines.messages.headers import header_text
 from pyspark_trimq.pipelines.runner.checkpoint import write_atomically
-from pyspark_trimq.pipelines.runner.how import How
+from pyspark_trimq.pipelines.runner.context import PipelineContext
 from pyspark_trimq.pipelines.runner.runner import read_current
 from pyspark_trimq.pipelines.runner.topics import topic_ends
 from trimq.errors import StartupError
@@ -44,11 +44,11 @@ def headers_with_origin() -> Column:
     return F.concat(own, origin, properties)
 
 
-def restored_offsets(how: How, target: str, **bounds: str) -> DataFrame:
+def restored_offsets(context: PipelineContext, target: str, **bounds: str) -> DataFrame:
     """Returns the original and new offsets of the messages of a topic: topic, partition, origin_offset, target,
     new_offset. `topic` and `origin_offset` are null for messages that were not restored."""
     columns = "partition INT, offset BIGINT, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
-    frame = read_current(how, {"subscribe": target}, columns, **bounds)
+    frame = read_current(context, {"subscribe": target}, columns, **bounds)
     return frame.select(
         header_text(TOPIC).alias("topic"),  # the last such header: messages restored repeatedly have several
         "partition",
@@ -58,9 +58,9 @@ def restored_offsets(how: How, target: str, **bounds: str) -> DataFrame:
     )
 
 
-def write_offset_map(how: How, topic: str, target: str, folder: Path) -> None:
+def write_offset_map(context: PipelineContext, topic: str, target: str, folder: Path) -> None:
     """Writes the offset map. A committed offset maps to the row with the smallest `origin_offset` that is not less."""
-    found = restored_offsets(how, target).where(F.col("topic") == topic).drop("topic", "target")
+    found = restored_offsets(context, target).where(F.col("topic") == topic).drop("topic", "target")
     path = folder / f"topic={quote(topic, safe='')}" / f"target={quote(target, safe='')}"
     found.coalesce(1).sortWithinPartitions("partition", "new_offset").write.mode("overwrite").parquet(str(path))
 
@@ -70,8 +70,8 @@ class RestoreProgress:
     nothing, so everything before the last original offset is in the target too. If there is a `file`, the progress is
     stored in it, and a later run scans only messages after it."""
 
-    def __init__(self, how: How, file: Path | None) -> None:
-        self._how = how
+    def __init__(self, context: PipelineContext, file: Path | None) -> None:
+        self._context = context
         self._file = file
         self._done: dict[str, LastOffsets] = {}
         self._noted: dict[str, Any] = {}
@@ -92,16 +92,16 @@ class RestoreProgress:
         self._done[topic] = done
         if self._file is None:
             return
-        ends = {str(number): each.end for number, each in topic_ends(self._how, target).items()}
+        ends = {str(number): each.end for number, each in topic_ends(self._context, target).items()}
         self._noted[topic] = {"target": target, "done": {str(at): last for at, last in done.items()}, "ends": ends}
         write_atomically(self._file, json.dumps(self._noted, indent=1))
 
     def _scan_target(self, topic: str, target: str, append: bool) -> LastOffsets:
-        now = topic_ends(self._how, target)
+        now = topic_ends(self._context, target)
         if all(ends.start == ends.end for ends in now.values()):
             return {}
         known, bounds = self._known(topic, target, {number: (ends.start, ends.end) for number, ends in now.items()})
-        found = restored_offsets(self._how, target, **bounds)
+        found = restored_offsets(self._context, target, **bounds)
         others = found.where(F.col("topic").isNull() | (F.col("topic") != topic)).limit(1).count()
         if others and not append:
             raise StartupError(

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 TASK_BYTES = 64 << 20
 ALL_TASKS_BYTES = 256 << 20  # per round: Java's memory does not grow with the number of partitions
 MIN_TASK_BYTES = 4 << 20
-MOST_BUCKETS = 100_000
+MAX_BUCKETS = 100_000
 RECORD_BYTES = 100  # approximate size of a record without its fields
 
 PartitionRanges = dict[int, tuple[int, int]]
@@ -46,7 +46,7 @@ def offset_condition(spans: Mapping[int, tuple[int, int]]) -> str:
 def buckets(frame: DataFrame, rows: int, max_bytes: int) -> list[Bucket]:
     """Divides the frame, which has about `rows` rows, into buckets below `max_bytes`, unless a single record is
     larger."""
-    width = max(rows // MOST_BUCKETS, 1)
+    width = max(rows // MAX_BUCKETS, 1)
     found = _counted(frame, width)
     wide = [each for each in found if each.bytes > max_bytes and each.rows > 1]
     if wide and width > 1:
@@ -81,12 +81,12 @@ def max_bytes_per_task(tasks: int) -> int:
     return max(min(TASK_BYTES, ALL_TASKS_BYTES // max(tasks, 1)), min(MIN_TASK_BYTES, TASK_BYTES))
 
 
-def rounds(found: list[Bucket], most_rows: int, max_bytes: int) -> list[Round]:
+def rounds(found: list[Bucket], max_rows: int, max_bytes: int) -> list[Round]:
     """Combines buckets into rounds. Each round has one piece of every partition, in the order of offsets."""
     by_partition: dict[int, list[Bucket]] = {}
     for bucket in found:
         by_partition.setdefault(bucket.partition, []).append(bucket)
-    each = max(most_rows // max(len(by_partition), 1), 1)
+    each = max(max_rows // max(len(by_partition), 1), 1)
     columns = [list(_packed(own, each, max_bytes)) for own in by_partition.values()]
     listed = []
     for row in zip_longest(*columns):
@@ -96,11 +96,11 @@ def rounds(found: list[Bucket], most_rows: int, max_bytes: int) -> list[Round]:
     return listed
 
 
-def _packed(own: list[Bucket], most_rows: int, max_bytes: int) -> Iterator[Bucket]:
+def _packed(own: list[Bucket], max_rows: int, max_bytes: int) -> Iterator[Bucket]:
     """Joins buckets of one partition while they fit into the limits."""
     now: Bucket | None = None
-    for bucket in (part for whole in own for part in _split(whole, most_rows)):
-        if now is not None and now.rows + bucket.rows <= most_rows and now.bytes + bucket.bytes <= max_bytes:
+    for bucket in (part for whole in own for part in _split(whole, max_rows)):
+        if now is not None and now.rows + bucket.rows <= max_rows and now.bytes + bucket.bytes <= max_bytes:
             now = now._replace(last=bucket.last, rows=now.rows + bucket.rows, bytes=now.bytes + bucket.bytes)
             continue
         if now is not None:
@@ -110,12 +110,12 @@ def _packed(own: list[Bucket], most_rows: int, max_bytes: int) -> Iterator[Bucke
         yield now
 
 
-def _split(bucket: Bucket, most_rows: int) -> Iterator[Bucket]:
-    """Splits a bucket with more than `most_rows` if its offsets have no gaps; assumes rows of equal size."""
-    if bucket.rows <= most_rows or bucket.last - bucket.first + 1 != bucket.rows:
+def _split(bucket: Bucket, max_rows: int) -> Iterator[Bucket]:
+    """Splits a bucket with more than `max_rows` if its offsets have no gaps; assumes rows of equal size."""
+    if bucket.rows <= max_rows or bucket.last - bucket.first + 1 != bucket.rows:
         yield bucket
         return
-    for first in range(bucket.first, bucket.last + 1, most_rows):
-        last = min(first + most_rows - 1, bucket.last)
+    for first in range(bucket.first, bucket.last + 1, max_rows):
+        last = min(first + max_rows - 1, bucket.last)
         rows = last - first + 1
         yield bucket._replace(first=first, last=last, rows=rows, bytes=bucket.bytes * rows // bucket.rows)

@@ -15,9 +15,9 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from pyspark_trimq.pipelines.reports.outcome import BatchFigures
 from pyspark_trimq.pipelines.runner.checkpoint import Checkpoint
+from pyspark_trimq.pipelines.runner.context import PipelineContext
 from pyspark_trimq.pipelines.runner.durations import parse_duration
 from pyspark_trimq.pipelines.runner.failure import plain_errors
-from pyspark_trimq.pipelines.runner.how import How
 from pyspark_trimq.pipelines.runner.progress_bar import ProgressBar, bars, sum_of_offsets
 from trimq.clock import monotonic_seconds
 from trimq.errors import StartupError
@@ -36,37 +36,41 @@ def subscription(topics: Sequence[str], pattern: str) -> dict[str, str]:
     return {"subscribePattern": pattern} if pattern else {"subscribe": ",".join(topics)}
 
 
-def read_stream(how: How, subscribed: Mapping[str, str], columns: str = "", **options: str) -> DataFrame:
+def read_stream(
+    context: PipelineContext, subscribed: Mapping[str, str], columns: str = "", **options: str
+) -> DataFrame:
     """Returns the messages as a stream. `columns` is a schema of the only columns to decode."""
-    reader = how.session().readStream.format("trimq")
+    reader = context.session().readStream.format("trimq")
     if columns:
         reader = reader.schema(columns)
-    frame: DataFrame = reader.options(**stream_options(how, subscribed, **options)).load()
+    frame: DataFrame = reader.options(**stream_options(context, subscribed, **options)).load()
     return frame
 
 
-def stream_options(how: How, subscribed: Mapping[str, str], **options: str) -> dict[str, str]:
+def stream_options(context: PipelineContext, subscribed: Mapping[str, str], **options: str) -> dict[str, str]:
     """Returns the options of the source for a stream."""
-    limit = {"maxOffsetsPerTrigger": str(how.rows_per_batch)}
+    limit = {"maxOffsetsPerTrigger": str(context.rows_per_batch)}
     # A run that ends by itself leaves no group of a stopped query behind.
-    asked = {"includeHeaders": "true", "keepGroup": str(not how.once).lower(), **limit, **options}
-    asked |= how.source_options()
-    return {**how.address(), **subscribed, **asked}
+    asked = {"includeHeaders": "true", "keepGroup": str(not context.once).lower(), **limit, **options}
+    asked |= context.source_options()
+    return {**context.address(), **subscribed, **asked}
 
 
-def read_current(how: How, subscribed: Mapping[str, str], columns: str = "", **options: str) -> DataFrame:
+def read_current(
+    context: PipelineContext, subscribed: Mapping[str, str], columns: str = "", **options: str
+) -> DataFrame:
     """Returns the messages that exist now, as a batch frame."""
-    reader = how.session().read.format("trimq")
+    reader = context.session().read.format("trimq")
     if columns:
         reader = reader.schema(columns)
-    asked = {**subscribed, "includeHeaders": "true", **options, **how.source_options()}
-    return reader.options(**how.address(), **asked).load()
+    asked = {**subscribed, "includeHeaders": "true", **options, **context.source_options()}
+    return reader.options(**context.address(), **asked).load()
 
 
-def write_to_topic(how: How, frame: DataFrame, mode: str = "append") -> DataStreamWriter:
+def write_to_topic(context: PipelineContext, frame: DataFrame, mode: str = "append") -> DataStreamWriter:
     """Returns a writer of the rows as messages, exactly once, that also counts them."""
     counted = frame.observe(WRITTEN_METRIC, F.count(F.lit(1)).alias(ROWS_METRIC))
-    return counted.writeStream.format("trimq").options(**how.sink_options()).outputMode(mode)
+    return counted.writeStream.format("trimq").options(**context.sink_options()).outputMode(mode)
 
 
 def configure_state_store(spark: SparkSession) -> None:
@@ -78,7 +82,7 @@ def configure_state_store(spark: SparkSession) -> None:
 
 
 def run_query(
-    how: How,
+    context: PipelineContext,
     title: str,
     writer: DataStreamWriter,
     checkpoint: Checkpoint,
@@ -86,15 +90,15 @@ def run_query(
 ) -> list[BatchFigures]:
     """Runs the query to its end and returns figures of its batches. Raises PipelineFailure if it fails; it can be
     started again. `rows` returns the rows of each batch where Spark does not see them."""
-    every = f"{parse_duration(how.every)} milliseconds"
+    every = f"{parse_duration(context.every)} milliseconds"
     writer = writer.option("checkpointLocation", checkpoint.spark)
-    writer = writer.trigger(availableNow=True) if how.once else writer.trigger(processingTime=every)
+    writer = writer.trigger(availableNow=True) if context.once else writer.trigger(processingTime=every)
     seen = _QueryProgress(rows)
     is_interrupted = False
-    with bars(title, how.show) as shown, plain_errors():
+    with bars(title, context.show) as shown, plain_errors():
         query = writer.start()
         try:
-            _wait_for_query(how, query, shown, seen)
+            _wait_for_query(context, query, shown, seen)
         except KeyboardInterrupt:
             is_interrupted = True  # Ctrl-C is the normal end of a continuous run
         finally:
@@ -102,20 +106,20 @@ def run_query(
                 query.stop()
         seen.note(query)
         # Stopping may make the current batch fail; the next run repeats it.
-        if (error := query.exception()) is not None and not (is_interrupted or how.stop.is_set()):
+        if (error := query.exception()) is not None and not (is_interrupted or context.stop.is_set()):
             raise error
     return [seen.figures[number] for number in sorted(seen.figures)]
 
 
-def _wait_for_query(how: How, query: StreamingQuery, shown: ProgressBar, seen: _QueryProgress) -> None:
+def _wait_for_query(context: PipelineContext, query: StreamingQuery, shown: ProgressBar, seen: _QueryProgress) -> None:
     began = monotonic_seconds()
     while not query.awaitTermination(POLL_S):  # type: ignore[arg-type]  # accepts fractions
         seen.note(query)
         seen.show(query, shown)
-        is_over = how.for_seconds is not None and monotonic_seconds() - began >= how.for_seconds
-        if is_over and how.once:
-            how.stop.set()  # ended before all was read: the caller sees `stop`
-        if how.stop.is_set() or is_over or (how.once and _is_idle(query)):
+        is_over = context.for_seconds is not None and monotonic_seconds() - began >= context.for_seconds
+        if is_over and context.once:
+            context.stop.set()  # ended before all was read: the caller sees `stop`
+        if context.stop.is_set() or is_over or (context.once and _is_idle(query)):
             return
     seen.note(query)
     seen.show(query, shown)

@@ -14,9 +14,9 @@ from pyspark.sql import functions as F
 from pyspark_trimq.pipelines.reports.outcome import Outcome, batch_plots
 from pyspark_trimq.pipelines.runner.batch_limits import bounded_stream
 from pyspark_trimq.pipelines.runner.checkpoint import open_checkpoint
+from pyspark_trimq.pipelines.runner.context import PipelineContext
 from pyspark_trimq.pipelines.runner.durations import parse_duration
 from pyspark_trimq.pipelines.runner.failure import plain_message
-from pyspark_trimq.pipelines.runner.how import How
 from pyspark_trimq.pipelines.runner.runner import configure_state_store, run_query, write_to_topic
 from pyspark_trimq.pipelines.runner.topics import ensure_topic
 from pyspark_trimq.pipelines.topic_tables.recipes import Aggregation, Input, Joining, Query
@@ -29,38 +29,38 @@ def run_recipe(
     kind: str,
     path: Path,
     recipe: Recipe | Query,
-    plan: Callable[[How, Recipe], tuple[DataFrame, Sequence[str]]],
-    how: How,
+    plan: Callable[[PipelineContext, Recipe], tuple[DataFrame, Sequence[str]]],
+    context: PipelineContext,
 ) -> Outcome:
     """Runs the recipe of the file `path` to its end. `plan` returns the result of a TOML recipe as a streaming frame,
     and the columns that make up the message key. An SQL recipe needs no plan."""
-    settings = {"bootstrap": how.bootstrap, "recipe": repr(recipe)}
-    with open_checkpoint(how.folder(Path(f"trimq-checkpoints/{kind}-{path.stem}")), kind, settings) as checkpoint:
-        configure_state_store(how.session())
-        ensure_topic(how, recipe.to, 1)
+    settings = {"bootstrap": context.bootstrap, "recipe": repr(recipe)}
+    with open_checkpoint(context.folder(Path(f"trimq-checkpoints/{kind}-{path.stem}")), kind, settings) as checkpoint:
+        configure_state_store(context.session())
+        ensure_topic(context, recipe.to, 1)
         try:
-            frame, keys = (_query_frame(how, recipe), ()) if isinstance(recipe, Query) else plan(how, recipe)
+            frame, keys = (_query_frame(context, recipe), ()) if isinstance(recipe, Query) else plan(context, recipe)
             rows = as_messages(frame, keys, recipe.to)
         except PySparkException as error:
             raise StartupError(f"{path}: {plain_message(error)}") from None
-        batches = run_query(how, kind, write_to_topic(how, rows), checkpoint)
+        batches = run_query(context, kind, write_to_topic(context, rows), checkpoint)
     read, written = sum(batch.rows for batch in batches), sum(batch.written for batch in batches)
-    shown: dict[str, Any] = {"recipe": str(path), "to": recipe.to, "bootstrap": how.bootstrap}
+    shown: dict[str, Any] = {"recipe": str(path), "to": recipe.to, "bootstrap": context.bootstrap}
     outcome = Outcome(kind, shown, {"messages read": read, "rows written": written}, batches=batches, found=written)
     outcome.plots += batch_plots(batches)
     return outcome
 
 
-def _query_frame(how: How, query: Query) -> DataFrame:
+def _query_frame(context: PipelineContext, query: Query) -> DataFrame:
     for each in query.inputs:
-        topic_table(how, each).createOrReplaceTempView(each.name)
-    return how.session().sql(query.sql)
+        topic_table(context, each).createOrReplaceTempView(each.name)
+    return context.session().sql(query.sql)
 
 
-def topic_table(how: How, source: Input) -> DataFrame:
+def topic_table(context: PipelineContext, source: Input) -> DataFrame:
     """Returns the messages of a topic as rows: the columns of their JSON (null if missing), and `key`, `topic`,
     `partition`, `offset` and `timestamp` of the message."""
-    frame = bounded_stream(how, {"subscribe": source.topic})
+    frame = bounded_stream(context, {"subscribe": source.topic})
     kept = [
         F.col("key").cast("string").alias("key"),
         F.col("topic"),

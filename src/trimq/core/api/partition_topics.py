@@ -19,13 +19,13 @@ class PartitionTopicApi:
         self._access = access
         self._gate = gate
 
-    def all(self, caller: Caller, home: Layout | None = None) -> list[Topic]:
+    def all(self, caller: Caller, layout: Layout | None = None) -> list[Topic]:
         """Topics of the caller's namespace (of one layout, if given) that the caller may see."""
         return [
             topic
             for topic in self._topics
             if topic.name.namespace == caller.namespace
-            and (home is None or topic.home is home)
+            and (layout is None or topic.layout is layout)
             and self._access.allowed(caller, Action.DESCRIBE, topic.resource)
         ]
 
@@ -35,11 +35,11 @@ class PartitionTopicApi:
             is_seen = topic.name.namespace == caller.namespace and self._topics.find(topic.name) is topic
             yield topic if is_seen and self._access.allowed(caller, Action.DESCRIBE, topic.resource) else None
 
-    def get(self, caller: Caller, name: str, home: Layout | None = None, action: Action = Action.DESCRIBE) -> Topic:
+    def get(self, caller: Caller, name: str, layout: Layout | None = None, action: Action = Action.DESCRIBE) -> Topic:
         """Returns the topic if the caller may perform `action` on it."""
         full = TopicName(caller.namespace, name)
         self._access.require_topic(caller, action, full)
-        return self._topics.get(full, home)
+        return self._topics.get(full, layout)
 
     def by_id(self, caller: Caller, id: UUID, action: Action = Action.DESCRIBE) -> Topic:
         """Same as `get`."""
@@ -68,12 +68,12 @@ class PartitionTopicApi:
         return self._topics.check_new(full, streams, settings)
 
     def create(
-        self, caller: Caller, name: str, home: Layout, streams: int, settings: TopicSettings
+        self, caller: Caller, name: str, layout: Layout, streams: int, settings: TopicSettings
     ) -> tuple[Topic, Ticket]:
         full = TopicName(caller.namespace, name)
         self._access.require_any(caller, Action.CREATE, (BROKER, _resource(full)))
         self._gate.require_writable()
-        return self._topics.create(full, home, streams, settings)
+        return self._topics.create(full, layout, streams, settings)
 
     def prepare(
         self, caller: Caller, wanted: Iterable[tuple[str, int, TopicSettings]], done: Callable[[], None]

@@ -70,7 +70,7 @@ class ReadableTopic(Protocol):
 
     id: UUID
     name: str
-    home: Layout
+    layout: Layout
     gives_away: bool
 
     def numbers(self) -> Sequence[int]:
@@ -90,7 +90,7 @@ class ReadableTopic(Protocol):
 
 
 class _PartitionTopic:
-    home = Layout.PARTITION_LOG
+    layout = Layout.PARTITION_LOG
     gives_away = False
 
     def __init__(self, topic: Topic, max_expanded_bytes: int) -> None:
@@ -127,7 +127,7 @@ class _PartitionTopic:
 
 
 class _CommitLogTopic:
-    home = Layout.COMMIT_LOG
+    layout = Layout.COMMIT_LOG
     gives_away = False
 
     def __init__(self, topic: CommitLogTopic) -> None:
@@ -161,7 +161,7 @@ class _CommitLogTopic:
 class _AmqpQueue:
     """Browses an AMQP queue without consuming; each priority is a stream. Acknowledged messages are skipped."""
 
-    home = Layout.QUEUE_LOG
+    layout = Layout.QUEUE_LOG
 
     def __init__(self, queue: Queue) -> None:
         self.id = queue.id
@@ -239,7 +239,7 @@ class RecordsApi:
             self._commit_log.messages.readable(caller, shared, 0)
             return _CommitLogTopic(shared)
         topic = self._broker.topics.get(caller, name)
-        if topic.home is not Layout.PARTITION_LOG:
+        if topic.layout is not Layout.PARTITION_LOG:
             raise UnknownTopic(name)
         self._broker.partitions.readable(caller, topic, 0)
         return _PartitionTopic(topic, self._max_expanded_bytes)

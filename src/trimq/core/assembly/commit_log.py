@@ -122,7 +122,7 @@ class CommitLogService:
             if self.commit_log.retention.is_hour(now_ms):
                 self._store.expire(now_ms, self.commit_log.retention.oldest_held_position(now_ms))
             if (excess_bytes := self._pressure()) > 0:
-                freed = self._store.expire_oldest(excess_bytes, self.commit_log.retention.let_go)
+                freed = self._store.expire_oldest(excess_bytes, self.commit_log.retention.release)
                 if freed:
                     log.warning("commit log: deleted the oldest files, %d bytes (disk nearly full)", freed)
         except (Refusal, OSError) as error:

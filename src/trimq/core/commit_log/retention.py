@@ -19,7 +19,7 @@ class RetentionHolder(Protocol):
     def oldest_position(self) -> int | None:
         """Position of the oldest pending message. None: none is pending."""
 
-    def let_go(self, start: int) -> None:
+    def release(self, start: int) -> None:
         """Called before all messages in front of this position are deleted. They can still be read."""
 
 
@@ -51,6 +51,6 @@ class CommitLogRetention:
             positions.append(oldest_dead_letter(self._topics, now_ms - self._dead_retention_ms))
         return min((position for position in positions if position is not None), default=None)
 
-    def let_go(self, start: int) -> None:
+    def release(self, start: int) -> None:
         for holder in self._holders:
-            holder.let_go(start)
+            holder.release(start)

@@ -26,7 +26,7 @@ FindKey = Callable[[str, str, int, int], Iterable[Unit]]
 _FOR_EVER_MS = 2**62
 
 # Messages of one id that are looked at, about 1 ms: with one id for thousands, each return would take too long.
-_MOST_SEARCHED = 128
+_MAX_SEARCHED = 128
 
 
 class RetryTopics:
@@ -73,7 +73,7 @@ class RetryTopics:
         name = dead_letter_topic(group) if is_dead else _returned_name(group, topic)
         if unique is None or self._topics.find(TopicName(topic.name.namespace, name)) is None:
             return False
-        found = islice(self._find_key(name, unique, pop_time_ms, _FOR_EVER_MS), _MOST_SEARCHED)
+        found = islice(self._find_key(name, unique, pop_time_ms, _FOR_EVER_MS), _MAX_SEARCHED)
         return any(each.reconsume_times == unit.reconsume_times + 1 for each in found)
 
     def append_dead_letter(

@@ -199,9 +199,9 @@ class CommitLogTopics:
         """Returns the topic. Raises UnknownTopic, or OtherHome if another layout has a topic of this name."""
         topic = self._by_name.get(name)
         if topic is None:
-            home = self._names.find(name, other_than=Layout.COMMIT_LOG)
-            if home is not None:
-                raise OtherHome(str(name), home.value)
+            layout = self._names.find(name, other_than=Layout.COMMIT_LOG)
+            if layout is not None:
+                raise OtherHome(str(name), layout.value)
             raise UnknownTopic(str(name))
         return topic
 
@@ -230,8 +230,8 @@ class CommitLogTopics:
             raise TopicExists(str(name))
         if name in self._deleting:
             raise Busy(f"topic {name} is being deleted")
-        if (home := self._names.find(name, other_than=Layout.COMMIT_LOG)) is not None:
-            raise OtherHome(str(name), home.value)
+        if (layout := self._names.find(name, other_than=Layout.COMMIT_LOG)) is not None:
+            raise OtherHome(str(name), layout.value)
         if len(self._by_name) >= self._topic_limit:
             raise LimitReached("topics", self._topic_limit, "limits.topics")
         definition = msgspec.structs.replace(definition, created_ms=self._now_ms())

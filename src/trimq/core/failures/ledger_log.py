@@ -29,15 +29,15 @@ class _StoredRecord(msgspec.Struct, array_like=True, frozen=True):
 
 
 class LedgerLog:
-    """`make_log` creates the log when it is first needed. With `most_bytes` 0 nothing is stored."""
+    """`make_log` creates the log when it is first needed. With `max_bytes` 0 nothing is stored."""
 
     def __init__(
-        self, make_log: Callable[[], QueueLog], now_ms: Callable[[], int], most_bytes: int, most_ms: int
+        self, make_log: Callable[[], QueueLog], now_ms: Callable[[], int], max_bytes: int, max_ms: int
     ) -> None:
         self._make_log = make_log
         self._now_ms = now_ms
-        self._most_bytes = most_bytes
-        self._most_ms = most_ms
+        self._max_bytes = max_bytes
+        self._max_ms = max_ms
         self._log: QueueLog | None = None
 
     @property
@@ -51,7 +51,7 @@ class LedgerLog:
 
     def append(self, record: Record) -> Ticket | None:
         """Returns None if the entry could not be stored. The failed message leaves its queue all the same."""
-        if not self._most_bytes:
+        if not self._max_bytes:
             return None
         kept = _StoredRecord(record.key, list(record.headers), record.body, record.timestamp_ms)
         content = Content(b"", b"", b"", msgspec.msgpack.encode(kept), self._now_ms())
@@ -59,7 +59,7 @@ class LedgerLog:
 
     def append_batch(self, contents: Sequence[Content]) -> Ticket | None:
         """Same as `append`, for at least one message in the format of `queue_entries`."""
-        if not self._most_bytes:
+        if not self._max_bytes:
             return None
         return self._append(lambda log: log.append_all(contents, NEVER, 0))
 
@@ -69,7 +69,7 @@ class LedgerLog:
                 self.open(self._make_log())
             assert self._log is not None
             ticket = write(self._log)
-            if self._log.segments[-1].segment.size > self._most_bytes // _PARTS:
+            if self._log.segments[-1].segment.size > self._max_bytes // _PARTS:
                 self._log.roll()
         except WriteFailed as error:
             log.warning("failure ledger: entry not written (%s)", error)
@@ -102,7 +102,7 @@ class LedgerLog:
     def covers_since(self, time_ms: int) -> bool:
         """Returns whether all entries since this time are still stored."""
         if self._log is None or self._log.segments[0].base == 0:
-            return self._most_bytes > 0
+            return self._max_bytes > 0
         oldest = next(self.read(0), None)
         return oldest is not None and oldest.timestamp_ms < time_ms
 
@@ -117,8 +117,8 @@ class LedgerLog:
         if self._log is None:
             return
         segments = self._log.segments
-        excess = sum(segment.segment.size for segment in segments) - self._most_bytes
-        oldest_ms = self._now_ms() - self._most_ms
+        excess = sum(segment.segment.size for segment in segments) - self._max_bytes
+        oldest_ms = self._now_ms() - self._max_ms
         for segment in segments[:-1]:
             if segment.end > self._log.readable_end or (excess <= 0 and segment.newest_ms >= oldest_ms):
                 break

@@ -72,7 +72,7 @@ BLOCK_COMMENT.4: "/*" /[^*]*\*+([^\/*][^*]*\*+)*/ "/"
 _OPERATORS = frozenset(
     ("EQUAL", "UNEQUAL", "ORDER", "PLUS", "MINUS", "NOT", "AND", "OR", "BETWEEN", "IN", "IS", "SEARCH", "LPAR")
 )
-_MOST_FLOAT = 1.7976931348623157e308
+_MAX_FLOAT = 1.7976931348623157e308
 
 
 class _Node(NamedTuple):
@@ -231,7 +231,7 @@ def _read_constant(token: lark.Token) -> Value:
                 raise InvalidSqlFilter(f"{text[:40]} is too large")
             return int(digits)
         case "DECIMAL":
-            if float(text) > _MOST_FLOAT:
+            if float(text) > _MAX_FLOAT:
                 raise InvalidSqlFilter(f"{text[:40]} is too large")
             return float(text)
         case "NULL":

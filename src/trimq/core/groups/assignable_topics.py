@@ -25,7 +25,7 @@ class AssignableTopics:
             shapes = {
                 topic.name.name: AssignableTopic(topic.id, len(topic.streams))
                 for topic in self._topics
-                if topic.home is Layout.PARTITION_LOG and topic.name.namespace == DEFAULT_NAMESPACE
+                if topic.layout is Layout.PARTITION_LOG and topic.name.namespace == DEFAULT_NAMESPACE
             }
             self._known = KnownTopics(self._known.revision + 1, shapes, len(self._topics))
         return self._known

@@ -127,7 +127,7 @@ class Compactor:
 
     def _give_up(self, round: _Round, error: Exception) -> None:
         if round.compaction.must_finish:
-            self._passes.give_up(error)
+            self._passes.stop_acknowledging(error)
             self.stop()
             return
         log.warning("%s: compaction failed, will be retried (%s)", round.stream.log.folder, error)
@@ -145,5 +145,5 @@ class Compactor:
         if error is None:
             self._schedule_step(round)
         else:  # after a failed read or sync the state of the folder is unknown
-            self._passes.give_up(error)
+            self._passes.stop_acknowledging(error)
             self.stop()

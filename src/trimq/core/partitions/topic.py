@@ -30,7 +30,7 @@ class Topic:
         self.id = id
         self.name = TopicName(definition.namespace, definition.name)
         self.resource = Resource(ResourceKind.TOPIC, definition.namespace, definition.name)
-        self.home = Layout(definition.home)
+        self.layout = Layout(definition.home)
         self.created_ms = definition.created_ms
         self.settings: TopicSettings = definition.settings
         self.version = version
@@ -45,7 +45,7 @@ class Topic:
         return TopicDefinition(
             namespace=self.name.namespace,
             name=self.name.name,
-            home=self.home.value,
+            home=self.layout.value,
             streams=len(self.streams) if streams is None else streams,
             created_ms=self.created_ms,
             settings=dict(self.settings if settings is None else settings),

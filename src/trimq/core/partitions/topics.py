@@ -101,14 +101,14 @@ class Topics:
     def find(self, name: TopicName) -> Topic | None:
         return self._by_name.get(name)
 
-    def get(self, name: TopicName, home: Layout | None = None) -> Topic:
-        """Returns the topic. Raises UnknownTopic, or OtherHome if its layout is not `home`, the only one that the
+    def get(self, name: TopicName, layout: Layout | None = None) -> Topic:
+        """Returns the topic. Raises UnknownTopic, or OtherHome if its layout is not `layout`, the only one that the
         caller can serve."""
         topic = self._by_name.get(name)
         if topic is None:
             raise UnknownTopic(str(name))
-        if home is not None and topic.home is not home:
-            raise OtherHome(str(name), topic.home.value)
+        if layout is not None and topic.layout is not layout:
+            raise OtherHome(str(name), topic.layout.value)
         return topic
 
     def by_id(self, id: UUID) -> Topic:
@@ -127,18 +127,18 @@ class Topics:
 
     # -- changes: visible at once, acknowledged when the ticket's pass is durable, rolled back when it is refused
 
-    def create(self, name: TopicName, home: Layout, streams: int, settings: TopicSettings) -> tuple[Topic, Ticket]:
+    def create(self, name: TopicName, layout: Layout, streams: int, settings: TopicSettings) -> tuple[Topic, Ticket]:
         id = self.check_new(name, streams, settings)
         draft = self._staged.take(name)
-        topic = self._new_topic(id, name, home, settings) if draft is None else draft.topic
+        topic = self._new_topic(id, name, layout, settings) if draft is None else draft.topic
         new_streams = self._add_streams(topic, streams) if draft is None else draft.new_streams
         ticket = self._catalogue.put(_KIND, str(topic.id), msgspec.to_builtins(topic.definition()), None)
         self._remember(topic)
         self._confirm_streams(topic, new_streams, ticket)
         return topic, ticket
 
-    def _new_topic(self, id: UUID, name: TopicName, home: Layout, settings: TopicSettings) -> Topic:
-        return Topic(id, TopicDefinition(name.namespace, name.name, home.value, 0, self._now_ms(), dict(settings)), 0)
+    def _new_topic(self, id: UUID, name: TopicName, layout: Layout, settings: TopicSettings) -> Topic:
+        return Topic(id, TopicDefinition(name.namespace, name.name, layout.value, 0, self._now_ms(), dict(settings)), 0)
 
     def prepare(self, wanted: Iterable[tuple[TopicName, int, TopicSettings]], done: Callable[[], None]) -> None:
         """Opens the many streams of topics that are about to be created, a few in each loop turn, then calls `done`, in
@@ -190,8 +190,8 @@ class Topics:
 
     def check_layout(self, name: TopicName) -> None:
         """Raises OtherHome if a topic or queue of another layout has this name."""
-        if (home := self._names.find(name, other_than=Layout.PARTITION_LOG)) is not None:
-            raise OtherHome(str(name), home.value)
+        if (layout := self._names.find(name, other_than=Layout.PARTITION_LOG)) is not None:
+            raise OtherHome(str(name), layout.value)
 
     def check_name(self, name: str) -> None:
         limit = self._settings.limits.topic_name_length

@@ -23,15 +23,15 @@ _MIN_BACKOFF_MS = 100
 _MAX_BACKOFF_MS = 1000
 
 # A turn of the loop ends after so many dead letters without a target that has room, or after so many that were sent.
-_MOST_STUCK = 256
-_MOST_SENT = 1000
+_MAX_STUCK = 256
+_MAX_SENT = 1000
 
 # Limits of a batch of equal dead letters.
 _MAX_BATCH_MESSAGES = 256
 _MAX_BATCH_BYTES = 1 << 20
 
 # So many messages are kept in memory; of the others only their offsets.
-_MOST_HELD = 1000
+_MAX_HELD = 1000
 
 # Reason in the high bits of a message's stored attempts, above any real count: a restart recovers pending dead letters
 # from it. Expired messages need no mark: they expire again.
@@ -57,17 +57,17 @@ class AtLeastOnceQueue(Protocol):
     """The queue in which messages wait to be dead-lettered."""
 
     def send_dead_letters(
-        self, batch: Sequence[StoredContent], reason: Reason, attempts: int, died_ms: int, taken: Collection[str]
+        self, batch: Sequence[StoredContent], reason: Reason, attempts: int, died_ms: int, confirmed: Collection[str]
     ) -> DeadLetterSendResult | None:
         """Sends dead letters that are equal except for their bodies to the target queues that have room and are not in
-        `taken`. None: the caller must send them one by one."""
+        `confirmed`. None: the caller must send them one by one."""
 
     def send_dead_letters_at(self, due_ms: int) -> None:
         """Dispatches the queue at that time, or at the end of this turn, which calls `resume`."""
 
 
 class _PendingDeadLetter:
-    __slots__ = ("attempts", "backlog", "counted_bytes", "died_ms", "offset", "reason", "stored", "taken")
+    __slots__ = ("attempts", "backlog", "confirmed", "counted_bytes", "died_ms", "offset", "reason", "stored")
 
     def __init__(self, backlog: Backlog, offset: int, reason: Reason, attempts: int, died_ms: int) -> None:
         self.backlog = backlog
@@ -77,15 +77,15 @@ class _PendingDeadLetter:
         self.died_ms = died_ms
         self.stored: StoredContent | None = None
         self.counted_bytes = 0
-        self.taken: Collection[str] = ()
+        self.confirmed: Collection[str] = ()
 
     def is_alike(self, other: _PendingDeadLetter) -> bool:
         """True if both may be in one batch: same death, and sent to no target queue yet."""
         return (
             self.backlog is other.backlog
             and (self.reason, self.attempts, self.died_ms) == (other.reason, other.attempts, other.died_ms)
-            and not self.taken
-            and not other.taken
+            and not self.confirmed
+            and not other.confirmed
         )
 
 
@@ -117,13 +117,13 @@ class AtLeastOnceDeadLetters:
 
     def enqueue(self, backlog: Backlog, stored: StoredContent, reason: Reason, delivery_counts: DeliveryCounts) -> None:
         """Adds a message that was taken from its backlog. The next `resume` sends it."""
-        letter = _PendingDeadLetter(backlog, stored.offset, reason, delivery_counts.taken, self._now_ms())
+        letter = _PendingDeadLetter(backlog, stored.offset, reason, delivery_counts.acquired, self._now_ms())
         letter.counted_bytes = backlog.size_of(stored.content)
-        if self._held < _MOST_HELD:
+        if self._held < _MAX_HELD:
             letter.stored = stored
             self._held += 1
         if reason in _MARKS:
-            mark = _MARKS[reason] << _MARK_BITS | min(delivery_counts.taken, _ATTEMPTS_MASK)
+            mark = _MARKS[reason] << _MARK_BITS | min(delivery_counts.acquired, _ATTEMPTS_MASK)
             backlog.log.acks.note_attempts(stored.offset, mark)
         self._add(letter)
         self._queue.send_dead_letters_at(max(self._now_ms(), self._backoff_until_ms))
@@ -158,7 +158,7 @@ class AtLeastOnceDeadLetters:
         stuck: list[_PendingDeadLetter] = []
         sent = 0
         try:
-            while self.waiting and len(stuck) < _MOST_STUCK and sent < _MOST_SENT:
+            while self.waiting and len(stuck) < _MAX_STUCK and sent < _MAX_SENT:
                 try:
                     batch = self._next_batch(may_wait)
                 except DamagedSegment as damage:
@@ -217,7 +217,7 @@ class AtLeastOnceDeadLetters:
         first = letters[0]
         try:
             sent = self._queue.send_dead_letters(
-                [stored for _, stored in batch], first.reason, first.attempts, first.died_ms, first.taken
+                [stored for _, stored in batch], first.reason, first.attempts, first.died_ms, first.confirmed
             )
         except Refusal as refusal:
             log.warning("dead letter could not be published, will retry: %s", refusal)
@@ -238,7 +238,7 @@ class AtLeastOnceDeadLetters:
             self._settle(letters)
             return
         for letter in letters if refusal is None else ():
-            letter.taken = {*letter.taken, *sent.to}
+            letter.confirmed = {*letter.confirmed, *sent.to}
         self.waiting.extendleft(reversed(letters))
         self._backoff_until_ms = self._now_ms() + (_MIN_BACKOFF_MS if refusal is None else _MAX_BACKOFF_MS)
         self._queue.send_dead_letters_at(self._backoff_until_ms)

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 class DeliveryCounts(NamedTuple):
     """Number of earlier deliveries of a requeued message, and of those that count as failed."""
 
-    taken: int = 0
+    acquired: int = 0
     failed: int = 0
 
 
@@ -146,16 +146,16 @@ class Backlog:
             return stored
         return None
 
-    def take_batch(self, most: int, most_bytes: int, now_ms: int) -> list[StoredContent]:
-        """Fast path of `take` for messages in memory that were never delivered, up to `most` and about `most_bytes`;
+    def take_batch(self, most: int, max_bytes: int, now_ms: int) -> list[StoredContent]:
+        """Fast path of `take` for messages in memory that were never delivered, up to `most` and about `max_bytes`;
         falls back (empty) when the next message is requeued, cold or expired."""
-        batch = [] if self._requeued else self.log.take_batch(self.cursor, most, most_bytes, now_ms)
+        batch = [] if self._requeued else self.log.take_batch(self.cursor, most, max_bytes, now_ms)
         self._mark_in_flight(batch)
         return batch
 
-    def take_expired(self, most: int, most_bytes: int, now_ms: int) -> list[StoredContent]:
+    def take_expired(self, most: int, max_bytes: int, now_ms: int) -> list[StoredContent]:
         """Does the same as `take_batch` for expired messages at the head."""
-        batch = [] if self._requeued else self.log.take_expired(self.cursor, most, most_bytes, now_ms)
+        batch = [] if self._requeued else self.log.take_expired(self.cursor, most, max_bytes, now_ms)
         self._mark_in_flight(batch)
         return batch
 
@@ -192,9 +192,9 @@ class Backlog:
     def requeue(self, stored: StoredContent, delivery_counts: DeliveryCounts) -> None:
         """Makes a message in flight ready again, at its old position unless `requeue_numbers` sets the order."""
         self._delivery_counts[stored.offset] = delivery_counts
-        if self._requeue_numbers is None and delivery_counts.taken and not self.log.is_volatile:
+        if self._requeue_numbers is None and delivery_counts.acquired and not self.log.is_volatile:
             self.log.acks.note_attempts(
-                stored.offset, delivery_counts.taken
+                stored.offset, delivery_counts.acquired
             )  # a restart delivers it with the redelivered flag, too
         place = stored.offset if self._requeue_numbers is None else next(self._requeue_numbers)
         heapq.heappush(self._requeued, (place, stored.offset))

@@ -92,10 +92,10 @@ class DeadLetterPublisher:
         reason: Reason,
         attempts: int,
         died_ms: int,
-        taken: Collection[str],
+        confirmed: Collection[str],
     ) -> DeadLetterSendResult | None:
         """At-least-once variant of `give_up`, for messages that are equal except for their bodies. Sends to the target
-        queues that have room and are not in `taken`; records the messages in the ledger once all targets have them.
+        queues that have room and are not in `confirmed`; records the messages in the ledger once all targets have them.
         Returns None if the caller must send them one by one."""
         if not queue.settings.is_dead_letter_at_least_once:  # the policy has changed since
             return DeadLetterSendResult((), self.give_up(queue, batch, reason, attempts), True)
@@ -105,14 +105,14 @@ class DeadLetterPublisher:
         death = Death(queue.name, reason, died_ms, exchange.name, queue.settings.dead_letter_key)
         route = self._route(exchange, batch[0], death)
         ready, full = self._publisher.ready_and_full_queues(queue.namespace, route.names)
-        if not (ready or full or route.delayed_exchanges or taken):
+        if not (ready or full or route.delayed_exchanges or confirmed):
             return NOTHING_SENT
         if len(batch) > 1 and not self._publisher.accepts_batches(queue.namespace, route.names):
             return None
-        route.names = [name for name in ready if name not in taken]
-        route.delayed_exchanges = [each for each in route.delayed_exchanges if _delayed_by(each) not in taken]
+        route.names = [name for name in ready if name not in confirmed]
+        route.delayed_exchanges = [each for each in route.delayed_exchanges if _delayed_by(each) not in confirmed]
         tickets = self._send(queue.namespace, route, batch, reason)
-        is_complete = all(name in taken for name in full)
+        is_complete = all(name in confirmed for name in full)
         if is_complete:
             tickets += self._note(queue, batch, reason, attempts, self._timeline.now_ms())
         to = [*route.names, *map(_delayed_by, route.delayed_exchanges)]

@@ -26,8 +26,8 @@ def requeue_delay_ms(settings: QueueSettings, delivery_counts: DeliveryCounts, h
     wanted = (RETRY_ALL, RETRY_FAILED if has_failed else RETRY_RETURNED)
     if settings.retry_type not in wanted or settings.retry_min_ms is None:
         return 0
-    most_ms = settings.retry_min_ms if settings.retry_max_ms is None else settings.retry_max_ms
-    return min(settings.retry_min_ms * max(delivery_counts.failed, 1), most_ms)
+    max_ms = settings.retry_min_ms if settings.retry_max_ms is None else settings.retry_max_ms
+    return min(settings.retry_min_ms * max(delivery_counts.failed, 1), max_ms)
 
 
 class DelayedRequeue:

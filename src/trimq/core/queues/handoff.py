@@ -18,7 +18,7 @@ from trimq.storage.group_commit.passes import Passes, Ticket
 _BACKOFF_MS = 1000
 
 # Messages that wait for a retry are in memory; beyond this number the queue takes no more out of its log.
-_MOST_HELD = 1000
+_MAX_HELD = 1000
 
 # Reasons for which the queue dead-letters a message without a request of a client.
 _BY_ITSELF = (Reason.EXPIRED, Reason.OVERFLOW)
@@ -78,7 +78,7 @@ class DeadLetterHandoff:
     @property
     def is_full(self) -> bool:
         """True if so many messages wait for a retry that the messages behind them must wait too."""
-        return len(self.held) >= _MOST_HELD and self.is_backing_off
+        return len(self.held) >= _MAX_HELD and self.is_backing_off
 
     def postpone(
         self, backlog: Backlog, stored: StoredContent, reason: Reason, delivery_counts: DeliveryCounts
@@ -113,7 +113,7 @@ class DeadLetterHandoff:
                 self._settled(_HeldMessage(backlog, stored, reason, delivery_counts), back or delivery_counts, refusal)
 
         try:
-            ticket = self._queue.give_up((stored,), reason, delivery_counts.taken)
+            ticket = self._queue.give_up((stored,), reason, delivery_counts.acquired)
         except Refusal as refusal:
             settled(refusal)
             return

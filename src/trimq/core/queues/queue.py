@@ -80,10 +80,10 @@ class DeadLetterDestination(Protocol):
         reason: Reason,
         attempts: int,
         died_ms: int,
-        taken: Collection[str],
+        confirmed: Collection[str],
     ) -> DeadLetterSendResult | None:
         """Dead-letters messages that are equal except for their bodies to the target queues that have room and are not
-        in `taken`. None: the caller must send them one by one."""
+        in `confirmed`. None: the caller must send them one by one."""
 
 
 class QueueServices(NamedTuple):

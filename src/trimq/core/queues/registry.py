@@ -159,8 +159,8 @@ class QueueRegistry:
         if not is_server_named:
             self.check_name(name)
         found = self._by_name.get((namespace, name))
-        if found is None and (home := self._names.find(TopicName(namespace, name), Layout.QUEUE_LOG)) is not None:
-            raise OtherHome(name, home.value)
+        if found is None and (layout := self._names.find(TopicName(namespace, name), Layout.QUEUE_LOG)) is not None:
+            raise OtherHome(name, layout.value)
         if found is not None and found.owner is not None and found.owner != owner:
             raise Locked(name, namespace)
         if found is not None:

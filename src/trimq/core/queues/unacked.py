@@ -83,7 +83,7 @@ class Delivery:
 
     @property
     def redelivered(self) -> bool:
-        return self.delivery_counts.taken > 0
+        return self.delivery_counts.acquired > 0
 
 
 SetDeadlineTimer = Callable[[int | None], None]
@@ -170,7 +170,7 @@ class UnackedDeliveries:
 
 def with_delivery_counts(content: Content, delivery_counts: DeliveryCounts) -> bytes:
     """Returns the properties of a message with `x-acquired-count` and `x-delivery-count` added."""
-    counts: FieldTable = {"x-acquired-count": delivery_counts.taken}
+    counts: FieldTable = {"x-acquired-count": delivery_counts.acquired}
     if delivery_counts.failed:
         counts["x-delivery-count"] = delivery_counts.failed
     try:

@@ -144,9 +144,9 @@ class WorkQueue(Queue):
         self._services.queue_timers.set(self.id, HANDOFF_RETRY, due_ms)
 
     def send_dead_letters(
-        self, batch: Sequence[StoredContent], reason: Reason, attempts: int, died_ms: int, taken: Collection[str]
+        self, batch: Sequence[StoredContent], reason: Reason, attempts: int, died_ms: int, confirmed: Collection[str]
     ) -> DeadLetterSendResult | None:
-        return self._services.dead_letters.send_dead_letters(self, batch, reason, attempts, died_ms, taken)
+        return self._services.dead_letters.send_dead_letters(self, batch, reason, attempts, died_ms, confirmed)
 
     def send_dead_letters_at(self, due_ms: int) -> None:
         if due_ms > self._services.now_ms():
@@ -262,7 +262,7 @@ class WorkQueue(Queue):
         """Returns a delivery with the counts of earlier deliveries of the message."""
         delivery_counts = backlog.recovered_delivery_counts(stored.offset)
         header = stored.content.header
-        if not delivery_counts.taken:  # by this queue; the message may be a dead letter that another queue delivered
+        if not delivery_counts.acquired:  # by this queue; the message may be a dead letter that another queue delivered
             delivery_counts = _RETURNED_ONCE if stored.flags & REDELIVERED else NEVER_DELIVERED
         elif self.kind == QUORUM:
             header = with_delivery_counts(stored.content, delivery_counts)
@@ -312,7 +312,9 @@ class WorkQueue(Queue):
     def requeue(self, delivery: Delivery, counts: bool) -> None:
         if not self._settle(delivery) or delivery.backlog is None:
             return
-        delivery_counts = DeliveryCounts(delivery.delivery_counts.taken + 1, delivery.delivery_counts.failed + counts)
+        delivery_counts = DeliveryCounts(
+            delivery.delivery_counts.acquired + 1, delivery.delivery_counts.failed + counts
+        )
         limit = self.settings.delivery_limit
         if limit is not None and counts:
             if delivery_counts.failed > limit:
@@ -335,7 +337,7 @@ class WorkQueue(Queue):
                 delivery.with_body(),
                 Reason.REJECTED,
                 delivery_counts,
-                DeliveryCounts(delivery_counts.taken + 1, delivery_counts.failed),
+                DeliveryCounts(delivery_counts.acquired + 1, delivery_counts.failed),
             )
 
     def _settle(self, delivery: Delivery) -> bool:

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 KEY_FILE = "secrets.key"
 KEY_BYTES = 32
-MOST_SECRET_BYTES = 256
+MAX_SECRET_BYTES = 256
 
 _KIND = "signing_secret"
 _NONCE_BYTES = 12
@@ -100,8 +100,8 @@ class SigningSecrets:
         """Returns a callable to be called once, off the event loop, whose result is for `put`. Raises InvalidSetting if
         this is not a possible secret."""
         plain = secret.encode("utf-8", "surrogatepass")
-        if not 0 < len(plain) <= MOST_SECRET_BYTES:
-            raise InvalidSetting("secret", f"a secret of {len(plain)} bytes: 1 to {MOST_SECRET_BYTES} are allowed")
+        if not 0 < len(plain) <= MAX_SECRET_BYTES:
+            raise InvalidSetting("secret", f"a secret of {len(plain)} bytes: 1 to {MAX_SECRET_BYTES} are allowed")
         if find_spec("cryptography") is None:  # it is loaded off the event loop
             raise InvalidSetting("secret", _MISSING)
         nonce, finish_key = self._random_bytes(_NONCE_BYTES), self._key.make()

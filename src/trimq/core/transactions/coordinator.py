@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 EndCallback = Callable[[Transaction | Refusal, Ticket | None], None]
 
-_MOST_TIMEOUT_MS = 900_000
+_MAX_TIMEOUT_MS = 900_000
 _RETRY_MS = 500
 _SWEEP_MS = 3_600_000
 _KEPT_MS = 7 * 86_400_000
@@ -113,8 +113,8 @@ class TransactionCoordinator:
     def init_producer(self, name: str, claimed: ProducerIdentity | None, timeout_ms: int) -> tuple[Transaction, Ticket]:
         """Registers a producer under the transactional id `name`. Fences the previous producer, and first aborts its
         ongoing transaction: raises TransactionUnderWay until that is done."""
-        if not 0 < timeout_ms <= _MOST_TIMEOUT_MS:
-            raise InvalidTransactionTimeout(timeout_ms, _MOST_TIMEOUT_MS)
+        if not 0 < timeout_ms <= _MAX_TIMEOUT_MS:
+            raise InvalidTransactionTimeout(timeout_ms, _MAX_TIMEOUT_MS)
         known, now_ms = self._table.get(name), self._clock.message.now_ms()
         if known is None:
             return self._init_new_producer(name, timeout_ms)

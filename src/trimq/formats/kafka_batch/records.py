@@ -210,8 +210,8 @@ def _sum_up(
     header: BatchHeader, data: bytes | bytearray, window_ms: tuple[int, int], max_records: int
 ) -> RecordsSummary:
     try:
-        most_headers = max_records - header.record_count
-        end, earliest, latest, latest_at, null_key, in_order = scan_records(data, header.record_count, most_headers)
+        max_headers = max_records - header.record_count
+        end, earliest, latest, latest_at, null_key, in_order = scan_records(data, header.record_count, max_headers)
     except TooManyHeaders:
         raise BatchTooLarge(f"the batch has more than {max_records} records and headers") from None
     except (IndexError, BadVarint) as error:

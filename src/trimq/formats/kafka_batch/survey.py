@@ -15,9 +15,9 @@ _FIRST_BYTES = bytes(2 * index & 0x7F | 0x80 for index in range(_TWO_BYTE_OFFSET
 _SECOND_BYTES = bytes(2 * index >> 7 for index in range(_TWO_BYTE_OFFSETS))
 
 # Maps one-byte zigzag numbers, -64 to 63, to bytes with the same sort order; all others to the last byte.
-_LEAST_SHORT_DELTA = -64
+_MIN_SHORT_DELTA = -64
 _LONG_DELTA = b"\xff"
-_SORTABLE = bytes(((raw >> 1) ^ -(raw & 1)) - _LEAST_SHORT_DELTA for raw in range(0x80)) + _LONG_DELTA * 0x80
+_SORTABLE = bytes(((raw >> 1) ^ -(raw & 1)) - _MIN_SHORT_DELTA for raw in range(0x80)) + _LONG_DELTA * 0x80
 
 ANY_NUMBER = 1 << 62
 
@@ -54,7 +54,7 @@ _NO_RUN = _UniformRecords(0, 1 << 63, -(1 << 63), 0)
 
 # The position only grows and must be exactly at the end of each record, so that one comparison covers all lengths
 # inside it, and no length can point outside the data unnoticed.
-def scan_records(data: bytes | bytearray, count: int, most_headers: int = ANY_NUMBER) -> RecordsScan:
+def scan_records(data: bytes | bytearray, count: int, max_headers: int = ANY_NUMBER) -> RecordsScan:
     """Scans `count` records. Raises BadVarint or IndexError if one is malformed; the caller checks bytes after the
     last."""
     index = position = latest_at = last_size = next_try = 0
@@ -87,7 +87,7 @@ def scan_records(data: bytes | bytearray, count: int, most_headers: int = ANY_NU
             null_key = index
         position = _skip_content(data, position)
         if data[position]:
-            position, most_headers = _skip_headers(data, position, most_headers)
+            position, max_headers = _skip_headers(data, position, max_headers)
         else:
             position += 1
         if position != end or raw & 1:
@@ -173,7 +173,7 @@ def _find_uniform(data: bytes | bytearray, pattern_at: int, position: int, index
     times = times[:length]
     latest = max(times)
     return _UniformRecords(
-        length, min(times) + _LEAST_SHORT_DELTA, latest + _LEAST_SHORT_DELTA, index + times.index(latest)
+        length, min(times) + _MIN_SHORT_DELTA, latest + _MIN_SHORT_DELTA, index + times.index(latest)
     )
 
 

@@ -12,7 +12,7 @@ from trimq.model import Buffer
 #   size · magic, unused · crc, unused · flag · body's length
 _HEAD = Struct(">iiiii")
 _LENGTH = Struct(">h")
-_LEAST_BYTES = _HEAD.size + _LENGTH.size
+_MIN_BYTES = _HEAD.size + _LENGTH.size
 
 
 class BatchEntry(NamedTuple):
@@ -25,11 +25,11 @@ def read_batch(data: Buffer) -> Iterator[BatchEntry]:
     """Yields the messages of a batch body. Raises BadUnit if it does not consist of whole messages."""
     at = 0
     while at < len(data):
-        if len(data) - at < _LEAST_BYTES:
+        if len(data) - at < _MIN_BYTES:
             raise BadUnit(f"a batch ends with {len(data) - at} bytes that are not a message")
         size, _, _, flag, body_length = _HEAD.unpack_from(data, at)
         end = at + size
-        if size < _LEAST_BYTES or end > len(data):
+        if size < _MIN_BYTES or end > len(data):
             raise BadUnit(f"a message of {size} bytes in a batch of {len(data)}")
         body_at = at + _HEAD.size
         properties_at = body_at + body_length + _LENGTH.size
@@ -45,6 +45,6 @@ def read_batch(data: Buffer) -> Iterator[BatchEntry]:
 def write_batch(messages: Iterable[BatchEntry]) -> bytes:
     parts: list[Buffer] = []
     for flag, body, properties in messages:
-        size = _LEAST_BYTES + len(body) + len(properties)
+        size = _MIN_BYTES + len(body) + len(properties)
         parts += (_HEAD.pack(size, 0, 0, flag, len(body)), body, _LENGTH.pack(len(properties)), properties)
     return b"".join(parts)

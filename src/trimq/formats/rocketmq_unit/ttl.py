@@ -14,12 +14,12 @@ EXPIRES_MS = "TRIMQ_EXPIRES_MS"
 
 EXPIRY_PROPERTIES = frozenset((TTL_MS, EXPIRES_MS))
 
-_MOST_DIGITS = 18
+_MAX_DIGITS = 18
 
 
 def parse_milliseconds(text: str) -> int:
     """Returns milliseconds, at least 1. Raises ValueError for anything else."""
-    if not text.isascii() or not text.isdigit() or len(text) > _MOST_DIGITS or not (limit := int(text)):
+    if not text.isascii() or not text.isdigit() or len(text) > _MAX_DIGITS or not (limit := int(text)):
         raise ValueError(f"not a number of milliseconds: {text[:40]!r}")
     return limit
 

@@ -46,7 +46,7 @@ _INT = Struct(">i")
 
 QUEUE_OFFSET_AT = 20
 BORN_HOST_AT = 48
-LEAST_BYTES = SHORT_HEAD.size + 1 + 2  # a unit without body, topic and properties
+MIN_BYTES = SHORT_HEAD.size + 1 + 2  # a unit without body, topic and properties
 
 _HOST_V4, _HOST_V6 = 8, 20
 
@@ -173,13 +173,13 @@ def unit_size(data: Buffer, at: int = 0) -> int:
     """Returns the size that a unit claims, without checking the rest. Raises BadUnit if no unit begins here or it is
     incomplete."""
     available = len(data) - at
-    if available < LEAST_BYTES:
+    if available < MIN_BYTES:
         raise BadUnit(f"{available} bytes are too short for a unit")
     size: int
     size, magic = _SIZE_AND_MAGIC.unpack_from(data, at)
     if magic != MAGIC and magic != MAGIC_LONG_TOPIC:
         raise BadUnit(f"{magic:08X} is not the magic code of a unit")
-    if not LEAST_BYTES <= size <= available:
+    if not MIN_BYTES <= size <= available:
         raise BadUnit(f"a unit of {size} bytes in {available}")
     return size
 
@@ -187,7 +187,7 @@ def unit_size(data: Buffer, at: int = 0) -> int:
 def read_unit(data: Buffer, at: int = 0) -> Unit:
     """Returns the unit that begins here; its body is a part of `data`. Raises BadUnit if its lengths do not fit. Does
     not check the checksum. Fast path for short topics and IPv4 hosts; falls back to `_read_any_unit`."""
-    if len(data) - at < LEAST_BYTES:
+    if len(data) - at < MIN_BYTES:
         return _read_any_unit(data, at)
     size, magic, *fields, body_length = SHORT_HEAD.unpack_from(data, at)
     body_at, end = at + SHORT_HEAD.size, at + size

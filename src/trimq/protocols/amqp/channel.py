@@ -43,10 +43,10 @@ class Acknowledgement:
 
 
 class Transaction:
-    """Publishes and acknowledgements that wait for tx.commit. `taken`: deliveries by tag, which a rollback makes
+    """Publishes and acknowledgements that wait for tx.commit. `acknowledged`: deliveries by tag that a rollback makes
     unacked again."""
 
-    __slots__ = ("acknowledgements", "held", "publishes", "taken")
+    __slots__ = ("acknowledged", "acknowledgements", "held", "publishes")
 
     def __init__(self) -> None:
         self.publishes: list[tuple[Publish, PublishRoute | None]] = []
@@ -54,7 +54,7 @@ class Transaction:
         self.held = 0
         """Bytes of the publishes, as counted for the connection."""
         self.acknowledgements: list[Acknowledgement] = []
-        self.taken: dict[int, Delivery] = {}
+        self.acknowledged: dict[int, Delivery] = {}
 
 
 class Channel:
@@ -158,7 +158,7 @@ class Channel:
         if self.transaction is None:
             self.unacked_bytes -= _size(taken.values())
         else:  # the transaction holds them until it ends
-            self.transaction.taken.update(taken)
+            self.transaction.acknowledged.update(taken)
         return list(taken.values())
 
     def restore_unacked(self, taken: dict[int, Delivery]) -> None:

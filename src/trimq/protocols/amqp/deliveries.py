@@ -33,7 +33,7 @@ class Subscriber:
         no_ack: bool,
         outlet: SessionControl,
         frame_max: int,
-        most_unacked_bytes: int,
+        max_unacked_bytes: int,
         notify_cancelled: Callable[[Channel, str], None] | None,
         resume_delivery: Callable[[Channel], None],
         close_with_refusal: Callable[[Channel, Refusal], None],
@@ -47,7 +47,7 @@ class Subscriber:
         self._no_ack = no_ack
         self._outlet = outlet
         self._frames = DeliveryFrames(channel.number, tag, frame_max)
-        self._most_unacked_bytes = most_unacked_bytes
+        self._max_unacked_bytes = max_unacked_bytes
         self._notify_cancelled = notify_cancelled  # None: the client does not understand basic.cancel
         self._resume_delivery = resume_delivery
         self._close_with_refusal = close_with_refusal
@@ -63,12 +63,12 @@ class Subscriber:
         longest = 0
         for tag, delivery in zip(tags, deliveries, strict=True):
             exchange, key, _, body, _ = delivery.stored.content
-            parts += write(tag, delivery.delivery_counts.taken > 0, exchange, key, delivery.header, body)
+            parts += write(tag, delivery.delivery_counts.acquired > 0, exchange, key, delivery.header, body)
             longest = max(longest, len(body))
         self._outlet.send(parts if longest > _JOINED_BYTES else [b"".join(parts)])
         if not self._no_ack:
             channel.add_unacked(tags, deliveries, longest)
-        if channel.unacked_bytes >= self._most_unacked_bytes:
+        if channel.unacked_bytes >= self._max_unacked_bytes:
             channel.is_full = True
         self.can_take = not channel.is_full and not self._outlet.is_congested
 
@@ -115,20 +115,20 @@ class ReplyReceiver:
     """Channel that consumes direct replies. They pass from connection to connection and are not stored."""
 
     def __init__(
-        self, channel: Channel, tag: str, outlet: SessionControl, frame_max: int, most_unread_bytes: int
+        self, channel: Channel, tag: str, outlet: SessionControl, frame_max: int, max_unread_bytes: int
     ) -> None:
         self.channel = channel
         self.tag = tag
         self._outlet = outlet
         self._frames = DeliveryFrames(channel.number, tag, frame_max)
-        self._most_unread_bytes = most_unread_bytes
+        self._max_unread_bytes = max_unread_bytes
         self._unread_bytes = 0
 
     def deliver(self, address: str, header: bytes, body: bytes) -> None:
         """Sends a direct reply. Drops it if the client does not read and the limit of unread bytes is exceeded."""
         if self._outlet.is_congested:
             self._unread_bytes += len(body)
-            if self._unread_bytes > self._most_unread_bytes:
+            if self._unread_bytes > self._max_unread_bytes:
                 return
         else:
             self._unread_bytes = 0

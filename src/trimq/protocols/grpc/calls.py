@@ -4,6 +4,7 @@ and ends invalid calls itself. Knows the rules of gRPC; does not know who answer
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import ClassVar
 
 import msgspec
 
@@ -27,46 +28,60 @@ from trimq.protocols.grpc.streams import Http2Stream
 
 
 class CallEvent(msgspec.Struct, gc=False):
+    NAME: ClassVar[str]
     stream: Http2Stream
 
     @property
     def title(self) -> str:
         """Name of the event in reports."""
         head: CallHeaders | None = self.stream.block.parsed
-        return f"{'?' if head is None else head.method.name} {type(self).__name__.lower()}"
+        return f"{'?' if head is None else head.method.name} {self.NAME}"
 
 
-class Asked(CallEvent):
+class UnaryCall(CallEvent):
     """Complete unary call."""
+
+    NAME = "call"
 
     raw: bytes
 
 
-class AskedTogether(CallEvent):
+class UnaryCalls(CallEvent):
     """Complete unary calls that arrived together and that `batch` has taken. The first belongs to `stream`."""
+
+    NAME = "calls"
 
     streams: list[Http2Stream]
     batch: CallBatch
 
 
-class Begun(CallEvent):
+class StreamingCall(CallEvent):
     """Start of a streaming call: both sides may send messages at any time."""
 
+    NAME = "start"
 
-class Said(CallEvent):
+
+class StreamMessage(CallEvent):
+    """Message of a streaming call."""
+
+    NAME = "message"
     raw: bytes
 
 
-class Finished(CallEvent):
+class CallerDone(CallEvent):
     """The caller sends no more messages and waits for the end."""
+
+    NAME = "end"
 
 
 class Cancelled(CallEvent):
     """The caller no longer waits for the answer."""
 
+    NAME = "cancel"
+
 
 class CallAssembler:
-    """Calls of one connection. `answer`, `say` and `end` encode answers and return the bytes to send now."""
+    """Calls of one connection. `answer`, `send_messages` and `end` encode answers and return the bytes to send now."""
 
     def __init__(
         self,
@@ -79,16 +94,16 @@ class CallAssembler:
         self._http2 = http2
         self._heads = CallHeaderReader(methods, address, limits.header_bytes, used_metadata)
         self._limits = limits
-        self._said: list[CallEvent] = []  # messages that arrived at once, in reverse order
+        self._ready: list[CallEvent] = []  # messages that arrived at once, in reverse order
 
     # -- received
 
     def next_event(self) -> CallEvent | None:
         while True:
-            if self._said:
-                said = self._said.pop()
-                if said.stream.is_open:
-                    return said
+            if self._ready:
+                ready = self._ready.pop()
+                if ready.stream.is_open:
+                    return ready
                 continue
             found = self._http2.next_event()
             if found is None:
@@ -122,8 +137,8 @@ class CallAssembler:
         if not block.parsed.method.is_stream:
             return None
         if stream.has_ended:
-            self._said.append(Finished(stream))
-        return Begun(stream)
+            self._ready.append(CallerDone(stream))
+        return StreamingCall(stream)
 
     def _receive(self, stream: Http2Stream, data: bytes) -> CallEvent | None:
         head: CallHeaders = stream.block.parsed
@@ -136,7 +151,7 @@ class CallAssembler:
                 and not data[0]
                 and messages.size_of(data, self._limits.message_bytes) == len(data) - PREFIX_BYTES
             ):  # almost all calls: unary, with the message in one piece
-                return Asked(stream, data[PREFIX_BYTES:])
+                return UnaryCall(stream, data[PREFIX_BYTES:])
             return self._assemble(stream, head, data)
         except CallRejected as rejection:
             return self._reject(stream, rejection)
@@ -147,30 +162,30 @@ class CallAssembler:
         stream.partial += data
         found = self._take_messages(stream, head)
         if head.method.is_stream:
-            events: list[CallEvent] = [Said(stream, self._content(head, each)) for each in found]
+            events: list[CallEvent] = [StreamMessage(stream, self._content(head, each)) for each in found]
             if stream.has_ended:
-                events.append(Finished(stream))
+                events.append(CallerDone(stream))
             self._keep(stream, not events)
-            self._said = events[::-1]
-            return self._said.pop() if events else None
-        if found and stream.asked is None:
-            stream.asked = found.pop(0)
-        if found or (stream.asked is not None and stream.partial):
+            self._ready = events[::-1]
+            return self._ready.pop() if events else None
+        if found and stream.message is None:
+            stream.message = found.pop(0)
+        if found or (stream.message is not None and stream.partial):
             raise CallRejected(Status.INTERNAL, "unary call with more than one message")
         self._keep(stream, not stream.has_ended)
         if not stream.has_ended:
             return None
-        if stream.asked is None:
+        if stream.message is None:
             raise CallRejected(Status.INTERNAL, "call ended before its message was complete")
         self._http2.receive_window.complete(stream)
-        asked, stream.asked = stream.asked, None
+        message, stream.message = stream.message, None
         self._keep(stream, False)
-        return Asked(stream, self._content(head, asked))
+        return UnaryCall(stream, self._content(head, message))
 
     def _keep(self, stream: Http2Stream, must_wait: bool) -> None:
         """Counts the received bytes. Raises CallRejected if more bytes must arrive and the memory limit is exceeded."""
-        partial, asked = stream.partial, stream.asked
-        self._http2.receive_window.keep(stream, len(partial or b"") + (0 if asked is None else len(asked[1])))
+        partial, message = stream.partial, stream.message
+        self._http2.receive_window.keep(stream, len(partial or b"") + (0 if message is None else len(message[1])))
         if must_wait:
             self._require_room()
 
@@ -205,7 +220,7 @@ class CallAssembler:
 
     def _reject(self, stream: Http2Stream, rejection: CallRejected) -> CallEvent | None:
         had_begun = stream.work is not None
-        stream.partial = stream.asked = None
+        stream.partial = stream.message = None
         self._keep(stream, False)
         self._http2.post(self.end(stream, rejection.status, str(rejection)))
         return Cancelled(stream) if had_begun else None
@@ -226,7 +241,7 @@ class CallAssembler:
                 parts += self.answer(stream, (raw,))
         return parts
 
-    def say(self, stream: Http2Stream, parts: Parts) -> list[Buffer]:
+    def send_messages(self, stream: Http2Stream, parts: Parts) -> list[Buffer]:
         """Encodes further messages of a streaming call."""
         head = b"" if stream.has_headers else self._http2.headers(stream, HEADERS)
         stream.has_headers = True

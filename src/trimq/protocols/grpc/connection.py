@@ -109,7 +109,7 @@ class Http2Connection:
         self._received.drop()
         self._block = None
         for stream in self.streams.values():
-            stream.partial = stream.held = stream.asked = None
+            stream.partial = stream.held = stream.message = None
             stream.kept = 0
         self.streams.clear()
         self._outgoing.clear()
@@ -315,7 +315,7 @@ class Http2Connection:
     def _forget(self, stream: Http2Stream) -> None:
         stream.is_open = False
         self.streams.pop(stream.number, None)
-        stream.partial = stream.asked = None
+        stream.partial = stream.message = None
         if stream.held is not None:
             self.send_window.forget(stream)
         if stream.kept:

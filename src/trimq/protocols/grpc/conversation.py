@@ -22,7 +22,16 @@ from trimq.protocols.contract import (
     Reply,
     SessionControl,
 )
-from trimq.protocols.grpc.calls import Asked, AskedTogether, Begun, CallAssembler, CallEvent, Cancelled, Finished, Said
+from trimq.protocols.grpc.calls import (
+    CallAssembler,
+    CallerDone,
+    CallEvent,
+    Cancelled,
+    StreamingCall,
+    StreamMessage,
+    UnaryCall,
+    UnaryCalls,
+)
 from trimq.protocols.grpc.connection import Http2Connection, Http2Limits
 from trimq.protocols.grpc.deferred_calls import DeferredCalls
 from trimq.protocols.grpc.frames import ErrorCode, Http2ConnectionError
@@ -161,12 +170,12 @@ class GrpcConversation:
     def next_event(self) -> CallEvent | None:
         ahead = self._ahead
         event = self._next()
-        if type(event) is Asked and event is not ahead and self._call_batches:
+        if type(event) is UnaryCall and event is not ahead and self._call_batches:
             event = self._gather(event)
         self._flush()
         return event
 
-    def _gather(self, first: Asked) -> CallEvent:
+    def _gather(self, first: UnaryCall) -> CallEvent:
         """Collects the calls that follow `first` and may be answered together with it; stops at the first other
         event."""
         method = first.stream.block.parsed.method
@@ -182,7 +191,7 @@ class GrpcConversation:
                 break
             if event is None:
                 break
-            if type(event) is not Asked:
+            if type(event) is not UnaryCall:
                 self._ahead = event
                 break
             if event.stream.block.parsed.method is not method or not _is_taken(batch, event):
@@ -190,7 +199,7 @@ class GrpcConversation:
                 self._http2.receive_window.keep(event.stream, len(event.raw))  # counted, since it may have to wait
                 break
             streams.append(event.stream)
-        return AskedTogether(first.stream, streams, batch)
+        return UnaryCalls(first.stream, streams, batch)
 
     def _read(self) -> CallEvent | None:
         ahead = self._ahead
@@ -199,7 +208,7 @@ class GrpcConversation:
         self._ahead = None
         if isinstance(ahead, Exception):
             raise ahead
-        if type(ahead) is Asked:
+        if type(ahead) is UnaryCall:
             self._http2.receive_window.keep(ahead.stream, 0)
         return ahead
 
@@ -210,7 +219,7 @@ class GrpcConversation:
             if self._deferred and self._has_room:
                 return self._deferred.take()
             event = self._read()
-            if type(event) is Asked and not self._has_room:
+            if type(event) is UnaryCall and not self._has_room:
                 if not self._deferred.add(event):
                     self._http2.fail(event.stream, ErrorCode.REFUSED_STREAM)
                 continue
@@ -229,15 +238,15 @@ class GrpcConversation:
             self._outlet.send(outgoing)
 
     def handle(self, event: object) -> Reply | None:
-        if type(event) is Asked:
+        if type(event) is UnaryCall:
             return self._handle_unary(event.stream, event.raw)
-        if type(event) is AskedTogether:
+        if type(event) is UnaryCalls:
             return self._handle_batch(event)
-        if type(event) is Begun:
+        if type(event) is StreamingCall:
             self._begin(event.stream)
-        elif type(event) is Said:
+        elif type(event) is StreamMessage:
             self._receive_message(event.stream, event.raw)
-        elif type(event) is Finished:
+        elif type(event) is CallerDone:
             self._end(event.stream, Status.OK, "")
         elif type(event) is Cancelled:
             self._cancel(event.stream)
@@ -261,7 +270,7 @@ class GrpcConversation:
             call.timer = self._time_out(stream, head.call_info.remaining_ms)
         return reply
 
-    def _handle_batch(self, event: AskedTogether) -> Reply:
+    def _handle_batch(self, event: UnaryCalls) -> Reply:
         streams = event.streams
         try:
             reply = event.batch.finish()
@@ -303,7 +312,7 @@ class GrpcConversation:
     def _send_message(self, stream: Http2Stream, parts: Parts) -> None:
         """Sends messages; drops them if the peer does not read. The front-end sends them again later."""
         if parts and stream.is_open and not stream.tail and self._has_room:
-            self._outlet.send(self._calls.say(stream, parts))
+            self._outlet.send(self._calls.send_messages(stream, parts))
 
     def _is_congested(self) -> bool:
         """True if the send window or the socket of the peer is full."""
@@ -353,7 +362,7 @@ class GrpcConversation:
     def _refuse_unmade(self) -> None:
         """Refuses calls that were read but not executed, so that their clients can retry them elsewhere."""
         ahead, self._ahead = self._ahead, None
-        if isinstance(ahead, Asked | Begun):
+        if isinstance(ahead, UnaryCall | StreamingCall):
             self._http2.fail(ahead.stream, ErrorCode.REFUSED_STREAM)
         while self._deferred:
             self._http2.fail(self._deferred.take().stream, ErrorCode.REFUSED_STREAM)
@@ -372,9 +381,9 @@ class GrpcConversation:
         self._deferred.clear()
 
 
-def _is_taken(batch: CallBatch, asked: Asked) -> bool:
+def _is_taken(batch: CallBatch, call: UnaryCall) -> bool:
     try:
-        return batch.take(asked.stream.block.parsed.call_info, asked.raw)
+        return batch.take(call.stream.block.parsed.call_info, call.raw)
     except Exception:
         return False  # handled alone, the call fails again without harm to others
 

@@ -2,37 +2,37 @@
 
 from __future__ import annotations
 
-from trimq.protocols.grpc.calls import Asked
+from trimq.protocols.grpc.calls import UnaryCall
 from trimq.protocols.grpc.receive_window import ReceiveWindow
 from trimq.protocols.grpc.streams import Http2Stream
 
 
 class DeferredCalls:
-    """Deferred calls of one connection, in order. Together they hold at most `most_bytes`, but at least one call.
+    """Deferred calls of one connection, in order. Together they hold at most `max_bytes`, but at least one call.
     `receive_window` counts their bytes."""
 
-    def __init__(self, most_bytes: int, receive_window: ReceiveWindow) -> None:
-        self._most_bytes = most_bytes
+    def __init__(self, max_bytes: int, receive_window: ReceiveWindow) -> None:
+        self._max_bytes = max_bytes
         self._receive_window = receive_window
         self._bytes = 0
-        self._by_stream: dict[Http2Stream, Asked] = {}
+        self._by_stream: dict[Http2Stream, UnaryCall] = {}
 
     def __len__(self) -> int:
         return len(self._by_stream)
 
-    def add(self, asked: Asked) -> bool:
+    def add(self, call: UnaryCall) -> bool:
         """Defers a call. Returns False if there is no room for it."""
-        size = self._bytes + len(asked.raw)
-        if self._by_stream and size > self._most_bytes:
+        size = self._bytes + len(call.raw)
+        if self._by_stream and size > self._max_bytes:
             return False
-        self._receive_window.keep(asked.stream, len(asked.raw))
+        self._receive_window.keep(call.stream, len(call.raw))
         if self._receive_window.shortage:
             return False
         self._bytes = size
-        self._by_stream[asked.stream] = asked
+        self._by_stream[call.stream] = call
         return True
 
-    def take(self) -> Asked:
+    def take(self) -> UnaryCall:
         first = self._by_stream[next(iter(self._by_stream))]
         self.drop(first.stream)
         return first

@@ -20,9 +20,9 @@ USUAL_BYTES = 4096
 CLEAR_TABLE = b"\x20"  # prefix of a block: sets the size of the dynamic table to 0
 
 _FIELD_BYTES = 32  # overhead of each field (RFC 7541, 4.1)
-_MOST_KNOWN = 64  # blocks
+_MAX_KNOWN = 64  # blocks
 _LONGEST_KNOWN = 1024
-_MOST_SHIFT = 28
+_MAX_SHIFT = 28
 
 _NAMES = """
 accept-language accept-ranges accept access-control-allow-origin age allow authorization cache-control
@@ -75,12 +75,12 @@ class _Alike(NamedTuple):
 
 
 class HeaderDecoder:
-    """Decoder of one connection. Decodes and drops fields beyond `most_bytes`, counted as HTTP/2 does: later blocks
+    """Decoder of one connection. Decodes and drops fields beyond `max_bytes`, counted as HTTP/2 does: later blocks
     depend on the table."""
 
-    def __init__(self, most_bytes: int) -> None:
-        self._most_bytes = most_bytes
-        self._small_bytes = min(most_bytes, USUAL_BYTES)
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._small_bytes = min(max_bytes, USUAL_BYTES)
         # By index byte: the static table, then the dynamic table, newest first.
         self._fields = list(_BY_MARK)
         self._longest = _LONGEST_STATIC
@@ -117,7 +117,7 @@ class HeaderDecoder:
         return found
 
     def _learn(self, block: bytes, fields: tuple[Field, ...], found: HeaderBlock) -> None:
-        if len(self._known) < _MOST_KNOWN:
+        if len(self._known) < _MAX_KNOWN:
             self._known[block] = found
         if len(self._last) == len(fields):
             places = [at for at, field in enumerate(fields) if field != self._last[at]]
@@ -173,8 +173,8 @@ class HeaderDecoder:
         size = 0
         for kept, field in enumerate(fields):
             size += _size(field)
-            if size > self._most_bytes:
-                return HeaderBlock(fields[:kept], True, self._most_bytes if self._most_bytes > USUAL_BYTES else 0)
+            if size > self._max_bytes:
+                return HeaderBlock(fields[:kept], True, self._max_bytes if self._max_bytes > USUAL_BYTES else 0)
         return HeaderBlock(fields, False, size if size > USUAL_BYTES else 0)
 
     def _find(self, index: int) -> Field:
@@ -277,7 +277,7 @@ def _read_number(block: bytes, at: int, mask: int) -> tuple[int, int]:
         if byte < 0x80:
             return number, at
         shift += 7
-        if shift > _MOST_SHIFT:
+        if shift > _MAX_SHIFT:
             raise _broken("integer in a header block is too large")
 
 

@@ -16,18 +16,18 @@ PREFIX_BYTES = PREFIX.size
 _ANY_KIND = 32 + zlib.MAX_WBITS  # gzip or zlib, detected from the data
 
 
-def size_of(data: Buffer, most_bytes: int) -> int:
+def size_of(data: Buffer, max_bytes: int) -> int:
     """Returns the size of the message that starts here, without its prefix. Raises CallRejected if it exceeds the
     limit."""
     size: int = PREFIX.unpack_from(data)[1]
-    if size > most_bytes:
+    if size > max_bytes:
         raise CallRejected(
-            Status.RESOURCE_EXHAUSTED, f"message of {size} bytes is larger than the {most_bytes} bytes allowed"
+            Status.RESOURCE_EXHAUSTED, f"message of {size} bytes is larger than the {max_bytes} bytes allowed"
         )
     return size
 
 
-def content(flag: int, raw: bytes, is_compressed: bool, most_bytes: int) -> bytes:
+def content(flag: int, raw: bytes, is_compressed: bool, max_bytes: int) -> bytes:
     """Returns the decompressed message. Raises CallRejected if it cannot be decompressed."""
     if not flag:
         return raw
@@ -35,11 +35,11 @@ def content(flag: int, raw: bytes, is_compressed: bool, most_bytes: int) -> byte
         raise CallRejected(Status.INTERNAL, "invalid compressed flag, or compressed message without grpc-encoding")
     unpacking = zlib.decompressobj(_ANY_KIND)
     try:
-        found = unpacking.decompress(raw, most_bytes + 1)
+        found = unpacking.decompress(raw, max_bytes + 1)
     except zlib.error as error:
         raise CallRejected(Status.INTERNAL, f"message cannot be decompressed: {error}") from None
-    if len(found) > most_bytes:
-        raise CallRejected(Status.RESOURCE_EXHAUSTED, f"decompressed message exceeds the {most_bytes} bytes allowed")
+    if len(found) > max_bytes:
+        raise CallRejected(Status.RESOURCE_EXHAUSTED, f"decompressed message exceeds the {max_bytes} bytes allowed")
     if not unpacking.eof:
         raise CallRejected(Status.INTERNAL, "compressed message is truncated")
     return found

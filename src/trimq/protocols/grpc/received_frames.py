@@ -23,7 +23,7 @@ class ReceivedFrames(CopiedReceiveBuffer):
     __slots__ = ("_has_preface",)
 
     def __init__(self, memory: ConnectionReceiveMemory) -> None:
-        super().__init__(memory, BUFFER_BYTES, BUFFER_BYTES, least_room=FRAME_BYTES)
+        super().__init__(memory, BUFFER_BYTES, BUFFER_BYTES, min_room=FRAME_BYTES)
         self._has_preface = False
 
     def next(self) -> Frame | None:

@@ -11,7 +11,7 @@ from trimq.protocols.grpc.hpack import Field, HeaderBlock
 from trimq.protocols.grpc.statuses import ENCODINGS, CallRejected, Status
 
 _UNITS_MS = {"H": 3_600_000.0, "M": 60_000.0, "S": 1000.0, "m": 1.0, "u": 1e-3, "n": 1e-6}
-_MOST_DIGITS = 8
+_MAX_DIGITS = 8
 _CONTENT_TYPE = "application/grpc"
 _CONTENT_TYPES = (f"{_CONTENT_TYPE}+", f"{_CONTENT_TYPE};")  # the suffix names the message format, which is ignored
 
@@ -23,7 +23,7 @@ _is_name = re.compile(r"[!-9;-@\[-~]+").fullmatch  # no blanks, colons, upper ca
 _breaks_off = re.compile(r"[\0\r\n]").search
 
 # Maximum number of different timeouts for which decoded headers are cached.
-_MOST_TIMES = 16
+_MAX_TIMES = 16
 
 METHOD_NOT_ALLOWED = 405
 UNSUPPORTED_MEDIA_TYPE = 415
@@ -75,11 +75,11 @@ class CallHeaderReader:
     module uses share one CallInfo."""
 
     def __init__(
-        self, methods: Mapping[str, GrpcMethod], address: str, most_bytes: int, used_metadata: frozenset[str]
+        self, methods: Mapping[str, GrpcMethod], address: str, max_bytes: int, used_metadata: frozenset[str]
     ) -> None:
         self._methods = methods
         self._address = address
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
         self._used_metadata = used_metadata
         self._deciding = _DECIDING | used_metadata
         self._known: dict[Field | None, _CachedHeaders] = {}
@@ -88,7 +88,7 @@ class CallHeaderReader:
     def read(self, block: HeaderBlock) -> CallHeaders:
         """Decodes a header block. Raises NotHttp, NotGrpc or CallRejected if it is not a valid call."""
         if block.is_too_long:
-            reason = f"the headers are longer than the {self._most_bytes} bytes allowed"
+            reason = f"the headers are longer than the {self._max_bytes} bytes allowed"
             raise CallRejected(Status.RESOURCE_EXHAUSTED, reason)
         fields = block.fields
         path = self._path(fields)
@@ -135,7 +135,7 @@ class CallHeaderReader:
             head = CallHeaders(
                 method, CallInfo(call_info.address, call_info.metadata, remaining_ms), known.head.is_compressed
             )
-            if len(known.by_time) >= _MOST_TIMES:
+            if len(known.by_time) >= _MAX_TIMES:
                 known.by_time.clear()
             known.by_time[remaining_ms] = head
         return head
@@ -186,6 +186,6 @@ def _divided(fields: Sequence[Field]) -> tuple[dict[str, str], dict[str, str]]:
 
 def _milliseconds(timeout: str) -> int:
     digits, unit = timeout[:-1], timeout[-1:]
-    if unit not in _UNITS_MS or not digits.isascii() or not digits.isdigit() or len(digits) > _MOST_DIGITS:
+    if unit not in _UNITS_MS or not digits.isascii() or not digits.isdigit() or len(digits) > _MAX_DIGITS:
         raise CallRejected(Status.INVALID_ARGUMENT, f"{timeout[:20]!r} is not a valid grpc-timeout")
     return int(int(digits) * _UNITS_MS[unit])

@@ -14,7 +14,6 @@ class Http2Stream:
     to the owner that answers the call."""
 
     __slots__ = (
-        "asked",
         "block",
         "credit",
         "granted",
@@ -24,6 +23,7 @@ class Http2Stream:
         "held",
         "is_open",
         "kept",
+        "message",
         "number",
         "partial",
         "tail",
@@ -51,6 +51,6 @@ class Http2Stream:
         self.kept = 0
         """Counted memory of received data, including headers if they are long."""
         self.headers_kept = 0
-        self.asked: tuple[int, bytes] | None = None
+        self.message: tuple[int, bytes] | None = None
         """Message of a unary call with its flag, until the peer ends the stream."""
         self.work: Any = None

@@ -23,7 +23,7 @@ BYTES_PER_PASS = 4 * SLICE_BYTES
 _JOIN_BELOW = 32 * 1024
 
 # Maximum number of parts in a gather write; if there are more, short ones are joined first.
-_MOST_PIECES = 64
+_MAX_PIECES = 64
 
 
 class Endable(Protocol):
@@ -78,7 +78,7 @@ class SendQueue:
             return
         if self.unsent_bytes <= _JOIN_BELOW:
             self._write_all(transport, [b"".join(self._parts)])
-        elif self.supports_gather_write and self.unsent_bytes <= BYTES_PER_PASS and len(self._parts) <= _MOST_PIECES:
+        elif self.supports_gather_write and self.unsent_bytes <= BYTES_PER_PASS and len(self._parts) <= _MAX_PIECES:
             self._write_all(transport, list(self._parts))
         else:
             self._write_share(transport)
@@ -123,13 +123,13 @@ class SendQueue:
             pieces.append(piece)
         return b"".join(pieces)
 
-    def _take(self, most_bytes: int) -> Buffer:
+    def _take(self, max_bytes: int) -> Buffer:
         part = self._parts.popleft()
-        if len(part) <= most_bytes:
+        if len(part) <= max_bytes:
             return part
         view = memoryview(part)
-        self._parts.appendleft(view[most_bytes:])
-        return view[:most_bytes]
+        self._parts.appendleft(view[max_bytes:])
+        return view[:max_bytes]
 
     def clear(self) -> None:
         self._parts.clear()

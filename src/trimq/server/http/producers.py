@@ -38,7 +38,7 @@ class ProducersApi:
             yield {"protocol": "rocketmq"} | producer._asdict()
         transactional_ids = {found.producer_id: name for name, found in self._broker.transactions.all(caller)}
         for topic in self._broker.topics.iterate(caller):
-            if topic is None or topic.home is not Layout.PARTITION_LOG:
+            if topic is None or topic.layout is not Layout.PARTITION_LOG:
                 yield None
                 continue
             for stream in list(topic.streams):

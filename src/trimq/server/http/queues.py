@@ -31,7 +31,7 @@ from trimq.server.http.slices import SliceRunner, list_response
 from trimq.server.http.vhosts import DEFAULT_VHOST, namespace_of, vhost_of
 
 _FAILURES = 100
-_MOST_FAILURES = 1000
+_MAX_FAILURES = 1000
 _SHOWN_BYTES = 10_000
 
 
@@ -116,7 +116,7 @@ class QueuesApi:
             if not (value.isascii() and value.isdigit()):
                 return error_response(400, "BadRequest", f"{name} must be a number: {value!r}")
             numbers[name] = int(value)
-        begin = partial(self._list_failures, caller, numbers["from"], min(numbers["limit"], _MOST_FAILURES))
+        begin = partial(self._list_failures, caller, numbers["from"], min(numbers["limit"], _MAX_FAILURES))
         return DeferredResponse(begin)
 
     def _list_failures(self, caller: Caller, from_id: int, limit: int, done: Callable[[HttpResponse], None]) -> None:

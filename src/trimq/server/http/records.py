@@ -20,7 +20,7 @@ LOG_BYTES = "application/vnd.trimq.log"
 
 # Default and maximum size of one response. A single message may be larger.
 _DEFAULT_BYTES = 1 << 20
-_MOST_BYTES = 16 << 20
+_MAX_BYTES = 16 << 20
 
 
 class BadQuery(Exception):
@@ -86,8 +86,8 @@ class StreamsApi:
                 yield topic.name
 
     def _topic(self, topic: ReadableTopic) -> dict[str, Any]:
-        is_internal = topic.home is Layout.COMMIT_LOG and self._is_system_topic(topic.name)
-        told: dict[str, Any] = {"name": topic.name, "id": str(topic.id), "home": topic.home.value}
+        is_internal = topic.layout is Layout.COMMIT_LOG and self._is_system_topic(topic.name)
+        told: dict[str, Any] = {"name": topic.name, "id": str(topic.id), "home": topic.layout.value}
         return told | {"gives_away": topic.gives_away, "internal": is_internal}
 
     def _describe(self, caller: Caller, name: str, query: Mapping[str, str]) -> HttpResponse | DeferredResponse:
@@ -113,7 +113,7 @@ class StreamsApi:
             raise BadQuery(f"isolation must be read_committed or read_uncommitted, not {isolation!r}")
         assert offset is not None
         assert max_bytes is not None
-        place = ReadPosition(int(number), offset, min(max_bytes, _MOST_BYTES), isolation == "read_committed")
+        place = ReadPosition(int(number), offset, min(max_bytes, _MAX_BYTES), isolation == "read_committed")
         return DeferredResponse(_RecordRead(self._records_api, topic, place).begin)
 
 
@@ -144,7 +144,7 @@ class _RecordRead:
             done(refusal_response(damage))
 
     def _respond(self, excerpt: ReadResult) -> HttpResponse:
-        head = {"home": self._topic.home.value, "next": excerpt.next_offset, "aborted": excerpt.aborted}
+        head = {"home": self._topic.layout.value, "next": excerpt.next_offset, "aborted": excerpt.aborted}
         return HttpResponse(200, msgspec.json.encode(head) + b"\n", LOG_BYTES, parts=excerpt.parts)
 
 

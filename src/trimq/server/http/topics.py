@@ -168,7 +168,7 @@ def _topic(topic: Topic) -> dict[str, Any]:
         "name": topic.name.name,
         "namespace": topic.name.namespace,
         "id": str(topic.id),
-        "home": topic.home.value,
+        "home": topic.layout.value,
         "streams": len(topic.streams),
         "settings": dict(topic.settings),
     }

@@ -331,7 +331,7 @@ class CommitStore:
                 self._files.remove(_ABORT)
             self._files.sync_folder(ROOT)
         except OSError as error:
-            self._passes.give_up(error)
+            self._passes.stop_acknowledging(error)
 
     # -- removal
 

@@ -224,11 +224,11 @@ class Passes:
         except OSError as worse:
             # Bytes of a refused request stay in the file and a restart would read them, so nothing may be acknowledged
             # now.
-            self.give_up(worse)
+            self.stop_acknowledging(worse)
             return None
         return None if kept is None else [other for other in kept if other is not writer]
 
-    def give_up(self, error: BaseException) -> None:
+    def stop_acknowledging(self, error: BaseException) -> None:
         """Stops acknowledging: only a restart can repair the files."""
         self._is_broken = True
         self._failed(error)

@@ -10,7 +10,7 @@ from trimq.storage.io.files import File
 
 # Reads ahead at least this many messages, the size of a usual fetch, and continues up to a size that disks read
 # efficiently.
-_LEAST_MESSAGES = 32
+_MIN_MESSAGES = 32
 _ENOUGH_BYTES = 1 << 20
 
 # Messages no farther apart than this are read together.
@@ -29,7 +29,7 @@ def warm_spans(entries: Iterable[tuple[int, int, int]]) -> tuple[list[tuple[int,
     spans: list[tuple[int, int]] = []
     count = size = 0
     for position, length, _ in entries:
-        if count >= _LEAST_MESSAGES and size >= _ENOUGH_BYTES:
+        if count >= _MIN_MESSAGES and size >= _ENOUGH_BYTES:
             break
         end = position + length
         if spans and 0 <= position - spans[-1][1] <= _NEAR_BYTES:

@@ -202,11 +202,11 @@ class Compaction:
             swap.new.aborted = sieve.take_aborted()
             if is_changed:
                 return (yield from swap.finish(self._checkpoints))
-            swap.give_up()
+            swap.abort()
             return True
         except Exception:
             if not swap.must_finish:
-                swap.give_up()
+                swap.abort()
             raise
 
     def _report(self, reached: Sequence[PartitionSegment], last: OffsetMap) -> None:

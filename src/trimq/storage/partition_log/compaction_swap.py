@@ -63,7 +63,7 @@ class SegmentSwap:
         self._written = self.new.segment.size
         self._parts = []
 
-    def give_up(self) -> None:
+    def abort(self) -> None:
         """Removes the new segment; the old ones stay."""
         file = self.new.segment.file
         file.close()
@@ -82,7 +82,7 @@ class SegmentSwap:
         if ticket.refusal is not None:
             raise ticket.refusal
         if not self._may_swap():
-            self.give_up()
+            self.abort()
             return False
         self.must_finish = True
         self._move_to(f"{self._base:020d}-{self.new.end_offset:020d}.swap")

@@ -270,20 +270,20 @@ class PartitionSegment:
         if end <= position:
             return
         view = self.segment.view(position, end - position)
-        at, length, least_offset = 0, len(view), self.segment.base
-        limit = least_offset + MAX_RELATIVE_OFFSET + 1 if self.end_offset < 0 else self.end_offset
+        at, length, min_offset = 0, len(view), self.segment.base
+        limit = min_offset + MAX_RELATIVE_OFFSET + 1 if self.end_offset < 0 else self.end_offset
         while at < length:
             try:
                 header = check_bounds(view, at)
             except BadBatch:
                 raise DamagedSegment(self.segment.file.name, position + at) from None
             last_offset = header.last_offset
-            is_in_order = least_offset <= header.base_offset <= last_offset < limit
+            is_in_order = min_offset <= header.base_offset <= last_offset < limit
             if not is_in_order or first_ends_at not in (None, last_offset):
                 raise DamagedSegment(self.segment.file.name, position + at)
             first_ends_at = None
             yield position + at, header
-            least_offset = last_offset + 1
+            min_offset = last_offset + 1
             at += header.size
 
     def walk_sound(self, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:

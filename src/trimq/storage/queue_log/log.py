@@ -307,7 +307,7 @@ class QueueLog:
             self._window.forget(offset)
         return recent
 
-    def take_batch(self, offset: int, most: int, most_bytes: int, now_ms: int) -> list[StoredContent]:
+    def take_batch(self, offset: int, most: int, max_bytes: int, now_ms: int) -> list[StoredContent]:
         """Fast path of `take` for live messages from `offset` on; ends at the first that is acknowledged, cold, expired
         or has failed attempts."""
         segments = self.segments
@@ -315,19 +315,19 @@ class QueueLog:
         if first is None or segments.last_used.attempts:
             return []
         end = min(segments.last_used.next_acked(first), self.readable_end, first + most)
-        return self._recent.take_batch(first, end, most_bytes, now_ms) or self._window.take_batch(
-            first, end, most_bytes, now_ms
+        return self._recent.take_batch(first, end, max_bytes, now_ms) or self._window.take_batch(
+            first, end, max_bytes, now_ms
         )
 
-    def take_expired(self, offset: int, most: int, most_bytes: int, now_ms: int) -> list[StoredContent]:
+    def take_expired(self, offset: int, most: int, max_bytes: int, now_ms: int) -> list[StoredContent]:
         """Does the same as `take_batch` for messages that have expired."""
         segments = self.segments
         first = segments.next_live(offset, self.readable_end)
         if first is None or segments.last_used.attempts:
             return []
         end = min(segments.last_used.next_acked(first), self.readable_end, first + most)
-        return self._recent.take_expired(first, end, most_bytes, now_ms) or self._window.take_expired(
-            first, end, most_bytes, now_ms
+        return self._recent.take_expired(first, end, max_bytes, now_ms) or self._window.take_expired(
+            first, end, max_bytes, now_ms
         )
 
     def expiry_ms(self, offset: int, may_wait: bool = True) -> int:

@@ -69,13 +69,13 @@ class RecentContents(dict[int, StoredContent]):
             self._budget.left += size + OBJECT_BYTES
         return stored
 
-    def take_batch(self, first: int, end: int, most_bytes: int, now_ms: int) -> list[StoredContent]:
-        batch = _take_batch(self, first, end, most_bytes, now_ms, 0)
+    def take_batch(self, first: int, end: int, max_bytes: int, now_ms: int) -> list[StoredContent]:
+        batch = _take_batch(self, first, end, max_bytes, now_ms, 0)
         self._refund_budget(batch)
         return batch
 
-    def take_expired(self, first: int, end: int, most_bytes: int, now_ms: int) -> list[StoredContent]:
-        batch = _take_expired(self, first, end, most_bytes, now_ms, 0)
+    def take_expired(self, first: int, end: int, max_bytes: int, now_ms: int) -> list[StoredContent]:
+        batch = _take_expired(self, first, end, max_bytes, now_ms, 0)
         self._refund_budget(batch)
         return batch
 
@@ -92,15 +92,15 @@ class RecentContents(dict[int, StoredContent]):
 
 
 def _take_batch(
-    source: dict[int, StoredContent], first: int, end: int, most_bytes: int, now_ms: int, unwanted_flags: int
+    source: dict[int, StoredContent], first: int, end: int, max_bytes: int, now_ms: int, unwanted_flags: int
 ) -> list[StoredContent]:
     """Removes and returns contents with consecutive offsets, up to the first that is missing, expired or has one of the
-    unwanted flags, or until their bodies have `most_bytes`."""
+    unwanted flags, or until their bodies have `max_bytes`."""
     batch: list[StoredContent] = []
     size = 0
     for offset in range(first, end):
         stored = source.get(offset)
-        if stored is None or size >= most_bytes:
+        if stored is None or size >= max_bytes:
             break
         _, flags, expires_ms, content = stored
         if flags & unwanted_flags or 0 <= expires_ms <= now_ms:
@@ -112,14 +112,14 @@ def _take_batch(
 
 
 def _take_expired(
-    source: dict[int, StoredContent], first: int, end: int, most_bytes: int, now_ms: int, unwanted_flags: int
+    source: dict[int, StoredContent], first: int, end: int, max_bytes: int, now_ms: int, unwanted_flags: int
 ) -> list[StoredContent]:
     """Does the same as `_take_batch` for expired contents, up to the first that is not expired."""
     batch: list[StoredContent] = []
     size = 0
     for offset in range(first, end):
         stored = source.get(offset)
-        if stored is None or size >= most_bytes:
+        if stored is None or size >= max_bytes:
             break
         if stored[1] & unwanted_flags or not 0 <= stored[2] <= now_ms:
             break
@@ -156,12 +156,12 @@ class ReadWindow:
                 raise DamagedSegment(segment.segment.file.name, position)
         return stored
 
-    def take_batch(self, first: int, end: int, most_bytes: int, now_ms: int) -> list[StoredContent]:
+    def take_batch(self, first: int, end: int, max_bytes: int, now_ms: int) -> list[StoredContent]:
         """Takes contents that are in the window, up to the first with a shared body."""
-        return _take_batch(self._stored, first, end, most_bytes, now_ms, SHARED)
+        return _take_batch(self._stored, first, end, max_bytes, now_ms, SHARED)
 
-    def take_expired(self, first: int, end: int, most_bytes: int, now_ms: int) -> list[StoredContent]:
-        return _take_expired(self._stored, first, end, most_bytes, now_ms, SHARED)
+    def take_expired(self, first: int, end: int, max_bytes: int, now_ms: int) -> list[StoredContent]:
+        return _take_expired(self._stored, first, end, max_bytes, now_ms, SHARED)
 
     def forget(self, offset: int) -> None:
         """Drops a content that was taken. Most are never read again, so a window holds little after a consumer

@@ -27,7 +27,7 @@ _PREFIX = struct.Struct(">II")
 _VERSION_BYTE = bytes([VERSION])
 # Every record of this version has these bytes after its prefix: the version and the msgpack head of a 3-element array.
 _LANDMARK = _VERSION_BYTE + b"\x93"
-_LEAST_LENGTH = len(_LANDMARK) + 1
+_MIN_LENGTH = len(_LANDMARK) + 1
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -61,7 +61,7 @@ def read_frame(data: memoryview, position: int) -> RecordFrame | None:
         return None
     length, checksum = _PREFIX.unpack_from(data, position)
     end = start + length
-    if length < _LEAST_LENGTH or end > len(data):
+    if length < _MIN_LENGTH or end > len(data):
         return None
     body = data[start:end]
     if crc32c(body) != checksum:

@@ -283,7 +283,7 @@ class Table(Generic[V]):
             self._records.values(),
             self._live_bytes,
             self._finish_snapshot,
-            self._passes.give_up,
+            self._passes.stop_acknowledging,
         )
 
     def _finish_snapshot(self, is_durable: bool) -> None:

@@ -242,10 +242,10 @@ def test_one_batch_goes_out_however_large_it_is(desk: Desk) -> None:
     assert found == [(0, 0, size), (1, 0, 0)]
 
 
-@pytest.mark.parametrize(("most", "most_of_all"), [(-1, 1000), (1000, -1)])
-def test_less_than_no_bytes_are_none(desk: Desk, most: int, most_of_all: int) -> None:
+@pytest.mark.parametrize(("most", "max_of_all"), [(-1, 1000), (1000, -1)])
+def test_less_than_no_bytes_are_none(desk: Desk, most: int, max_of_all: int) -> None:
     desk.produce("t", batch())
-    assert Poll(desk, request(asked(0, most=most), max_bytes=most_of_all, wait_ms=0)).found() == [(0, 0, 0)]
+    assert Poll(desk, request(asked(0, most=most), max_bytes=max_of_all, wait_ms=0)).found() == [(0, 0, 0)]
 
 
 @pytest.mark.parametrize("offset", [-1, 2, 1 << 62])

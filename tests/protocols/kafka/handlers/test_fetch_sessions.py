@@ -183,14 +183,14 @@ def test_a_held_fetch_is_refused_if_its_session_moved_on(forget: tuple[int, ...]
 
 
 def test_without_room_a_fetch_is_answered_without_a_session() -> None:
-    sessions = cache(most_sessions=2)
+    sessions = cache(max_sessions=2)
     ids = [opened(sessions, 0) for _ in range(3)]
     assert [id > 0 for id in ids] == [True, True, False]
     assert sent_partitions(exchange(sessions, ask(ids[0], 1))) == []
 
 
 def test_the_session_that_was_not_used_for_longest_goes_when_it_is_stale() -> None:
-    sessions = cache(most_sessions=2)
+    sessions = cache(max_sessions=2)
     first, second = opened(sessions, 0), opened(sessions, 0)
     exchange(sessions, ask(first, 1), now_ms=10)
     assert opened(sessions, 0, now_ms=PROTECTED_MS) == 0
@@ -200,7 +200,7 @@ def test_the_session_that_was_not_used_for_longest_goes_when_it_is_stale() -> No
 
 
 def test_a_smaller_session_gives_way_to_a_larger_one_when_it_is_not_new() -> None:
-    sessions = cache(most_sessions=2)
+    sessions = cache(max_sessions=2)
     small, large = opened(sessions, 0, 1), opened(sessions, 0, 1, 2)
     for id in (small, large):
         exchange(sessions, ask(id, 1), now_ms=PROTECTED_MS)
@@ -212,7 +212,7 @@ def test_a_smaller_session_gives_way_to_a_larger_one_when_it_is_not_new() -> Non
 
 
 def test_the_partitions_of_all_sessions_are_bounded() -> None:
-    sessions = cache(most_partitions=4)
+    sessions = cache(max_partitions=4)
     assert opened(sessions, *range(5)) == 0
     id = opened(sessions, 0, 1)
     assert opened(sessions, 0, 1, 2) == 0

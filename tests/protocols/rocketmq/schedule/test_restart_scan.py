@@ -182,7 +182,7 @@ def test_a_log_that_cannot_be_looked_at_makes_them_come_one_by_one(
     if damaged:
         monkeypatch.setattr(CommitLogLookupApi, "units_from", no_units)
     else:
-        monkeypatch.setattr(restart_scan, "_MOST_BYTES", 0)
+        monkeypatch.setattr(restart_scan, "_MAX_BYTES", 0)
     desk = desk.kill()
     desk.advance(10 * SECOND)
     assert bodies(desk) == numbers(count)

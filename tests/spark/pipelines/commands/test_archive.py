@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pyspark_trimq.pipelines import How, archive
+from pyspark_trimq.pipelines import PipelineContext, archive
 from pyspark_trimq.pipelines.lakes.lake import open_for_reading
 from trimq.errors import StartupError
 from trimq.testing import Broker
@@ -22,8 +22,8 @@ FORMATS = ("parquet", "delta", "iceberg")
 DAY_MS = 86_400_000
 
 
-def how(spark: Any, broker: Broker, **more: Any) -> How:
-    return How(bootstrap=broker.http, spark=spark, show=False, **more)
+def context(spark: Any, broker: Broker, **more: Any) -> PipelineContext:
+    return PipelineContext(bootstrap=broker.http, spark=spark, show=False, **more)
 
 
 def fill(broker: Broker, topic: str, count: int, first: int = 0) -> None:
@@ -73,11 +73,11 @@ def test_an_archive_has_every_field_of_every_message_once(
         broker.create_topic(topic.replace(" ", "."), partitions=2)
         fill(broker, topic.replace(" ", "."), 20)
     lake = tmp_path / "lake"
-    first = archive(["orders", "a.b"], lake=lake, format=format, how=how(spark, broker, rows_per_batch=15))
+    first = archive(["orders", "a.b"], lake=lake, format=format, context=context(spark, broker, rows_per_batch=15))
     assert first.figures["rows archived"] == 40
     fill(broker, "orders", 5, first=20)
     second = archive(
-        ["orders", "a.b"], lake=lake, format=format, compact_from=2, how=how(spark, broker, rows_per_batch=15)
+        ["orders", "a.b"], lake=lake, format=format, compact_from=2, context=context(spark, broker, rows_per_batch=15)
     )
     assert second.figures["rows archived"] == 5
     assert second.figures["files put together"]
@@ -99,9 +99,9 @@ def test_an_archive_continues_after_the_rows_of_the_lake_if_its_checkpoint_is_lo
 ) -> None:
     broker.create_topic("orders", partitions=2)
     fill(broker, "orders", 10)
-    archive(["orders"], lake=tmp_path / "lake", how=how(spark, broker))
+    archive(["orders"], lake=tmp_path / "lake", context=context(spark, broker))
     fill(broker, "orders", 4, first=10)
-    again = archive(["orders"], lake=tmp_path / "lake", how=how(spark, broker, checkpoint=tmp_path / "other"))
+    again = archive(["orders"], lake=tmp_path / "lake", context=context(spark, broker, checkpoint=tmp_path / "other"))
     assert again.figures["rows archived"] == 4
     assert again.figures["rows in the lake"] == 14
 
@@ -110,22 +110,24 @@ def test_a_checkpoint_of_something_else_is_refused(spark: Any, broker: Broker, t
     broker.create_topic("orders")
     broker.create_topic("others")
     checkpoint = tmp_path / "checkpoint"
-    archive(["orders"], lake=tmp_path / "lake", how=how(spark, broker, checkpoint=checkpoint))
+    archive(["orders"], lake=tmp_path / "lake", context=context(spark, broker, checkpoint=checkpoint))
     with pytest.raises(StartupError, match="its subscribe is 'orders', not 'others'"):
-        archive(["others"], lake=tmp_path / "lake", how=how(spark, broker, checkpoint=checkpoint))
+        archive(["others"], lake=tmp_path / "lake", context=context(spark, broker, checkpoint=checkpoint))
     with pytest.raises(StartupError, match="has the format parquet, not delta"):
-        archive(["orders"], lake=tmp_path / "lake", format="delta", how=how(spark, broker, checkpoint=checkpoint))
+        archive(
+            ["orders"], lake=tmp_path / "lake", format="delta", context=context(spark, broker, checkpoint=checkpoint)
+        )
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").write_text("mine")
     with pytest.raises(StartupError, match="neither empty nor a checkpoint"):
-        archive(["orders"], lake=tmp_path / "lake", how=how(spark, broker, checkpoint=tmp_path / "full"))
+        archive(["orders"], lake=tmp_path / "lake", context=context(spark, broker, checkpoint=tmp_path / "full"))
 
 
 def test_a_kill_between_commit_and_publication_of_files_is_repaired(spark: Any, broker: Broker, tmp_path: Path) -> None:
     broker.create_topic("orders", partitions=2)
     fill(broker, "orders", 12)
     lake = tmp_path / "lake"
-    archive(["orders"], lake=lake, how=how(spark, broker))
+    archive(["orders"], lake=lake, context=context(spark, broker))
     # Same state as after a kill between the commit and the move of the last files, while the next ones were written.
     entries = list(json.loads((lake / "_trimq" / "manifest" / "000000000001.json").read_text())["add"])
     for entry in entries[1:]:
@@ -136,7 +138,7 @@ def test_a_kill_between_commit_and_publication_of_files_is_repaired(spark: Any, 
     orphan.write_bytes(b"half a file")
     stranger = (lake / entries[0]["path"]).with_name("trimq-lost-00000.parquet")
     stranger.write_bytes(b"half a file")
-    assert archive(["orders"], lake=lake, how=how(spark, broker)).figures["rows archived"] == 0
+    assert archive(["orders"], lake=lake, context=context(spark, broker)).figures["rows archived"] == 0
     assert len(rows_by_others("parquet", lake)) == 12
     assert not orphan.exists()
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from pyspark_trimq.pipelines import How, archive, audit
+from pyspark_trimq.pipelines import PipelineContext, archive, audit
 from trimq.errors import StartupError
 from trimq.formats.kafka_batch.builder import from_records
 from trimq.model import Record
@@ -95,10 +95,10 @@ def test_a_thousand_planted_faults_are_found_and_nothing_else(spark: Any, tmp_pa
     expected = plant(data)
     with Broker(folder=data) as broker:
         assert len(expected) == PLANTED
-        how = How(
+        context = PipelineContext(
             bootstrap=broker.http, spark=spark, show=False, checkpoint=tmp_path / "checkpoint", rows_per_batch=3000
         )
-        outcome = audit(["orders", "intact"], how=how)
+        outcome = audit(["orders", "intact"], context=context)
         found = outcome.table("Faults")
         listed = {(row["partition"], row["producer"], row["kind"], row["sequence"], row["records"]) for row in found}
         assert listed == expected
@@ -108,9 +108,11 @@ def test_a_thousand_planted_faults_are_found_and_nothing_else(spark: Any, tmp_pa
         assert outcome.figures["records without a sequence"] == 0
 
         # The same from an archive, and from the checkpoint without new messages.
-        archive(["orders"], lake=tmp_path / "lake", how=How(bootstrap=broker.http, spark=spark, show=False))
-        assert audit(lake=tmp_path / "lake", how=How(spark=spark, show=False)).table("Faults") == found
-        again = audit(["orders", "intact"], how=how)
+        archive(
+            ["orders"], lake=tmp_path / "lake", context=PipelineContext(bootstrap=broker.http, spark=spark, show=False)
+        )
+        assert audit(lake=tmp_path / "lake", context=PipelineContext(spark=spark, show=False)).table("Faults") == found
+        again = audit(["orders", "intact"], context=context)
         assert (again.table("Faults"), again.batches) == (found, [])
 
 
@@ -118,7 +120,9 @@ def test_records_without_sequence_numbers_are_counted_separately(spark: Any, bro
     broker.create_topic("orders")
     for number in range(10):
         broker.send("orders", f"body {number}")
-    outcome = audit(["orders"], how=How(bootstrap=broker.http, spark=spark, show=False, checkpoint=tmp_path))
+    outcome = audit(
+        ["orders"], context=PipelineContext(bootstrap=broker.http, spark=spark, show=False, checkpoint=tmp_path)
+    )
     assert (outcome.found, outcome.figures["records without a sequence"], outcome.figures["records checked"]) == (
         0,
         10,
@@ -127,7 +131,9 @@ def test_records_without_sequence_numbers_are_counted_separately(spark: Any, bro
     (row,) = outcome.table("Not judged")
     assert (row["topic"], row["partition"], row["records"]) == ("orders", 0, 10)
     assert row["reason"] == "no sequence: the producer is not idempotent"
-    again = audit(["orders"], how=How(bootstrap=broker.http, spark=spark, show=False, checkpoint=tmp_path))
+    again = audit(
+        ["orders"], context=PipelineContext(bootstrap=broker.http, spark=spark, show=False, checkpoint=tmp_path)
+    )
     assert again.table("Not judged") == [row]
 
 
@@ -141,8 +147,10 @@ def test_gaps_in_a_compacted_topic_are_not_judged(spark: Any, tmp_path: Path, po
         (log,) = data.rglob(f"{topic}-0/00000000000000000000.log")
         log.write_bytes(batches([0, 1, 4, 4], 100, 0)[0])
     with Broker(folder=data) as broker:
-        how = How(bootstrap=getattr(broker, port), spark=spark, show=False, checkpoint=tmp_path / "checkpoint")
-        outcome = audit(["orders", "latest"], how=how)
+        context = PipelineContext(
+            bootstrap=getattr(broker, port), spark=spark, show=False, checkpoint=tmp_path / "checkpoint"
+        )
+        outcome = audit(["orders", "latest"], context=context)
     found = {(row["topic"], row["kind"]) for row in outcome.table("Faults")}
     assert found == {("orders", "gap"), ("orders", "duplicate"), ("latest", "duplicate")}
     (row,) = outcome.table("Not judged")
@@ -167,14 +175,14 @@ def test_an_archive_of_an_intact_topic_with_aborted_transactions_has_no_faults(
     del producer
     lake = tmp_path / "lake"
     # In batches of a few records, some of which begin and end within a transaction; and again after a lost checkpoint.
-    how = How(bootstrap=broker.http, spark=spark, show=False, rows_per_batch=7)
-    kept = archive(["orders"], lake=lake, how=how)
+    context = PipelineContext(bootstrap=broker.http, spark=spark, show=False, rows_per_batch=7)
+    kept = archive(["orders"], lake=lake, context=context)
     assert kept.figures["rows in the lake"] == 20
-    lost = How(bootstrap=broker.http, spark=spark, show=False, checkpoint=tmp_path / "other")
-    assert archive(["orders"], lake=lake, how=lost).figures["rows archived"] == 0
-    outcome = audit(lake=lake, how=How(spark=spark, show=False))
+    lost = PipelineContext(bootstrap=broker.http, spark=spark, show=False, checkpoint=tmp_path / "other")
+    assert archive(["orders"], lake=lake, context=lost).figures["rows archived"] == 0
+    outcome = audit(lake=lake, context=PipelineContext(spark=spark, show=False))
     assert (outcome.found, outcome.figures["records checked"]) == (0, 30)
     with pytest.raises(StartupError, match="leave out --continuous and --checkpoint"):
-        audit(lake=lake, how=How(spark=spark, show=False, once=False))
+        audit(lake=lake, context=PipelineContext(spark=spark, show=False, once=False))
     with pytest.raises(StartupError, match="leave out --continuous and --checkpoint"):
-        audit(lake=lake, how=How(spark=spark, show=False, checkpoint=tmp_path / "third"))
+        audit(lake=lake, context=PipelineContext(spark=spark, show=False, checkpoint=tmp_path / "third"))

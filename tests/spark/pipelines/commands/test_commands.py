@@ -11,8 +11,8 @@ import pytest
 
 from pyspark_trimq.pipelines import (
     Choice,
-    How,
     Load,
+    PipelineContext,
     aggregate,
     dead_letters,
     dedupe,
@@ -29,8 +29,8 @@ MINUTE_MS = 60_000
 START_MS = 1_700_000_000_000 - 1_700_000_000_000 % MINUTE_MS
 
 
-def how(spark: Any, broker: Broker, **more: Any) -> How:
-    return How(bootstrap=broker.http, spark=spark, show=False, **more)
+def context(spark: Any, broker: Broker, **more: Any) -> PipelineContext:
+    return PipelineContext(bootstrap=broker.http, spark=spark, show=False, **more)
 
 
 def bodies(broker: Broker, topic: str, partitions: int = 1) -> list[Any]:
@@ -43,16 +43,16 @@ def test_repetitions_within_the_window_are_left_out(spark: Any, broker: Broker, 
     for number, (id, seconds) in enumerate(sent):
         headers = {"message-id": id.encode()} if id else {}
         broker.send("orders", str(number), "key", headers, timestamp_ms=START_MS + seconds * 1000)
-    options = how(spark, broker, checkpoint=tmp_path / "checkpoint", rows_per_batch=4)
-    outcome = dedupe(["orders"], to="orders-once", within="1 minute", how=options)
+    options = context(spark, broker, checkpoint=tmp_path / "checkpoint", rows_per_batch=4)
+    outcome = dedupe(["orders"], to="orders-once", within="1 minute", context=options)
     assert sorted(bodies(broker, "orders-once")) == [0, 1, 3, 5, 6]
     assert (outcome.figures["written"], outcome.figures["repetitions"]) == (5, 3)
     kept = broker.records("orders-once")[0]
     assert (kept.key, kept.headers, kept.timestamp_ms) == (b"key", (("message-id", b"a"),), START_MS)
     broker.send("orders", "7", headers={"message-id": b"a"}, timestamp_ms=START_MS + 62_000)
-    assert dedupe(["orders"], to="orders-once", within="1 minute", how=options).figures["written"] == 0
+    assert dedupe(["orders"], to="orders-once", within="1 minute", context=options).figures["written"] == 0
     with pytest.raises(StartupError, match="its within is"):
-        dedupe(["orders"], to="orders-once", within="2 minutes", how=options)
+        dedupe(["orders"], to="orders-once", within="2 minutes", context=options)
 
 
 def test_dead_letters_are_grouped_and_the_chosen_ones_sent_again(spark: Any, broker: Broker, tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_dead_letters_are_grouped_and_the_chosen_ones_sent_again(spark: Any, bro
     amqp = {"x-first-death-reason": b"rejected", "x-first-death-queue": b"work"}
     for number, headers in enumerate([spring, spring, connect, looping, amqp, {}]):
         broker.send("orders.DLT", f"{number}", "key", headers)
-    dry = dead_letters(["orders.DLT"], how=how(spark, broker))
+    dry = dead_letters(["orders.DLT"], context=context(spark, broker))
     assert (dry.figures["letters"], dry.figures["chosen"], dry.figures["replayed too often"]) == (6, 4, 1)
     groups = {
         (row["reason"], row["origin"], row["exception"], row["fate"]): row["letters"] for row in dry.table("Groups")
@@ -78,9 +78,9 @@ def test_dead_letters_are_grouped_and_the_chosen_ones_sent_again(spark: Any, bro
     }
     assert broker.records("orders") == []
     choice = Choice(exception="java.lang.IllegalState", newer_than="1 hour")
-    options = how(spark, broker, checkpoint=tmp_path / "checkpoint")
+    options = context(spark, broker, checkpoint=tmp_path / "checkpoint")
     for _ in range(2):
-        dead_letters(["orders.DLT"], redrive=True, choice=choice, rate=4, how=options)
+        dead_letters(["orders.DLT"], redrive=True, choice=choice, rate=4, context=options)
     assert bodies(broker, "orders") == [0, 1]
     assert dict(broker.records("orders")[0].headers) == {**spring, "trimq-replays": b"1"}
 
@@ -99,19 +99,19 @@ def test_letters_of_amqp_queues_and_of_the_ledger_are_found_and_redriven(spark: 
         for queue in ("work", "plain", "plain"):
             method, _, _ = channel.basic_get(queue)
             channel.basic_reject(method.delivery_tag, requeue=False)
-        outcome = dead_letters(["dead"], how=how(spark, broker))
+        outcome = dead_letters(["dead"], context=context(spark, broker))
         groups = [(row["reason"], row["origin"], row["letters"]) for row in outcome.table("Groups")]
         assert groups == [("rejected", "work", 1)]
-        dry = dead_letters(ledger=True, choice=Choice(origin="plain"), how=how(spark, broker))
+        dry = dead_letters(ledger=True, choice=Choice(origin="plain"), context=context(spark, broker))
         assert (dry.figures["chosen"], "sent again" in dry.figures) == (2, False)
         choice = Choice(origin="plain")
-        sent = dead_letters(ledger=True, redrive=True, choice=choice, max_replays=1, how=how(spark, broker))
+        sent = dead_letters(ledger=True, redrive=True, choice=choice, max_replays=1, context=context(spark, broker))
         assert sent.figures["sent again"] == 2
         for _ in range(2):
             method, _, body = channel.basic_get("plain")
             assert body == b"body"
             channel.basic_reject(method.delivery_tag, requeue=False)
-        again = dead_letters(ledger=True, redrive=True, choice=choice, max_replays=1, how=how(spark, broker))
+        again = dead_letters(ledger=True, redrive=True, choice=choice, max_replays=1, context=context(spark, broker))
         assert (again.figures["sent again"], again.figures["replayed too often"]) == (0, 2)
 
 
@@ -122,8 +122,8 @@ def test_a_snapshot_has_the_latest_value_of_each_key(spark: Any, broker: Broker,
         broker.send("prices", str(number), f"key {number % 4}", partition=number % 2)
     broker.send("prices", None, "key 1", partition=1)
     broker.send("prices", "no key", None)
-    options = how(spark, broker, rows_per_batch=6)
-    outcome = snapshot(["prices"], lake=tmp_path / "lake", format=format, how=options)
+    options = context(spark, broker, rows_per_batch=6)
+    outcome = snapshot(["prices"], lake=tmp_path / "lake", format=format, context=options)
 
     def table() -> dict[str, str]:
         if format == "delta":
@@ -138,7 +138,7 @@ def test_a_snapshot_has_the_latest_value_of_each_key(spark: Any, broker: Broker,
     assert table() == {"key 0": "8", "key 2": "10", "key 3": "11"}
     assert outcome.figures["keys"] == 3
     broker.send("prices", "new", "key 2", partition=0)
-    snapshot(["prices"], lake=tmp_path / "lake", format=format, how=options)
+    snapshot(["prices"], lake=tmp_path / "lake", format=format, context=options)
     assert table() == {"key 0": "8", "key 2": "new", "key 3": "11"}
 
 
@@ -169,16 +169,16 @@ def view(broker: Broker, page: str, ms: int, seconds: int) -> None:
 def test_windows_are_written_once_when_late_messages_are_in(spark: Any, broker: Broker, tmp_path: Path) -> None:
     broker.create_topic("views")
     (tmp_path / "pages.toml").write_text(AGGREGATE)
-    options = how(spark, broker, checkpoint=tmp_path / "checkpoint")
+    options = context(spark, broker, checkpoint=tmp_path / "checkpoint")
     for page, ms, seconds in (("a", 10, 0), ("a", 20, 59), ("b", 30, 5), ("a", 40, 61)):
         view(broker, page, ms, seconds)
     broker.send("views", "no JSON", timestamp_ms=START_MS)
-    aggregate(tmp_path / "pages.toml", how=options)
+    aggregate(tmp_path / "pages.toml", context=options)
     view(broker, "a", 50, 58)  # late, but within the limit
     view(broker, "a", 1, 200)
-    aggregate(tmp_path / "pages.toml", how=options)
+    aggregate(tmp_path / "pages.toml", context=options)
     view(broker, "a", 99, 1)  # too late
-    aggregate(tmp_path / "pages.toml", how=options)
+    aggregate(tmp_path / "pages.toml", context=options)
     found = {
         (row["start"][14:16], row.get("page")): (row["views"], row.get("slowest"))
         for row in bodies(broker, "views-per-page")
@@ -188,7 +188,7 @@ def test_windows_are_written_once_when_late_messages_are_in(spark: Any, broker: 
     assert found == {(first, "a"): (3, 50), (first, "b"): (1, 30), (first, None): (1, None), (second, "a"): (1, 40)}
     view(broker, "left out", -1, 100_000)  # nor does it advance the watermark, which would close the last window
     (tmp_path / "slow.sql").write_text(SQL)
-    aggregate(tmp_path / "slow.sql", how=how(spark, broker, checkpoint=tmp_path / "slow"))
+    aggregate(tmp_path / "slow.sql", context=context(spark, broker, checkpoint=tmp_path / "slow"))
     assert {(row.get("page"), row["slow"]) for row in bodies(broker, "slow-views")} == {
         ("a", 3),
         ("a", 1),
@@ -221,7 +221,7 @@ def test_two_topics_are_joined_within_a_time(spark: Any, broker: Broker, tmp_pat
     for id, button, seconds in ((1, "buy", 20), (2, "back", 200), (1, "help", 30)):
         broker.send("clicks", json.dumps({"view_id": id, "button": button}), timestamp_ms=START_MS + seconds * 1000)
     (tmp_path / "join.toml").write_text(JOIN)
-    join(tmp_path / "join.toml", how=how(spark, broker, checkpoint=tmp_path / "checkpoint"))
+    join(tmp_path / "join.toml", context=context(spark, broker, checkpoint=tmp_path / "checkpoint"))
     found = sorted(bodies(broker, "clicked"), key=lambda row: row["button"])
     assert found == [{"id": 1, "page": "a", "button": "buy"}, {"id": 1, "page": "a", "button": "help"}]
 
@@ -243,7 +243,7 @@ def test_an_invalid_recipe_is_refused_in_a_sentence(
     broker.create_topic("views")
     (tmp_path / "recipe.toml").write_text(text)
     with pytest.raises(StartupError, match=complaint) as raised:
-        aggregate(tmp_path / "recipe.toml", how=how(spark, broker, checkpoint=tmp_path / "checkpoint"))
+        aggregate(tmp_path / "recipe.toml", context=context(spark, broker, checkpoint=tmp_path / "checkpoint"))
     assert "\n" not in str(raised.value)
 
 
@@ -273,8 +273,8 @@ def test_lag_is_reported_in_messages_and_seconds_with_a_capacity_sheet(
         def is_set(self) -> bool:
             return False
 
-    options = how(spark, broker, checkpoint=tmp_path / "samples", once=False, stop=Later())
-    outcome = lag(["billing"], window="1s", load=Load(4, 5.0, 45.0, peak_rate=2000), how=options)
+    options = context(spark, broker, checkpoint=tmp_path / "samples", once=False, stop=Later())
+    outcome = lag(["billing"], window="1s", load=Load(4, 5.0, 45.0, peak_rate=2000), context=options)
     consumer.close()
     assert outcome.figures["lag (messages)"] == 5
     assert outcome.figures["lag (seconds)"] > 0

@@ -9,7 +9,7 @@ from typing import Any
 import pandas
 import pytest
 
-from pyspark_trimq.pipelines import How, PipelineFailure, archive, dead_letters, restore
+from pyspark_trimq.pipelines import PipelineContext, PipelineFailure, archive, dead_letters, restore
 from trimq.errors import StartupError
 from trimq.model import Record
 from trimq.testing import Broker
@@ -46,9 +46,9 @@ def test_archived_messages_are_restored_byte_for_byte_and_only_once(
 ) -> None:
     broker.create_topic("orders", partitions=3)
     fill(broker, "orders", range(60))
-    how = How(bootstrap=broker.http, spark=spark, show=False, rows_per_batch=24)
-    archive(["orders"], lake=tmp_path / "lake", format=format, how=how)
-    outcome = restore(tmp_path / "lake", to="{topic}-again", how=how)
+    context = PipelineContext(bootstrap=broker.http, spark=spark, show=False, rows_per_batch=24)
+    archive(["orders"], lake=tmp_path / "lake", format=format, context=context)
+    outcome = restore(tmp_path / "lake", to="{topic}-again", context=context)
     assert (outcome.figures["rows written"], outcome.figures["rows there already"]) == (60, 0)
 
     def check() -> None:
@@ -58,13 +58,13 @@ def test_archived_messages_are_restored_byte_for_byte_and_only_once(
             assert list(map(origin, after)) == [("orders", partition, record.offset) for record in before]
 
     check()
-    again = restore(tmp_path / "lake", to="{topic}-again", how=how)
+    again = restore(tmp_path / "lake", to="{topic}-again", context=context)
     assert (again.figures["rows written"], again.figures["rows there already"]) == (0, 60)
     check()
 
     fill(broker, "orders", range(60, 70))
-    archive(["orders"], lake=tmp_path / "lake", format=format, how=how)
-    more = restore(tmp_path / "lake", topics=["orders"], to="{topic}-again", how=how)
+    archive(["orders"], lake=tmp_path / "lake", format=format, context=context)
+    more = restore(tmp_path / "lake", topics=["orders"], to="{topic}-again", context=context)
     assert (more.figures["rows written"], more.figures["rows there already"]) == (10, 60)
     check()
     offsets = pandas.read_parquet(tmp_path / "lake" / "_trimq" / "offset_map" / "topic=orders")
@@ -73,31 +73,33 @@ def test_archived_messages_are_restored_byte_for_byte_and_only_once(
 
 
 def test_an_impossible_restore_is_refused_in_a_sentence(spark: Any, broker: Broker, tmp_path: Path) -> None:
-    how = How(bootstrap=broker.http, spark=spark, show=False)
+    context = PipelineContext(bootstrap=broker.http, spark=spark, show=False)
     with pytest.raises(StartupError, match="is not an archive"):
-        restore(tmp_path, how=how)
+        restore(tmp_path, context=context)
     broker.create_topic("orders", partitions=2)
     broker.create_topic("narrow", partitions=1)
     fill_two = [broker.send("orders", b"body", partition=partition) for partition in (0, 1)]
     assert fill_two
-    archive(["orders"], lake=tmp_path / "lake", how=how)
+    archive(["orders"], lake=tmp_path / "lake", context=context)
     with pytest.raises(StartupError, match="has no topic 'others'"):
-        restore(tmp_path / "lake", topics=["others"], how=how)
+        restore(tmp_path / "lake", topics=["others"], context=context)
     with pytest.raises(StartupError, match="holds messages that were not restored"):
-        restore(tmp_path / "lake", how=how)
+        restore(tmp_path / "lake", context=context)
     with pytest.raises(StartupError, match="'narrow' has 1 partitions, but 'orders' had 2"):
-        restore(tmp_path / "lake", to="narrow", how=how)
+        restore(tmp_path / "lake", to="narrow", context=context)
     with pytest.raises(StartupError, match="is not a topic name"):
-        restore(tmp_path / "lake", to="{other}", how=how)
+        restore(tmp_path / "lake", to="{other}", context=context)
 
 
 def test_an_unknown_topic_and_a_missing_broker_are_reported_in_a_sentence(
     spark: Any, broker: Broker, tmp_path: Path
 ) -> None:
     with pytest.raises(PipelineFailure, match=r"^there is no topic or queue 'none' at http"):
-        archive(["none"], lake=tmp_path / "lake", how=How(bootstrap=broker.http, spark=spark, show=False))
+        archive(
+            ["none"], lake=tmp_path / "lake", context=PipelineContext(bootstrap=broker.http, spark=spark, show=False)
+        )
     with pytest.raises(PipelineFailure, match=r"^there is no topic or queue 'none' at http"):
-        dead_letters(["none"], how=How(bootstrap=broker.http, spark=spark, show=False))
-    nowhere = How(bootstrap="http://127.0.0.1:9", spark=spark, show=False)
+        dead_letters(["none"], context=PipelineContext(bootstrap=broker.http, spark=spark, show=False))
+    nowhere = PipelineContext(bootstrap="http://127.0.0.1:9", spark=spark, show=False)
     with pytest.raises(PipelineFailure, match=r"^the broker at http://127\.0\.0\.1:9 does not answer"):
-        archive(["none"], lake=tmp_path / "other", how=nowhere)
+        archive(["none"], lake=tmp_path / "other", context=nowhere)

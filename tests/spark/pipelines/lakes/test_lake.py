@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pyspark_trimq.pipelines import How, archive, restore, snapshot
+from pyspark_trimq.pipelines import PipelineContext, archive, restore, snapshot
 from pyspark_trimq.pipelines.lakes.lake import open_for_reading
 from pyspark_trimq.pipelines.lakes.replaced_files import ReplacedFiles
 from trimq.errors import StartupError
@@ -16,8 +16,8 @@ from trimq.testing import Broker
 FORMATS = ("parquet", "delta", "iceberg")
 
 
-def how(spark: Any, broker: Broker, **more: Any) -> How:
-    return How(bootstrap=broker.http, spark=spark, show=False, **more)
+def context(spark: Any, broker: Broker, **more: Any) -> PipelineContext:
+    return PipelineContext(bootstrap=broker.http, spark=spark, show=False, **more)
 
 
 def fill(broker: Broker, topic: str, numbers: range) -> None:
@@ -45,12 +45,14 @@ def test_a_lake_keeps_its_files_under_a_relative_name(
     monkeypatch.chdir(tmp_path)
     broker.create_topic("orders")
     fill(broker, "orders", range(3))
-    archive(["orders"], lake="lake", format=format, keep_replaced="0", how=how(spark, broker))
+    archive(["orders"], lake="lake", format=format, keep_replaced="0", context=context(spark, broker))
     fill(broker, "orders", range(3, 5))
-    again = archive(["orders"], lake="lake", format=format, keep_replaced="0", how=how(spark, broker))
+    again = archive(["orders"], lake="lake", format=format, keep_replaced="0", context=context(spark, broker))
     assert again.figures["rows in the lake"] == 5
     assert bodies(Path("lake")) == expected(5)
-    snapshot(["orders"], lake="keys", format=format, keep_replaced="0", how=how(spark, broker, rows_per_batch=2))
+    snapshot(
+        ["orders"], lake="keys", format=format, keep_replaced="0", context=context(spark, broker, rows_per_batch=2)
+    )
     assert bodies(Path("keys")) == expected(5)
 
 
@@ -62,7 +64,7 @@ def test_a_run_that_is_refused_takes_nothing_from_a_lake_of_another_spelling(
         broker.create_topic(topic)
     fill(broker, "orders", range(4))
     lake = tmp_path / "lake"
-    archive(["orders"], lake=lake, format=format, how=how(spark, broker))
+    archive(["orders"], lake=lake, format=format, context=context(spark, broker))
     (tmp_path / "link").symlink_to(lake)
     orphan = lake / "_trimq" / "staging" / "half.parquet"
     orphan.parent.mkdir(parents=True, exist_ok=True)
@@ -70,11 +72,11 @@ def test_a_run_that_is_refused_takes_nothing_from_a_lake_of_another_spelling(
     for spelled in (tmp_path / "link", tmp_path / "other" / ".." / "lake"):
         (tmp_path / "other").mkdir(exist_ok=True)
         with pytest.raises(StartupError, match="has other settings"):
-            archive(["others"], lake=spelled, format=format, keep_replaced="0", how=how(spark, broker))
+            archive(["others"], lake=spelled, format=format, keep_replaced="0", context=context(spark, broker))
         assert orphan.exists(), "nothing is swept before it is known whose lake it is"
         assert bodies(lake) == expected(4)
     fill(broker, "orders", range(4, 6))
-    same = archive(["orders"], lake=tmp_path / "link", format=format, keep_replaced="0", how=how(spark, broker))
+    same = archive(["orders"], lake=tmp_path / "link", format=format, keep_replaced="0", context=context(spark, broker))
     assert (same.figures["rows archived"], same.figures["rows in the lake"]) == (2, 6)
     assert bodies(lake) == expected(6)
 
@@ -83,11 +85,11 @@ def test_a_lake_without_its_manifest_is_refused_and_keeps_its_files(spark: Any, 
     broker.create_topic("orders")
     fill(broker, "orders", range(4))
     lake = tmp_path / "lake"
-    archive(["orders"], lake=lake, how=how(spark, broker))
+    archive(["orders"], lake=lake, context=context(spark, broker))
     (lake / "_trimq").rename(tmp_path / "gone")
     before = sorted(lake.rglob("*.parquet"))
     with pytest.raises(StartupError, match="but no manifest lists them"):
-        archive(["orders"], lake=lake, how=how(spark, broker))
+        archive(["orders"], lake=lake, context=context(spark, broker))
     assert sorted(lake.rglob("*.parquet")) == before
 
 
@@ -112,14 +114,14 @@ def test_a_reader_of_a_lake_continues_during_compaction(
     lake = tmp_path / "lake"
     for number in range(4):
         fill(broker, "orders", range(number, number + 1))
-        archive(["orders"], lake=lake, format=format, compact_from=0, how=how(spark, broker))
+        archive(["orders"], lake=lake, format=format, compact_from=0, context=context(spark, broker))
     begun = open_for_reading(lake).files()
     assert len(begun) == 4
-    done = archive(["orders"], lake=lake, format=format, compact_from=2, how=how(spark, broker))
+    done = archive(["orders"], lake=lake, format=format, compact_from=2, context=context(spark, broker))
     assert done.figures["files put together"] == 4
     assert len(open_for_reading(lake).files()) == 1
     assert all(file.path.exists() for file in begun), "they are kept for an hour"
-    archive(["orders"], lake=lake, format=format, keep_replaced="0", how=how(spark, broker))
+    archive(["orders"], lake=lake, format=format, keep_replaced="0", context=context(spark, broker))
     assert not any(file.path.exists() for file in begun)
     assert bodies(lake) == expected(4)
 
@@ -132,14 +134,14 @@ def test_names_of_any_kind_are_archived_compacted_and_restored(
     names = {"parquet": "la[k]e {1,2} 50% é*?#", "delta": "la{1,2}ke 50% é*?#", "iceberg": "la[k]e {1,2} 50% é*"}
     for other in ("delta", "iceberg"):
         with pytest.raises(StartupError, match=f"of the format {other} cannot be in"):
-            archive(["orders"], lake=tmp_path / names["parquet"], format=other, how=how(spark, broker))
+            archive(["orders"], lake=tmp_path / names["parquet"], format=other, context=context(spark, broker))
     lake = tmp_path / names[format]
     broker.create_topic("orders")
     for number in range(3):
         fill(broker, "orders", range(number, number + 1))
-        archive(["orders"], lake=lake, format=format, compact_from=2, keep_replaced="0", how=how(spark, broker))
+        archive(["orders"], lake=lake, format=format, compact_from=2, keep_replaced="0", context=context(spark, broker))
     assert bodies(lake) == expected(3)
-    outcome = restore(lake, to="again", how=how(spark, broker))
+    outcome = restore(lake, to="again", context=context(spark, broker))
     assert outcome.figures["rows written"] == 3
     assert [record.body for record in broker.records("again")] == [b"body 0", b"body 1", b"body 2"]
 
@@ -151,12 +153,12 @@ def test_an_archive_of_a_pattern_continues_after_the_last_rows_of_the_lake(
     for topic in ("orders.a", "orders.b"):
         broker.create_topic(topic, partitions=2)
     fill(broker, "orders.a", range(4))
-    archive(pattern=r"orders\..*", lake=tmp_path / "lake", format=format, how=how(spark, broker))
+    archive(pattern=r"orders\..*", lake=tmp_path / "lake", format=format, context=context(spark, broker))
     broker.create_topic("orders.c")
     fill(broker, "orders.b", range(4, 6))
     fill(broker, "orders.c", range(6, 7))
-    lost = how(spark, broker, checkpoint=tmp_path / "other")
-    again = archive(pattern=r"orders\..*", lake=tmp_path / "lake", format=format, how=lost)
+    lost = context(spark, broker, checkpoint=tmp_path / "other")
+    again = archive(pattern=r"orders\..*", lake=tmp_path / "lake", format=format, context=lost)
     assert again.figures["rows archived"] == 3
     assert bodies(tmp_path / "lake") == expected(7)
 
@@ -168,12 +170,12 @@ def test_a_batch_repeated_by_spark_after_the_commit_of_the_lake_is_stored_once(
     broker.create_topic("orders")
     fill(broker, "orders", range(6))
     lake = tmp_path / "lake"
-    options = how(spark, broker, rows_per_batch=4)
-    archive(["orders"], lake=lake, format=format, how=options)
+    options = context(spark, broker, rows_per_batch=4)
+    archive(["orders"], lake=lake, format=format, context=options)
     commits = lake / "_trimq" / "checkpoint" / "spark" / "commits"
     for name in ("1", ".1.crc"):  # the state after a kill right before Spark's own commit
         (commits / name).unlink()
-    again = archive(["orders"], lake=lake, format=format, how=options)
+    again = archive(["orders"], lake=lake, format=format, context=options)
     assert (again.figures["rows archived"], again.figures["rows in the lake"]) == (0, 6)
     assert bodies(lake) == expected(6)
     assert (commits / "1").exists()

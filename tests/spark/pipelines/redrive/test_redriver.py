@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pyspark_trimq.pipelines import Choice, How, dead_letters, dedupe, lag
+from pyspark_trimq.pipelines import Choice, PipelineContext, dead_letters, dedupe, lag
 from pyspark_trimq.pipelines.redrive.redriver import LetterPosition, LetterRange, SentLetters, letter_ranges
 from pyspark_trimq.pipelines.runner.checkpoint import Checkpoint
 from pyspark_trimq.pipelines.runner.failure import PipelineFailure
@@ -19,8 +19,8 @@ SPRING = {"kafka_dlt-original-topic": b"orders", "kafka_dlt-exception-fqcn": b"j
 HOUR_MS = 3_600_000
 
 
-def how(spark: Any, broker: Broker, **more: Any) -> How:
-    return How(bootstrap=broker.http, spark=spark, show=False, **more)
+def context(spark: Any, broker: Broker, **more: Any) -> PipelineContext:
+    return PipelineContext(bootstrap=broker.http, spark=spark, show=False, **more)
 
 
 def bodies(broker: Broker, topic: str, partition: int = 0) -> list[int]:
@@ -37,7 +37,7 @@ def test_deduplicated_messages_keep_the_order_of_their_partition(spark: Any, bro
         )
     spark.conf.set("spark.sql.shuffle.partitions", "3")
     try:
-        outcome = dedupe(["orders"], to="once", how=how(spark, broker, checkpoint=tmp_path, rows_per_batch=50))
+        outcome = dedupe(["orders"], to="once", context=context(spark, broker, checkpoint=tmp_path, rows_per_batch=50))
     finally:
         spark.conf.set("spark.sql.shuffle.partitions", "1")
     assert outcome.figures["written"] == 60
@@ -59,10 +59,12 @@ def test_letters_that_are_too_young_are_sent_by_a_later_run(
         broker.create_topic(topic)
     for number, hours in enumerate((5.0, 0.5, 5.0, 0.5)):
         letter(broker, number, hours)
-    options = how(spark, broker, checkpoint=tmp_path)
+    options = context(spark, broker, checkpoint=tmp_path)
 
     def again() -> tuple[Any, Any, list[int]]:
-        outcome = dead_letters(["orders.DLT"], redrive=True, choice=Choice(older_than="1 hour"), rate=2, how=options)
+        outcome = dead_letters(
+            ["orders.DLT"], redrive=True, choice=Choice(older_than="1 hour"), rate=2, context=options
+        )
         assert outcome.table("Groups")
         return outcome.figures["chosen"], outcome.figures["sent again"], bodies(broker, "orders")
 
@@ -80,7 +82,7 @@ def test_a_redrive_that_was_killed_sends_nothing_twice(spark: Any, broker: Broke
         broker.create_topic(topic)
     for number in range(4):
         letter(broker, number, 1)
-    options = how(spark, broker, checkpoint=tmp_path)
+    options = context(spark, broker, checkpoint=tmp_path)
 
     class Killed(Exception):
         pass
@@ -92,11 +94,11 @@ def test_a_redrive_that_was_killed_sends_nothing_twice(spark: Any, broker: Broke
     try:
         SentLetters.done = die  # type: ignore[method-assign]  # after the write, before it is noted
         with pytest.raises(Killed):
-            dead_letters(["orders.DLT"], redrive=True, rate=3, how=options)
+            dead_letters(["orders.DLT"], redrive=True, rate=3, context=options)
     finally:
         SentLetters.done = done  # type: ignore[method-assign]
     assert bodies(broker, "orders") == [0, 1, 2]
-    outcome = dead_letters(["orders.DLT"], redrive=True, rate=3, how=options)
+    outcome = dead_letters(["orders.DLT"], redrive=True, rate=3, context=options)
     assert bodies(broker, "orders") == [0, 1, 2, 3]
     assert outcome.figures["chosen"] == 1
 
@@ -130,14 +132,14 @@ def test_lag_leaves_out_groups_that_only_hold_tokens(spark: Any, broker: Broker)
     writer = rows.write.format("trimq").option("bootstrap", broker.http).option("topic", "orders")
     writer.option("writeId", "kept").mode("append").save()
     with pytest.raises(PipelineFailure, match="no group has committed offsets of these topics"):
-        lag(seconds=0, how=how(spark, broker))
+        lag(seconds=0, context=context(spark, broker))
 
 
 def test_a_redrive_leaves_no_group(spark: Any, broker: Broker, tmp_path: Path) -> None:
     for topic in ("orders", "orders.DLT"):
         broker.create_topic(topic)
     letter(broker, 0, 1)
-    dead_letters(["orders.DLT"], redrive=True, how=how(spark, broker, checkpoint=tmp_path))
+    dead_letters(["orders.DLT"], redrive=True, context=context(spark, broker, checkpoint=tmp_path))
     from urllib.request import urlopen
 
     with urlopen(f"{broker.http}/api/groups", timeout=20) as answer:

@@ -12,7 +12,7 @@ import pytest
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
-from pyspark_trimq.pipelines import How, PipelineFailure, dead_letters, dedupe
+from pyspark_trimq.pipelines import PipelineContext, PipelineFailure, dead_letters, dedupe
 from pyspark_trimq.pipelines.messages import offset_order
 from pyspark_trimq.pipelines.runner import batch_limits
 from pyspark_trimq.pipelines.runner.failure import plain_errors, plain_message
@@ -73,16 +73,16 @@ def test_large_messages_are_copied_a_few_at_a_time(
     spark: Any, large: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batch_limits, "BATCH_BYTES", 7 * LARGE)
-    how = How(bootstrap=large.http, spark=spark, show=False, checkpoint=tmp_path / "once")
-    outcome = dedupe(["large"], to="once", by="key", how=how)
+    context = PipelineContext(bootstrap=large.http, spark=spark, show=False, checkpoint=tmp_path / "once")
+    outcome = dedupe(["large"], to="once", by="key", context=context)
     assert [batch.rows for batch in outcome.batches] == [6, 6]
     assert outcome.figures["written"] == 10
 
 
 def test_large_letters_are_sent_again_in_batches_of_the_given_size(spark: Any, large: Broker, tmp_path: Path) -> None:
     few = {"maxBytesPerTrigger": str(7 * LARGE)}
-    how = How(bootstrap=large.http, spark=spark, show=False, checkpoint=tmp_path, options=few)
-    outcome = dead_letters(["large"], redrive=True, how=how)
+    context = PipelineContext(bootstrap=large.http, spark=spark, show=False, checkpoint=tmp_path, options=few)
+    outcome = dead_letters(["large"], redrive=True, context=context)
     assert [batch.rows for batch in outcome.batches] == [6, 6]
     assert [record.body for record in large.records("again")] == [record.body for record in large.records("large")]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pyspark_trimq.pipelines import How, PipelineFailure, archive, dedupe
+from pyspark_trimq.pipelines import PipelineContext, PipelineFailure, archive, dedupe
 from pyspark_trimq.pipelines.lakes.lake import open_for_reading
 from trimq.testing import Broker
 
@@ -57,10 +57,10 @@ def filled(broker: Broker) -> Broker:
 def test_a_full_disk_of_a_lake_is_reported_and_the_next_run_completes_it(
     spark: Any, filled: Broker, tmp_path: Path
 ) -> None:
-    how = How(bootstrap=filled.http, spark=spark, show=False)
+    context = PipelineContext(bootstrap=filled.http, spark=spark, show=False)
     with room_for(COUNT * SIZE // 2, spark), pytest.raises(PipelineFailure, match=SENTENCE):
-        archive(["orders"], lake=tmp_path / "lake", how=how)
-    assert archive(["orders"], lake=tmp_path / "lake", how=how).figures["rows archived"] == COUNT
+        archive(["orders"], lake=tmp_path / "lake", context=context)
+    assert archive(["orders"], lake=tmp_path / "lake", context=context).figures["rows archived"] == COUNT
     assert sum(file.rows for file in open_for_reading(tmp_path / "lake").files()) == COUNT
 
 
@@ -68,12 +68,12 @@ def test_a_full_disk_of_a_checkpoint_is_reported_and_the_next_run_resumes(
     spark: Any, filled: Broker, tmp_path: Path
 ) -> None:
     filled.create_topic("once")
-    how = How(bootstrap=filled.http, spark=spark, show=False, checkpoint=tmp_path / "checkpoint")
+    context = PipelineContext(bootstrap=filled.http, spark=spark, show=False, checkpoint=tmp_path / "checkpoint")
     with room_for(0, spark), pytest.raises(PipelineFailure, match=SENTENCE):
-        dedupe(["orders"], to="once", by="key", how=how)
-    assert dedupe(["orders"], to="once", by="key", how=how).figures["written"] == COUNT
+        dedupe(["orders"], to="once", by="key", context=context)
+    assert dedupe(["orders"], to="once", by="key", context=context).figures["written"] == COUNT
     filled.send("orders", "more", "more")
     with room_for(0, spark), pytest.raises(PipelineFailure, match=SENTENCE):
-        dedupe(["orders"], to="once", by="key", how=how)
-    assert dedupe(["orders"], to="once", by="key", how=how).figures["written"] == 1
+        dedupe(["orders"], to="once", by="key", context=context)
+    assert dedupe(["orders"], to="once", by="key", context=context).figures["written"] == 1
     assert len(filled.records("once")) == COUNT + 1

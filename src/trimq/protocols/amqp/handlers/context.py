@@ -241,7 +241,7 @@ class Context:
                 self.broker.queues.unsubscribe(subscriber.consumer)
         channel.consumers.clear()
         if channel.transaction is not None:
-            channel.restore_unacked(channel.transaction.taken)
+            channel.restore_unacked(channel.transaction.acknowledged)
             self.begin_transaction(channel)
         unacked = channel.take_all_unacked()
         if unacked:

@@ -31,8 +31,8 @@ def consume(context: Context, channel: Channel, method: methods.BasicConsume, ta
 
     def act() -> Parts:
         if channel.reply_address == address:  # otherwise cancelled meanwhile
-            most_bytes = context.settings.unread_reply_bytes
-            receiver = ReplyReceiver(channel, tag, context.outlet, context.connection.frame_max, most_bytes)
+            max_bytes = context.settings.unread_reply_bytes
+            receiver = ReplyReceiver(channel, tag, context.outlet, context.connection.frame_max, max_bytes)
             context.replies.add(address, receiver)
         return [] if method.no_wait else [write_command(channel.number, methods.BasicConsumeOk(tag))]
 

@@ -178,7 +178,7 @@ def commit(context: Context, channel: Channel, method: methods.TxCommit) -> Repl
     context.broker.exchanges.admit_commit()
     outcomes = [_send(context, channel, event, route) for event, route in transaction.publishes]
     context.begin_transaction(channel)
-    channel.commit_acknowledged(transaction.taken)
+    channel.commit_acknowledged(transaction.acknowledged)
     for acknowledgement in transaction.acknowledgements:
         apply_acknowledgement(context, acknowledgement)
     if channel.is_full:
@@ -200,5 +200,5 @@ def rollback(context: Context, channel: Channel, method: methods.TxRollback) -> 
     """Discards the publishes and makes the acknowledged deliveries unacked again; does not redeliver them."""
     transaction = _transaction_of(channel)
     context.begin_transaction(channel)
-    channel.restore_unacked(transaction.taken)
+    channel.restore_unacked(transaction.acknowledged)
     return context.answer(channel, methods.TxRollbackOk())

@@ -44,10 +44,10 @@ _CLASS_CONNECTION = 10
 
 
 # Of the payload of each type of frame; a shorter one, and any other type, is an unknown frame.
-_LEAST_SIZES = {METHOD: 4, HEADER: 12, BODY: 0}
+_MIN_SIZES = {METHOD: 4, HEADER: 12, BODY: 0}
 _NEVER = 1 << 32
 _CREDIT_METHODS = (0x3C00C8, 0x3C00C9, 0x3C00CA)  # of an old extension: RabbitMQ still knows them
-_MOST_MESSAGE_BYTES = 512 * 1024 * 1024  # whatever the setting is
+_MAX_MESSAGE_BYTES = 512 * 1024 * 1024  # whatever the setting is
 _SHOWN_OCTETS = 16
 
 
@@ -230,7 +230,7 @@ class AmqpConnection:
             if number:
                 raise ConnectionFault(Code.UNEXPECTED_FRAME, f"type {kind}, {_shown(payload)}")
             return None
-        if len(payload) < _LEAST_SIZES.get(kind, _NEVER):
+        if len(payload) < _MIN_SIZES.get(kind, _NEVER):
             raise ConnectionFault(Code.FRAME_ERROR, f"type {kind}, {_shown(payload)}: unknown_frame")
         if number == 0:
             return self._take_connection_frame(kind, payload)
@@ -322,8 +322,8 @@ class AmqpConnection:
             content.size, content.header = read_content_header(content.method, kind, payload)
             content.has_header = True
             self.held.change(len(content.header))
-            if content.size > _MOST_MESSAGE_BYTES:
-                reason = f"content body size {content.size} exceeds maximum allowed size {_MOST_MESSAGE_BYTES}"
+            if content.size > _MAX_MESSAGE_BYTES:
+                reason = f"content body size {content.size} exceeds maximum allowed size {_MAX_MESSAGE_BYTES}"
                 raise ConnectionFault(Code.FRAME_ERROR, reason, *content.method.class_and_method)
             if content.size > self._max_message_bytes:
                 self.refuse_channel(number)

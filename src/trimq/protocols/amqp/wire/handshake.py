@@ -9,7 +9,7 @@ from trimq.protocols.amqp.methods import ConnectionTune, ConnectionTuneOk
 from trimq.protocols.amqp.wire.codes import SilentClose
 
 MECHANISMS = b"PLAIN AMQPLAIN"
-LEAST_FRAME_MAX = 4096
+MIN_FRAME_MAX = 4096
 
 CAPABILITIES = (
     "publisher_confirms",
@@ -79,5 +79,5 @@ def check_tuning(offered: ConnectionTune, chosen: ConnectionTuneOk) -> None:
         offer, choice = getattr(offered, name), getattr(chosen, name)
         if offer and (choice == 0 or choice > offer):
             raise SilentClose(f"{name} {choice} chosen by the client, but {offer} was offered")
-    if chosen.frame_max < LEAST_FRAME_MAX:
-        raise SilentClose(f"frame_max {chosen.frame_max} chosen by the client, but {LEAST_FRAME_MAX} is the minimum")
+    if chosen.frame_max < MIN_FRAME_MAX:
+        raise SilentClose(f"frame_max {chosen.frame_max} chosen by the client, but {MIN_FRAME_MAX} is the minimum")

@@ -97,7 +97,7 @@ class Context:
         except UnknownTopic as refusal:
             _refuse_internal(NAMES.get(id, ""))
             raise KafkaRefusal(Code.UNKNOWN_TOPIC_ID, str(refusal)) from None
-        if topic.home is not Layout.PARTITION_LOG:
+        if topic.layout is not Layout.PARTITION_LOG:
             raise KafkaRefusal(Code.UNKNOWN_TOPIC_ID, f"topic {topic.name} is not a Kafka topic")
         return topic
 

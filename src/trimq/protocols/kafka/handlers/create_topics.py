@@ -32,7 +32,7 @@ from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _CHOOSE = -1  # the broker chooses the number
 MANY_PARTITIONS = 25  # above this number in one request, files are prepared over several turns of the event loop
-_MOST_PARTITIONS = 10_000  # in one request, as in Apache Kafka
+_MAX_PARTITIONS = 10_000  # in one request, as in Apache Kafka
 
 
 class _Plan(NamedTuple):
@@ -46,7 +46,7 @@ def handle(context: Context, request: Request) -> Reply:
     asked_for = sum(
         len(topic.assignments) or max(topic.num_partitions, 1) for topic in message.topics if counts[topic.name] == 1
     )
-    if message.validate_only or message.timeout_ms <= 0 or not MANY_PARTITIONS < asked_for <= _MOST_PARTITIONS:
+    if message.validate_only or message.timeout_ms <= 0 or not MANY_PARTITIONS < asked_for <= _MAX_PARTITIONS:
         return _create_all(context, request, message, asked_for)
     reply = DeferredReply()
     context.broker.topics.prepare(
@@ -69,8 +69,8 @@ def _create_all(context: Context, request: Request, message: CreateTopicsRequest
     tickets = ChangeTickets()
     results = []
     counts = Counter(topic.name for topic in message.topics)
-    if asked_for > _MOST_PARTITIONS:  # each entry is answered, also of a topic that is listed twice
-        reason = f"a request may create at most {_MOST_PARTITIONS} partitions"
+    if asked_for > _MAX_PARTITIONS:  # each entry is answered, also of a topic that is listed twice
+        reason = f"a request may create at most {_MAX_PARTITIONS} partitions"
         refused = [_failed(topic.name, Code.POLICY_VIOLATION, reason) for topic in message.topics]
         return Reply.now(encode_response(request, CreateTopicsResponse(topics=refused)))
     for name, asked in {topic.name: topic for topic in message.topics}.items():

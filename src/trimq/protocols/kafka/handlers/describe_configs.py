@@ -32,7 +32,7 @@ from trimq.protocols.kafka.wire.connection import Request, encode_response
 _TYPES = frozenset(ResourceType)
 _NAMED = (ResourceType.BROKER_LOGGER, ResourceType.GROUP, ResourceType.CLIENT_METRICS)
 # Times that a resource is described: otherwise a small request could cause a response of any size.
-_MOST_REPEATS = 10
+_MAX_REPEATS = 10
 
 
 def handle(context: Context, request: Request) -> Reply:
@@ -46,8 +46,8 @@ def handle(context: Context, request: Request) -> Reply:
         try:
             if has_unknown_type:
                 raise KafkaRefusal(Code.INVALID_REQUEST, "the request has a resource of an unknown type")
-            if counts[asked.resource_type, asked.resource_name] > _MOST_REPEATS:
-                raise KafkaRefusal(Code.INVALID_REQUEST, f"the resource is listed more than {_MOST_REPEATS} times")
+            if counts[asked.resource_type, asked.resource_name] > _MAX_REPEATS:
+                raise KafkaRefusal(Code.INVALID_REQUEST, f"the resource is listed more than {_MAX_REPEATS} times")
             found = _describe(context, asked)
             result.configs = [
                 _encode_config(each, message.include_synonyms, message.include_documentation)

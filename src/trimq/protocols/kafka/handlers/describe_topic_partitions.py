@@ -25,7 +25,7 @@ from trimq.protocols.kafka.names.internal_topics import IDS, INTERNAL, PARTITION
 from trimq.protocols.kafka.names.operations import topic_operations
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
-_MOST_PARTITIONS = 2000
+_MAX_PARTITIONS = 2000
 
 
 def handle(context: Context, request: Request) -> Reply:
@@ -36,7 +36,7 @@ def handle(context: Context, request: Request) -> Reply:
             for topic in message.topics
         ]
         return Reply.now(encode_response(request, DescribeTopicPartitionsResponse(topics=refused)))
-    left = min(max(message.response_partition_limit, 1), _MOST_PARTITIONS)
+    left = min(max(message.response_partition_limit, 1), _MAX_PARTITIONS)
     topics = []
     next_cursor = None
     for name, first in _names(context, message):

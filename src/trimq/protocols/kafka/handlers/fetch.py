@@ -39,7 +39,7 @@ from trimq.protocols.long_poll import LongPoll, WaitingRequest, Watch
 
 _READ_UNCOMMITTED, _READ_COMMITTED = 0, 1
 _BY_ID = 13
-_MOST_BYTES = 55 * 1024 * 1024
+_MAX_BYTES = 55 * 1024 * 1024
 
 
 def handle(context: Context, request: Request) -> Reply:
@@ -102,7 +102,7 @@ class _Fetch(WaitingRequest):
         self.streams = []
         self.cold = []
         self._may_wait = self._retry is not None and self._retry.may_wait and not self._is_unreadable
-        left = min(self._message.max_bytes, _MOST_BYTES)
+        left = min(self._message.max_bytes, _MAX_BYTES)
         topics: list[FetchableTopicResponse] = []
         refused: list[tuple[PartitionKey, Refusal]] = []
         for wanted in self._session_fetch.wanted:

@@ -19,9 +19,9 @@ from trimq.protocols.kafka.messages.fetch import (
 )
 from trimq.protocols.kafka.names.codes import Code
 
-MOST_SESSIONS = 1000
+MAX_SESSIONS = 1000
 # In all sessions together: the number of sessions alone does not bound the memory.
-MOST_PARTITIONS = 200_000
+MAX_PARTITIONS = 200_000
 # A session is kept at least this long, and may be evicted after being unused for this long.
 PROTECTED_MS = 120_000
 
@@ -98,11 +98,11 @@ class FetchSessions:
     """Fetch sessions of all connections; any connection may continue any session. `rng` generates the ids."""
 
     def __init__(
-        self, rng: random.Random, most_sessions: int = MOST_SESSIONS, most_partitions: int = MOST_PARTITIONS
+        self, rng: random.Random, max_sessions: int = MAX_SESSIONS, max_partitions: int = MAX_PARTITIONS
     ) -> None:
         self._rng = rng
-        self._most_sessions = most_sessions
-        self._most_partitions = most_partitions
+        self._max_sessions = max_sessions
+        self._max_partitions = max_partitions
         self._sessions: dict[int, FetchSession] = {}  # least recently used first
         self._partitions = 0
 
@@ -143,7 +143,7 @@ class FetchSessions:
         _change(session, request)
         session.epoch = _FIRST_EPOCH if session.epoch == _LAST_EPOCH else session.epoch + 1
         self._partitions += len(session.wanted)
-        if self._partitions > self._most_partitions:
+        if self._partitions > self._max_partitions:
             self._remove(session.id)
             return SessionFetch(error=Code.FETCH_SESSION_ID_NOT_FOUND)
         if not session.wanted:  # as in Kafka, then a request without a session
@@ -156,9 +156,9 @@ class FetchSessions:
     def _open(self, session_fetch: SessionFetch, response: FetchResponse, now_ms: int) -> int:
         """Opens a session and returns its id, or 0 if there is no room: the client then sends full requests."""
         size = len(session_fetch.wanted)
-        if size > self._most_partitions:
+        if size > self._max_partitions:
             return _NO_SESSION
-        while len(self._sessions) >= self._most_sessions or self._partitions + size > self._most_partitions:
+        while len(self._sessions) >= self._max_sessions or self._partitions + size > self._max_partitions:
             if not self._evict(size, now_ms):
                 return _NO_SESSION
         asked = {one.place: one for one in session_fetch.wanted}

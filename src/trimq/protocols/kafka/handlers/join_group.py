@@ -30,7 +30,7 @@ from trimq.protocols.kafka.names.codes import (
 )
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
-_LEAST_SESSION_MS, _MOST_SESSION_MS = 6_000, 1_800_000
+_MIN_SESSION_MS, _MAX_SESSION_MS = 6_000, 1_800_000
 
 
 def handle(context: Context, request: Request) -> Reply:
@@ -58,8 +58,8 @@ def handle(context: Context, request: Request) -> Reply:
 
 def _read_request(caller: Caller, version: int, message: JoinGroupRequest) -> JoinRequest:
     session_ms = message.session_timeout_ms
-    if not _LEAST_SESSION_MS <= session_ms <= _MOST_SESSION_MS:
-        limits = f"{_LEAST_SESSION_MS} to {_MOST_SESSION_MS} ms"
+    if not _MIN_SESSION_MS <= session_ms <= _MAX_SESSION_MS:
+        limits = f"{_MIN_SESSION_MS} to {_MAX_SESSION_MS} ms"
         raise KafkaRefusal(Code.INVALID_SESSION_TIMEOUT, f"the session timeout must be {limits}, not {session_ms}")
     return JoinRequest(
         member=message.member_id,

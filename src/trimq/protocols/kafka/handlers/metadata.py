@@ -34,7 +34,7 @@ from trimq.protocols.kafka.wire.connection import Request, encode_response
 log = logging.getLogger(__name__)
 
 _BY_ID = 12
-_MOST_LOGGED = 100
+_MAX_LOGGED = 100
 
 
 def handle(context: Context, request: Request) -> Reply:
@@ -139,7 +139,7 @@ def _create(context: Context, name: str, may_create: bool) -> Code:
 
 def _log_conflict(context: Context, refusal: OtherHome) -> None:
     """Logs the reason once per connection: the response has no room for it, and clients ask again."""
-    if refusal.topic not in context.logged_conflicts and len(context.logged_conflicts) < _MOST_LOGGED:
+    if refusal.topic not in context.logged_conflicts and len(context.logged_conflicts) < _MAX_LOGGED:
         context.logged_conflicts.add(refusal.topic)
         log.warning("%s", refusal)
 

@@ -18,16 +18,16 @@ M = TypeVar("M", bound=Message)
 Form = Callable[[Buffer], Buffer]
 
 
-def decode(kind: type[M], version: int, buffer: Buffer, position: int = 0, most_elements: int = NO_ELEMENT_LIMIT) -> M:
+def decode(kind: type[M], version: int, buffer: Buffer, position: int = 0, max_elements: int = NO_ELEMENT_LIMIT) -> M:
     """Decodes the body of a message that begins at `position` and may end before the buffer does.
 
     Record batches become views of `buffer`; all other values are copied. Raises MalformedMessage if the bytes are not
-    such a message, or if its arrays have more than `most_elements` elements in total, and UnsupportedRequest if the
+    such a message, or if its arrays have more than `max_elements` elements in total, and UnsupportedRequest if the
     version is not served.
     """
     reader, form = message_reader(kind, version)
     try:
-        message: M = reader(form(buffer), position, most_elements)[0]
+        message: M = reader(form(buffer), position, max_elements)[0]
     except (IndexError, struct.error):
         raise MalformedMessage(f"{kind.__name__} version {version} ends too early") from None
     return message

@@ -45,7 +45,7 @@ class Request(msgspec.Struct, gc=False):
     _frame: bytes = b""
     _body: int = 0
     _produce: ProduceRequest | None = None
-    _most_elements: int = DEFAULT_ELEMENT_LIMIT
+    _max_elements: int = DEFAULT_ELEMENT_LIMIT
 
     @property
     def is_supported(self) -> bool:
@@ -65,7 +65,7 @@ class Request(msgspec.Struct, gc=False):
             if taken is None:
                 raise RuntimeError("a produce request can be decoded only once")
             return taken
-        return codec.decode(kind, self.api_version, self._frame, self._body, self._most_elements)
+        return codec.decode(kind, self.api_version, self._frame, self._body, self._max_elements)
 
 
 class KafkaConnection:

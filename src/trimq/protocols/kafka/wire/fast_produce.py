@@ -46,11 +46,11 @@ class ProduceRequestReader:
     request and decoded only if it differs.
     """
 
-    __slots__ = ("_acks", "_client_id", "_most_elements", "_name", "_prefix", "_timeout_ms", "_topic_id", "_topics",
+    __slots__ = ("_acks", "_client_id", "_max_elements", "_name", "_prefix", "_timeout_ms", "_topic_id", "_topics",
                  "_transactional_id", "version")  # fmt: skip
 
-    def __init__(self, most_elements: int = NO_ELEMENT_LIMIT) -> None:
-        self._most_elements = most_elements
+    def __init__(self, max_elements: int = NO_ELEMENT_LIMIT) -> None:
+        self._max_elements = max_elements
         self.version = -1  # of the previous request
         self._prefix = b""
         self._client_id: str | None = None
@@ -69,7 +69,7 @@ class ProduceRequestReader:
         position += len(self._prefix)
         count = self._topics
         if count == 1:
-            partitions, position = read_partitions(data, position, end, version, self._most_elements)
+            partitions, position = read_partitions(data, position, end, version, self._max_elements)
             topics = [TopicProduceData(self._name, self._topic_id, partitions)]
         else:
             topics, position = self._read_topics(data, position, end, count)
@@ -86,7 +86,7 @@ class ProduceRequestReader:
         """Reads all topics. The name of the first one is part of the prefix; `position` is after the prefix."""
         name, topic_id = self._name, self._topic_id
         topics = []
-        most = self._most_elements - count
+        most = self._max_elements - count
         for number in range(count):
             if number:
                 name, topic_id, position = read_topic(data, position, end, self.version)
@@ -107,7 +107,7 @@ class ProduceRequestReader:
         self._topics, position = read_count(data, position + 6, version)
         if not 0 <= self._topics * 3 <= end - position:
             refuse_length("topic_data", self._topics, end - position)
-        if self._topics > self._most_elements:
+        if self._topics > self._max_elements:
             refuse_elements("topic_data")
         if self._topics:
             self._name, self._topic_id, position = read_topic(data, position, end, version)

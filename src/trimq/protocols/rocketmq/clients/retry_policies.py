@@ -13,7 +13,7 @@ SETTING = "retry_policy"
 """Key in the settings of a group."""
 
 _Milliseconds = Annotated[int, Meta(ge=1, le=30 * 86_400_000)]
-_MOST_STEPS = 100
+_MAX_STEPS = 100
 
 
 class Exponential(msgspec.Struct, frozen=True):
@@ -25,7 +25,7 @@ class Exponential(msgspec.Struct, frozen=True):
 class Customized(msgspec.Struct, frozen=True, omit_defaults=True):
     """List of delays. None: the delay levels of the broker."""
 
-    next: Annotated[list[_Milliseconds], Meta(min_length=1, max_length=_MOST_STEPS)] | None = None
+    next: Annotated[list[_Milliseconds], Meta(min_length=1, max_length=_MAX_STEPS)] | None = None
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -29,7 +29,7 @@ from trimq.protocols.rocketmq.wire.replies import reply_when_durable as when_dur
 from trimq.protocols.rocketmq.wire.responses import encode_response
 
 _UNCHANGED = {"popTime": "0", "invisibleTime": "0", "reviveQid": "0"}
-_MOST_BITS = 4096  # per entry of a batch ack; one pop returns fewer messages
+_MAX_BITS = 4096  # per entry of a batch ack; one pop returns fewer messages
 
 
 class _Ack(msgspec.Struct):
@@ -146,8 +146,8 @@ def _bits(value: object) -> int:
         raw = base64.b64decode(value, validate=True) if isinstance(value, str) else bytes(_unsigned(value))
     except (TypeError, ValueError, binascii.Error):
         raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, "batch ack: b (the bit set) is missing or malformed") from None
-    if len(raw) * 8 > _MOST_BITS:
-        raise RemotingRefusal(ResponseCode.INVALID_PARAMETER, f"batch ack: an entry has more than {_MOST_BITS} bits")
+    if len(raw) * 8 > _MAX_BITS:
+        raise RemotingRefusal(ResponseCode.INVALID_PARAMETER, f"batch ack: an entry has more than {_MAX_BITS} bits")
     return int.from_bytes(raw, "little")
 
 

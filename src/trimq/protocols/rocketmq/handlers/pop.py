@@ -40,7 +40,7 @@ from trimq.protocols.rocketmq.wire.remoting import Command
 from trimq.protocols.rocketmq.wire.replies import UNORDERED, refused_parts, reply, reply_refused
 from trimq.protocols.rocketmq.wire.responses import encode_response_parts
 
-_MOST_MESSAGES = 32
+_MAX_MESSAGES = 32
 _FROM_END = 1
 _ANY_QUEUE = -1
 
@@ -114,8 +114,8 @@ def _pop_operation(context: Context, command: Command, header: _Pop) -> PopOpera
 
 
 def check_count(count: int) -> None:
-    if count > _MOST_MESSAGES:
-        raise RemotingRefusal(ResponseCode.INVALID_PARAMETER, f"pop message's num is greater than {_MOST_MESSAGES}")
+    if count > _MAX_MESSAGES:
+        raise RemotingRefusal(ResponseCode.INVALID_PARAMETER, f"pop message's num is greater than {_MAX_MESSAGES}")
 
 
 def check_invisible(context: Context, invisible_ms: int) -> None:

@@ -29,9 +29,9 @@ from trimq.protocols.rocketmq.wire.responses import encode_pull_response
 
 COMMITS, SUSPENDS, SUBSCRIBES = 1, 2, 4  # bits of sysFlag
 
-_MOST_MESSAGES = 32
-_MOST_BYTES = 256 * 1024
-_LEAST_WINDOW = 800  # messages examined per response
+_MAX_MESSAGES = 32
+_MAX_BYTES = 256 * 1024
+_MIN_WINDOW = 800  # messages examined per response
 _LEGAL_GROUP = frozenset("%|-_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
 
 
@@ -143,8 +143,8 @@ def _read_messages(
         return ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE", QueueReadResult([], 0, end)
     if offset > end:
         return ResponseCode.PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY", QueueReadResult([], 0, end)
-    count = min(max(header.maxMsgNums, 1), _MOST_MESSAGES)
-    found = stream.read(offset, count, _MOST_BYTES, max(_LEAST_WINDOW, count), message_filter)
+    count = min(max(header.maxMsgNums, 1), _MAX_MESSAGES)
+    found = stream.read(offset, count, _MAX_BYTES, max(_MIN_WINDOW, count), message_filter)
     if found.messages:
         return ResponseCode.SUCCESS, "FOUND", found
     return ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", found

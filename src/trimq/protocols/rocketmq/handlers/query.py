@@ -22,8 +22,8 @@ from trimq.protocols.rocketmq.wire.remoting import Command
 from trimq.protocols.rocketmq.wire.replies import refused_parts, reply, reply_json
 from trimq.protocols.rocketmq.wire.responses import encode_response
 
-_MOST_FOUND = 64
-_MOST_ENTRIES = 1000
+_MAX_FOUND = 64
+_MAX_ENTRIES = 1000
 _BY_TAG = "T"  # indexType of a query by tag; all others are by key
 
 
@@ -60,7 +60,7 @@ def query_message(context: Context, command: Command) -> Reply:
 
 def _find(context: Context, opaque: int, header: _Query) -> Iterator[Parts | None]:
     """Yields None after each step, then the response."""
-    most = min(max(header.maxNum, 0), _MOST_FOUND)
+    most = min(max(header.maxNum, 0), _MAX_FOUND)
     units: list[Unit] = []
     for unit in _search(context, header):
         if unit is None:
@@ -145,6 +145,6 @@ def query_queue(context: Context, command: Command) -> Reply:
             "physicSize": entry.size,
             "tagsCode": entry.code,
         }
-        for entry in stream.entries(header.index, min(max(header.count, 0), _MOST_ENTRIES))
+        for entry in stream.entries(header.index, min(max(header.count, 0), _MAX_ENTRIES))
     ]
     return reply_json(command, shown)

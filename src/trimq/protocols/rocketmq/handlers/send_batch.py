@@ -29,10 +29,10 @@ SEND_HEADER_PREFIXES = (b'{"code":%d,' % SEND_CODE, b'{"code": %d,' % SEND_CODE)
 
 # Larger batches are better split among several passes; longer bodies gain nothing. With the longest properties, one
 # such message fits into the smallest file that a commit log may have.
-_MOST_MESSAGES = 64
+_MAX_MESSAGES = 64
 _LONGEST_BODY = 16 * 1024
 
-_MOST_TARGETS = 256
+_MAX_TARGETS = 256
 _HOST_BITS = BORN_HOST_V6 | STORE_HOST_V6
 
 decode_request = msgspec.json.Decoder(SendCommand, strict=False).decode
@@ -68,7 +68,7 @@ class SendBatcher:
         self._message_api = context.commit_log.messages
         self._read_properties = context.services.sending.property_templates.read
         self._longest = 0
-        self._targets: TargetCache[tuple[str, int], _Target] = TargetCache(_MOST_TARGETS)
+        self._targets: TargetCache[tuple[str, int], _Target] = TargetCache(_MAX_TARGETS)
         self._begin()
 
     def _begin(self) -> None:
@@ -92,7 +92,7 @@ class SendBatcher:
             or header.sysFlag & TRANSACTION_BITS
             or request.code != SEND_CODE
             or not 0 < len(body) <= self._longest
-            or len(asked) >= _MOST_MESSAGES
+            or len(asked) >= _MAX_MESSAGES
         ):
             return False
         properties = self._read_properties(header.properties)

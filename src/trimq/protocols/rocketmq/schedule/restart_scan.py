@@ -30,7 +30,7 @@ _BYTES_AT_ONCE = 1 << 20
 
 # Up to this many messages are looked up one by one, and more log than this is not scanned: scanning would take longer.
 _MAX_SINGLE_LOOKUPS = 256
-_MOST_BYTES = 256 << 20
+_MAX_BYTES = 256 << 20
 
 _FOR_EVER_MS = 2**62
 _WAITING = (SCHEDULE_TOPIC.encode(), WHEEL_TOPIC.encode())
@@ -84,14 +84,14 @@ class RestartScan:
                 yield from self._find_recalls(queue)
         many = [queue for queue in self._queues.values() if len(queue.maybe_delivered) > _MAX_SINGLE_LOOKUPS]
         start, end, _ = self._lookup_api.log_ends()
-        near = [queue for queue in many if end - max(queue.checkpoint.log_position, start) <= _MOST_BYTES]
+        near = [queue for queue in many if end - max(queue.checkpoint.log_position, start) <= _MAX_BYTES]
         if near:
             yield from self._find_deliveries(min(queue.checkpoint.log_position for queue in near))
             for queue in near:
                 queue.maybe_delivered.clear()
-        self.let_go()
+        self.release()
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Forgets the suspects once all messages found at start are done. Call from time to time."""
         if self.suspect_keys and all(queue.next_offset >= queue.restored_end for queue in self._queues.values()):
             self.suspect_keys.clear()

@@ -41,7 +41,7 @@ GROUP = "CID_RMQ_SYS_DELAY"
 _FOR_EVER_MS = 2**62
 
 # Maximum number of ledger entries for messages deleted on a full disk: more would block every connection for long.
-_MOST_NOTED = 10_000
+_MAX_NOTED = 10_000
 
 
 class ScheduleSlot(NamedTuple):
@@ -151,7 +151,7 @@ class DelayScheduler:
     def _save_checkpoint(self, progress: ScheduleProgress) -> None:
         number, text = progress.stream.id.number, progress.write_checkpoint()
         self._group_api.commit(SYSTEM, GROUP, progress.topic, number, progress.next_offset, text)
-        self._restart_scan.let_go()
+        self._restart_scan.release()
 
     def _durable_end(self) -> int:
         """Durable end of the log. Positions behind it may be refused and used again."""
@@ -371,7 +371,7 @@ class DelayScheduler:
     def oldest_position(self) -> int | None:
         return min((each.position for queue in self._queues.values() for each in queue.waiting(1)), default=None)
 
-    def let_go(self, start: int) -> None:
+    def release(self, start: int) -> None:
         """Records pending messages as failed before their files are deleted on a nearly full disk. Their timers will
         find nothing."""
         count = 0
@@ -386,13 +386,13 @@ class DelayScheduler:
                 if RECALLED in properties or self._is_recalled(queue, unit, properties):
                     continue
                 count += 1
-                if count <= _MOST_NOTED:
+                if count <= _MAX_NOTED:
                     self._record_failure(unit, properties)
         if count:
             ledger_note = (
                 "the ledger of failures has all"
-                if count <= _MOST_NOTED
-                else f"the ledger of failures has only {_MOST_NOTED}"
+                if count <= _MAX_NOTED
+                else f"the ledger of failures has only {_MAX_NOTED}"
             )
             log.error("%d delayed messages: deleted before delivery (disk nearly full), %s", count, ledger_note)
 

@@ -193,7 +193,7 @@ class Transactions:
         offsets = (offset for offset in self._halves if offset >= halves.start)
         return (entry for offset in offsets for entry in halves.entries(offset, 1))
 
-    def let_go(self, start: int) -> None:
+    def release(self, start: int) -> None:
         """Records half messages as failed before their files are deleted on a nearly full disk. They can no longer be
         decided."""
         before = takewhile(lambda entry: entry.position < start, self._waiting())

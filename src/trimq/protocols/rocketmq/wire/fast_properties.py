@@ -19,7 +19,7 @@ from trimq.protocols.rocketmq.wire.responses import is_quotable
 _MARK = f"{UNIQUE_KEY}{NAME_ENDS}"
 
 # Limits of the cache, for all producers together: more or longer texts would rarely be seen again.
-_MOST_SHAPES = 1024
+_MAX_SHAPES = 1024
 _LONGEST_TEXT = 1024
 
 
@@ -69,7 +69,7 @@ class PropertyTemplates:
         before, after = f"{around[0]}{_MARK}".encode(), f"{around[1]}{separator}{self._added}".encode()
         keys = properties.get(KEYS)
         if keys is None and len(text) <= _LONGEST_TEXT:
-            if len(self._templates) >= _MOST_SHAPES:
+            if len(self._templates) >= _MAX_SHAPES:
                 self._templates.clear()
             self._templates[around] = before, after, code
         return unique, before + unique.encode() + after, code, keys

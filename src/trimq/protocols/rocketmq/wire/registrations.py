@@ -16,7 +16,7 @@ from trimq.protocols.rocketmq.wire.headers import Int32, Int64
 from trimq.protocols.rocketmq.wire.lenient_json import BadJson, read_json
 
 _LENGTH = struct.Struct(">i")
-_LEAST_WORDS = 4  # fields of a packed topic: name, read queues, write queues, permissions
+_MIN_WORDS = 4  # fields of a packed topic: name, read queues, write queues, permissions
 
 
 class BadRegistration(ValueError):
@@ -120,9 +120,9 @@ def _read_packed(body: bytes, max_bytes: int) -> Registration:
     for _ in range(count):  # ends by an error if `count` is too large: `_take` finds no more bytes
         text, at = _take(data, at)
         words = text.decode().split(" ")
-        if len(words) < _LEAST_WORDS:
+        if len(words) < _MIN_WORDS:
             raise BadRegistration(f"invalid broker registration: a topic has {len(words)} fields, expected at least 4")
-        name, read, write, permissions = words[:_LEAST_WORDS]
+        name, read, write, permissions = words[:_MIN_WORDS]
         topics[name] = msgspec.convert((read, write, permissions), QueueData, strict=False)
     return Registration(topics, _version(read_json(version)))
 

@@ -23,8 +23,8 @@ _FIRST_LEVEL = 2
 
 def producer_settings(asked: Any, message_bytes: int) -> Any:
     settings = _copy(asked)
-    first_ms, most_ms = _PRODUCER_BACKOFF_MS
-    settings.backoff_policy.CopyFrom(_exponential(_PRODUCER_ATTEMPTS, first_ms, most_ms))
+    first_ms, max_ms = _PRODUCER_BACKOFF_MS
+    settings.backoff_policy.CopyFrom(_exponential(_PRODUCER_ATTEMPTS, first_ms, max_ms))
     settings.publishing.max_body_size = message_bytes
     settings.publishing.validate_message_type = True
     return settings
@@ -61,10 +61,10 @@ def _copy(asked: Any) -> Any:
     return settings
 
 
-def _exponential(attempts: int, first_ms: int, most_ms: int, multiplier: float = 2.0) -> Any:
+def _exponential(attempts: int, first_ms: int, max_ms: int, multiplier: float = 2.0) -> Any:
     policy = wire.RetryPolicy(max_attempts=attempts)
     set_ms(policy.exponential_backoff.initial, first_ms)
-    set_ms(policy.exponential_backoff.max, most_ms)
+    set_ms(policy.exponential_backoff.max, max_ms)
     policy.exponential_backoff.multiplier = multiplier
     return policy
 

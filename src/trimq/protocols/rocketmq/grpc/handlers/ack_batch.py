@@ -26,11 +26,11 @@ from trimq.protocols.rocketmq.grpc.wire.fields import field, read_texts
 from trimq.protocols.rocketmq.grpc.wire.responses import encode_ack_entry_response
 
 # More calls are better spread over several passes. Longer requests hold more than a receipt.
-_MOST_CALLS = 64
+_MAX_CALLS = 64
 _LONGEST_REQUEST = 2048
 
 # Limits of the cache of prefixes: one for each group and topic.
-_MOST_BEGINNINGS = 16
+_MAX_BEGINNINGS = 16
 _LONGEST_BEGINNING = 512
 
 _ENTRY = b"\x1a"  # tag of `entries` in a request
@@ -60,7 +60,7 @@ class AckBatcher:
     """Batch of acknowledgements of one connection: `take` collects them, `finish` acknowledges them. `call_of` returns
     the context of a call."""
 
-    limit = _MOST_CALLS
+    limit = _MAX_CALLS
 
     def __init__(self, call_of: Callable[[CallInfo], Call]) -> None:
         self._call_of = call_of
@@ -110,7 +110,7 @@ class AckBatcher:
         begins = raw[: -len(entries[0])]
         if len(begins) > _LONGEST_BEGINNING or not _names(begins, group, topic):
             return None
-        if len(self._prefixes) >= _MOST_BEGINNINGS:
+        if len(self._prefixes) >= _MAX_BEGINNINGS:
             self._prefixes.clear()
         found = self._prefixes[begins] = _RequestPrefix(begins, group, topic)
         return found

@@ -33,8 +33,8 @@ from trimq.protocols.rocketmq.wire.replies import UNORDERED
 
 # Time for the response to reach the client: half of the usual request timeout of clients.
 _MARGIN_MS = 1500
-_LEAST_POLL_MS = 5000
-_LEAST_INVISIBLE_MS = 10_000
+_MIN_POLL_MS = 5000
+_MIN_INVISIBLE_MS = 10_000
 _ALL_QUEUES = -1
 _KNOWS_POLLING_TIME = "5.0.3"  # the first version of clients with this code
 
@@ -54,8 +54,8 @@ def _wait_ms(call: Call, request: Any) -> int:
     remaining_ms = LONG_POLL_MS if call.remaining_ms is None else call.remaining_ms
     in_time_ms = remaining_ms if call.remaining_ms is None else remaining_ms - min(_MARGIN_MS, remaining_ms // 4)
     asked_ms = read_ms(request.long_polling_timeout) if request.HasField("long_polling_timeout") else in_time_ms
-    wait_ms = min(max(asked_ms, _LEAST_POLL_MS), LONG_POLL_MS)
-    if wait_ms > remaining_ms < _LEAST_POLL_MS:
+    wait_ms = min(max(asked_ms, _MIN_POLL_MS), LONG_POLL_MS)
+    if wait_ms > remaining_ms < _MIN_POLL_MS:
         code = Code.ILLEGAL_POLLING_TIME if call.version >= _KNOWS_POLLING_TIME else Code.BAD_REQUEST
         raise GrpcRefusal(code, "the time until the deadline is too short for a long poll")
     return min(wait_ms, in_time_ms)
@@ -66,7 +66,7 @@ def _pop_operation(call: Call, request: Any) -> PopOperation:
     check_topic(call, name)
     check_group(group)
     invisible_ms = INVISIBLE_MS if request.auto_renew else read_ms(request.invisible_duration)
-    check_invisible(call, invisible_ms, _LEAST_INVISIBLE_MS)
+    check_invisible(call, invisible_ms, _MIN_INVISIBLE_MS)
     message_filter = _interest(call, request.filter_expression)
     topic = _topic(call, group, name)
     pop_request = PopRequest(
@@ -91,10 +91,10 @@ def _pop_operation(call: Call, request: Any) -> PopOperation:
     return PopOperation(call.services.consuming.pop, call.caller, group, topic, pop_request, _ALL_QUEUES, build)
 
 
-def check_invisible(call: Call, invisible_ms: int, least_ms: int = 0) -> None:
+def check_invisible(call: Call, invisible_ms: int, min_ms: int = 0) -> None:
     limit_ms = call.services.settings.pop_invisible_limit_ms
-    if invisible_ms < least_ms:
-        raise GrpcRefusal(Code.ILLEGAL_INVISIBLE_TIME, f"the invisibleTime is too small. min is {least_ms}")
+    if invisible_ms < min_ms:
+        raise GrpcRefusal(Code.ILLEGAL_INVISIBLE_TIME, f"the invisibleTime is too small. min is {min_ms}")
     if invisible_ms > limit_ms:
         raise GrpcRefusal(Code.ILLEGAL_INVISIBLE_TIME, f"the invisibleTime is too large. max is {limit_ms}")
 

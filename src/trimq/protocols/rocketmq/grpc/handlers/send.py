@@ -49,8 +49,8 @@ from trimq.protocols.rocketmq.state.system_topics import RETRY_PREFIX
 from trimq.protocols.rocketmq.transactions.check_back import IMMUNITY_S
 
 _OK = status()
-_MOST_PROPERTIES = 128
-MOST_PROPERTY_BYTES = 16 * 1024
+_MAX_PROPERTIES = 128
+MAX_PROPERTY_BYTES = 16 * 1024
 _LONGEST_GROUP = 64
 _LONGEST_RECOVERY_S = 3600
 LATEST_MS = 253_402_300_799_999  # end of the year 9999, the last protobuf Timestamp
@@ -276,9 +276,9 @@ def user_properties(message: Any) -> dict[str, str]:
     if not message.user_properties:
         return {}
     properties: dict[str, str] = dict(message.user_properties)
-    if len(properties) > _MOST_PROPERTIES:
+    if len(properties) > _MAX_PROPERTIES:
         raise GrpcRefusal(
-            Code.MESSAGE_PROPERTIES_TOO_LARGE, f"{len(properties)} user properties, the limit is {_MOST_PROPERTIES}"
+            Code.MESSAGE_PROPERTIES_TOO_LARGE, f"{len(properties)} user properties, the limit is {_MAX_PROPERTIES}"
         )
     for name, value in properties.items():
         if name in RESERVED:
@@ -295,8 +295,8 @@ def _check_size(message: Any) -> None:
     system = message.system_properties
     texts = [*message.user_properties, *message.user_properties.values(), *system.keys, system.tag]
     size = sum(len(text.encode()) for text in texts)
-    if size > MOST_PROPERTY_BYTES:
-        reason = f"user properties, tag and keys have {size} bytes, the limit is {MOST_PROPERTY_BYTES}"
+    if size > MAX_PROPERTY_BYTES:
+        reason = f"user properties, tag and keys have {size} bytes, the limit is {MAX_PROPERTY_BYTES}"
         raise GrpcRefusal(Code.MESSAGE_PROPERTIES_TOO_LARGE, reason)
 
 

@@ -23,7 +23,7 @@ from trimq.protocols.rocketmq.grpc.clients.text_rules import is_blank
 from trimq.protocols.rocketmq.grpc.handlers.route import accepted_type
 from trimq.protocols.rocketmq.grpc.handlers.send import (
     LATEST_MS,
-    MOST_PROPERTY_BYTES,
+    MAX_PROPERTY_BYTES,
     add_labels,
     add_message_group,
     check_digest,
@@ -40,12 +40,12 @@ from trimq.protocols.rocketmq.wire.replies import UNORDERED
 
 # Larger batches are better split among several passes; longer bodies gain nothing. Without sync, the first messages are
 # answered while the next are processed; with sync, each part would wait for a sync of its own, so the limit is higher.
-_MOST_MESSAGES = 32
-_MOST_SYNCED_MESSAGES = 64
+_MAX_MESSAGES = 32
+_MAX_SYNCED_MESSAGES = 64
 _LONGEST_BODY = 16 * 1024
 _LONGEST_REQUEST = 2 * _LONGEST_BODY
 
-_MOST_TARGETS = 64
+_MAX_TARGETS = 64
 _TRANSACTION, _GZIP = int(MessageType.TRANSACTION), int(Encoding.GZIP)
 
 read_request = wire.SendMessageRequest.FromString
@@ -66,8 +66,8 @@ class GrpcSendBatcher:
 
     def __init__(self, call_of: Callable[[CallInfo], Call], is_synced: bool) -> None:
         self._call_of = call_of
-        self.limit = _MOST_SYNCED_MESSAGES if is_synced else _MOST_MESSAGES
-        self._targets: TargetCache[str, _TopicTarget] = TargetCache(_MOST_TARGETS)
+        self.limit = _MAX_SYNCED_MESSAGES if is_synced else _MAX_MESSAGES
+        self._targets: TargetCache[str, _TopicTarget] = TargetCache(_MAX_TARGETS)
         self._call: Call | None = None
         self._address = ""
         self._begin()
@@ -92,7 +92,7 @@ class GrpcSendBatcher:
             return False
         try:
             messages = read_request(raw).messages
-            is_short = len(messages) == 1 and len(raw) - len(messages[0].body) <= MOST_PROPERTY_BYTES
+            is_short = len(messages) == 1 and len(raw) - len(messages[0].body) <= MAX_PROPERTY_BYTES
             return is_short and self._take(call, messages[0])
         except (DecodeError, Refusal):
             return False  # `send` raises it again and responds to it

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 _SMALL = tuple(bytes((number,)) for number in range(0x80))
 _WORD = (1 << 64) - 1
-_LEAST_TEXTS = 6  # bytes of two texts of one byte, each after its tag and its length
+_MIN_TEXTS = 6  # bytes of two texts of one byte, each after its tag and its length
 
 
 def varint(number: int) -> bytes:
@@ -50,7 +50,7 @@ def read_texts(raw: bytes, at: int, outer: bytes, first: bytes, second: bytes) -
     `second`. Returns its bytes and both texts. Returns None if there is any other field, or a text is empty, longer
     than 127 bytes or not ASCII."""
     begin = at + 2
-    if raw[at : at + 1] != outer or len(raw) - begin < _LEAST_TEXTS:
+    if raw[at : at + 1] != outer or len(raw) - begin < _MIN_TEXTS:
         return None
     size = raw[at + 1]
     if size >= 0x80:  # a length of two bytes; one of three would exceed the bytes that follow

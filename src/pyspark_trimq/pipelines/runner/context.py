@@ -19,7 +19,7 @@ SINK_OPTIONS = ("compression", "delivery")  # besides options that begin with `k
 
 
 @dataclasses.dataclass(frozen=True)
-class How:
+class PipelineContext:
     """Settings of a run. With `once` it processes the messages present at the start and ends. Otherwise it runs a batch
     `every` interval until `stop` is set or `for_seconds` have passed."""
 
@@ -95,4 +95,4 @@ def _is_sink_option(name: str) -> bool:
     return name.lower() in SINK_OPTIONS or name.lower().startswith("kafka.")
 
 
-DEFAULT_HOW = How()
+DEFAULT_CONTEXT = PipelineContext()
