@@ -91,7 +91,7 @@ class Grpc:
         http2, postponed = self._peer.conversation._http2, self._peer.conversation._deferred
         size = len(http2._block or b"") + sum(len(asked.raw) for asked in postponed._by_stream.values())
         for stream in http2.streams.values():
-            size += len(stream.partial or b"") + (len(stream.asked[1]) if stream.asked is not None else 0)
+            size += len(stream.partial or b"") + (len(stream.message[1]) if stream.message is not None else 0)
             size += stream.block.long_bytes
         return size
 

@@ -154,7 +154,7 @@ def test_a_batch_is_one_event_with_its_method() -> None:
     peer.say(call(1, b"run 1") + call(3, b"run 3"))
     (event,) = peer.events
     assert isinstance(event, UnaryCalls)
-    assert event.title == "Plain askedtogether"
+    assert event.title == "Plain calls"
 
 
 RAWS = st.sampled_from([b"run", b"run 2", b"x", b"write", b"bug", b"bad", b"run into a bug", b"run " + b"y" * 90])

@@ -473,7 +473,7 @@ def open_core(
         authenticator,
         credentials,
         login_log,
-        Signatures(authenticator, credentials.secrets, login_log),
+        Signatures(authenticator, access, credentials.secrets, login_log),
         _open_bearer_tokens(settings, offload, clock),
         commit_log_service,
         tables,

@@ -182,7 +182,7 @@ class BatchValidator:
             window_ms = (now_ms - rules.max_age_ms, now_ms + rules.max_lead_ms)
         summary, expanded_bytes = validate_checked(batch, header, window_ms, expanded_limit, record_limit)
         # The timestamp of the batch is then that of its records.
-        claims_append_time = header.is_log_append_time and (
+        claims_append_time = bool(header.attributes & LOG_APPEND_TIME_BIT) and (
             rules.keeps_append_time or header.max_timestamp_ms == NO_TIMESTAMP
         )
         if (

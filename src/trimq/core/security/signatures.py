@@ -6,6 +6,7 @@ import hashlib
 import hmac
 from typing import NoReturn
 
+from trimq.core.security.access import Access
 from trimq.core.security.authentication import Authenticator
 from trimq.core.security.login_log import LoginLog
 from trimq.core.security.signing_secrets import SigningSecrets
@@ -16,19 +17,24 @@ _NO_SECRET = b"\0" * 16
 
 
 class Signatures:
-    def __init__(self, authenticator: Authenticator, secrets: SigningSecrets, login_log: LoginLog) -> None:
+    """`access.is_enforced`: logins are required. Public, since every message asks for it."""
+
+    def __init__(
+        self, authenticator: Authenticator, access: Access, secrets: SigningSecrets, login_log: LoginLog
+    ) -> None:
         self._authenticator = authenticator
+        self.access = access
         self._secrets = secrets
         self._login_log = login_log
 
     @property
     def is_login_required(self) -> bool:
-        return self._authenticator.is_login_required
+        return self.access.is_enforced
 
     @property
     def revision(self) -> int:
         """Increases whenever a signature that was right may have become wrong, or is no longer ignored."""
-        return self._secrets.revision + self._authenticator.revision
+        return self._secrets.revision + self.access.revision
 
     def is_right(self, user: str, signature: bytes, content: bytes, address: str) -> bool:
         """Returns whether `check` would raise nothing. Records nothing: for a fast path that falls back to `check`."""

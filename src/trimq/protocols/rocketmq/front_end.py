@@ -87,6 +87,7 @@ class RocketMQConversation:
         self._context = context
         self._handlers = handlers
         self._callers = CommandCallers(context.services.signatures, context.caller)
+        self._access = context.services.signatures.access
         self._sends = SendBatcher(context) if SEND_CODE in handlers else None
         self.get_buffer = connection.get_buffer
         self.buffer_updated = connection.buffer_updated
@@ -95,7 +96,7 @@ class RocketMQConversation:
     def next_event(self) -> Command | SendBatcher | None:
         sends, connection = self._sends, self._connection
         if sends is not None:
-            if self._callers.are_checked:
+            if self._access.is_enforced:
                 connection.read_matching(SEND_HEADER_PREFIXES, decode_signed_request, self._take_signed)
             else:
                 connection.read_matching(SEND_HEADER_PREFIXES, decode_request, sends.take)

@@ -119,8 +119,9 @@ class _Fetch(WaitingRequest):
             if data.records:
                 self._found_bytes += len(data.records)
             left = max(left - (self._found_bytes + self._cold_bytes - used), 0)
-        # Topics whose id is unknown come first.
-        for place, why in sorted(refused, key=lambda each: code_of(each[1]) != Code.UNKNOWN_TOPIC_ID):
+        if refused:  # topics whose id is unknown come first
+            refused.sort(key=lambda each: code_of(each[1]) != Code.UNKNOWN_TOPIC_ID)
+        for place, why in refused:
             _add(topics, place, _failed(place.partition, code_of(why), aborted=None if place in self._seen else []))
         return FetchResponse(responses=topics, node_endpoints=self._endpoints() if self._found_stale else [])
 

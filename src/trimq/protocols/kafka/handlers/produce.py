@@ -441,14 +441,15 @@ def _append(
             raise _NotInTransaction(refusal) from None
     if message.acks not in _ACKS:
         raise _NoWrite(Code.INVALID_REQUIRED_ACKS, "acks must be -1, 0 or 1")
-    check_base_offset(header)
+    if header.base_offset:
+        check_base_offset(header)
     if len(records) > stream.message_bytes:
         raise MessageTooLong(len(records), stream.message_bytes)
     check_content(records, header)
     transactions = context.broker.transactions
     if not is_in_transaction:
         highest = None
-        if transactions.has_refused_batches and header.producer_id >= 0:
+        if header.producer_id >= 0 and transactions.has_refused_batches:
             highest = transactions.highest_sequence(stream, header)
         return context.broker.partitions.append(context.caller, topic, stream, records, header, review, highest)
     highest = transactions.highest_sequence(stream, header)

@@ -23,13 +23,9 @@ class CommandCallers:
         self._unsigned = unsigned
         self._known: Caller | None = None
 
-    @property
-    def are_checked(self) -> bool:
-        return self._signatures.is_login_required
-
     def identify(self, context: HasCaller, command: Command) -> None:
         """Makes the signer of the command, or `anonymous`, the caller of the context. Raises LoginFailed."""
-        if self._signatures.is_login_required:
+        if self._signatures.access.is_enforced:
             context.caller = self._caller_of(command, context.caller.client_id)
 
     def _caller_of(self, command: Command, client_id: str) -> Caller:

@@ -13,7 +13,6 @@ from google.protobuf.message import DecodeError
 from trimq.errors import Refusal
 from trimq.protocols.contract import CallInfo, Parts, Reply
 from trimq.protocols.rocketmq.grpc.clients.call import Call
-from trimq.protocols.rocketmq.grpc.clients.text_rules import is_blank
 from trimq.protocols.rocketmq.grpc.handlers.ack import (
     EntryAckResult,
     ack_entries,
@@ -78,7 +77,7 @@ class AckBatcher:
             self._call = call
         elif call is not self._call and (self._call is None or call.caller != self._call.caller):
             return False
-        if is_blank(call.client_id) or len(raw) > _LONGEST_REQUEST:
+        if not call.client_id or call.client_id.isspace() or len(raw) > _LONGEST_REQUEST:
             return False
         last = self._last
         if last is None or not raw.startswith(last.raw):

@@ -88,7 +88,7 @@ class GrpcSendBatcher:
             self._start(call)
         elif call is not self._call and (self._call is None or call.caller != self._call.caller):
             return False
-        if is_blank(call.client_id) or len(raw) > _LONGEST_REQUEST:
+        if not call.client_id or call.client_id.isspace() or len(raw) > _LONGEST_REQUEST:
             return False
         try:
             messages = read_request(raw).messages
@@ -125,7 +125,8 @@ class GrpcSendBatcher:
             check_digest(system.body_digest, body)
         labels: dict[str, str] = {}
         add_labels(labels, system)
-        add_message_group(labels, system)
+        if system.message_group:
+            add_message_group(labels, system)
         born_ms = self._born_ms(system)
         properties = self._properties(message, system, target, id, born_ms, labels)
         group = labels.get(MESSAGE_GROUP)
@@ -154,7 +155,7 @@ class GrpcSendBatcher:
     ) -> bytes | None:
         """Encodes the properties as `send` stores them. Returns None if `send` must check them."""
         host, trace = system.born_host, system.trace_context
-        if is_blank(host):
+        if not host or is_blank(host):
             host = self._address
         if not (host.isprintable() and trace.isprintable()):
             return None
