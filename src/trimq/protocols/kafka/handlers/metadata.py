@@ -141,7 +141,7 @@ def _log_conflict(context: Context, refusal: OtherHome) -> None:
     """Logs the reason once per connection: the response has no room for it, and clients ask again."""
     if refusal.topic not in context.logged_conflicts and len(context.logged_conflicts) < _MAX_LOGGED:
         context.logged_conflicts.add(refusal.topic)
-        log.warning("%s", refusal)
+        log.warning("Kafka client %s: metadata request refused (%s)", context.caller.address, refusal)
 
 
 def _describe(context: Context, topic: Topic, with_operations: bool) -> MetadataResponseTopic:

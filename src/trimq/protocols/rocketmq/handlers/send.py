@@ -321,7 +321,8 @@ def _create_topic(context: Context, header: SendHeader) -> CommitLogTopic:
     try:
         topic, _ = context.commit_log.topics.create(context.caller, definition)
     except OtherHome as refusal:
-        log.warning("%s", refusal)  # the C++ client does not show the remark to the application
+        # The C++ client does not show the remark to the application.
+        log.warning("RocketMQ client %s: send refused (%s)", context.caller.address, refusal)
         raise
     return topic
 
@@ -332,7 +333,7 @@ def _refuse_unknown(context: Context, name: str) -> None:
     except UnknownTopic:
         raise RemotingRefusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!") from None
     except OtherHome as refusal:
-        log.warning("%s", refusal)
+        log.warning("RocketMQ client %s: send refused (%s)", context.caller.address, refusal)
         raise RemotingRefusal(ResponseCode.NO_PERMISSION, str(refusal)) from None
 
 
