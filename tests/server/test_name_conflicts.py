@@ -57,7 +57,7 @@ def test_a_kafka_producer_hears_of_it_at_once(
     (error,) = failures
     assert error is not None
     assert error.code() in (KafkaError.TOPIC_EXCEPTION, KafkaError._UNKNOWN_TOPIC)
-    assert caplog.messages.count(SENTENCE.format(name, kind)) == 1
+    assert [SENTENCE.format(name, kind) in each for each in caplog.messages].count(True) == 1
 
 
 def test_a_kafka_administrator_reads_it(broker: Broker) -> None:
@@ -86,7 +86,7 @@ def test_a_rocketmq_producer_reads_it(broker: Broker, caplog: pytest.LogCaptureF
         code, remark = rocketmq_send(wire, name)
     assert code != 0
     assert SENTENCE.format(name, kind) in remark
-    assert SENTENCE.format(name, kind) in caplog.messages
+    assert any(SENTENCE.format(name, kind) in each for each in caplog.messages)
 
 
 def test_http_and_the_command_show_it(broker: Broker) -> None:

@@ -3,10 +3,11 @@ read again when a token names a key that it did not hold."""
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple
+
+import msgspec
 
 from trimq.clock import Clock
 from trimq.errors import StartupError
@@ -95,7 +96,7 @@ class BearerTokens:
         except ModuleNotFoundError:
             raise StartupError('bearer tokens need joserfc: pip install "trimq[oauth]"') from None
         try:
-            return KeySet.import_key_set(json.loads(self._read_keys()))
+            return KeySet.import_key_set(msgspec.json.decode(self._read_keys()))
         except (OSError, ValueError, LookupError, TypeError, AttributeError, JoseError) as error:
             raise StartupError(
                 f"the file of bearer token keys is not a JWKS: {error or type(error).__name__}"
