@@ -20,7 +20,7 @@ from trimq.core.security.resources import Action
 from trimq.errors import ColdRead, DamagedSegment, OffsetOutOfRange, Refusal, StaleEpoch, UnknownTopic
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.handlers.context import Context
-from trimq.protocols.kafka.handlers.fetch_sessions import PartitionKey, SessionFetch
+from trimq.protocols.kafka.handlers.fetch_sessions import PartitionKey, SessionFetch, add_partition
 from trimq.protocols.kafka.handlers.offset_for_leader_epoch import find_end
 from trimq.protocols.kafka.messages.fetch import (
     AbortedTransaction,
@@ -115,13 +115,15 @@ class _Fetch(WaitingRequest):
                 continue
             used = self._found_bytes + self._cold_bytes
             data = self._read_partition(stream, wanted.asked, left)
-            _add(topics, wanted.place, data)
+            add_partition(topics, wanted.place, data)
             if data.records:
                 self._found_bytes += len(data.records)
             left = max(left - (self._found_bytes + self._cold_bytes - used), 0)
-        # Topics whose id is unknown come first.
+        # What cannot be read is last, and topics whose id is unknown come first of it.
         for place, why in sorted(refused, key=lambda each: code_of(each[1]) != Code.UNKNOWN_TOPIC_ID):
-            _add(topics, place, _failed(place.partition, code_of(why), aborted=None if place in self._seen else []))
+            add_partition(
+                topics, place, _failed(place.partition, code_of(why), aborted=None if place in self._seen else [])
+            )
         return FetchResponse(responses=topics, node_endpoints=self._endpoints() if self._found_stale else [])
 
     def _find_stream(self, place: PartitionKey) -> Stream:
@@ -276,14 +278,6 @@ def _names_a_partition(context: Context, request: Request) -> bool:
                 context.topic(topic.topic, topic.topic_id if by_id else b"").stream(asked.partition)
                 return True
     return False
-
-
-def _add(topics: list[FetchableTopicResponse], place: PartitionKey, data: PartitionData) -> None:
-    """Adds a partition to the topic before it, or to a new entry: as in Kafka, an entry has only partitions that follow
-    each other, and those that cannot be read are the last ones."""
-    if not topics or (topics[-1].topic, topics[-1].topic_id) != place[:2]:
-        topics.append(FetchableTopicResponse(topic=place.topic, topic_id=place.topic_id, partitions=[]))
-    topics[-1].partitions.append(data)
 
 
 def _failed(index: int, code: Code, aborted: list[AbortedTransaction] | None = None) -> PartitionData:
