@@ -10,7 +10,7 @@ from protocols.kafka.fetch_exchanges import answer, ask, cache, exchange, sent_p
 from protocols.kafka.frames import request_frame
 
 from trimq.formats.kafka_batch.builder import from_records
-from trimq.model import Record
+from trimq.model import SYSTEM, Record
 from trimq.protocols.contract import Reply
 from trimq.protocols.kafka.handlers.fetch_sessions import PROTECTED_MS, FetchSessions, add_partition
 from trimq.protocols.kafka.messages.fetch import (
@@ -26,6 +26,7 @@ from trimq.protocols.kafka.messages.quotas import (
     EntityData,
     OpData,
 )
+from trimq.protocols.kafka.messages.topics import DeleteTopicsRequest, DeleteTopicState
 from trimq.protocols.kafka.names.codes import Code
 from trimq.protocols.kafka.wire import codec
 
@@ -329,3 +330,13 @@ def test_a_request_that_empties_its_session_is_answered_without_one() -> None:
     begun = sessions.begin(ask(id, 1, 0, forget=(0,)), by_id=False, now_ms=0)
     assert ([one.place.partition for one in begun.wanted], begun.session) == ([0], None)
     assert len(sessions) == 0
+
+
+def test_a_session_knows_a_deleted_topic_by_each_partition_that_it_named(desk: Desk) -> None:
+    request = ask(0, 0, 0, 7)
+    request.topics[0].topic_id = desk.core.broker.topics.get(SYSTEM, "t").id.bytes
+    id = desk.ask(request, 18).session_id
+    desk.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")]))
+    (topic,) = desk.ask(ask(id, 1), 18).responses
+    found = [(data.partition_index, data.error_code) for data in topic.partitions]
+    assert found == [(0, Code.UNKNOWN_TOPIC_OR_PARTITION), (7, Code.UNKNOWN_TOPIC_OR_PARTITION)]

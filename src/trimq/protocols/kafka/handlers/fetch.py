@@ -20,7 +20,12 @@ from trimq.core.security.resources import Action
 from trimq.errors import ColdRead, DamagedSegment, OffsetOutOfRange, Refusal, StaleEpoch, UnknownTopic
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.handlers.context import Context
-from trimq.protocols.kafka.handlers.fetch_sessions import PartitionKey, SessionFetch, add_partition
+from trimq.protocols.kafka.handlers.fetch_sessions import (
+    PartitionKey,
+    SessionFetch,
+    SessionPartition,
+    add_partition,
+)
 from trimq.protocols.kafka.handlers.offset_for_leader_epoch import find_end
 from trimq.protocols.kafka.messages.fetch import (
     AbortedTransaction,
@@ -107,11 +112,11 @@ class _Fetch(WaitingRequest):
         refused: list[tuple[PartitionKey, Refusal]] = []
         for wanted in self._session_fetch.wanted:
             try:
-                stream = self._find_stream(wanted.place)
-                wanted.is_known = True
+                stream = self._find_stream(wanted)
                 self._seen.add(wanted.place)
             except Refusal as refusal:
-                refused.append((wanted.place, refusal if not wanted.is_known else UnknownTopic(wanted.place.topic)))
+                is_deleted = wanted.is_known and code_of(refusal) == Code.UNKNOWN_TOPIC_ID
+                refused.append((wanted.place, UnknownTopic(wanted.place.topic) if is_deleted else refusal))
                 continue
             used = self._found_bytes + self._cold_bytes
             data = self._read_partition(stream, wanted.asked, left)
@@ -126,9 +131,11 @@ class _Fetch(WaitingRequest):
             )
         return FetchResponse(responses=topics, node_endpoints=self._endpoints() if self._found_stale else [])
 
-    def _find_stream(self, place: PartitionKey) -> Stream:
+    def _find_stream(self, wanted: SessionPartition) -> Stream:
+        place = wanted.place
         id = place.topic_id if self._request.api_version >= _BY_ID else b""
         found = self._context.topic(place.topic, id, Action.READ)
+        wanted.is_known = True
         return self._context.broker.partitions.readable(self._context.caller, found, place.partition)
 
     def _read_partition(self, stream: Stream, asked: FetchPartition, left: int) -> PartitionData:
