@@ -89,6 +89,8 @@ def _is_about_internal_topics(found: Difference) -> bool:
     """TOPIC_AUTHORIZATION_FAILED, and what Kafka answers instead of it."""
     if not any(name in json.dumps(found.step.arguments) for name in _INTERNAL_TOPICS):
         return False
+    if found.step.request == "DescribeProducers":
+        return found.path.endswith("active_producers.length") and found.ours == 0
     return found.ours == _TOPIC_AUTHORIZATION_FAILED or (
         found.step.request in _READS and _TOPIC_AUTHORIZATION_FAILED in _codes(found.our_answer)
     )

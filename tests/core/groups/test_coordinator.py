@@ -257,6 +257,15 @@ def test_a_group_is_known_after_its_last_cursor_was_deleted_until_the_next_sweep
     assert not groups.registry.has("g")
 
 
+def test_the_first_commit_of_a_non_member_creates_the_group_without_a_good_offset() -> None:
+    groups = Groups()
+    assert groups.registry.commit("g", Claim("", -1), []) == []
+    groups.registry.check_claim("g", Claim("", -1))
+    assert groups.registry.delete("g") is None
+    with pytest.raises(UnknownGroup):
+        groups.registry.delete("g")
+
+
 def test_groups_that_clients_only_tried_are_few() -> None:
     groups = Groups()
     for number in range(1_500):

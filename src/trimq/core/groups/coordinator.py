@@ -359,7 +359,8 @@ class GroupCoordinator:
             group = self._find(name)
         except UnknownGroup:
             if claim.generation < 0:
-                return  # the first commit of a non-member creates the group
+                self._keep_name(name)  # the first commit of a non-member creates the group, also if no offset is good
+                return
             raise
         if isinstance(group, AssignedGroup):
             group.check_claim(claim, stream, is_transactional)

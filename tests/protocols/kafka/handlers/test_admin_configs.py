@@ -203,6 +203,12 @@ def test_log_levels_are_not_replaced(desk: Desk, configs: tuple[tuple[str, str],
     assert replace(desk, *configs, kind=LOGGER, name="1").error_code == Code.INVALID_REQUEST
 
 
+def test_a_list_is_split_as_java_splits_it(desk: Desk) -> None:
+    desk.create("t")
+    assert change(desk, ("cleanup.policy", APPEND, "compact,,")).error_code == Code.NONE
+    assert desk.configs("t") == {"cleanup.policy": "delete,compact"}
+
+
 def test_an_unknown_operation_refuses_all_topics_of_the_request(desk: Desk) -> None:
     desk.create("t")
     desk.create("u")

@@ -352,7 +352,7 @@ def _edit_list(name: str, operation: Operation, value: str, before: str) -> str:
 
 
 def _edit_words(operation: Operation, value: str, before: str) -> str:
-    words = [word.strip() for word in value.split(",")]
+    words = [word.strip() for word in (value.rstrip(",") or value).split(",")]  # as Java splits
     kept = before.split(",") if before else []
     if operation is Operation.APPEND:
         return ",".join([*kept, *(word for word in words if word not in kept)])

@@ -124,8 +124,10 @@ class _Fetch(WaitingRequest):
             if data.records:
                 self._found_bytes += len(data.records)
             left = max(left - (self._found_bytes + self._cold_bytes - used), 0)
-        # What cannot be read is last, and topics whose id is unknown come first of it.
-        for place, why in sorted(refused, key=lambda each: code_of(each[1]) != Code.UNKNOWN_TOPIC_ID):
+        # What cannot be read is last; for consumers, topics whose id is unknown come first of it.
+        if not self._is_replica:
+            refused.sort(key=lambda each: code_of(each[1]) != Code.UNKNOWN_TOPIC_ID)
+        for place, why in refused:
             add_partition(
                 topics, place, _failed(place.partition, code_of(why), aborted=None if place in self._seen else [])
             )
@@ -170,11 +172,15 @@ class _Fetch(WaitingRequest):
     def _check(self, stream: Stream, asked: FetchPartition) -> None:
         if asked.current_leader_epoch >= 0:
             self._context.broker.cluster.require_epoch(stream.id, asked.current_leader_epoch)
-        state = self._message.replica_state
-        if (self._message.replica_id if state is None else state.replica_id) >= 0:
+        if self._is_replica:
             knows_epoch = asked.current_leader_epoch >= 0
             code = Code.UNKNOWN_LEADER_EPOCH if knows_epoch else Code.NOT_LEADER_OR_FOLLOWER
             raise KafkaRefusal(code, "fetch by a replica refused: this broker has no followers")
+
+    @property
+    def _is_replica(self) -> bool:
+        state = self._message.replica_state
+        return (self._message.replica_id if state is None else state.replica_id) >= 0
 
     def _find_divergence(self, stream: Stream, asked: FetchPartition) -> EpochEndOffset | None:
         """Returns the end of the last common epoch if the log diverged from the data that the client fetched before;
