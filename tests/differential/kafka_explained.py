@@ -13,15 +13,8 @@ from differential.sequences import MISSING, Difference, Explained
 
 _INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
 _TOPIC_AUTHORIZATION_FAILED = 29
+_CONCURRENT_TRANSACTIONS = 51
 _READS = ("Fetch", "ListOffsets", "OffsetForLeaderEpoch")
-# Pairs of our and their value, by request.
-_OF_TRIED_GROUPS = {
-    "DeleteGroups": ((69, 0),),
-    "OffsetDelete": ((69, 0),),
-    "OffsetCommit": ((22, 25),),
-    "TxnOffsetCommit": ((22, 25),),
-    "DescribeGroups": ((69, 0), ("Dead", "Empty")),
-}
 _OTHER_GROUP_SETTINGS = ("share.", "streams.", "consumer.assignment.", "consumer.assignor.")
 _OF_AN_ASSIGNMENT = {
     "assignment",
@@ -50,7 +43,18 @@ def _is_refused_quota(found: Difference) -> bool:
 
 
 def _is_matched_at_once(found: Difference) -> bool:
+    if found.step.request == "ListGroups" and found.path == ".groups[].group_state":
+        return _is_only_about(found, f"%{PATTERN_GROUP}")
     return _is_about_assignment(found, PATTERN_GROUP)
+
+
+def _is_only_about(found: Difference, group: str) -> bool:
+    """Returns whether the lists of groups differ in this group only."""
+    others = [
+        [each for each in answer["groups"] if each["group_id"] != group]
+        for answer in (found.our_answer, found.their_answer)
+    ]
+    return others[0] == others[1]
 
 
 def _is_shared_out(found: Difference) -> bool:
@@ -85,6 +89,8 @@ def _is_about_internal_topics(found: Difference) -> bool:
     """TOPIC_AUTHORIZATION_FAILED, and what Kafka answers instead of it."""
     if not any(name in json.dumps(found.step.arguments) for name in _INTERNAL_TOPICS):
         return False
+    if found.step.request == "DescribeProducers":
+        return found.path.endswith("active_producers.length") and found.ours == 0
     return found.ours == _TOPIC_AUTHORIZATION_FAILED or (
         found.step.request in _READS and _TOPIC_AUTHORIZATION_FAILED in _codes(found.our_answer)
     )
@@ -106,11 +112,16 @@ def _is_aborted_later(found: Difference) -> bool:
     return found.path.endswith(".aborted_transactions.length") and found.ours < found.theirs
 
 
-def _is_a_group_without_members(found: Difference) -> bool:
-    """The group exists in Kafka since a refused join."""
-    if found.step.request == "ListGroups":
-        return found.path == ".groups.length" and found.ours < found.theirs
-    return (found.ours, found.theirs) in _OF_TRIED_GROUPS.get(found.step.request, ())
+def _is_fenced_coordinator(found: Difference) -> bool:
+    """Kafka's coordinator cannot write its markers any more, and the transaction stays prepared."""
+    by_hand = [
+        marker
+        for step in found.earlier
+        if step.request == "WriteTxnMarkers"
+        for marker in step.arguments["markers"]
+        if marker["coordinator_epoch"] > 0
+    ]
+    return bool(by_hand) and _CONCURRENT_TRANSACTIONS in _codes(found.their_answer)
 
 
 def _is_too_many_partitions(found: Difference) -> bool:
@@ -129,7 +140,7 @@ EXPLAINED = (
     Explained("unknown-settings-of-brokers", _is_a_setting_of_no_broker),
     Explained("whole-batches", _is_part_of_a_batch),
     Explained("aborted-transactions", _is_aborted_later),
-    Explained("groups-without-members", _is_a_group_without_members),
+    Explained("fenced-coordinator", _is_fenced_coordinator, is_last=True),
     Explained("most-partitions", _is_too_many_partitions),
     Explained("retention-of-the-broker", _is_retention_in_ms),
     Explained("settings-of-other-groups", _is_of_another_group_type),

@@ -33,6 +33,7 @@ from trimq.storage.group_commit.passes import Ticket
 from trimq.storage.io.memory_files import MemoryFiles
 
 DAY_MS = 86_400_000
+SWEEP_MS = 600_000
 
 
 class Groups:
@@ -231,11 +232,45 @@ def test_generations_continue_after_a_restart_of_an_empty_group() -> None:
     assert groups.join().outcome.generation == 3
 
 
-def test_a_refused_first_join_leaves_no_group() -> None:
-    groups = Groups()
+def refuse_join(groups: Groups, name: str) -> None:
     with pytest.raises(NothingInCommon):
-        groups.registry.join("g", JoinRequest("", None, "", (), 10_000, 10_000, "c", "h"), RecordingWaiter())
+        groups.registry.join(name, JoinRequest("", None, "", (), 10_000, 10_000, "c", "h"), RecordingWaiter())
+
+
+def test_a_group_of_a_refused_first_join_is_known_until_the_next_sweep() -> None:
+    groups = Groups()
+    refuse_join(groups, "g")
+    assert list(groups.registry.names()) == ["g"]
+    assert groups.registry.describe("g").state is GroupState.EMPTY
+    groups.pass_messages(SWEEP_MS)
     assert list(groups.registry.names()) == []
+    with pytest.raises(UnknownGroup):
+        groups.registry.describe("g")
+
+
+def test_a_group_is_known_after_its_last_cursor_was_deleted_until_the_next_sweep() -> None:
+    groups = Groups()
+    groups.commit(Claim("", -1))
+    assert groups.registry.delete_cursor("g", groups.stream) is not None
+    assert groups.registry.has("g")
+    assert groups.registry.delete("g") is None
+    assert not groups.registry.has("g")
+
+
+def test_the_first_commit_of_a_non_member_creates_the_group_without_a_good_offset() -> None:
+    groups = Groups()
+    assert groups.registry.commit("g", Claim("", -1), []) == []
+    groups.registry.check_claim("g", Claim("", -1))
+    assert groups.registry.delete("g") is None
+    with pytest.raises(UnknownGroup):
+        groups.registry.delete("g")
+
+
+def test_groups_that_clients_only_tried_are_few() -> None:
+    groups = Groups()
+    for number in range(1_500):
+        refuse_join(groups, f"g{number}")
+    assert list(groups.registry.names()) == [f"g{number}" for number in range(500, 1_500)]
 
 
 # -- groups with broker-side assignment

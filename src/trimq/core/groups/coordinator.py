@@ -45,6 +45,9 @@ SESSION_MS = 45_000
 
 _SWEEP_MS = 600_000
 
+# A group that lost its last cursor, or that a client only tried to join, is known until the next sweep, as in Kafka.
+_MAX_VACANT = 1_000
+
 # Groups that are swept in one turn of the loop: 20,000 at once would delay all clients by a tenth of a second.
 _SWEPT_AT_ONCE = 200
 
@@ -79,6 +82,8 @@ class GroupCoordinator:
         self._drop_pending = drop_pending
         self._rebalances = rebalances
         self._groups: dict[str, Group] = {}
+        self._vacant: dict[str, None] = {}
+        """Groups without a member, a generation and a cursor; the latest ones are the last."""
         self._emptied_ms: dict[str, int] = {}
         self._unsettled: dict[str, Ticket] = {}
         self._timers: dict[str, tuple[int, Timer]] = {}
@@ -117,10 +122,10 @@ class GroupCoordinator:
     # -- groups
 
     def names(self) -> Iterator[str]:
-        """Yields the groups that have or had members, or have cursors, if only in an open transaction. The broker may
-        work meanwhile: a group may be deleted before it is yielded."""
-        seen = set(with_members := list(self._groups))
-        yield from with_members
+        """Yields the groups that have or had members, or have cursors, if only in an open transaction, and those known
+        until the next sweep. The broker may work meanwhile: a group may be deleted before it is yielded."""
+        seen = set(known := list({**dict.fromkeys(self._groups), **self._vacant}))
+        yield from known
         for name in self._cursors.groups():
             if name not in seen:
                 yield name
@@ -129,11 +134,14 @@ class GroupCoordinator:
                 yield name
 
     def has(self, name: str) -> bool:
-        return name in self._groups or bool(self._cursors.all(name)) or bool(self._cursors.unstable(name))
+        return name in self._groups or name in self._vacant or self._has_cursors(name)
+
+    def _has_cursors(self, name: str) -> bool:
+        return bool(self._cursors.all(name)) or bool(self._cursors.unstable(name))
 
     @property
     def is_used(self) -> bool:
-        return bool(self._groups) or bool(self._cursors.groups())
+        return bool(self._groups) or bool(self._vacant) or bool(self._cursors.groups())
 
     def describe(self, name: str) -> GroupDescription:
         return self._find(name).describe()
@@ -152,9 +160,9 @@ class GroupCoordinator:
         group = self._groups.get(name)
         if group is not None:
             return group
-        if not self._cursors.all(name) and not self._cursors.unstable(name):
+        if not self.has(name):
             raise UnknownGroup(name)
-        return ClassicGroup(name)  # non-members have committed offsets
+        return ClassicGroup(name)  # non-members have committed offsets, or a client tried to join
 
     def _classic(self, name: str, member: str) -> ClassicGroup:
         group = self._groups.get(name)
@@ -164,6 +172,7 @@ class GroupCoordinator:
 
     def _forget(self, name: str) -> Ticket | None:
         self._groups.pop(name, None)
+        self._vacant.pop(name, None)
         self._emptied_ms.pop(name, None)
         self._disarm(name)
         self._rebalances.forget(name)
@@ -350,7 +359,8 @@ class GroupCoordinator:
             group = self._find(name)
         except UnknownGroup:
             if claim.generation < 0:
-                return  # the first commit of a non-member creates the group
+                self._keep_name(name)  # the first commit of a non-member creates the group, also if no offset is good
+                return
             raise
         if isinstance(group, AssignedGroup):
             group.check_claim(claim, stream, is_transactional)
@@ -366,7 +376,10 @@ class GroupCoordinator:
     def delete_cursor(self, name: str, stream: StreamId) -> Ticket | None:
         """Deletes the group's cursor of a stream. Returns None if there was none."""
         dropped = self._drop_pending(name, stream)
-        return self._cursors.delete_stream(name, stream) or dropped
+        deleted = self._cursors.delete_stream(name, stream) or dropped
+        if deleted is not None and not self.has(name):
+            self._keep_name(name)
+        return deleted
 
     # -- results and storage
 
@@ -459,11 +472,19 @@ class GroupCoordinator:
         self._drop_unused(group)
 
     def _drop_unused(self, group: Group) -> None:
-        """Drops a group that never had a generation: a name that a client tried once must not stay in memory."""
+        """Drops a group that never had a generation: a name that a client tried once must not stay in memory beyond
+        the next sweep."""
         if group.is_unused and not group.generation:
-            self._groups.pop(group.name, None)
+            if self._groups.pop(group.name, None) is not None:
+                self._keep_name(group.name)
             self._disarm(group.name)
             self._rebalances.forget(group.name)
+
+    def _keep_name(self, name: str) -> None:
+        self._vacant.pop(name, None)
+        self._vacant[name] = None
+        if len(self._vacant) > _MAX_VACANT:
+            del self._vacant[next(iter(self._vacant))]
 
     def _await_sweep(self) -> None:
         timeline = self._clock.message
@@ -492,7 +513,7 @@ class GroupCoordinator:
             return
         if self._emptied_ms.get(name, 0) <= before_ms:
             self._forget_old(name, before_ms)
-        if not self._cursors.all(name) and not self._cursors.unstable(name):
+        if not self._has_cursors(name):
             self._forget(name)
 
     def _forget_old(self, name: str, before_ms: int) -> None:

@@ -44,9 +44,16 @@ def change(desk: Desk, *changes: tuple[str, int, str | None], kind: int = TOPIC,
     return desk.ask(IncrementalAlterConfigsRequest(resources=[resource], **fields)).responses[0]
 
 
-def replace(desk: Desk, *configs: tuple[str, str | None], version: int = 2, name: str = "t", **fields: Any) -> Any:
+def replace(
+    desk: Desk,
+    *configs: tuple[str, str | None],
+    version: int = 2,
+    name: str = "t",
+    kind: int = TOPIC,
+    **fields: Any,
+) -> Any:
     given = [AlterConfigsAlterableConfig(name=key, value=value) for key, value in configs]
-    resource = AlterConfigsResource(resource_type=TOPIC, resource_name=name, configs=given)
+    resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=given)
     return desk.ask(AlterConfigsRequest(resources=[resource], **fields), version).responses[0]
 
 
@@ -189,6 +196,17 @@ def test_a_replacement_needs_values(desk: Desk) -> None:
 )
 def test_only_topics_have_mutable_settings(desk: Desk, kind: int, name: str, changes: list[Any], code: Code) -> None:
     assert change(desk, *changes, kind=kind, name=name).error_code == code
+
+
+@pytest.mark.parametrize("configs", [(), (("root", "DEBUG"),)], ids=["nothing", "a level"])
+def test_log_levels_are_not_replaced(desk: Desk, configs: tuple[tuple[str, str], ...]) -> None:
+    assert replace(desk, *configs, kind=LOGGER, name="1").error_code == Code.INVALID_REQUEST
+
+
+def test_a_list_is_split_as_java_splits_it(desk: Desk) -> None:
+    desk.create("t")
+    assert change(desk, ("cleanup.policy", APPEND, "compact,,")).error_code == Code.NONE
+    assert desk.configs("t") == {"cleanup.policy": "delete,compact"}
 
 
 def test_an_unknown_operation_refuses_all_topics_of_the_request(desk: Desk) -> None:

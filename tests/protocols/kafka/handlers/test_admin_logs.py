@@ -233,6 +233,9 @@ def test_the_only_replica_leads(desk: Desk, kind: int, topic: str, partition: in
         ("t", 0, None, Code.NO_REASSIGNMENT_IN_PROGRESS),
         ("t", 9, [1], Code.UNKNOWN_TOPIC_OR_PARTITION),
         ("u", 0, [1], Code.UNKNOWN_TOPIC_OR_PARTITION),
+        ("__consumer_offsets", 0, [1], Code.NONE),
+        ("__consumer_offsets", 0, None, Code.NO_REASSIGNMENT_IN_PROGRESS),
+        ("__consumer_offsets", 50, [1], Code.UNKNOWN_TOPIC_OR_PARTITION),
     ],
 )
 def test_a_partition_stays_on_its_node(

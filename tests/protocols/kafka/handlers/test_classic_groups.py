@@ -342,6 +342,22 @@ def test_offsets_of_subscribed_topics_are_not_deleted(desk: GroupDesk) -> None:
     assert committed(desk).committed_offset == -1
 
 
+def test_deleted_offsets_of_a_topic_are_in_one_entry_if_a_partition_does_not_exist(desk: GroupDesk) -> None:
+    commit(desk)
+
+    def delete(*partitions: int) -> list[list[tuple[int, int]]]:
+        asked = [
+            OffsetDeleteRequestTopic(name="orders", partitions=[OffsetDeleteRequestPartition(partition_index=each)])
+            for each in partitions
+        ]
+        topics = desk.ask(OffsetDeleteRequest(group_id="g", topics=asked)).topics
+        return [[(each.partition_index, each.error_code) for each in topic.partitions] for topic in topics]
+
+    assert delete(0, 0) == [[(0, Code.NONE)], [(0, Code.NONE)]]
+    unknown = Code.UNKNOWN_TOPIC_OR_PARTITION
+    assert delete(0, 77, 78) == [[(0, Code.NONE), (77, unknown), (78, unknown)]]
+
+
 @pytest.mark.parametrize(
     ("metadata", "protocol_type", "top", "code"),
     [(b"?", "consumer", 0, Code.GROUP_SUBSCRIBED_TO_TOPIC), (b"?", "connect", Code.NON_EMPTY_GROUP, None)],

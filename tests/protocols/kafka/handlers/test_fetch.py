@@ -285,6 +285,15 @@ def test_topics_are_found_by_name_until_version_12_and_by_id_from_13_on(desk: De
         assert without_id.found() == [(0, Code.UNKNOWN_TOPIC_ID, 0)]
 
 
+@pytest.mark.parametrize(("replica", "order"), [(-1, [3, 1, 2]), (1, [1, 2, 3])])
+def test_topics_with_an_unknown_id_come_first_for_consumers(desk: Desk, replica: int, order: list[int]) -> None:
+    id = desk.core.broker.topics.get(SYSTEM, "t").id.bytes
+    asking = request(asked(11), asked(12), topic="", topic_id=id)
+    asking.topics += request(asked(13), topic="", topic_id=b"\x07" * 16).topics
+    asking.replica_id = replica
+    assert [index - 10 for index, _, _ in Poll(desk, asking, FIRST_BY_ID).found()] == order
+
+
 def test_an_empty_name_is_an_unknown_topic(desk: Desk) -> None:
     assert Poll(desk, request(asked(), topic="")).found() == [(0, Code.UNKNOWN_TOPIC_OR_PARTITION, 0)]
 

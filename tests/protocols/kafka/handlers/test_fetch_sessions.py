@@ -10,16 +10,23 @@ from protocols.kafka.fetch_exchanges import answer, ask, cache, exchange, sent_p
 from protocols.kafka.frames import request_frame
 
 from trimq.formats.kafka_batch.builder import from_records
-from trimq.model import Record
+from trimq.model import SYSTEM, Record
 from trimq.protocols.contract import Reply
-from trimq.protocols.kafka.handlers.fetch_sessions import PROTECTED_MS, FetchSessions
-from trimq.protocols.kafka.messages.fetch import EpochEndOffset, FetchRequest, FetchResponse
+from trimq.protocols.kafka.handlers.fetch_sessions import PROTECTED_MS, FetchSessions, add_partition
+from trimq.protocols.kafka.messages.fetch import (
+    EpochEndOffset,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
 from trimq.protocols.kafka.messages.quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasRequestEntryData,
     EntityData,
     OpData,
 )
+from trimq.protocols.kafka.messages.topics import DeleteTopicsRequest, DeleteTopicState
 from trimq.protocols.kafka.names.codes import Code
 from trimq.protocols.kafka.wire import codec
 
@@ -84,6 +91,28 @@ def test_a_request_changes_offsets_adds_and_forgets() -> None:
     response = answer(begun)
     sessions.finish(begun, response, 0)
     assert sent_partitions(response) == [2]  # this partition was never in a response
+
+
+def test_changed_partitions_of_a_topic_are_in_one_entry_when_no_other_topic_is_between_them() -> None:
+    sessions = cache()
+    request = ask(0, 0, 0)
+    request.topics += [FetchTopic(topic="u", partitions=request.topics[0].partitions), *ask(0, 0, 1).topics]
+    begun = sessions.begin(request, False, 0)
+
+    def response(high_watermark: int) -> FetchResponse:
+        response = FetchResponse()
+        for one in begun.wanted:
+            data = PartitionData(partition_index=one.place.partition, high_watermark=5, records=b"")
+            if one.place.topic == "t":
+                data.high_watermark = high_watermark
+            add_partition(response.responses, one.place, data)
+        return response
+
+    first, second = response(5), response(6)
+    sessions.finish(begun, first, 0)
+    assert [topic.topic for topic in first.responses] == ["t", "u", "t"]
+    sessions.finish(sessions.begin(ask(first.session_id, 1), False, 0), second, 0)
+    assert [(topic.topic, len(topic.partitions)) for topic in second.responses] == [("t", 2)]
 
 
 def test_partitions_with_records_are_read_last_the_next_time() -> None:
@@ -301,3 +330,13 @@ def test_a_request_that_empties_its_session_is_answered_without_one() -> None:
     begun = sessions.begin(ask(id, 1, 0, forget=(0,)), by_id=False, now_ms=0)
     assert ([one.place.partition for one in begun.wanted], begun.session) == ([0], None)
     assert len(sessions) == 0
+
+
+def test_a_session_knows_a_deleted_topic_by_each_partition_that_it_named(desk: Desk) -> None:
+    request = ask(0, 0, 0, 7)
+    request.topics[0].topic_id = desk.core.broker.topics.get(SYSTEM, "t").id.bytes
+    id = desk.ask(request, 18).session_id
+    desk.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")]))
+    (topic,) = desk.ask(ask(id, 1), 18).responses
+    found = [(data.partition_index, data.error_code) for data in topic.partitions]
+    assert found == [(0, Code.UNKNOWN_TOPIC_OR_PARTITION), (7, Code.UNKNOWN_TOPIC_OR_PARTITION)]

@@ -214,9 +214,26 @@ def test_an_answer_waits_for_the_disk(desk: Desk, acks: int) -> None:
     assert sent.reply.is_ready(passes.written, passes.durable)
 
 
-def test_a_request_without_response_is_not_waited_for(desk: Desk) -> None:
-    assert Sent(desk, 0, batch()).reply is None
+def test_answers_after_a_request_without_response_wait_until_its_records_can_be_read(desk: Desk) -> None:
+    sent = Sent(desk, 0, batch())
+    passes = desk.runner.passes
     assert end(desk) == 1
+    assert sent.reply is not None
+    assert not sent.reply.is_ready(passes.written, passes.durable)
+    desk.runner.settle()
+    assert sent.reply.is_ready(passes.written, passes.durable)
+    assert list(sent.reply.take()) == []
+
+
+def test_an_unknown_codec_refuses_the_request_of_an_old_client_only_for_a_partition_that_exists(desk: Desk) -> None:
+    def unknown_codec() -> bytearray:
+        header = read_header(batch())
+        return bytearray(build_batch(header._replace(attributes=7), batch()[HEADER_BYTES:]))
+
+    good, missing = data(batch()), data(unknown_codec(), topic="none")
+    assert ask(desk, missing, good, version=5) == [(Code.UNKNOWN_TOPIC_OR_PARTITION, -1), (Code.NONE, 0)]
+    unknown, good = data(unknown_codec(), 1), data(batch())
+    assert ask(desk, good, unknown, version=5) == [(Code.UNSUPPORTED_COMPRESSION_TYPE, -1)] * 2
 
 
 @pytest.mark.parametrize(("records", "topic"), [(bend(batch(), CRC), "t"), (batch(), "none")])

@@ -83,7 +83,8 @@ class _ResourceChange(NamedTuple):
     resource: _Resource
     names: Sequence[str]
     without_value: Sequence[str]
-    operations: Sequence[int]
+    operations: Sequence[int] | None
+    """Of each setting; None if the request replaces all settings of the resource."""
     change: _Change
     change_group: _ChangeGroup
     change_broker: _ChangeGroup
@@ -103,7 +104,7 @@ def handle(context: Context, request: Request) -> Reply:
             _Resource(resource.resource_type, resource.resource_name),
             [config.name for config in resource.configs],
             [config.name for config in resource.configs if config.value is None],
-            [],
+            None,
             replacing(resource.configs),
             replacing_group(resource.configs),
             replacing_group(resource.configs),
@@ -190,7 +191,7 @@ def _fails_request(asked: _ResourceChange) -> bool:
         _check_form(asked)
     except KafkaRefusal:
         return False
-    return asked.resource.type in _CONTROLLED and not _OPERATIONS.issuperset(asked.operations)
+    return asked.resource.type in _CONTROLLED and not _OPERATIONS.issuperset(asked.operations or ())
 
 
 def _alter_one(context: Context, asked: _ResourceChange, validate_only: bool, tickets: ChangeTickets) -> None:
@@ -316,7 +317,7 @@ def _refuse_unless_empty(context: Context, asked: _ResourceChange) -> None:
 
 def _refuse_loggers(context: Context, asked: _ResourceChange) -> None:
     """Raises as Kafka does where it has no logger of this name, and else because log levels cannot be changed."""
-    if not asked.operations and asked.names:
+    if asked.operations is None:
         raise KafkaRefusal(Code.INVALID_REQUEST, "AlterConfigs does not support loggers")
     if not asked.resource.name:
         raise KafkaRefusal(Code.INVALID_REQUEST, "the id of the broker is missing")
@@ -351,7 +352,7 @@ def _edit_list(name: str, operation: Operation, value: str, before: str) -> str:
 
 
 def _edit_words(operation: Operation, value: str, before: str) -> str:
-    words = [word.strip() for word in value.split(",")]
+    words = [word.strip() for word in (value.rstrip(",") or value).split(",")]  # as Java splits
     kept = before.split(",") if before else []
     if operation is Operation.APPEND:
         return ",".join([*kept, *(word for word in words if word not in kept)])

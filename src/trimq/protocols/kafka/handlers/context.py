@@ -19,7 +19,7 @@ from trimq.protocols.kafka.handlers.fetch_sessions import FetchSessions
 from trimq.protocols.kafka.logins.mechanisms import Mechanisms
 from trimq.protocols.kafka.logins.session import LoginSession
 from trimq.protocols.kafka.names.codes import Code, KafkaRefusal
-from trimq.protocols.kafka.names.internal_topics import INTERNAL, NAMES, OFFSETS, TRANSACTIONS
+from trimq.protocols.kafka.names.internal_topics import INTERNAL, NAMES, OFFSETS, PARTITIONS, TRANSACTIONS
 from trimq.protocols.kafka.names.topic_configs import BrokerLevels
 
 
@@ -82,6 +82,13 @@ class Context:
     def any_topic(self, name: str) -> Topic:
         """Returns the topic for a caller that has a right on the broker, which covers all topics."""
         return self.broker.topics.get(SYSTEM, name, Layout.PARTITION_LOG)
+
+    def require_partition(self, topic: str, index: int) -> None:
+        """Raises a refusal if the partition does not exist. For a caller as that of `any_topic`."""
+        if topic not in INTERNAL:
+            self.any_topic(topic).stream(index)
+        elif not 0 <= index < PARTITIONS:
+            raise KafkaRefusal(Code.UNKNOWN_TOPIC_OR_PARTITION, f"{topic} has no partition {index}")
 
     def topic(self, name: str, id: bytes, action: Action = Action.DESCRIBE) -> Topic:
         """Returns the topic with this name or, in newer request versions, this id, if the caller may perform `action`

@@ -18,7 +18,6 @@ from trimq.protocols.kafka.messages.replicas import (
     ReplicaElectionResult,
 )
 from trimq.protocols.kafka.names.codes import Code, KafkaRefusal, code_of
-from trimq.protocols.kafka.names.internal_topics import INTERNAL, PARTITIONS
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _PREFERRED, _UNCLEAN = 0, 1
@@ -48,19 +47,11 @@ def _answer(context: Context, topic: str, partitions: list[int], is_known: bool)
             context.broker.require(context.caller, Action.ALTER, BROKER)
             if not is_known:
                 raise KafkaRefusal(Code.INVALID_REQUEST, "unknown election type")
-            _require(context, topic, index)
+            context.require_partition(topic, index)
             code, reason = Code.ELECTION_NOT_NEEDED, "the only replica is already the leader"
         except Refusal as refusal:
             code, reason = code_of(refusal), str(refusal)
         yield PartitionResult(partition_id=index, error_code=code, error_message=reason)
-
-
-def _require(context: Context, topic: str, index: int) -> None:
-    """Raises a refusal if the partition does not exist."""
-    if topic not in INTERNAL:
-        context.any_topic(topic).stream(index)
-    elif not 0 <= index < PARTITIONS:
-        raise KafkaRefusal(Code.UNKNOWN_TOPIC_OR_PARTITION, f"{topic} has no partition {index}")
 
 
 HANDLERS = {"ElectLeaders": handle}

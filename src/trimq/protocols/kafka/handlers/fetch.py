@@ -20,7 +20,12 @@ from trimq.core.security.resources import Action
 from trimq.errors import ColdRead, DamagedSegment, OffsetOutOfRange, Refusal, StaleEpoch, UnknownTopic
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.handlers.context import Context
-from trimq.protocols.kafka.handlers.fetch_sessions import PartitionKey, SessionFetch
+from trimq.protocols.kafka.handlers.fetch_sessions import (
+    PartitionKey,
+    SessionFetch,
+    SessionPartition,
+    add_partition,
+)
 from trimq.protocols.kafka.handlers.offset_for_leader_epoch import find_end
 from trimq.protocols.kafka.messages.fetch import (
     AbortedTransaction,
@@ -107,27 +112,32 @@ class _Fetch(WaitingRequest):
         refused: list[tuple[PartitionKey, Refusal]] = []
         for wanted in self._session_fetch.wanted:
             try:
-                stream = self._find_stream(wanted.place)
-                wanted.is_known = True
+                stream = self._find_stream(wanted)
                 self._seen.add(wanted.place)
             except Refusal as refusal:
-                refused.append((wanted.place, refusal if not wanted.is_known else UnknownTopic(wanted.place.topic)))
+                is_deleted = wanted.is_known and code_of(refusal) == Code.UNKNOWN_TOPIC_ID
+                refused.append((wanted.place, UnknownTopic(wanted.place.topic) if is_deleted else refusal))
                 continue
             used = self._found_bytes + self._cold_bytes
             data = self._read_partition(stream, wanted.asked, left)
-            _add(topics, wanted.place, data)
+            add_partition(topics, wanted.place, data)
             if data.records:
                 self._found_bytes += len(data.records)
             left = max(left - (self._found_bytes + self._cold_bytes - used), 0)
-        if refused:  # topics whose id is unknown come first
+        # What cannot be read is last; for consumers, topics whose id is unknown come first of it.
+        if refused and not self._is_replica:
             refused.sort(key=lambda each: code_of(each[1]) != Code.UNKNOWN_TOPIC_ID)
         for place, why in refused:
-            _add(topics, place, _failed(place.partition, code_of(why), aborted=None if place in self._seen else []))
+            add_partition(
+                topics, place, _failed(place.partition, code_of(why), aborted=None if place in self._seen else [])
+            )
         return FetchResponse(responses=topics, node_endpoints=self._endpoints() if self._found_stale else [])
 
-    def _find_stream(self, place: PartitionKey) -> Stream:
+    def _find_stream(self, wanted: SessionPartition) -> Stream:
+        place = wanted.place
         id = place.topic_id if self._request.api_version >= _BY_ID else b""
         found = self._context.topic(place.topic, id, Action.READ)
+        wanted.is_known = True
         return self._context.broker.partitions.readable(self._context.caller, found, place.partition)
 
     def _read_partition(self, stream: Stream, asked: FetchPartition, left: int) -> PartitionData:
@@ -162,11 +172,15 @@ class _Fetch(WaitingRequest):
     def _check(self, stream: Stream, asked: FetchPartition) -> None:
         if asked.current_leader_epoch >= 0:
             self._context.broker.cluster.require_epoch(stream.id, asked.current_leader_epoch)
-        state = self._message.replica_state
-        if (self._message.replica_id if state is None else state.replica_id) >= 0:
+        if self._is_replica:
             knows_epoch = asked.current_leader_epoch >= 0
             code = Code.UNKNOWN_LEADER_EPOCH if knows_epoch else Code.NOT_LEADER_OR_FOLLOWER
             raise KafkaRefusal(code, "fetch by a replica refused: this broker has no followers")
+
+    @property
+    def _is_replica(self) -> bool:
+        state = self._message.replica_state
+        return (self._message.replica_id if state is None else state.replica_id) >= 0
 
     def _find_divergence(self, stream: Stream, asked: FetchPartition) -> EpochEndOffset | None:
         """Returns the end of the last common epoch if the log diverged from the data that the client fetched before;
@@ -277,14 +291,6 @@ def _names_a_partition(context: Context, request: Request) -> bool:
                 context.topic(topic.topic, topic.topic_id if by_id else b"").stream(asked.partition)
                 return True
     return False
-
-
-def _add(topics: list[FetchableTopicResponse], place: PartitionKey, data: PartitionData) -> None:
-    """Adds a partition to the topic before it, or to a new entry: as in Kafka, an entry has only partitions that follow
-    each other, and those that cannot be read are the last ones."""
-    if not topics or (topics[-1].topic, topics[-1].topic_id) != place[:2]:
-        topics.append(FetchableTopicResponse(topic=place.topic, topic_id=place.topic_id, partitions=[]))
-    topics[-1].partitions.append(data)
 
 
 def _failed(index: int, code: Code, aborted: list[AbortedTransaction] | None = None) -> PartitionData:

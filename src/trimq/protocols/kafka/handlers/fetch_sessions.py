@@ -136,7 +136,7 @@ class FetchSessions:
             response.responses = []
         else:
             response.session_id = session.id
-            response.responses = list(_changed_partitions(session, response.responses))
+            response.responses = _changed_partitions(session, response.responses)
 
     def _continue_session(self, session: FetchSession, request: FetchRequest, now_ms: int) -> SessionFetch:
         self._partitions -= len(session.wanted)
@@ -222,20 +222,26 @@ def _sent_partitions(topics: list[FetchableTopicResponse]) -> Iterator[tuple[Par
             yield PartitionKey(topic.topic, topic.topic_id, data.partition_index), data
 
 
-def _changed_partitions(
-    session: FetchSession, topics: list[FetchableTopicResponse]
-) -> Iterator[FetchableTopicResponse]:
-    """Yields topics without unchanged partitions. Moves partitions with records to the end of the session: otherwise
-    the others would starve when responses are full."""
+def _changed_partitions(session: FetchSession, topics: list[FetchableTopicResponse]) -> list[FetchableTopicResponse]:
+    """Returns topics without unchanged partitions; those of one topic that follow each other then are in one entry.
+    Moves partitions with records to the end of the session: otherwise the others would starve when responses are
+    full."""
+    changed: list[FetchableTopicResponse] = []
     for topic in topics:
-        news = []
         for data in topic.partitions:
             place = PartitionKey(topic.topic, topic.topic_id, data.partition_index)
             wanted = session.wanted[place]
             if wanted.has_changed(data):
-                news.append(data)
+                add_partition(changed, place, data)
                 wanted.mark_sent(data)
             if data.records:
                 session.wanted[place] = session.wanted.pop(place)
-        if news:
-            yield FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=news)
+    return changed
+
+
+def add_partition(topics: list[FetchableTopicResponse], place: PartitionKey, data: PartitionData) -> None:
+    """Adds a partition to the topic before it, or to a new entry: as in Kafka, an entry has only partitions that follow
+    each other."""
+    if not topics or (topics[-1].topic, topics[-1].topic_id) != place[:2]:
+        topics.append(FetchableTopicResponse(topic=place.topic, topic_id=place.topic_id, partitions=[]))
+    topics[-1].partitions.append(data)

@@ -34,7 +34,7 @@ def handle(context: Context, request: Request) -> Reply:
     except Refusal as refusal:
         return Reply.now(encode_response(request, OffsetDeleteResponse(error_code=group_code(refusal))))
     tickets = ChangeTickets()
-    topics = [_delete(context, message.group_id, topic, wanted, tickets) for topic in message.topics]
+    topics = _merge_topics([_delete(context, message.group_id, topic, wanted, tickets) for topic in message.topics])
 
     def build() -> Parts:
         for topic in topics:
@@ -85,6 +85,19 @@ def _delete(
             code = group_code(refusal)
         partitions.append(OffsetDeleteResponsePartition(partition_index=index, error_code=code))
     return OffsetDeleteResponseTopic(name=topic.name, partitions=partitions)
+
+
+def _merge_topics(topics: list[OffsetDeleteResponseTopic]) -> list[OffsetDeleteResponseTopic]:
+    """Merges entries of the same topic if a partition does not exist, as Kafka does; otherwise each entry of the
+    request has one in the response."""
+    if not any(each.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION for topic in topics for each in topic.partitions):
+        return topics
+    merged: dict[str, OffsetDeleteResponseTopic] = {}
+    for topic in topics:
+        known = merged.setdefault(topic.name, topic)
+        if known is not topic:
+            known.partitions += topic.partitions
+    return list(merged.values())
 
 
 HANDLERS = {"OffsetDelete": handle}

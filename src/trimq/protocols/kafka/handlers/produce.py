@@ -156,7 +156,8 @@ class _Appends:
         throttle_ms = self._end()
         if self._acks == 0:
             _close_on_error(self._outcomes)
-            return None
+            # Empty, but in order: whoever has the answer to a later request can read these records.
+            return Reply.when_durable(self._last_pass, tuple)
         return Reply.when_durable(self._last_pass, lambda: self._answer(throttle_ms))
 
     def begin_with(self, large: LargeBatch) -> Reply | None:
@@ -173,17 +174,24 @@ class _Appends:
             self._outcomes.setdefault((topic.name, topic.topic_id), {})[each.index] = _UNDECIDED
         try:
             for _, each in sent:
-                _check_framing(self._request.api_version, message, each.records)
+                _check_framing(message, each.records)
         except (Refusal, BadBatch) as error:
-            for topic, each in sent:
-                self._outcomes[topic.name, topic.topic_id][each.index] = _refuse(self._context, each.index, error)
+            self._refuse_all(sent, error)
             return
         for topic, each in sent:
             place = (topic.name, topic.topic_id, each.index)
             try:
-                self._batches[place] = _find_batch(self._context, self._request.api_version, message, topic, each)
+                batch = _find_batch(self._context, self._request.api_version, message, topic, each)
             except (Refusal, BadBatch) as error:
                 self._refused[place] = _refuse(self._context, each.index, error)
+                yield
+                continue
+            if self._request.api_version < _ZSTD_SINCE and batch.header.codec > Codec.ZSTD:
+                # Kafka fails where it looks for zstd, which it does in batches for partitions that exist.
+                code = Code.UNSUPPORTED_COMPRESSION_TYPE
+                self._refuse_all(sent, KafkaRefusal(code, f"unknown codec {batch.header.codec}"))
+                return
+            self._batches[place] = batch
             yield
         for current in self._batches.items():
             self._current = current
@@ -191,6 +199,10 @@ class _Appends:
             yield
         for (name, topic_id, index), outcome in self._refused.items():
             self._outcomes[name, topic_id][index] = outcome
+
+    def _refuse_all(self, sent: list[tuple[TopicProduceData, PartitionProduceData]], error: Refusal | BadBatch) -> None:
+        for topic, each in sent:
+            self._outcomes[topic.name, topic.topic_id][each.index] = _refuse(self._context, each.index, error)
 
     def _append_current(self, review: Review | None = None) -> None:
         """Appends or refuses the current batch; sets `_large` if it must be reviewed first."""
@@ -309,7 +321,7 @@ class _Appends:
         except ProtocolError as failed:
             log.info("connection of %s: closing (%s)", self._context.caller.address, failed)
             self._context.outlet.close()
-        self._reply.resolve(())
+        self._reply.resolve_when_durable(self._last_pass, tuple)
 
     def _release(self) -> None:
         self._context.outlet.release_reading()
@@ -370,7 +382,7 @@ def _size(message: ProduceRequest) -> int:
     return sum(len(partition.records or b"") for topic in message.topic_data for partition in topic.partition_data)
 
 
-def _check_framing(version: int, message: ProduceRequest, records: Buffer | None) -> None:
+def _check_framing(message: ProduceRequest, records: Buffer | None) -> None:
     """Raises if the whole request is refused because of this batch."""
     if not records:
         return
@@ -382,8 +394,6 @@ def _check_framing(version: int, message: ProduceRequest, records: Buffer | None
         return
     if header.attributes & TRANSACTIONAL_BIT:
         _name(message)
-    if version < _ZSTD_SINCE and header.codec > Codec.ZSTD:  # Kafka fails where it looks for zstd
-        raise KafkaRefusal(Code.UNSUPPORTED_COMPRESSION_TYPE, f"unknown codec {header.codec}")
 
 
 def _find_batch(

@@ -47,7 +47,7 @@ def handle_alter(context: Context, request: Request) -> Reply:
 
 def _answer(context: Context, topic: str, asked: ReassignablePartition) -> ReassignablePartitionResponse:
     try:
-        context.any_topic(topic).stream(asked.partition_index)
+        context.require_partition(topic, asked.partition_index)
         if asked.replicas is None:
             raise KafkaRefusal(Code.NO_REASSIGNMENT_IN_PROGRESS, "no reassignment of this partition is in progress")
         refuse_replicas(context, asked.replicas)
