@@ -3,7 +3,7 @@ rows of the table of rights that match names by a regular expression."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import msgspec
 
@@ -34,27 +34,40 @@ class Rights:
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
         self._listeners: list[Callable[[str], None]] = []
-        self._rights: dict[tuple[str, str], _CompiledRight] = {}
-        self.principals: frozenset[str] = frozenset()
-        """Those with any right."""
+        self._rights: dict[tuple[str, str], Right] = {}
+        self._compiled: dict[tuple[str, str], _CompiledRight] = {}
+        """Compiled when first asked for: a start with many users would take seconds."""
+        self._counts: dict[str, int] = {}
+        """Number of rights of each principal that has any."""
         for key, definition in catalogue.all(_KIND):
             self._changed(key, definition)
         catalogue.watch(_KIND, self._changed)
 
     def all(self) -> list[Right]:
-        return [compiled.right for compiled in self._rights.values()]
+        return list(self._rights.values())
+
+    @property
+    def principals(self) -> Collection[str]:
+        """Those with any right."""
+        return self._counts.keys()
 
     def allows(self, principal: str, action: Action, resource: Resource) -> bool:
         """DESCRIBE and DESCRIBE_CONFIGS are allowed by each of the three patterns."""
         if resource.kind is ResourceKind.BROKER:
             return False
-        compiled = self._rights.get((principal, resource.namespace))
-        return compiled is not None and compiled.allows(action, resource.name)
+        key = principal, resource.namespace
+        compiled = self._compiled.get(key)
+        if compiled is None:
+            right = self._rights.get(key)
+            if right is None:
+                return False
+            compiled = self._compiled[key] = _CompiledRight(right)
+        return compiled.allows(action, resource.name)
 
     def may_write_any(self, principal: str, namespace: str) -> bool:
         """Returns whether there is any pattern for writing."""
-        compiled = self._rights.get((principal, namespace))
-        return compiled is not None and bool(compiled.right.write)
+        right = self._rights.get((principal, namespace))
+        return right is not None and bool(right.write)
 
     def has(self, principal: str, namespace: str) -> bool:
         return (principal, namespace) in self._rights
@@ -78,12 +91,16 @@ class Rights:
         self._listeners.append(listener)
 
     def _changed(self, key: str, definition: Definition | None) -> None:
-        principal, namespace = msgspec.json.decode(key, type=tuple[str, str])
-        if definition is None:
-            self._rights.pop((principal, namespace), None)
-        else:
-            self._rights[principal, namespace] = _CompiledRight(msgspec.convert(definition.value, Right))
-        self.principals = frozenset(principal for principal, _ in self._rights)
+        place: tuple[str, str] = msgspec.json.decode(key, type=tuple[str, str])
+        principal = place[0]
+        self._compiled.pop(place, None)
+        if self._rights.pop(place, None) is not None:
+            self._counts[principal] -= 1
+        if definition is not None:
+            self._rights[place] = msgspec.convert(definition.value, Right)
+            self._counts[principal] = self._counts.get(principal, 0) + 1
+        elif not self._counts.get(principal):
+            self._counts.pop(principal, None)
         for listener in self._listeners:
             listener(principal)
 
@@ -92,7 +109,6 @@ class _CompiledRight:
     """Right with its compiled patterns."""
 
     def __init__(self, right: Right) -> None:
-        self.right = right
         configure = NamePattern(right.configure, "configure")
         self._patterns = {
             **dict.fromkeys(CONFIGURES, configure),
