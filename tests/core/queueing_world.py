@@ -166,8 +166,8 @@ class World:
         self.broker.queues.requeue(deliveries, counts)
         self.settle()
 
-    def reject(self, *deliveries: Delivery) -> None:
-        self.broker.queues.reject(deliveries)
+    def reject(self, *deliveries: Delivery, counts: bool = True) -> None:
+        self.broker.queues.reject(deliveries, counts)
         self.settle()
 
     def exists(self, queue: str = "q") -> bool:

@@ -46,7 +46,7 @@ def _is_small_frame_max(found: Difference) -> bool:
 def _is_unenforceable(found: Difference) -> bool:
     """Applies to the refusal of an argument that RabbitMQ stores without effect."""
     refused = r"invalid arg 'x-(delivery-limit|delayed-retry-\w+)' for queue '[^']+' in vhost '/': "
-    return found.step.request == "queue.declare" and re.search(refused, str(found.ours)) is not None
+    return found.step.request == "queue.declare" and re.search(refused, json.dumps(found.ours)) is not None
 
 
 def _is_internal_error(found: Difference) -> bool:
@@ -95,6 +95,18 @@ def _is_shortcut(found: Difference) -> bool:
     return "raw" in found.step.arguments and "no previously declared queue" in json.dumps(found.theirs)
 
 
+def _is_lost_nack(found: Difference) -> bool:
+    """Applies to the nack of the first message after confirm.select, on a channel that published before it: RabbitMQ
+    never sends it."""
+    place = found.path.split(".")[1] if "." in found.path else ""
+    ours, theirs = ((answer or {}).get(place, {}) for answer in (found.our_answer, found.their_answer))
+    if set(ours.get("nacked", ())) - set(theirs.get("nacked", ())) != {1}:
+        return False
+    channel = [step for step in found.earlier if f"{step.connection}/{step.arguments.get('ch')}" == place]
+    requests = [step.request for step in channel]
+    return "confirm.select" in requests and "basic.publish" in requests[: requests.index("confirm.select")]
+
+
 EXPLAINED = [
     Explained("login-mechanisms", _is_mechanisms),
     Explained("protocol-header", _is_protocol_header, is_last=True),
@@ -104,6 +116,7 @@ EXPLAINED = [
     Explained("announced-size", _is_announced_size, is_last=True),
     Explained("strict-limit", _is_strict_limit, is_last=True),
     Explained("properties-of-streams", _is_lost_property),
+    Explained("lost-nack", _is_lost_nack),
     Explained("shortcut-on-closed-channel", _is_shortcut, is_last=True),
 ]
 

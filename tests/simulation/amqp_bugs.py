@@ -40,11 +40,11 @@ def removed_before_dead_lettered(patch: pytest.MonkeyPatch) -> None:
     """A message is removed from its queue before its dead letter is durable."""
 
     def give_up(self: Any, backlog: Any, stored: Any, reason: Any, delivery_counts: Any, back: Any = None) -> None:
-        self._queue.give_up((stored,), reason, delivery_counts.acquired)
+        self._queue.give_up((stored,), reason, delivery_counts)
         backlog.settle((stored.offset,))
 
     def give_up_batch(self: Any, backlog: Any, batch: Any, reason: Any) -> None:
-        self._queue.give_up(batch, reason, 0)
+        self._queue.give_up(batch, reason, DeliveryCounts())
         backlog.settle([stored.offset for stored in batch])
 
     patch.setattr(DeadLetterHandoff, "give_up", give_up)

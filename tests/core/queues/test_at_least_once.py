@@ -212,7 +212,7 @@ def test_deleting_a_queue_deletes_its_pending_dead_letters() -> None:
     world.publish("q", b"x")
     delivery = world.get()
     assert delivery is not None
-    world.broker.queues.reject([delivery])
+    world.broker.queues.reject([delivery], counts=True)
     world.broker.queues.delete_queue(CALLER, "q", False, False, OWNER)
     world.advance(5000)
     assert world.drain("dead") in ([], [b"x"])

@@ -86,7 +86,7 @@ def test_a_failed_message_is_acked_once_the_ledger_has_it() -> None:
     world.publish("q", b"x")
     delivery = world.get()
     assert delivery is not None
-    world.broker.queues.reject([delivery])
+    world.broker.queues.reject([delivery], counts=True)
     world.runner.end_pass()
     world.crash()
     assert [body for _, _, body, _ in listed(world)] + world.drain() == [b"x"]

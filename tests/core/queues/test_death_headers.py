@@ -88,7 +88,128 @@ def test_the_shorter_of_two_ttls_applies_and_the_routing_key_may_be_replaced() -
     dead = world.get("dead")
     assert dead is not None
     assert dead.message.key == b"dead"
-    assert "CC" not in read_headers(dead.header)
+    assert read_headers(dead.header)["CC"] == ["q"]
+
+
+def test_a_replaced_routing_key_replaces_the_copies_of_all_later_deaths_too() -> None:
+    world = World()
+    for name in ("copied", "hidden", "last"):
+        world.queue(name)
+    world.queue("second", dead_letter_exchange="")
+    world.queue("q", dead_letter_exchange="", dead_letter_routing_key="second")
+    world.publish("q", b"x", headers={"CC": ["copied"], "BCC": ["hidden"]})
+    assert (world.drain("copied"), world.drain("hidden")) == ([b"x"], [b"x"])
+    for name in ("q", "second"):
+        delivery = world.get(name)
+        assert delivery is not None
+        world.reject(delivery)
+    assert (world.drain("copied"), world.drain("hidden")) == ([], [])
+    again = world.get("second")
+    assert again is not None
+    deaths = read_headers(again.header)["x-death"]
+    assert [death["routing-keys"] for death in deaths] == [["second"], ["q", "copied"]]  # type: ignore[index, union-attr, call-overload]
+
+
+def test_a_dead_letter_is_routed_to_blind_copies_again_and_shows_none() -> None:
+    world = World()
+    world.queue("hidden")
+    world.exchange("dlx", "direct")
+    world.bind("dlx", "hidden", "hidden")
+    world.queue("q", dead_letter_exchange="dlx")
+    world.publish("q", b"x", headers={"CC": ["nowhere"], "BCC": ["hidden"]})
+    assert world.drain("hidden") == [b"x"]
+    delivery = world.get()
+    assert delivery is not None
+    assert "BCC" not in read_headers(delivery.header)
+    world.restart()
+    delivery = world.get()
+    assert delivery is not None
+    world.reject(delivery)
+    dead = world.get("hidden")
+    assert dead is not None
+    headers = read_headers(dead.header)
+    assert "BCC" not in headers
+    assert headers["x-death"][0]["routing-keys"] == ["q", "nowhere"]  # type: ignore[index, call-overload]
+
+
+def failed(world: World, *ways: str, kind: str = "classic") -> None:
+    """Publishes a message, and lets its deliveries from `q` fail in these ways; the last one dead-letters it."""
+    world.queue("q", queue_type=kind, dead_letter_exchange="", dead_letter_routing_key="dead", message_ttl=100)
+    world.publish("q", b"x")
+    for way in ways:
+        if way == "expired":
+            world.advance(101)
+            return
+        delivery = world.get()
+        assert delivery is not None
+        if way.endswith("requeued"):
+            world.requeue(delivery, counts=way == "rejected, requeued")
+        else:
+            world.reject(delivery, counts=way == "rejected")
+
+
+FAILED_WAYS = [
+    (("rejected",), 1),
+    (("nacked",), 0),
+    (("rejected, requeued", "rejected"), 2),
+    (("nacked, requeued", "rejected"), 1),
+    (("rejected, requeued", "expired"), 1),
+    (("nacked, requeued", "expired"), 0),
+    (("expired",), 0),
+]
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+@pytest.mark.parametrize(("ways", "count"), FAILED_WAYS)
+def test_a_dead_letter_carries_its_failed_deliveries_into_a_quorum_queue(
+    kind: str, ways: tuple[str, ...], count: int
+) -> None:
+    world = World()
+    world.queue("dead", queue_type="quorum")
+    failed(world, *ways, kind=kind)
+    world.crash()
+    dead = world.get("dead")
+    assert dead is not None
+    assert dead.redelivered == (count > 0)
+    shown = read_headers(dead.header)
+    names = ("x-acquired-count", "x-delivery-count")
+    assert {name: shown[name] for name in names if name in shown} == (dict.fromkeys(names, count) if count else {})
+    assert not any(name.startswith("\0") for name in shown)
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+@pytest.mark.parametrize(("ways", "count"), FAILED_WAYS)
+def test_a_dead_letter_that_had_to_wait_in_a_classic_queue_is_redelivered_if_a_delivery_failed(
+    kind: str, ways: tuple[str, ...], count: int
+) -> None:
+    world = World()
+    world.queue("dead")
+    failed(world, *ways, kind=kind)
+    dead = world.get("dead")
+    assert dead is not None
+    assert dead.redelivered == (count > 0)
+    assert "x-delivery-count" not in read_headers(dead.header)
+
+
+@pytest.mark.parametrize(("kind", "is_redelivered"), [("classic", False), ("quorum", True)])
+def test_a_dead_letter_that_arrives_for_a_waiting_consumer_is_redelivered_in_a_quorum_queue_only(
+    kind: str, is_redelivered: bool
+) -> None:
+    world = World()
+    world.queue("dead", queue_type=kind)
+    channel, _ = world.consume("dead")
+    failed(world, "rejected")
+    assert [delivery.redelivered for delivery in channel.out] == [is_redelivered]
+
+
+def test_failed_deliveries_in_an_earlier_queue_count_towards_the_delivery_limit() -> None:
+    world = World()
+    world.queue("dead", queue_type="quorum", delivery_limit=2)
+    failed(world, "rejected, requeued", "rejected")
+    dead = world.get("dead")
+    assert dead is not None
+    world.requeue(dead, counts=True)
+    assert world.drain("dead") == []
 
 
 def test_a_ttl_expires_messages_at_the_head_only() -> None:
@@ -296,7 +417,7 @@ def test_a_message_is_acked_only_when_its_dead_letter_is_durable() -> None:
     world.publish("q", b"x")
     delivery = world.get()
     assert delivery is not None
-    world.broker.queues.reject([delivery])
+    world.broker.queues.reject([delivery], counts=True)
     world.runner.end_pass()
     world.crash()
     assert world.drain("q") + world.drain("dead") in ([b"x"], [b"x", b"x"])

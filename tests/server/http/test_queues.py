@@ -351,7 +351,7 @@ def test_a_message_that_just_failed_is_in_the_next_listing() -> None:
     world.publish("q", b"one")
     delivery = world.get("q")
     assert delivery is not None
-    world.broker.queues.reject([delivery])  # the disk has not finished yet
+    world.broker.queues.reject([delivery], counts=True)  # the disk has not finished yet
     later = QueuesApi(world.core.broker).answer(CALLER, "GET", ["api", "failures"], {}, b"")
     assert isinstance(later, DeferredResponse)
     answers: list[HttpResponse] = []
@@ -370,7 +370,7 @@ def test_a_listing_that_fails_is_answered_all_the_same(monkeypatch: pytest.Monke
     delivery = world.get("q")
     assert delivery is not None
     if is_late:
-        world.broker.queues.reject([delivery])
+        world.broker.queues.reject([delivery], counts=True)
 
     def fail(*arguments: object) -> NoReturn:
         raise RuntimeError("planted")

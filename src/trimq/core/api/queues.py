@@ -199,7 +199,7 @@ class QueueApi:
         for delivery in deliveries:
             delivery.queue.requeue(delivery, counts)
 
-    def reject(self, deliveries: Iterable[Delivery]) -> None:
-        """Rejects each message; its queue dead-letters it."""
+    def reject(self, deliveries: Iterable[Delivery], counts: bool) -> None:
+        """Rejects each message; its queue dead-letters it. `counts`: a failed delivery."""
         for delivery in deliveries:
-            delivery.queue.reject(delivery)
+            delivery.queue.reject(delivery, counts)

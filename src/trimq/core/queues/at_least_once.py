@@ -38,7 +38,8 @@ _MAX_HELD = 1000
 _MARKS = {Reason.REJECTED: 1, Reason.DELIVERY_LIMIT: 2}
 _REASONS = {mark: reason for reason, mark in _MARKS.items()}
 _MARK_BITS = 24
-_ATTEMPTS_MASK = (1 << _MARK_BITS) - 1
+_COUNT_BITS = 12  # of the deliveries, and above them of those that failed
+_COUNT_MASK = (1 << _COUNT_BITS) - 1
 
 
 class DeadLetterSendResult(NamedTuple):
@@ -57,7 +58,12 @@ class AtLeastOnceQueue(Protocol):
     """The queue in which messages wait to be dead-lettered."""
 
     def send_dead_letters(
-        self, batch: Sequence[StoredContent], reason: Reason, attempts: int, died_ms: int, confirmed: Collection[str]
+        self,
+        batch: Sequence[StoredContent],
+        reason: Reason,
+        delivery_counts: DeliveryCounts,
+        died_ms: int,
+        confirmed: Collection[str],
     ) -> DeadLetterSendResult | None:
         """Sends dead letters that are equal except for their bodies to the target queues that have room and are not in
         `confirmed`. None: the caller must send them one by one."""
@@ -67,13 +73,15 @@ class AtLeastOnceQueue(Protocol):
 
 
 class _PendingDeadLetter:
-    __slots__ = ("attempts", "backlog", "confirmed", "counted_bytes", "died_ms", "offset", "reason", "stored")
+    __slots__ = ("backlog", "confirmed", "counted_bytes", "delivery_counts", "died_ms", "offset", "reason", "stored")
 
-    def __init__(self, backlog: Backlog, offset: int, reason: Reason, attempts: int, died_ms: int) -> None:
+    def __init__(
+        self, backlog: Backlog, offset: int, reason: Reason, delivery_counts: DeliveryCounts, died_ms: int
+    ) -> None:
         self.backlog = backlog
         self.offset = offset
         self.reason = reason
-        self.attempts = attempts
+        self.delivery_counts = delivery_counts
         self.died_ms = died_ms
         self.stored: StoredContent | None = None
         self.counted_bytes = 0
@@ -83,7 +91,8 @@ class _PendingDeadLetter:
         """True if both may be in one batch: same death, and sent to no target queue yet."""
         return (
             self.backlog is other.backlog
-            and (self.reason, self.attempts, self.died_ms) == (other.reason, other.attempts, other.died_ms)
+            and self.reason is other.reason
+            and (self.delivery_counts, self.died_ms) == (other.delivery_counts, other.died_ms)
             and not self.confirmed
             and not other.confirmed
         )
@@ -117,13 +126,13 @@ class AtLeastOnceDeadLetters:
 
     def enqueue(self, backlog: Backlog, stored: StoredContent, reason: Reason, delivery_counts: DeliveryCounts) -> None:
         """Adds a message that was taken from its backlog. The next `resume` sends it."""
-        letter = _PendingDeadLetter(backlog, stored.offset, reason, delivery_counts.acquired, self._now_ms())
+        letter = _PendingDeadLetter(backlog, stored.offset, reason, delivery_counts, self._now_ms())
         letter.counted_bytes = backlog.size_of(stored.content)
         if self._held < _MAX_HELD:
             letter.stored = stored
             self._held += 1
         if reason in _MARKS:
-            mark = _MARKS[reason] << _MARK_BITS | min(delivery_counts.acquired, _ATTEMPTS_MASK)
+            mark = _MARKS[reason] << _MARK_BITS | _packed(delivery_counts)
             backlog.log.acks.note_attempts(stored.offset, mark)
         self._add(letter)
         self._queue.send_dead_letters_at(max(self._now_ms(), self._backoff_until_ms))
@@ -132,7 +141,7 @@ class AtLeastOnceDeadLetters:
         """Recovers the pending dead letters of a backlog at start: messages rejected or over the delivery limit."""
         for offset, number in list(_marked(backlog)):
             letter = _PendingDeadLetter(
-                backlog, offset, _REASONS[number >> _MARK_BITS], number & _ATTEMPTS_MASK, self._now_ms()
+                backlog, offset, _REASONS[number >> _MARK_BITS], _unpacked(number), self._now_ms()
             )
             if backlog.counts_bytes:
                 letter.counted_bytes = backlog.size_of(backlog.log.peek(offset).content)
@@ -217,7 +226,7 @@ class AtLeastOnceDeadLetters:
         first = letters[0]
         try:
             sent = self._queue.send_dead_letters(
-                [stored for _, stored in batch], first.reason, first.attempts, first.died_ms, first.confirmed
+                [stored for _, stored in batch], first.reason, first.delivery_counts, first.died_ms, first.confirmed
             )
         except Refusal as refusal:
             log.warning("dead letter could not be published, will retry: %s", refusal)
@@ -265,7 +274,16 @@ class AtLeastOnceDeadLetters:
 
 def _has_equal_dead_letter(stored: StoredContent, other: StoredContent) -> bool:
     """True if the dead letters of two messages differ in their bodies at most."""
-    return stored.is_dead_letter == other.is_dead_letter and stored.content[:3] == other.content[:3]
+    return stored.flags == other.flags and stored.content[:3] == other.content[:3]
+
+
+def _packed(delivery_counts: DeliveryCounts) -> int:
+    acquired, failed = delivery_counts
+    return min(failed, _COUNT_MASK) << _COUNT_BITS | min(acquired, _COUNT_MASK)
+
+
+def _unpacked(number: int) -> DeliveryCounts:
+    return DeliveryCounts(number & _COUNT_MASK, number >> _COUNT_BITS & _COUNT_MASK)
 
 
 def _marked(backlog: Backlog) -> Iterator[tuple[int, int]]:

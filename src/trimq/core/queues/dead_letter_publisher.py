@@ -11,6 +11,7 @@ from trimq.core.failures.ledger import FailedMessageLedger, FailureEntry, Reason
 from trimq.core.failures.ledger_log import LedgerLog
 from trimq.core.failures.queue_entries import FailedBatch, encode_failed_batch
 from trimq.core.queues.at_least_once import NOTHING_SENT, DeadLetterSendResult
+from trimq.core.queues.backlog import DeliveryCounts
 from trimq.core.queues.death_headers import DeadLetter, Death, is_dead_letter_cycle, make_dead_letter
 from trimq.core.queues.publisher import Publisher, PublishOptions, PublishResult
 from trimq.core.queues.queue import Publication, Queue
@@ -18,8 +19,10 @@ from trimq.core.routing.bindings import MessageHeaders
 from trimq.core.routing.exchanges import Exchange, Exchanges
 from trimq.core.routing.router import Router
 from trimq.errors.queues import UnknownQueue
+from trimq.formats.amqp_content import private_headers
 from trimq.formats.amqp_content.content import (
     DEAD_LETTER,
+    PRIVATE_HEADERS,
     REDELIVERED,
     Content,
     StoredContent,
@@ -30,7 +33,7 @@ from trimq.storage.group_commit.passes import JointTicket, Ticket
 
 _NOTHING_KEPT = Ticket(0)
 
-_Envelope = tuple[bool, tuple[bytes, ...]]
+_Envelope = tuple[int, tuple[bytes, ...]]
 
 _new_tuple = tuple.__new__  # half the time of a NamedTuple's own constructor, for every message
 
@@ -38,15 +41,21 @@ _new_tuple = tuple.__new__  # half the time of a NamedTuple's own constructor, f
 class _DeadLetterRoute:
     """Target queues and delayed exchanges of dead letters with equal properties, from one queue and for one reason."""
 
-    __slots__ = ("delayed_exchanges", "letter", "names", "options")
+    __slots__ = ("delayed_exchanges", "flags", "letter", "names", "options")
 
     def __init__(
-        self, letter: DeadLetter, options: PublishOptions, names: Sequence[str], delayed_exchanges: list[Exchange]
+        self,
+        letter: DeadLetter,
+        options: PublishOptions,
+        names: Sequence[str],
+        delayed_exchanges: list[Exchange],
+        flags: int,
     ) -> None:
         self.letter = letter
         self.options = options
         self.names = names
         self.delayed_exchanges = delayed_exchanges
+        self.flags = flags
 
     def contents(self, batch: Sequence[StoredContent]) -> list[Content]:
         exchange, key, header, _, time_ms = self.letter.content
@@ -68,12 +77,14 @@ class DeadLetterPublisher:
         self._publisher = publisher
         self._ledger = ledger
         self._timeline = timeline
-        self._last: tuple[_Envelope, Death, DeadLetter] | None = None
+        self._last: tuple[tuple[_Envelope, int, Death], DeadLetter] | None = None
         self._failures = failures
 
-    def give_up(self, queue: Queue, batch: Sequence[StoredContent], reason: Reason, attempts: int) -> Ticket | None:
-        """Dead-letters messages of one queue. Returns None if nothing was stored: the caller may acknowledge them at
-        once."""
+    def give_up(
+        self, queue: Queue, batch: Sequence[StoredContent], reason: Reason, delivery_counts: DeliveryCounts
+    ) -> Ticket | None:
+        """Dead-letters messages of one queue that have these delivery counts in it. Returns None if nothing was stored:
+        the caller may acknowledge them at once."""
         now_ms = self._timeline.now_ms()
         tickets: list[Ticket] = []
         exchange = self._dead_letter_exchange(queue)
@@ -81,8 +92,9 @@ class DeadLetterPublisher:
             death = Death(queue.name, reason, now_ms, exchange.name, queue.settings.dead_letter_key)
             for _, own in groupby(batch, _envelope_of):
                 alike = list(own)
-                tickets += self._send(queue.namespace, self._route(exchange, alike[0], death), alike, reason)
-        tickets += self._note(queue, batch, reason, attempts, now_ms)
+                route = self._route(exchange, alike[0], death, delivery_counts)
+                tickets += self._send(queue.namespace, route, alike)
+        tickets += self._note(queue, batch, reason, delivery_counts.acquired, now_ms)
         return JointTicket(tickets) if tickets else None
 
     def send_dead_letters(
@@ -90,7 +102,7 @@ class DeadLetterPublisher:
         queue: Queue,
         batch: Sequence[StoredContent],
         reason: Reason,
-        attempts: int,
+        delivery_counts: DeliveryCounts,
         died_ms: int,
         confirmed: Collection[str],
     ) -> DeadLetterSendResult | None:
@@ -98,12 +110,12 @@ class DeadLetterPublisher:
         queues that have room and are not in `confirmed`; records the messages in the ledger once all targets have them.
         Returns None if the caller must send them one by one."""
         if not queue.settings.is_dead_letter_at_least_once:  # the policy has changed since
-            return DeadLetterSendResult((), self.give_up(queue, batch, reason, attempts), True)
+            return DeadLetterSendResult((), self.give_up(queue, batch, reason, delivery_counts), True)
         exchange = self._dead_letter_exchange(queue)
         if exchange is None:
             return NOTHING_SENT
         death = Death(queue.name, reason, died_ms, exchange.name, queue.settings.dead_letter_key)
-        route = self._route(exchange, batch[0], death)
+        route = self._route(exchange, batch[0], death, delivery_counts)
         ready, full = self._publisher.ready_and_full_queues(queue.namespace, route.names)
         if not (ready or full or route.delayed_exchanges or confirmed):
             return NOTHING_SENT
@@ -111,10 +123,10 @@ class DeadLetterPublisher:
             return None
         route.names = [name for name in ready if name not in confirmed]
         route.delayed_exchanges = [each for each in route.delayed_exchanges if _delayed_by(each) not in confirmed]
-        tickets = self._send(queue.namespace, route, batch, reason)
+        tickets = self._send(queue.namespace, route, batch)
         is_complete = all(name in confirmed for name in full)
         if is_complete:
-            tickets += self._note(queue, batch, reason, attempts, self._timeline.now_ms())
+            tickets += self._note(queue, batch, reason, delivery_counts.acquired, self._timeline.now_ms())
         to = [*route.names, *map(_delayed_by, route.delayed_exchanges)]
         return DeadLetterSendResult(to, JointTicket(tickets) if tickets else None, is_complete)
 
@@ -134,8 +146,11 @@ class DeadLetterPublisher:
         name = queue.settings.dead_letter_exchange
         return None if name is None else self._exchanges.find(queue.namespace, name)
 
-    def _route(self, exchange: Exchange, stored: StoredContent, death: Death) -> _DeadLetterRoute:
-        letter = self._letter(stored, death)
+    def _route(
+        self, exchange: Exchange, stored: StoredContent, death: Death, delivery_counts: DeliveryCounts
+    ) -> _DeadLetterRoute:
+        failed = stored.failed_elsewhere + delivery_counts.failed
+        letter = self._letter(stored, death, failed)
         options = self._publisher.options_of(letter.content.header)
         headers = MessageHeaders(letter.headers, letter.content.header)
         delayed_exchanges: list[Exchange] = []
@@ -147,24 +162,22 @@ class DeadLetterPublisher:
             options,
             [name for name in names if not is_dead_letter_cycle(letter.headers, name)],
             delayed_exchanges,
+            _flags_of(letter, failed),
         )
 
-    def _letter(self, stored: StoredContent, death: Death) -> DeadLetter:
+    def _letter(self, stored: StoredContent, death: Death, failed: int) -> DeadLetter:
         """Returns the dead letter of a message, but its body may be that of an earlier message. Caches the last result
         of `make_dead_letter`: consecutive messages often have equal properties and die in the same second."""
-        said, shown = _envelope_of(stored), death._replace(time_ms=death.time_ms // 1000)
-        if self._last is None or self._last[0] != said or self._last[1] != shown:
-            self._last = said, shown, make_dead_letter(stored.content, death, stored.is_dead_letter)
-        letter = self._last[2]
+        said = _envelope_of(stored), failed, death._replace(time_ms=death.time_ms // 1000)
+        if self._last is None or self._last[0] != said:
+            self._last = said, make_dead_letter(stored.content, death, stored.is_dead_letter, failed)
+        letter = self._last[1]
         return letter._replace(content=letter.content._replace(published_ms=death.time_ms))
 
-    def _send(
-        self, namespace: str, route: _DeadLetterRoute, batch: Sequence[StoredContent], reason: Reason
-    ) -> list[Ticket]:
-        contents, options = route.contents(batch), route.options
-        flags = DEAD_LETTER | REDELIVERED if reason in (Reason.REJECTED, Reason.DELIVERY_LIMIT) else DEAD_LETTER
+    def _send(self, namespace: str, route: _DeadLetterRoute, batch: Sequence[StoredContent]) -> list[Ticket]:
+        contents, options, flags = route.contents(batch), route.options, route.flags
         tickets = [
-            self._publisher.delay_message(exchange, content, options.delay_ms, options.is_transient, DEAD_LETTER)
+            self._publisher.delay_message(exchange, content, options.delay_ms, options.is_transient, flags)
             for exchange in route.delayed_exchanges
             for content in contents
         ]
@@ -207,7 +220,12 @@ class DeadLetterPublisher:
 
 def _envelope_of(stored: StoredContent) -> _Envelope:
     """Returns the fields that decide on the dead letter of a message, except for its body."""
-    return stored.is_dead_letter, stored.content[:3]
+    return stored.flags & (DEAD_LETTER | REDELIVERED | PRIVATE_HEADERS), stored.content[:3]
+
+
+def _flags_of(letter: DeadLetter, failed: int) -> int:
+    flags = DEAD_LETTER | REDELIVERED if failed else DEAD_LETTER
+    return flags | PRIVATE_HEADERS if any(name in letter.headers for name in private_headers.NAMES) else flags
 
 
 def _delayed_by(exchange: Exchange) -> str:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from trimq.core.failures.ledger import Reason
 from trimq.formats.amqp_content.content import Content
 from trimq.formats.amqp_content.field_tables import BadField, FieldTable, Timestamp, Value
+from trimq.formats.amqp_content.private_headers import BLIND_COPIES, IGNORES_COPIES, set_failed_deliveries
 from trimq.formats.amqp_content.property_list import read_headers_leniently, read_property, replace
 
 _REASON_NAMES = {
@@ -31,22 +32,24 @@ class Death(NamedTuple):
 
 
 class DeadLetter(NamedTuple):
-    """`keys` are the routing keys: that of the message and those in CC, or the `x-dead-letter-routing-key` alone."""
+    """`keys` are the routing keys: that of the message and those in CC and BCC, or the `x-dead-letter-routing-key`
+    alone."""
 
     content: Content
     keys: list[str]
     headers: FieldTable
 
 
-def make_dead_letter(content: Content, death: Death, is_dead_letter: bool) -> DeadLetter:
+def make_dead_letter(content: Content, death: Death, is_dead_letter: bool, failed: int = 0) -> DeadLetter:
     """Returns the message as it is published to the dead-letter exchange. `is_dead_letter`: it died before, and its
-    history is the broker's own. Otherwise a client wrote the history: the first death replaces it."""
+    history is the broker's own. Otherwise a client wrote the history: the first death replaces it. `failed`: number of
+    its failed deliveries in all queues."""
     headers = _headers_of(content)
     if not is_dead_letter:
         _remove_history(headers)
     key = content.key.decode("utf-8", "surrogateescape")
-    copies = _texts(headers.get("CC"))
-    keys = [key, *copies]
+    blind_copies = _texts(headers.get(BLIND_COPIES))
+    keys = [key] if IGNORES_COPIES in headers else [key, *_texts(headers.get("CC")), *blind_copies]
     expiration = _expiration_of(content)
     entry: FieldTable = {} if expiration is None else {"original-expiration": expiration}
     reason = _REASON_NAMES[death.reason]
@@ -57,7 +60,7 @@ def make_dead_letter(content: Content, death: Death, is_dead_letter: bool) -> De
         "queue": death.queue,
         "time": Timestamp(death.time_ms // 1000),
         "exchange": exchange,
-        "routing-keys": list(keys),
+        "routing-keys": _without(keys, blind_copies),
     }
     headers["x-death"] = _add_death(headers.get("x-death"), entry)
     last: FieldTable = {"exchange": exchange, "queue": death.queue, "reason": reason}
@@ -66,8 +69,10 @@ def make_dead_letter(content: Content, death: Death, is_dead_letter: bool) -> De
     for name, value in last.items():
         headers[f"x-last-death-{name}"] = value
     if death.dead_letter_key is not None:
-        headers.pop("CC", None)
         keys = [death.dead_letter_key]
+        if "CC" in headers or blind_copies:
+            headers[IGNORES_COPIES] = True
+    set_failed_deliveries(headers, failed)
     header = replace(content.header, headers=headers, expiration=None)
     buried = Content(
         death.dead_letter_exchange.encode("utf-8", "surrogateescape"),
@@ -127,6 +132,15 @@ def _expiration_of(content: Content) -> str | None:
     except BadField:
         return None
     return found if isinstance(found, str) else None
+
+
+def _without(keys: Sequence[str], removed: Sequence[str]) -> list[Value]:
+    """Returns the keys without the first occurrence of each removed one."""
+    left: list[Value] = list(keys)
+    for key in removed:
+        if key in left:
+            left.remove(key)
+    return left
 
 
 def _texts(value: Value) -> list[str]:

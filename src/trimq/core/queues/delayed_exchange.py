@@ -13,8 +13,17 @@ from trimq.core.queues.publisher import DELAY, Publisher
 from trimq.core.routing.exchanges import Exchange, Exchanges
 from trimq.core.scheduling.timers import PendingTimer, TimerEntry, Timers
 from trimq.errors import ColdRead, DamagedSegment, Refusal, WriteFailed
-from trimq.formats.amqp_content.content import DEAD_LETTER, TRANSIENT, Content, StoredContent, encode_content
+from trimq.formats.amqp_content.content import (
+    DEAD_LETTER,
+    PRIVATE_HEADERS,
+    REDELIVERED,
+    TRANSIENT,
+    Content,
+    StoredContent,
+    encode_content,
+)
 from trimq.formats.amqp_content.field_tables import Value
+from trimq.formats.amqp_content.private_headers import BLIND_COPIES, IGNORES_COPIES
 from trimq.formats.amqp_content.property_list import read_headers_leniently, replace
 from trimq.model import StreamId
 from trimq.offload import Offload
@@ -142,7 +151,7 @@ class DelayedMessageStore:
             return
         header = _after_delay(content.header)
         said = origin[0] if origin else None
-        flags = stored.flags & DEAD_LETTER
+        flags = stored.flags & (DEAD_LETTER | REDELIVERED | PRIVATE_HEADERS)
         published = self._publisher.publish(exchange, _text(content.key), header, content.body, said, flags)
         if not published.tickets:
             held.acks.ack(offset)
@@ -164,6 +173,8 @@ def _text(raw: bytes) -> str:
 def _after_delay(header: bytes) -> bytes:
     """Returns the header with `x-delay` negated, as RabbitMQ's plugin does: the message is not delayed again."""
     headers = read_headers_leniently(header)
+    if headers.pop(IGNORES_COPIES, False):
+        headers = {name: value for name, value in headers.items() if name not in ("CC", BLIND_COPIES)}
     delay = headers[DELAY]
     waited: Value = f"-{delay}" if isinstance(delay, str) else delay
     if isinstance(delay, int):

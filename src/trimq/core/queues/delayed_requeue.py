@@ -21,13 +21,14 @@ class DelayedMessage(NamedTuple):
     delivery_counts: DeliveryCounts
 
 
-def requeue_delay_ms(settings: QueueSettings, delivery_counts: DeliveryCounts, has_failed: bool) -> int:
-    """Returns the delay of a requeued message, which grows with each failed attempt up to a maximum; 0 for none."""
+def requeue_delay_ms(settings: QueueSettings, failed: int, has_failed: bool) -> int:
+    """Returns the delay of a requeued message, which grows with each of its `failed` deliveries up to a maximum; 0 for
+    none."""
     wanted = (RETRY_ALL, RETRY_FAILED if has_failed else RETRY_RETURNED)
     if settings.retry_type not in wanted or settings.retry_min_ms is None:
         return 0
     max_ms = settings.retry_min_ms if settings.retry_max_ms is None else settings.retry_max_ms
-    return min(settings.retry_min_ms * max(delivery_counts.failed, 1), max_ms)
+    return min(settings.retry_min_ms * max(failed, 1), max_ms)
 
 
 class DelayedRequeue:

@@ -37,7 +37,7 @@ class HandoffQueue(Protocol):
     @property
     def is_dead_letter_at_least_once(self) -> bool: ...
 
-    def give_up(self, batch: Sequence[StoredContent], reason: Reason, attempts: int) -> Ticket | None:
+    def give_up(self, batch: Sequence[StoredContent], reason: Reason, delivery_counts: DeliveryCounts) -> Ticket | None:
         """Writes the dead letters of messages. They may be acknowledged once the ticket's pass is durable; None: at
         once."""
 
@@ -113,7 +113,7 @@ class DeadLetterHandoff:
                 self._settled(_HeldMessage(backlog, stored, reason, delivery_counts), back or delivery_counts, refusal)
 
         try:
-            ticket = self._queue.give_up((stored,), reason, delivery_counts.acquired)
+            ticket = self._queue.give_up((stored,), reason, delivery_counts)
         except Refusal as refusal:
             settled(refusal)
             return
@@ -142,7 +142,7 @@ class DeadLetterHandoff:
                 self._settled(_HeldMessage(backlog, stored, reason, NEVER_DELIVERED), NEVER_DELIVERED, refusal)
 
         try:
-            ticket = self._queue.give_up(batch, reason, 0)
+            ticket = self._queue.give_up(batch, reason, NEVER_DELIVERED)
         except Refusal as refusal:
             settled(refusal)
             return

@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 
 from trimq.core.failures.ledger import Reason
 from trimq.core.queues.arguments import DROP_HEAD, MAX_MILLISECONDS, REJECT_PUBLISH_DLX, STREAM
+from trimq.core.queues.backlog import NEVER_DELIVERED, DeliveryCounts
 from trimq.core.queues.queue import NO_PRIORITY, Publication, Queue
 from trimq.core.routing.bindings import MessageHeaders
 from trimq.core.routing.exchanges import Exchange
@@ -18,12 +19,14 @@ from trimq.errors.queues import InvalidExpiration, InvalidHeader, UnknownQueue
 from trimq.formats.amqp_content.content import (
     MAX_RECORD_BYTES,
     NO_BLOB,
+    PRIVATE_HEADERS,
     Content,
     StoredContent,
     encode_content,
     encode_reference,
 )
 from trimq.formats.amqp_content.field_tables import BadField
+from trimq.formats.amqp_content.private_headers import BLIND_COPIES, without_private_headers
 from trimq.formats.amqp_content.property_list import (
     FLAGS,
     PERSISTENT,
@@ -108,7 +111,7 @@ class SharedBodies(Protocol):
 
 
 FindQueue = Callable[[str, str], Queue | None]
-OnOverflow = Callable[[Queue, Sequence[StoredContent], Reason, int], Ticket | None]
+OnOverflow = Callable[[Queue, Sequence[StoredContent], Reason, DeliveryCounts], Ticket | None]
 
 
 class DelayMessage(Protocol):
@@ -136,7 +139,7 @@ class Publisher:
         self._shared_bytes = shared_bytes or MAX_RECORD_BYTES
         self._now_ms = now_ms
         self._options_cache: dict[bytes, PublishOptions] = {}
-        self.on_overflow: OnOverflow = lambda queue, batch, reason, attempts: None
+        self.on_overflow: OnOverflow = lambda queue, batch, reason, delivery_counts: None
         self.delay_message: DelayMessage
 
     def publish(
@@ -162,7 +165,7 @@ class Publisher:
         if names is None:
             _, names, delayed_exchanges = self.find_route(exchange, key, header)
         if options.is_special:
-            content = content._replace(header=_stored_header(header))
+            content, flags = _normalised(content, flags)
         if names:
             publication = _new_tuple(Publication, (encode_content(content), options[0], options[1], options[2], flags))
             published = self.deliver(exchange.namespace, names, publication)
@@ -195,8 +198,8 @@ class Publisher:
             copied_keys(_headers_of(header))
 
     def stored_header(self, header: bytes) -> bytes:
-        """Returns the properties as they are stored, and returned to the client if the message has no route."""
-        return _stored_header(header) if self.options_of(header).is_special else header
+        """Returns the properties as they are delivered, or returned to the client if the message has no route."""
+        return without_private_headers(_with_plain_expiration(header)) if self.options_of(header).is_special else header
 
     def find_existing_route(self, exchange: Exchange, key: str, header: bytes) -> PublishRoute:
         """As `find_route`, with the names of existing queues only."""
@@ -363,7 +366,7 @@ class Publisher:
     def _refuse(self, queue: Queue, publication: Publication) -> None:
         if queue.settings.overflow == REJECT_PUBLISH_DLX:
             stored = StoredContent(-1, publication.flags, -1, publication.sealed.content)
-            self.on_overflow(queue, (stored,), Reason.OVERFLOW, 0)
+            self.on_overflow(queue, (stored,), Reason.OVERFLOW, NEVER_DELIVERED)
 
     def options_of(self, header: bytes) -> PublishOptions:
         return self._options_cache.get(header) or self._learn(header)
@@ -415,15 +418,18 @@ def _expiration_ms(text: str) -> int:
     return int(text)
 
 
-def _stored_header(header: bytes) -> bytes:
-    """Returns the properties without blind copies, and the expiration as a plain number."""
+def _normalised(content: Content, flags: int) -> tuple[Content, int]:
+    """Returns a content with its expiration as a plain number, and the flags to store it with. Blind copies stay: a
+    dead letter is routed to them again."""
+    header = _with_plain_expiration(content.header)
+    if BLIND_COPIES in _headers_of(header):
+        flags |= PRIVATE_HEADERS
+    return content._replace(header=header), flags
+
+
+def _with_plain_expiration(header: bytes) -> bytes:
     expiration = read_text(header, "expiration")
-    if expiration is not None:
-        header = replace(header, expiration=str(_expiration_ms(expiration)))
-    headers = _headers_of(header)
-    if "BCC" not in headers:
-        return header
-    return replace(header, headers={name: value for name, value in headers.items() if name != "BCC"})
+    return header if expiration is None else replace(header, expiration=str(_expiration_ms(expiration)))
 
 
 def _headers_of(header: bytes) -> MessageHeaders:

@@ -20,6 +20,7 @@ from trimq.core.queues.arguments import (
     check_consumer_arguments,
 )
 from trimq.core.queues.at_least_once import DeadLetterSendResult
+from trimq.core.queues.backlog import DeliveryCounts
 from trimq.core.queues.consumers import Consumer, Consumers, Subscription
 from trimq.core.queues.dispatcher import Dispatcher
 from trimq.core.queues.queue_timers import QUEUE_EXPIRY, QueueTimers
@@ -69,16 +70,18 @@ class PendingPass(NamedTuple):
 class DeadLetterDestination(Protocol):
     """Records failed messages in the ledger and publishes their dead letters."""
 
-    def give_up(self, queue: Queue, batch: Sequence[StoredContent], reason: Reason, attempts: int) -> Ticket | None:
-        """Dead-letters messages of `queue`. They may be acknowledged once the ticket's pass is durable; None: at
-        once."""
+    def give_up(
+        self, queue: Queue, batch: Sequence[StoredContent], reason: Reason, delivery_counts: DeliveryCounts
+    ) -> Ticket | None:
+        """Dead-letters messages of `queue`, which all have these delivery counts. They may be acknowledged once the
+        ticket's pass is durable; None: at once."""
 
     def send_dead_letters(
         self,
         queue: Queue,
         batch: Sequence[StoredContent],
         reason: Reason,
-        attempts: int,
+        delivery_counts: DeliveryCounts,
         died_ms: int,
         confirmed: Collection[str],
     ) -> DeadLetterSendResult | None:
@@ -263,8 +266,8 @@ class Queue(ABC):
         """Returns a delivery to its place. `counts`: as a failed attempt, for the delivery limit."""
 
     @abstractmethod
-    def reject(self, delivery: Delivery) -> None:
-        """Dead-letters a delivery."""
+    def reject(self, delivery: Delivery, counts: bool) -> None:
+        """Dead-letters a delivery. `counts`: as a failed attempt, which the dead letter carries on."""
 
     def cold_head(self) -> ColdRead | None:
         """Returns the cold read that taking the next message would need; None if it is in memory or the queue is

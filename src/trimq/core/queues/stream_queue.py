@@ -16,6 +16,7 @@ from trimq.errors import ColdRead, DamagedSegment
 from trimq.errors.queues import AcknowledgementNeeded, PrefetchNeeded
 from trimq.formats.amqp_content.content import NEVER, StoredContent
 from trimq.formats.amqp_content.field_tables import BadField
+from trimq.formats.amqp_content.private_headers import without_private_headers
 from trimq.formats.amqp_content.property_list import PERSISTENT, TRANSIENT, is_persistent, read_headers, replace
 from trimq.storage.group_commit.passes import Ticket
 from trimq.storage.queue_log.log import QueueLog
@@ -81,7 +82,7 @@ class StreamQueue(Queue):
 
     def _dispatch(self, may_wait: bool) -> None:
         cold: list[ColdRead] = []
-        for consumer in self.consumers:
+        for consumer in reversed(list(self.consumers)):  # as in RabbitMQ; seen by two consumers of one channel
             batch: list[Delivery] = []
             try:
                 self._fill(consumer, batch, may_wait)
@@ -124,7 +125,7 @@ class StreamQueue(Queue):
     def requeue(self, delivery: Delivery, counts: bool) -> None:
         self._settle(delivery)
 
-    def reject(self, delivery: Delivery) -> None:
+    def reject(self, delivery: Delivery, counts: bool) -> None:
         self._settle(delivery)
 
     def _settle(self, delivery: Delivery) -> None:
@@ -156,7 +157,7 @@ class StreamQueue(Queue):
 
 def _with_offset(stored: StoredContent) -> bytes:
     """Returns the properties with the offset. As in RabbitMQ, the delivery mode is 1 unless it is 2."""
-    header = stored.content.header
+    header = without_private_headers(stored.content.header)
     mode = PERSISTENT if is_persistent(header) else TRANSIENT
     try:
         return replace(header, headers={**read_headers(header), "x-stream-offset": stored.offset}, delivery_mode=mode)

@@ -32,6 +32,7 @@ class Delivery:
         "delivery_counts",
         "header",
         "queue",
+        "redelivered",
         "stored",
     )
 
@@ -52,6 +53,7 @@ class Delivery:
         self.header = header
         self.delivery_counts = delivery_counts
         self.delivered_ms = delivered_ms
+        self.redelivered = delivery_counts.acquired > 0
         self._dropped_body_bytes = 0
 
     def drop_body(self) -> None:
@@ -80,10 +82,6 @@ class Delivery:
     @property
     def offset(self) -> int:
         return self.stored.offset
-
-    @property
-    def redelivered(self) -> bool:
-        return self.delivery_counts.acquired > 0
 
 
 SetDeadlineTimer = Callable[[int | None], None]
@@ -168,12 +166,13 @@ class UnackedDeliveries:
         return found
 
 
-def with_delivery_counts(content: Content, delivery_counts: DeliveryCounts) -> bytes:
-    """Returns the properties of a message with `x-acquired-count` and `x-delivery-count` added."""
-    counts: FieldTable = {"x-acquired-count": delivery_counts.acquired}
+def with_delivery_counts(header: bytes, delivery_counts: DeliveryCounts) -> bytes:
+    """Returns the properties with `x-acquired-count` and `x-delivery-count` added. As in RabbitMQ, a message that no
+    consumer of this queue had has the number of failed deliveries as both."""
+    counts: FieldTable = {"x-acquired-count": delivery_counts.acquired or delivery_counts.failed}
     if delivery_counts.failed:
         counts["x-delivery-count"] = delivery_counts.failed
     try:
-        return replace(content.header, headers={**read_headers(content.header), **counts})
+        return replace(header, headers={**read_headers(header), **counts})
     except BadField:
-        return content.header
+        return header

@@ -27,7 +27,8 @@ from trimq.core.queues.queue_timers import (
 )
 from trimq.core.queues.unacked import Delivery, UnackedDeliveries, with_delivery_counts
 from trimq.errors import ColdRead
-from trimq.formats.amqp_content.content import REDELIVERED, Content, StoredContent
+from trimq.formats.amqp_content.content import PRIVATE_HEADERS, REDELIVERED, Content, StoredContent
+from trimq.formats.amqp_content.private_headers import without_private_headers
 from trimq.storage.group_commit.passes import Ticket
 from trimq.storage.queue_log.log import QueueLog
 
@@ -37,7 +38,7 @@ _BYTES_PER_TURN = 1 << 20
 _NO_LIMIT = 1 << 60
 _BEFORE_ALL = -1  # a time at which nothing has expired
 
-_RETURNED_ONCE = DeliveryCounts(1, 0)
+_IS_SPECIAL = REDELIVERED | PRIVATE_HEADERS
 
 _consumer_and_backlog = attrgetter("consumer", "backlog")  # of a delivery
 
@@ -137,16 +138,21 @@ class WorkQueue(Queue):
     def is_dead_letter_at_least_once(self) -> bool:
         return self.settings.is_dead_letter_at_least_once
 
-    def give_up(self, batch: Sequence[StoredContent], reason: Reason, attempts: int) -> Ticket | None:
-        return self._services.dead_letters.give_up(self, batch, reason, attempts)
+    def give_up(self, batch: Sequence[StoredContent], reason: Reason, delivery_counts: DeliveryCounts) -> Ticket | None:
+        return self._services.dead_letters.give_up(self, batch, reason, delivery_counts)
 
     def retry_handoff_at(self, due_ms: int) -> None:
         self._services.queue_timers.set(self.id, HANDOFF_RETRY, due_ms)
 
     def send_dead_letters(
-        self, batch: Sequence[StoredContent], reason: Reason, attempts: int, died_ms: int, confirmed: Collection[str]
+        self,
+        batch: Sequence[StoredContent],
+        reason: Reason,
+        delivery_counts: DeliveryCounts,
+        died_ms: int,
+        confirmed: Collection[str],
     ) -> DeadLetterSendResult | None:
-        return self._services.dead_letters.send_dead_letters(self, batch, reason, attempts, died_ms, confirmed)
+        return self._services.dead_letters.send_dead_letters(self, batch, reason, delivery_counts, died_ms, confirmed)
 
     def send_dead_letters_at(self, due_ms: int) -> None:
         if due_ms > self._services.now_ms():
@@ -207,7 +213,7 @@ class WorkQueue(Queue):
                 taken = self._take(now_ms, may_wait, budget)
                 if taken is None:
                     break
-                given = [self._make_delivery(*taken, now_ms)]
+                given = [self._make_delivery(*taken, now_ms, True)]
             for index, consumer in enumerate(consumers[: len(given)]):
                 own = given[index :: len(consumers)]
                 self._grant(own, consumer, consumer.no_ack)
@@ -226,15 +232,9 @@ class WorkQueue(Queue):
         budget.messages -= len(batch)
         budget.bytes -= sum([len(stored[3].body) for stored in batch])
         return [
-            Delivery(
-                self,
-                backlog,
-                stored,
-                None,
-                stored[3].header,
-                _RETURNED_ONCE if stored[1] & REDELIVERED else NEVER_DELIVERED,
-                now_ms,
-            )
+            self._make_delivery(backlog, stored, now_ms, True)
+            if stored[1] & _IS_SPECIAL
+            else Delivery(self, backlog, stored, None, stored[3].header, NEVER_DELIVERED, now_ms)
             for stored in batch
         ]
 
@@ -258,15 +258,22 @@ class WorkQueue(Queue):
         """True if a message with TTL 0 just became readable: it is delivered if a consumer is ready."""
         return stored.expires_ms == stored.content.published_ms and stored.offset >= backlog.last_dispatched_end
 
-    def _make_delivery(self, backlog: Backlog, stored: StoredContent, now_ms: int) -> Delivery:
+    def _make_delivery(self, backlog: Backlog, stored: StoredContent, now_ms: int, to_consumer: bool) -> Delivery:
         """Returns a delivery with the counts of earlier deliveries of the message."""
         delivery_counts = backlog.recovered_delivery_counts(stored.offset)
         header = stored.content.header
-        if not delivery_counts.acquired:  # by this queue; the message may be a dead letter that another queue delivered
-            delivery_counts = _RETURNED_ONCE if stored.flags & REDELIVERED else NEVER_DELIVERED
-        elif self.kind == QUORUM:
-            header = with_delivery_counts(stored.content, delivery_counts)
-        return Delivery(self, backlog, stored, None, header, delivery_counts, now_ms)
+        if stored.flags & PRIVATE_HEADERS:
+            header = without_private_headers(header)
+        failed_elsewhere = stored.failed_elsewhere
+        if self.kind == QUORUM and (delivery_counts.acquired or failed_elsewhere):
+            failed = delivery_counts.failed + failed_elsewhere
+            header = with_delivery_counts(header, DeliveryCounts(delivery_counts.acquired, failed))
+        delivery = Delivery(self, backlog, stored, None, header, delivery_counts, now_ms)
+        if failed_elsewhere:
+            # As in RabbitMQ: a classic queue sets the flag of a dead letter only if the message had to wait.
+            is_arriving = to_consumer and self.kind == CLASSIC and stored.offset >= backlog.last_dispatched_end
+            delivery.redelivered = delivery.redelivered or not is_arriving
+        return delivery
 
     def _grant(self, deliveries: list[Delivery], consumer: Consumer | None, no_ack: bool) -> None:
         """Puts one or more deliveries of one backlog in flight."""
@@ -289,7 +296,7 @@ class WorkQueue(Queue):
         taken = self._take(now_ms, True, _TurnBudget(_NO_LIMIT, _NO_LIMIT))
         if taken is None:
             return None
-        delivery = self._make_delivery(*taken, now_ms)
+        delivery = self._make_delivery(*taken, now_ms, False)
         self._grant([delivery], None, no_ack)
         if self.contents.may_expire:  # the new head may have expired behind this message
             if self.kind == CLASSIC:
@@ -315,13 +322,14 @@ class WorkQueue(Queue):
         delivery_counts = DeliveryCounts(
             delivery.delivery_counts.acquired + 1, delivery.delivery_counts.failed + counts
         )
+        failed = delivery_counts.failed + delivery.stored.failed_elsewhere
         limit = self.settings.delivery_limit
         if limit is not None and counts:
-            if delivery_counts.failed > limit:
+            if failed > limit:
                 self._handoff.give_up(delivery.backlog, delivery.with_body(), Reason.DELIVERY_LIMIT, delivery_counts)
                 return
             delivery.backlog.log.acks.note_attempts(delivery.offset, delivery_counts.failed)
-        wait_ms = requeue_delay_ms(self.settings, delivery_counts, counts)
+        wait_ms = requeue_delay_ms(self.settings, failed, counts)
         stored = delivery.with_body() if delivery.backlog.counts_bytes else delivery.stored
         self._has_requeued = self.kind == CLASSIC
         if wait_ms:
@@ -329,15 +337,15 @@ class WorkQueue(Queue):
         else:
             self.contents.requeue(delivery.backlog, stored, delivery_counts)
 
-    def reject(self, delivery: Delivery) -> None:
+    def reject(self, delivery: Delivery, counts: bool) -> None:
         if self._settle(delivery) and delivery.backlog is not None:
-            delivery_counts = delivery.delivery_counts
+            acquired, failed = delivery.delivery_counts
             self._handoff.give_up(
                 delivery.backlog,
                 delivery.with_body(),
                 Reason.REJECTED,
-                delivery_counts,
-                DeliveryCounts(delivery_counts.acquired + 1, delivery_counts.failed),
+                DeliveryCounts(acquired, failed + counts),
+                DeliveryCounts(acquired + 1, failed),
             )
 
     def _settle(self, delivery: Delivery) -> bool:

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from trimq.errors import InvalidRecords
 from trimq.formats.amqp_content.field_tables import BadField, FieldTable, Value
+from trimq.formats.amqp_content.private_headers import failed_deliveries, without_private_headers
 from trimq.formats.amqp_content.property_list import EMPTY, read_headers, write_properties
 from trimq.formats.checksum import crc32c
 from trimq.model import Buffer, Headers, Record
@@ -29,9 +30,10 @@ VERSION = 1
 NEVER = -1
 
 TRANSIENT = 1  # dropped at a restart
-REDELIVERED = 2  # delivered before, from another queue
+REDELIVERED = 2  # a delivery failed in another queue
 SHARED = 4  # the body is a reference
 DEAD_LETTER = 8  # the broker wrote `x-death`; in a message without this flag, a client wrote it
+PRIVATE_HEADERS = 16  # the headers contain some of `private_headers.NAMES`
 FOOTER = 128  # end of a sealed segment, not a content
 
 NO_BLOB = -1
@@ -88,6 +90,13 @@ class StoredContent(NamedTuple):
     @property
     def is_dead_letter(self) -> bool:
         return self.flags & DEAD_LETTER != 0
+
+    @property
+    def failed_elsewhere(self) -> int:
+        """Number of failed deliveries in the queues from which the message was dead-lettered."""
+        if not self.flags & REDELIVERED:
+            return 0
+        return failed_deliveries(self.content.header) if self.flags & PRIVATE_HEADERS else 1
 
 
 class RecordHead(NamedTuple):
@@ -299,15 +308,16 @@ _EXCHANGE, _KEY, _HEADER = "amqp.exchange", "amqp.routing-key", "amqp.properties
 
 
 def to_record(content: Content, offset: int = -1) -> Record:
-    """Converts without loss: fields that only AMQP has are in the extras."""
+    """Converts without loss: fields that only AMQP has are in the extras. Leaves out private headers."""
+    header = without_private_headers(content.header)
     extras: dict[str, str | int | bytes] = {
         _EXCHANGE: content.exchange,
         _KEY: content.key,
-        _HEADER: content.header,
+        _HEADER: header,
     }
     headers: Headers = ()
     with suppress(BadField):  # unreadable headers are still in the extras
-        headers = tuple((name, _to_bytes(value)) for name, value in read_headers(content.header).items())
+        headers = tuple((name, _to_bytes(value)) for name, value in read_headers(header).items())
     return Record(content.body, None, headers, content.published_ms, offset, extras)
 
 

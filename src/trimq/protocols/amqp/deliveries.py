@@ -63,7 +63,7 @@ class Subscriber:
         longest = 0
         for tag, delivery in zip(tags, deliveries, strict=True):
             exchange, key, _, body, _ = delivery.stored.content
-            parts += write(tag, delivery.delivery_counts.acquired > 0, exchange, key, delivery.header, body)
+            parts += write(tag, delivery.redelivered, exchange, key, delivery.header, body)
             longest = max(longest, len(body))
         self._outlet.send(parts if longest > _JOINED_BYTES else [b"".join(parts)])
         if not self._no_ack:

@@ -192,4 +192,4 @@ def apply_acknowledgement(context: Context, acknowledgement: Acknowledgement) ->
     elif acknowledgement.is_requeued:
         broker.queues.requeue(acknowledgement.deliveries, counts=acknowledgement.counts_as_attempt)
     else:
-        broker.queues.reject(acknowledgement.deliveries)
+        broker.queues.reject(acknowledgement.deliveries, counts=acknowledgement.counts_as_attempt)

@@ -189,7 +189,7 @@ _SAID: dict[type[Refusal], Callable[[Any], str]] = {
     refusals.ReservedName: lambda refusal: f"{refusal.kind} name '{refusal.name}' contains reserved prefix 'amq.*'",
     refusals.DefaultExchange: lambda refusal: "operation not permitted on the default exchange",
     refusals.UnknownExchangeKind: _unknown_exchange_kind,
-    refusals.ServerNamed: lambda refusal: f"Cannot declare a server-named queue for type {refusal.kind}",
+    refusals.ServerNamed: lambda refusal: f"Cannot declare a server-named queue for type rabbit_{refusal.kind}_queue",
     refusals.Inequivalent: _inequivalent,
     refusals.InvalidArgument: _invalid_argument,
     refusals.InvalidHeader: _invalid_header,
