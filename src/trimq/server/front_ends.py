@@ -125,6 +125,7 @@ class _RocketMQ:
                 counts,
                 parts.core.signatures,
                 parts.core.broker.users,
+                parts.core.broker.acl_entries,
             )
         return self._doors
 

@@ -177,6 +177,7 @@ class Desk:
             counts,
             self.core.signatures,
             self.core.broker.users,
+            self.core.broker.acl_entries,
         )
         self.settle()
         self.core.cluster.announce("rocketmq_broker", BROKER_ADDRESS)

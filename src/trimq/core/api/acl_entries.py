@@ -3,13 +3,15 @@ changes the right to alter it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from trimq.core.security.access import Access
-from trimq.core.security.acl_entries import AclEntry
+from trimq.core.security.acl_entries import AclEntry, check_entry
 from trimq.core.security.resources import BROKER, Action
 from trimq.core.security.rights import Right
 from trimq.errors import InvalidSetting
 from trimq.model import Caller
-from trimq.storage.group_commit.passes import Ticket
+from trimq.storage.group_commit.passes import JointTicket, Ticket
 
 
 class AclEntryApi:
@@ -40,6 +42,25 @@ class AclEntryApi:
         if not self._access.is_enforced:
             raise InvalidSetting("acls", "every client may do everything while no user is defined: define a user first")
         return self._access.entries.put(entry)
+
+    def is_user(self, caller: Caller, name: str) -> bool:
+        """Returns whether there is a user of this name: only callers that may see all entries learn it."""
+        self._access.require(caller, Action.DESCRIBE, BROKER)
+        return any(user.name == name for user in self._access.users())
+
+    def replace(self, caller: Caller, removed: Iterable[AclEntry], added: Iterable[AclEntry]) -> Ticket | None:
+        """Deletes some entries and adds others. First what takes rights away, so that an interrupted change allows
+        nothing that neither the old nor the new entries allow. Returns None if there is nothing to wait for."""
+        removed, added = set(removed), sorted(set(added), key=lambda entry: entry.is_allowed)
+        for entry in added:
+            check_entry(entry)
+        gone = sorted(removed.difference(added), key=lambda entry: not entry.is_allowed)
+        tickets = [self.create(caller, entry) for entry in added if not entry.is_allowed]
+        tickets += [self.delete(caller, entry) for entry in gone if entry.is_allowed]
+        tickets += [self.create(caller, entry) for entry in added if entry.is_allowed]
+        tickets += [self.delete(caller, entry) for entry in gone if not entry.is_allowed]
+        pending = [ticket for ticket in tickets if ticket is not None]
+        return JointTicket(pending) if pending else None
 
     def delete(self, caller: Caller, entry: AclEntry) -> Ticket | None:
         """Returns None if there is no such entry."""

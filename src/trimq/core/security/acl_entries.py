@@ -56,6 +56,8 @@ class AclEntry(msgspec.Struct, frozen=True, order=True):
         """Returns whether the entry allows, or denies, this action."""
         if self.action is None or self.action is action:
             return True
+        if self.action is Action.LIST:
+            return action is Action.DESCRIBE
         return self.is_allowed and self.action in _IMPLIED_BY.get(action, _NONE)
 
 

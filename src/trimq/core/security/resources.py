@@ -10,7 +10,8 @@ from trimq.model import DEFAULT_NAMESPACE
 
 class Action(IntEnum):
     """Actions as in Kafka's operations. ADMINISTER covers users, rights and the broker itself, and is never granted:
-    administrators have it. (An IntEnum, because it hashes as fast as a number.)"""
+    administrators have it. LIST is RocketMQ's word for DESCRIBE: entries have it, nothing asks for it. (An IntEnum,
+    because it hashes as fast as a number.)"""
 
     READ = 0
     WRITE = 1
@@ -23,6 +24,7 @@ class Action(IntEnum):
     CLUSTER_ACTION = 8
     IDEMPOTENT_WRITE = 9
     ADMINISTER = 10
+    LIST = 11
 
 
 class ResourceKind(IntEnum):

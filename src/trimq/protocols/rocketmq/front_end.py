@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from trimq.clock import Clock
 from trimq.config import RocketMQ as RocketMQSettings
 from trimq.config import Settings
+from trimq.core.api.acl_entries import AclEntryApi
 from trimq.core.api.commit_log import CommitLogApi
 from trimq.core.api.commit_log_topics import CommitLogTopicApi
 from trimq.core.api.users import UserApi
@@ -205,6 +206,7 @@ class RocketMQFrontEnds:
         counts: Counts,
         signatures: Signatures,
         users: UserApi,
+        acl_entries: AclEntryApi,
     ) -> None:
         # Seeds the ids and queue choices: they need only differ from those of the previous run.
         rng = random.Random(clock.message.now_ms())
@@ -256,6 +258,7 @@ class RocketMQFrontEnds:
             settings=given,
             signatures=signatures,
             users=users,
+            acl_entries=acl_entries,
             identity=identity,
             rng=rng,
             traffic=traffic,

@@ -126,10 +126,16 @@ def rows_of_entry(entry: AclEntry) -> Iterator[Acl]:
         PatternType.PREFIXED if entry.is_prefix else PatternType.LITERAL,
         _USER + (_ANONYMOUS if entry.principal == ANONYMOUS else entry.principal),
         entry.host,
-        ALL_OPERATIONS if entry.action is None else OPERATIONS[entry.action],
+        _operation(entry.action),
         PermissionType.ALLOW if entry.is_allowed else PermissionType.DENY,
         entry,
     )
+
+
+def _operation(action: Action | None) -> int:
+    if action is None:
+        return ALL_OPERATIONS
+    return OPERATIONS[Action.DESCRIBE if action is Action.LIST else action]
 
 
 def rows_of_permission(right: Right) -> Iterator[Acl]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from trimq.clock import Clock
 from trimq.config import RocketMQ as RocketMQSettings
+from trimq.core.api.acl_entries import AclEntryApi
 from trimq.core.api.commit_log import CommitLogApi
 from trimq.core.api.users import UserApi
 from trimq.core.commit_log.groups import CommitLogGroup
@@ -81,6 +82,7 @@ class RocketMQServices:
     settings: RocketMQSettings
     signatures: Signatures
     users: UserApi
+    acl_entries: AclEntryApi
     identity: Identity
     rng: random.Random
     traffic: Traffic

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from trimq.protocols.rocketmq.handlers import (
     ack,
+    acls,
     assignment,
     broker_admin,
     broker_config,
@@ -111,6 +112,11 @@ BROKER: dict[int, Handler] = {
     RequestCode.AUTH_DELETE_USER: users.delete,
     RequestCode.AUTH_GET_USER: users.get,
     RequestCode.AUTH_LIST_USER: users.list_users,
+    RequestCode.AUTH_CREATE_ACL: acls.create,
+    RequestCode.AUTH_UPDATE_ACL: acls.update,
+    RequestCode.AUTH_DELETE_ACL: acls.delete,
+    RequestCode.AUTH_GET_ACL: acls.get,
+    RequestCode.AUTH_LIST_ACL: acls.list_acls,
 }
 
 # Not limited by `rocketmq.command_bytes`: messages and registrations of brokers have limits of their own.

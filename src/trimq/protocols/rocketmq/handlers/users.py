@@ -25,14 +25,14 @@ _SUPER, _NORMAL, _ENABLED = "Super", "Normal", "enable"
 def create(context: Context, command: Command) -> Reply:
     name, known = _named(context, command)
     if known is not None:
-        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, "The user is existed")
+        raise RemotingRefusal(ResponseCode.NO_PERMISSION, "The user is existed")
     return _define(context, command, name, _is_super(read_object(command)) or False)
 
 
 def update(context: Context, command: Command) -> Reply:
     name, known = _named(context, command)
     if known is None:
-        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, "The user is not exist")
+        raise RemotingRefusal(ResponseCode.NO_PERMISSION, "The user is not exist")
     return _define(context, command, name, _is_super(read_object(command)))
 
 
@@ -68,7 +68,7 @@ def _define(context: Context, command: Command, name: str, is_super: bool | None
 def delete(context: Context, command: Command) -> Reply:
     name, known = _named(context, command)
     if known is None:
-        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, "The user is not exist")
+        raise RemotingRefusal(ResponseCode.NO_PERMISSION, "The user is not exist")
     return done_when_durable(command, context.services.users.remove(context.caller, name))
 
 
