@@ -16,8 +16,8 @@ _ROOT = (*_WORDS, "clock", "config", "metrics", "offload", "formats")
 _SHARED_BY_FRONT_ENDS = (
     "protocols.contract",
     "protocols.client_counters",
-    "protocols.receive_buffer",
     "protocols.long_poll",
+    "wire",
 )
 
 # Besides itself. A front-end is a layer of its own, so that no front-end sees another.
@@ -29,12 +29,12 @@ SEES: dict[str, tuple[str, ...]] = {
     "metrics": _WORDS,
     "offload": _WORDS,
     "formats": _WORDS,
+    "wire": (*_WORDS, "formats"),  # codecs that the broker and the client share
     "storage": _ROOT,
     "core": (*_ROOT, "storage"),
     "protocols": (),
     "protocols.contract": (*_ROOT, "core"),
     "protocols.client_counters": _ROOT,
-    "protocols.receive_buffer": _WORDS,
     "protocols.long_poll": (*_ROOT, "protocols.contract", "protocols.client_counters"),
     "protocols.*": (*_ROOT, "core", *_SHARED_BY_FRONT_ENDS),
     "server": (
@@ -45,7 +45,7 @@ SEES: dict[str, tuple[str, ...]] = {
         *_SHARED_BY_FRONT_ENDS,
         "protocols.*",
     ),
-    "client": _ROOT,
+    "client": (*_ROOT, "wire"),
     "console": (*_ROOT, "client"),
     "testing": (*_ROOT, "client", "server"),
     "cli": (*_ROOT, "client", "server", "pyspark_trimq"),
@@ -165,8 +165,8 @@ FREE = ("os.strerror", "os.fspath", "os.PathLike", "os.fsencode", "os.fsdecode",
 
 CODECS = (
     "trimq.formats",
+    "trimq.wire",
     "trimq.protocols.contract",
-    "trimq.protocols.receive_buffer",
     "trimq.protocols.kafka.messages",
     "trimq.protocols.kafka.names",
     "trimq.protocols.kafka.wire",

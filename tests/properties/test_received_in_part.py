@@ -19,8 +19,8 @@ from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.wire import frames as amqp_frames
 from trimq.protocols.grpc.frames import END_HEADERS, END_STREAM, ErrorCode, FrameType, frame, window_update
 from trimq.protocols.grpc.hpack import encode
-from trimq.protocols.receive_buffer import ALWAYS_ALLOWED_BYTES, ReceiveMemory
-from trimq.protocols.rocketmq.wire.remoting import START_SIZE, RemotingConnection
+from trimq.wire.receive_buffer import ALWAYS_ALLOWED_BYTES, ReceiveMemory
+from trimq.wire.remoting import START_SIZE, RemotingConnection
 
 MANY = 1 << 40
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from trimq.errors import ProtocolError
 from trimq.protocols.rocketmq.wire.headers import PullHeader, SendHeader, SendV2Header
 from trimq.protocols.rocketmq.wire.lenient_json import BadJson, read_json
-from trimq.protocols.rocketmq.wire.remoting import BadHeader, Command, RemotingConnection, encode_command
+from trimq.wire.remoting import BadHeader, Command, RemotingConnection, encode_command
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 TEXT = st.text(max_size=12)

@@ -19,9 +19,9 @@ from trimq.protocols.grpc.statuses import HEADERS, OK_TRAILERS, Status, trailers
 from trimq.protocols.rocketmq.grpc.wire import wire
 from trimq.protocols.rocketmq.grpc.wire.enums import Code
 from trimq.protocols.rocketmq.wire.codes import RequestCode, ResponseCode
-from trimq.protocols.rocketmq.wire.remoting import Command as RemotingCommand
-from trimq.protocols.rocketmq.wire.remoting import encode_command
 from trimq.server.request_descriptions import describe
+from trimq.wire.remoting import Command as RemotingCommand
+from trimq.wire.remoting import encode_command
 
 
 def amqp(*answers: methods.Method) -> bytes:

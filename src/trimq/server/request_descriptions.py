@@ -27,9 +27,9 @@ from trimq.protocols.kafka.wire import codec
 from trimq.protocols.kafka.wire.apis import API_VERSIONS, APIS, response_class
 from trimq.protocols.kafka.wire.connection import Request
 from trimq.protocols.rocketmq.wire.codes import RequestCode, ResponseCode
-from trimq.protocols.rocketmq.wire.remoting import RESPONSE, BadHeader, BrokenFrame, RemotingConnection
-from trimq.protocols.rocketmq.wire.remoting import Command as RemotingCommand
 from trimq.server.http.front_end import HttpRequest
+from trimq.wire.remoting import RESPONSE, BadHeader, BrokenFrame, RemotingConnection
+from trimq.wire.remoting import Command as RemotingCommand
 
 # Requests longer than this are described without the names in their bodies.
 _KEPT_BYTES = 4096

@@ -10,7 +10,7 @@ from trimq.protocols.amqp.wire.connection import AmqpConnection, Phase
 from trimq.protocols.amqp.wire.events import Event
 from trimq.protocols.amqp.wire.frames import BODY, HEADER, METHOD, frame
 from trimq.protocols.amqp.wire.method_codec import write_method
-from trimq.protocols.receive_buffer import ReceiveMemory
+from trimq.wire.receive_buffer import ReceiveMemory
 
 
 def command(channel: int, method: methods.Method) -> bytes:

@@ -26,8 +26,8 @@ from trimq.protocols.grpc.frames import (
 )
 from trimq.protocols.grpc.front_end import GrpcTransport
 from trimq.protocols.grpc.hpack import HeaderDecoder, encode
-from trimq.protocols.receive_buffer import ReceiveMemory
 from trimq.server.connection.pending_replies import PassProgress, PendingReplies
+from trimq.wire.receive_buffer import ReceiveMemory
 
 HEAD = struct.Struct(">IBI")
 

@@ -9,7 +9,7 @@ from protocols.grpc.http2_peer import Http2Peer, call, data, headers, message, r
 
 from trimq.protocols.grpc.frames import ErrorCode, FrameType, Http2ConnectionError, frame
 from trimq.protocols.grpc.statuses import Status
-from trimq.protocols.receive_buffer import ALWAYS_ALLOWED_BYTES, ReceiveMemory
+from trimq.wire.receive_buffer import ALWAYS_ALLOWED_BYTES, ReceiveMemory
 
 EXHAUSTED = str(int(Status.RESOURCE_EXHAUSTED))
 LARGE = SMALL._replace(message_bytes=8 << 20, header_bytes=200_000)

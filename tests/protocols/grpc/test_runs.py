@@ -12,7 +12,7 @@ from trimq.clock import ManualTime
 from trimq.errors import Stopping
 from trimq.protocols.grpc.calls import UnaryCall, UnaryCalls
 from trimq.protocols.grpc.frames import ErrorCode, FrameType, Http2ConnectionError, frame, window_update
-from trimq.protocols.receive_buffer import ReceiveMemory
+from trimq.wire.receive_buffer import ReceiveMemory
 
 
 def peer_of(**given: int) -> Http2Peer:

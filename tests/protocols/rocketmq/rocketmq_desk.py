@@ -23,8 +23,8 @@ from trimq.metrics import Metrics
 from trimq.protocols.client_counters import CountsOfAll
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.rocketmq.front_end import RocketMQConversation, RocketMQFrontEnds
-from trimq.protocols.rocketmq.wire.remoting import Command, RemotingConnection
 from trimq.storage.io.memory_files import MemoryFiles
+from trimq.wire.remoting import Command, RemotingConnection
 
 NOW_MS = 1_700_000_000_000
 # Each run draws other ids than the run before.

@@ -24,8 +24,8 @@ from trimq.protocols.rocketmq.grpc.wire.codes import GrpcStatusError
 from trimq.protocols.rocketmq.grpc.wire.enums import Code
 from trimq.protocols.rocketmq.handlers.send_batch import SendBatcher
 from trimq.protocols.rocketmq.wire.codes import ResponseCode
-from trimq.protocols.rocketmq.wire.remoting import BadHeader, Command, RemotingConnection
 from trimq.protocols.rocketmq.wire.signatures import BadSignature, read_authorization, read_signed
+from trimq.wire.remoting import BadHeader, Command, RemotingConnection
 
 SUCCESS, NO_PERMISSION = ResponseCode.SUCCESS, ResponseCode.NO_PERMISSION
 SECRET = "planted-secret"

@@ -25,7 +25,7 @@ from trimq.protocols.amqp.wire.codes import Code, ConnectionFault, WrongProtocol
 from trimq.protocols.amqp.wire.connection import SERVED_HEADERS, AmqpConnection, Phase
 from trimq.protocols.amqp.wire.events import Acks, Command, Event, Greeting, Oversized, Publish
 from trimq.protocols.contract import ConnectionDetails, Parts, Reply, SessionControl
-from trimq.protocols.receive_buffer import ReceiveMemory
+from trimq.wire.receive_buffer import ReceiveMemory
 
 PROTOCOL = "amqp"
 

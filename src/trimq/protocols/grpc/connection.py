@@ -30,7 +30,7 @@ from trimq.protocols.grpc.receive_window import CONNECTION_WINDOW, STREAM_WINDOW
 from trimq.protocols.grpc.received_frames import ReceivedFrames
 from trimq.protocols.grpc.send_window import SendWindow
 from trimq.protocols.grpc.streams import Http2Stream
-from trimq.protocols.receive_buffer import ConnectionReceiveMemory, ReceiveMemory
+from trimq.wire.receive_buffer import ConnectionReceiveMemory, ReceiveMemory
 
 _PRIORITY_BYTES = 5
 _PING_BYTES = 8

@@ -38,7 +38,7 @@ from trimq.protocols.grpc.frames import ErrorCode, Http2ConnectionError
 from trimq.protocols.grpc.request_headers import CallHeaders, GrpcMethod
 from trimq.protocols.grpc.statuses import Status
 from trimq.protocols.grpc.streams import Http2Stream
-from trimq.protocols.receive_buffer import ReceiveMemory
+from trimq.wire.receive_buffer import ReceiveMemory
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from trimq.protocols.contract import CallFrontEnd, SessionControl
 from trimq.protocols.grpc.connection import Http2Limits
 from trimq.protocols.grpc.conversation import GrpcConversation
 from trimq.protocols.grpc.request_headers import GrpcMethod
-from trimq.protocols.receive_buffer import ReceiveMemory
+from trimq.wire.receive_buffer import ReceiveMemory
 
 
 class GrpcTransport:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from trimq.protocols.grpc.frames import ErrorCode, Http2ConnectionError, window_update
 from trimq.protocols.grpc.streams import Http2Stream
-from trimq.protocols.receive_buffer import ConnectionReceiveMemory
+from trimq.wire.receive_buffer import ConnectionReceiveMemory
 
 # Initial window of a stream: shorter messages are sent at once.
 STREAM_WINDOW = 64 * 1024

@@ -11,7 +11,7 @@ from trimq.protocols.grpc.frames import (
     ErrorCode,
     Http2ConnectionError,
 )
-from trimq.protocols.receive_buffer import ConnectionReceiveMemory, CopiedReceiveBuffer
+from trimq.wire.receive_buffer import ConnectionReceiveMemory, CopiedReceiveBuffer
 
 BUFFER_BYTES = 2 * (HEAD_BYTES + FRAME_BYTES)  # a partly received frame takes at most half of it: it never grows
 

@@ -21,7 +21,7 @@ from trimq.protocols.kafka.logins.mechanisms import Mechanisms
 from trimq.protocols.kafka.logins.session import LoginSession
 from trimq.protocols.kafka.wire.apis import APIS, ROWS
 from trimq.protocols.kafka.wire.connection import KafkaConnection, Request
-from trimq.protocols.receive_buffer import ReceiveMemory
+from trimq.wire.receive_buffer import ReceiveMemory
 
 log = logging.getLogger(__name__)
 

@@ -26,7 +26,6 @@ from trimq.formats.rocketmq_unit.schedule import parse_levels
 from trimq.model import ANONYMOUS, Caller
 from trimq.protocols.client_counters import Counts
 from trimq.protocols.contract import ConnectionDetails, Parts, Reply, SessionControl
-from trimq.protocols.receive_buffer import ReceiveMemory
 from trimq.protocols.rocketmq.clients.group_listing import ClientMemberSource
 from trimq.protocols.rocketmq.clients.queue_locks import LockLimits, QueueLocks
 from trimq.protocols.rocketmq.clients.registry import ClientRegistry
@@ -69,8 +68,9 @@ from trimq.protocols.rocketmq.waiting.pop_requests import PollCounts, PopService
 from trimq.protocols.rocketmq.wire.codes import ResponseCode
 from trimq.protocols.rocketmq.wire.fast_properties import PropertyTemplates
 from trimq.protocols.rocketmq.wire.headers import SignedSendCommand
-from trimq.protocols.rocketmq.wire.remoting import ONE_WAY, RESPONSE, BadHeader, Command, RemotingConnection
 from trimq.protocols.rocketmq.wire.replies import reply, reply_refused
+from trimq.wire.receive_buffer import ReceiveMemory
+from trimq.wire.remoting import ONE_WAY, RESPONSE, BadHeader, Command, RemotingConnection
 
 if TYPE_CHECKING:
     from trimq.protocols.rocketmq.grpc.front_end import GrpcFrontEnd

@@ -7,10 +7,10 @@ import asyncio
 import logging
 from typing import cast
 
-from trimq.protocols.receive_buffer import copy_into
 from trimq.server.connection.certificates import ListenerCertificate
 from trimq.server.connection.session import Session
 from trimq.server.connection.tls_transport import TlsTransport
+from trimq.wire.receive_buffer import copy_into
 
 log = logging.getLogger(__name__)
 

@@ -24,7 +24,6 @@ from trimq.errors import ProtocolError, Stopping
 from trimq.metrics import CONTENT_TYPE, Metrics
 from trimq.model import ANONYMOUS, Buffer, Caller
 from trimq.protocols.contract import ConnectionDetails, DeferredReply, Parts, Reply, SessionControl
-from trimq.protocols.receive_buffer import ConnectionReceiveMemory, ReceiveMemory
 from trimq.server.http.acls import AclsApi
 from trimq.server.http.commit_log_topics import CommitLogTopicsApi
 from trimq.server.http.cross_origin import KnownHosts, is_cross_origin, known_hosts
@@ -44,6 +43,7 @@ from trimq.server.http.responses import (
 from trimq.server.http.slices import BodyBuilder, SliceRunner, Steps
 from trimq.server.http.topics import OtherApi, TopicsApi
 from trimq.server.http.users import UsersApi
+from trimq.wire.receive_buffer import ConnectionReceiveMemory, ReceiveMemory
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ import pytest
 
 from trimq.errors import ProtocolError
 from trimq.protocols.kafka.wire.frames import START_SIZE, InvalidFrame, ReceivedFrames
-from trimq.protocols.receive_buffer import SHRINK_AFTER, ReceiveMemory
+from trimq.wire.receive_buffer import SHRINK_AFTER, ReceiveMemory
 
 LIMIT = 100 * 1024 * 1024
 

@@ -10,7 +10,7 @@ from protocols.rocketmq.handlers.test_pop import SECOND, made, pop
 from protocols.rocketmq.rocketmq_desk import Desk, bodies_of, units_of
 
 from trimq.formats.rocketmq_unit.properties import read_properties
-from trimq.protocols.rocketmq.wire.remoting import Command
+from trimq.wire.remoting import Command
 
 ACK, CHANGE, BATCH = 200051, 200053, 200151
 

@@ -13,7 +13,7 @@ from trimq.core.security.acl_entries import AclEntry
 from trimq.core.security.resources import Action, ResourceKind
 from trimq.model import SYSTEM
 from trimq.protocols.rocketmq.wire.codes import ResponseCode
-from trimq.protocols.rocketmq.wire.remoting import Command
+from trimq.wire.remoting import Command
 
 SUCCESS, NO_PERMISSION = ResponseCode.SUCCESS, ResponseCode.NO_PERMISSION
 CREATE, UPDATE, DELETE, GET, LIST = range(3006, 3011)

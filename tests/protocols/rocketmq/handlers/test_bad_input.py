@@ -15,7 +15,7 @@ from protocols.rocketmq.rocketmq_desk import Desk, Peer, bodies_of, receive, req
 from trimq.protocols.contract import DeferredReply, Reply
 from trimq.protocols.rocketmq.handlers.tables import BROKER, NAME_SERVER, WITH_LARGE_BODIES
 from trimq.protocols.rocketmq.wire import lenient_json
-from trimq.protocols.rocketmq.wire.remoting import BrokenFrame, RemotingConnection
+from trimq.wire.remoting import BrokenFrame, RemotingConnection
 
 FIELDS = (
     *("topic", "queueId", "consumerGroup", "producerGroup", "group", "clientId", "clientID", "offset", "timestamp"),

@@ -10,7 +10,7 @@ from protocols.rocketmq.rocketmq_desk import NOW_MS, Desk, bodies_of, units_of
 from trimq.formats.rocketmq_unit.properties import find_property, read_properties
 from trimq.formats.rocketmq_unit.ttl import EXPIRES_MS, TTL_MS
 from trimq.model import SYSTEM
-from trimq.protocols.rocketmq.wire.remoting import Command
+from trimq.wire.remoting import Command
 
 TTL = f"{TTL_MS}\x01100\x02"
 

@@ -10,7 +10,7 @@ from protocols.rocketmq.rocketmq_desk import Desk, Peer, bodies_of, units_of
 
 from trimq.formats.rocketmq_unit.properties import read_properties
 from trimq.protocols.contract import Reply
-from trimq.protocols.rocketmq.wire.remoting import Command
+from trimq.wire.remoting import Command
 
 POP, PEEK, NOTIFY, POLLING = 200050, 200052, 200054, 200055
 SECOND = 1000

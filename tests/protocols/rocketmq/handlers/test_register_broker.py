@@ -14,7 +14,7 @@ from protocols.rocketmq.rocketmq_desk import Desk, Peer
 
 from trimq.config import RocketMQ
 from trimq.protocols.rocketmq.wire.registrations import BadRegistration, QueueData, read_registration
-from trimq.protocols.rocketmq.wire.remoting import Command
+from trimq.wire.remoting import Command
 
 TOPICS = {"only": (3, 6), "both": (2, 6)}
 

@@ -8,7 +8,7 @@ from typing import Any
 from protocols.rocketmq.rocketmq_desk import Desk, Peer, request, units_of
 
 from trimq.protocols.contract import Reply
-from trimq.protocols.rocketmq.wire.remoting import RESPONSE, Command
+from trimq.wire.remoting import RESPONSE, Command
 
 
 def desk_with_member() -> tuple[Desk, Peer]:

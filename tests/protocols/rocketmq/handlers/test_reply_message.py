@@ -7,7 +7,7 @@ from protocols.rocketmq.rocketmq_desk import Desk, Peer, bodies_of, request, uni
 
 from trimq.formats.rocketmq_unit.properties import read_properties
 from trimq.protocols.contract import Reply
-from trimq.protocols.rocketmq.wire.remoting import RESPONSE, Command
+from trimq.wire.remoting import RESPONSE, Command
 
 ASKER = "10.0.0.1@asker"
 REPLIES = "DefaultCluster_REPLY_TOPIC"

@@ -18,7 +18,7 @@ from trimq.formats.rocketmq_unit.unit import Unit
 from trimq.model import DEFAULT_NAMESPACE
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.rocketmq.handlers.send_batch import SendBatcher
-from trimq.protocols.rocketmq.wire.remoting import Command, RemotingConnection
+from trimq.wire.remoting import Command, RemotingConnection
 
 TOPICS = ("t", "u")
 UNIQUE = "UNIQ_KEY\x017F00000100000000000000000000{:04d}\x02"

@@ -10,7 +10,7 @@ from protocols.rocketmq.rocketmq_desk import NOW_MS, Desk, bodies_of, units_of
 
 from trimq.formats.rocketmq_unit.batch_body import write_batch
 from trimq.protocols.rocketmq.grpc.wire.enums import Code, MessageType
-from trimq.protocols.rocketmq.wire.remoting import Command
+from trimq.wire.remoting import Command
 
 ID = "UNIQ_KEY\x017F000001\x02"
 

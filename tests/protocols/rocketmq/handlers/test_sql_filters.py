@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from protocols.rocketmq.rocketmq_desk import Desk, bodies_of
 
-from trimq.protocols.rocketmq.wire.remoting import Command
+from trimq.wire.remoting import Command
 
 SQL = {"expressionType": "SQL92"}
 

@@ -19,7 +19,7 @@ from trimq.protocols.rocketmq.wire.registrations import (
     read_registration,
     write_registration,
 )
-from trimq.protocols.rocketmq.wire.remoting import RESPONSE, Command
+from trimq.wire.remoting import RESPONSE, Command
 
 OTHER = {"broker-b": {"0": "127.0.0.1:10911"}}
 

@@ -29,7 +29,7 @@ from trimq.formats.rocketmq_unit.properties import read_properties
 from trimq.formats.rocketmq_unit.unit import Unit
 from trimq.protocols.contract import Reply
 from trimq.protocols.rocketmq.transactions import half_messages
-from trimq.protocols.rocketmq.wire.remoting import Command
+from trimq.wire.remoting import Command
 
 GROUP, HALF_TOPIC, MARKER_TOPIC = "CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 FAR_BEHIND = 100

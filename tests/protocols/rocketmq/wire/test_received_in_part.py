@@ -11,7 +11,7 @@ from protocols.grpc.echo_bench import SMALL
 from protocols.grpc.http2_peer import Http2Peer, call
 from protocols.rocketmq.rocketmq_desk import Desk, Peer, receive
 
-from trimq.protocols.rocketmq.wire.remoting import LARGEST_SIZE, BrokenFrame, RemotingConnection
+from trimq.wire.remoting import LARGEST_SIZE, BrokenFrame, RemotingConnection
 
 MIB = 1 << 20
 HALF = struct.pack(">iI", 5 * MIB, 100) + bytes(600_000)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from trimq.protocols.rocketmq.wire.remoting import Command, RemotingConnection
 from trimq.protocols.rocketmq.wire.responses import encode_pull_response, encode_response, encode_send_response
+from trimq.wire.remoting import Command, RemotingConnection
 
 
 def read(parts: list[bytes | bytearray | memoryview]) -> Command:

@@ -34,7 +34,7 @@ from trimq.protocols.amqp.wire.method_codec import (
     method_id,
     read_method,
 )
-from trimq.protocols.receive_buffer import ConnectionReceiveMemory, CopiedReceiveBuffer, ReceiveMemory, copy_into
+from trimq.wire.receive_buffer import ConnectionReceiveMemory, CopiedReceiveBuffer, ReceiveMemory, copy_into
 
 SERVED_HEADERS = (b"AMQP\x00\x00\x09\x01", b"AMQP\x01\x01\x00\x09")  # 0-9-1; 0-9 is served as 0-9-1
 HANDSHAKE_FRAME_MAX = 8192  # as RabbitMQ 4.x: until the client has logged in and chosen its own

@@ -10,7 +10,7 @@ from trimq.formats.amqp_content.property_list import check_properties
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.wire.events import Acks, Publish
 from trimq.protocols.amqp.wire.frames import BODY, END, HEADER, PREFIX_SIZE, unpack_prefix
-from trimq.protocols.receive_buffer import CopiedReceiveBuffer
+from trimq.wire.receive_buffer import CopiedReceiveBuffer
 
 _unpack_content = Struct(">BHIHHQ").unpack_from  # header frame up to the property flags
 _CONTENT_SIZE = 19

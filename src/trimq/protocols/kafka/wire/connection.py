@@ -18,7 +18,7 @@ from trimq.protocols.kafka.wire.fast_fetch import write_fetch_response
 from trimq.protocols.kafka.wire.fast_produce import ProduceRequestReader, read_legacy_string, write_produce_response
 from trimq.protocols.kafka.wire.frames import START_SIZE, InvalidFrame, ReceivedFrames
 from trimq.protocols.kafka.wire.primitives import MalformedMessage, skip_tags
-from trimq.protocols.receive_buffer import ReceiveMemory, copy_into
+from trimq.wire.receive_buffer import ReceiveMemory, copy_into
 
 R = TypeVar("R", bound=RequestMessage)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from struct import Struct
 
 from trimq.errors import ProtocolError
-from trimq.protocols.receive_buffer import ConnectionReceiveMemory, ReceiveMemory, ViewedReceiveBuffer
+from trimq.wire.receive_buffer import ConnectionReceiveMemory, ReceiveMemory, ViewedReceiveBuffer
 
 START_SIZE = 64 * 1024
 LENGTH_SIZE = 4

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 from trimq.model import Buffer
 from trimq.protocols.rocketmq.state.system_topics import HALF_TOPIC
 from trimq.protocols.rocketmq.wire.codes import RequestCode
-from trimq.protocols.rocketmq.wire.remoting import ONE_WAY, encode_command
+from trimq.wire.remoting import ONE_WAY, encode_command
 
 
 class TransactionCheck(NamedTuple):

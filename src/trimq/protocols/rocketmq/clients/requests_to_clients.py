@@ -9,7 +9,7 @@ from typing import Generic, NamedTuple, TypeVar
 from trimq.clock import Timeline, Timer
 from trimq.model import Buffer
 from trimq.protocols.contract import SessionControl
-from trimq.protocols.rocketmq.wire.remoting import Command, encode_command
+from trimq.wire.remoting import Command, encode_command
 
 OnResponse = Callable[[Command | None], None]
 """Called with the response, or with None if there will be none."""

@@ -23,10 +23,10 @@ from trimq.protocols.rocketmq.handlers.pop import check_invisible
 from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
 from trimq.protocols.rocketmq.wire.headers import Int32, Int64
 from trimq.protocols.rocketmq.wire.receipt_text import POP_ORDER_REVIVE_QUEUE, BadReceipt, ReceiptHandle, read_receipt
-from trimq.protocols.rocketmq.wire.remoting import Command
 from trimq.protocols.rocketmq.wire.replies import PendingWrite, done_when_durable, refused_parts, reply_refused
 from trimq.protocols.rocketmq.wire.replies import reply_when_durable as when_durable
 from trimq.protocols.rocketmq.wire.responses import encode_response
+from trimq.wire.remoting import Command
 
 _UNCHANGED = {"popTime": "0", "invisibleTime": "0", "reviveQid": "0"}
 _MAX_BITS = 4096  # per entry of a batch ack; one pop returns fewer messages

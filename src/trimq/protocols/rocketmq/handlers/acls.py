@@ -25,8 +25,8 @@ from trimq.protocols.rocketmq.state.acl_policies import (
     resource_of,
     subject_of,
 )
-from trimq.protocols.rocketmq.wire.remoting import Command
 from trimq.protocols.rocketmq.wire.replies import done_when_durable, reply, reply_json
+from trimq.wire.remoting import Command
 
 
 def create(context: Context, command: Command) -> Reply:

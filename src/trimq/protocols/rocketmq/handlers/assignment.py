@@ -19,8 +19,8 @@ from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.handlers.json_bodies import read_object
 from trimq.protocols.rocketmq.state.system_topics import RETRY_PREFIX
 from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
-from trimq.protocols.rocketmq.wire.remoting import Command
 from trimq.protocols.rocketmq.wire.replies import done_when_durable, reply_json
+from trimq.wire.remoting import Command
 
 MODES_NAMESPACE = "TRIMQ_MESSAGE_REQUEST_MODE"
 """KV config namespace in which the modes are stored."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 from trimq.protocols.contract import Reply
 from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.state.statistics import TrafficCounter
-from trimq.protocols.rocketmq.wire.remoting import VERSION, Command
 from trimq.protocols.rocketmq.wire.replies import done_when_durable, reply, reply_json
+from trimq.wire.remoting import VERSION, Command
 
 _VERSION_NAME = "V5_5_0"  # responses follow this version of Apache RocketMQ
 

@@ -17,8 +17,8 @@ from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.handlers.json_bodies import read_property_lines
 from trimq.protocols.rocketmq.transactions.check_back import check_back_settings
 from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
-from trimq.protocols.rocketmq.wire.remoting import Command
 from trimq.protocols.rocketmq.wire.replies import reply
+from trimq.wire.remoting import Command
 
 _PATHS = frozenset(("brokerConfigPath", "configBlackList", "rocketmqHome", "storePathRootDir", "storePathCommitLog"))
 _HOUR_MS = 3_600_000

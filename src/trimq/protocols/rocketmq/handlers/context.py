@@ -34,7 +34,7 @@ from trimq.protocols.rocketmq.transactions.transactions import Transactions
 from trimq.protocols.rocketmq.waiting.flush_timeout import FlushTimeouts
 from trimq.protocols.rocketmq.waiting.pop_requests import PopServices
 from trimq.protocols.rocketmq.wire.fast_properties import PropertyTemplates
-from trimq.protocols.rocketmq.wire.remoting import Command
+from trimq.wire.remoting import Command
 
 
 @dataclass(slots=True)

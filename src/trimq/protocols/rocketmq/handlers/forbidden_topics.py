@@ -13,9 +13,9 @@ from trimq.core.commit_log.topics import READABLE
 from trimq.protocols.contract import Reply
 from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
-from trimq.protocols.rocketmq.wire.remoting import Command
 from trimq.protocols.rocketmq.wire.replies import reply_json, reply_when_durable
 from trimq.protocols.rocketmq.wire.responses import encode_response
+from trimq.wire.remoting import Command
 
 SETTING = "forbidden"
 """Key in the settings of a group. The value is a comma-separated list of topics; their names contain no comma."""

@@ -25,8 +25,8 @@ from trimq.protocols.rocketmq.handlers.json_bodies import read_list, read_object
 from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
 from trimq.protocols.rocketmq.wire.headers import Int32
 from trimq.protocols.rocketmq.wire.lenient_json import write_object_keyed
-from trimq.protocols.rocketmq.wire.remoting import Command
 from trimq.protocols.rocketmq.wire.replies import done_when_durable, reply, reply_json
+from trimq.wire.remoting import Command
 
 LEGAL_IN_GROUPS = frozenset("%|-_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
 LONGEST_GROUP = 120

@@ -6,7 +6,7 @@ from typing import Any
 
 from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
 from trimq.protocols.rocketmq.wire.lenient_json import BadJson, read_json
-from trimq.protocols.rocketmq.wire.remoting import Command
+from trimq.wire.remoting import Command
 
 
 def read_object(command: Command) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from trimq.protocols.contract import Reply
 from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.handlers.json_bodies import read_property_lines
 from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
-from trimq.protocols.rocketmq.wire.remoting import BadHeader, Command
 from trimq.protocols.rocketmq.wire.replies import done_when_durable, reply, reply_json
+from trimq.wire.remoting import BadHeader, Command
 
 ORDER_CONFIG_NAMESPACE = "ORDER_TOPIC_CONFIG"
 _NAMESPACE = "NAMESRV_CONFIG"  # KV config namespace of changed settings

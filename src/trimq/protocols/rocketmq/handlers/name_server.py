@@ -19,8 +19,8 @@ from trimq.protocols.rocketmq.name_server.broker_registry import BrokerData
 from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
 from trimq.protocols.rocketmq.wire.lenient_json import write_object_keyed
 from trimq.protocols.rocketmq.wire.registrations import QueueData, read_queue_data
-from trimq.protocols.rocketmq.wire.remoting import STRICT_JSON_FROM, Command
 from trimq.protocols.rocketmq.wire.replies import reply, reply_json
+from trimq.wire.remoting import STRICT_JSON_FROM, Command
 
 UNIT, HAS_UNIT_SUBSCRIBERS = 1, 2  # bits of a topic's flags
 

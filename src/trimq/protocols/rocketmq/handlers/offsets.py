@@ -13,8 +13,8 @@ from trimq.protocols.contract import Reply
 from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
 from trimq.protocols.rocketmq.wire.headers import QueryOffsetHeader, QueueHeader, SearchOffsetHeader, UpdateOffsetHeader
-from trimq.protocols.rocketmq.wire.remoting import BadHeader, Command
 from trimq.protocols.rocketmq.wire.replies import done_when_durable, reply
+from trimq.wire.remoting import BadHeader, Command
 
 
 def query_offset(context: Context, command: Command) -> Reply:

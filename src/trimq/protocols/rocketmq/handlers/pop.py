@@ -36,9 +36,9 @@ from trimq.protocols.rocketmq.wire.receipt_text import (
     write_order_counts,
     write_receipt,
 )
-from trimq.protocols.rocketmq.wire.remoting import Command
 from trimq.protocols.rocketmq.wire.replies import UNORDERED, refused_parts, reply, reply_refused
 from trimq.protocols.rocketmq.wire.responses import encode_response_parts
+from trimq.wire.remoting import Command
 
 _MAX_MESSAGES = 32
 _FROM_END = 1

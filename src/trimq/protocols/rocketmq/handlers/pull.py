@@ -23,9 +23,9 @@ from trimq.protocols.rocketmq.handlers.forbidden_topics import refuse_forbidden
 from trimq.protocols.rocketmq.waiting.cold_reads import reply_after_cold_read
 from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
 from trimq.protocols.rocketmq.wire.headers import PullHeader
-from trimq.protocols.rocketmq.wire.remoting import Command
 from trimq.protocols.rocketmq.wire.replies import UNORDERED, refused_parts
 from trimq.protocols.rocketmq.wire.responses import encode_pull_response
+from trimq.wire.remoting import Command
 
 COMMITS, SUSPENDS, SUBSCRIBES = 1, 2, 4  # bits of sysFlag
 

@@ -6,9 +6,9 @@ from trimq.errors import Refusal, UnknownTopic
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
-from trimq.protocols.rocketmq.wire.remoting import Command
 from trimq.protocols.rocketmq.wire.replies import reply_refused, reply_when_durable
 from trimq.protocols.rocketmq.wire.responses import REGION, encode_response
+from trimq.wire.remoting import Command
 
 _FIELDS = {"MSG_REGION": REGION}
 

@@ -19,8 +19,8 @@ from trimq.protocols.rocketmq.name_server.broker_registry import HEARTBEAT_TIMEO
 from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
 from trimq.protocols.rocketmq.wire.headers import Int32, Int64
 from trimq.protocols.rocketmq.wire.registrations import BadRegistration, read_registration, read_version
-from trimq.protocols.rocketmq.wire.remoting import NO_FIELDS, Command
 from trimq.protocols.rocketmq.wire.replies import reply, reply_json
+from trimq.wire.remoting import NO_FIELDS, Command
 
 
 class _Broker(msgspec.Struct):

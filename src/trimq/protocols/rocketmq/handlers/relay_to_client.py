@@ -22,9 +22,9 @@ from trimq.protocols.rocketmq.handlers.query import encoded_unit
 from trimq.protocols.rocketmq.handlers.reset_offset import known_topic
 from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, RequestCode, ResponseCode
 from trimq.protocols.rocketmq.wire.lenient_json import BadJson, read_json
-from trimq.protocols.rocketmq.wire.remoting import Command
 from trimq.protocols.rocketmq.wire.replies import UNORDERED
 from trimq.protocols.rocketmq.wire.responses import encode_response
+from trimq.wire.remoting import Command
 
 CLIENT_TIMEOUT_MS = 10_000
 

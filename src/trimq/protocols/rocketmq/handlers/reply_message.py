@@ -15,9 +15,9 @@ from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.handlers.send import add_broker_properties, encode_properties, find_stream, make_draft
 from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, RequestCode, ResponseCode
 from trimq.protocols.rocketmq.wire.headers import SendHeader, SendV2Header
-from trimq.protocols.rocketmq.wire.remoting import Command
 from trimq.protocols.rocketmq.wire.replies import UNORDERED, refused_parts, reply_refused
 from trimq.protocols.rocketmq.wire.responses import SENT_FIELDS, encode_response, encode_send_response
+from trimq.wire.remoting import Command
 
 REPLY_TO_CLIENT = "REPLY_TO_CLIENT"
 CLIENT_TIMEOUT_MS = 10_000

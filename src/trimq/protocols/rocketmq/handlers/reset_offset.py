@@ -16,9 +16,9 @@ from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
 from trimq.protocols.rocketmq.wire.headers import Int32, Int64
 from trimq.protocols.rocketmq.wire.lenient_json import write_object_keyed
-from trimq.protocols.rocketmq.wire.remoting import Command
 from trimq.protocols.rocketmq.wire.replies import PendingWrite, done_when_durable, reply, reply_when_durable
 from trimq.protocols.rocketmq.wire.responses import encode_response
+from trimq.wire.remoting import Command
 
 _ALL = -1
 _TO_THE_END = -1

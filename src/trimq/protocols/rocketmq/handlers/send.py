@@ -51,9 +51,9 @@ from trimq.protocols.rocketmq.state.sent_ids import SendResult
 from trimq.protocols.rocketmq.state.system_topics import DLQ_PREFIX, RETRY_PREFIX
 from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, RequestCode, ResponseCode
 from trimq.protocols.rocketmq.wire.headers import SendHeader, SendV2Header
-from trimq.protocols.rocketmq.wire.remoting import Command
 from trimq.protocols.rocketmq.wire.replies import UNORDERED, refused_parts, reply_refused
 from trimq.protocols.rocketmq.wire.responses import REGION, SENT_FIELDS, encode_send_response
+from trimq.wire.remoting import Command
 
 log = logging.getLogger(__name__)
 

@@ -26,8 +26,8 @@ from trimq.protocols.rocketmq.handlers.topic_creation import after_topic_creatio
 from trimq.protocols.rocketmq.state.system_topics import DLQ_PREFIX, RETRY_PREFIX
 from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
 from trimq.protocols.rocketmq.wire.headers import Int32, Int64, SendHeader
-from trimq.protocols.rocketmq.wire.remoting import Command
 from trimq.protocols.rocketmq.wire.replies import done_when_durable, reply, reply_refused
+from trimq.wire.remoting import Command
 
 _FIRST_LEVEL = 3
 _OPTIONAL = (*BROKER_PROPERTIES, WAIT, ORIGIN_ID, EXPIRES_MS)

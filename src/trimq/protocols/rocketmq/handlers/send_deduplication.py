@@ -21,9 +21,9 @@ from trimq.protocols.rocketmq.state.sent_ids import SendResult
 from trimq.protocols.rocketmq.state.system_topics import HALF_TOPIC, RETRY_PREFIX
 from trimq.protocols.rocketmq.wire.codes import ResponseCode
 from trimq.protocols.rocketmq.wire.headers import SendHeader
-from trimq.protocols.rocketmq.wire.remoting import Command
 from trimq.protocols.rocketmq.wire.replies import UNORDERED, refused_parts
 from trimq.protocols.rocketmq.wire.responses import SENT_FIELDS, encode_send_response
+from trimq.wire.remoting import Command
 
 
 def given_id(header: SendHeader) -> str | None:

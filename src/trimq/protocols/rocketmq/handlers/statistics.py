@@ -22,8 +22,8 @@ from trimq.protocols.rocketmq.handlers.reset_offset import known_topic, queue_ke
 from trimq.protocols.rocketmq.state.statistics import TrafficCounter, TrafficSum
 from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
 from trimq.protocols.rocketmq.wire.lenient_json import write_object_keyed
-from trimq.protocols.rocketmq.wire.remoting import Command
 from trimq.protocols.rocketmq.wire.replies import reply, reply_json
+from trimq.wire.remoting import Command
 
 _SECONDS = (60, 3600, 86_400)
 

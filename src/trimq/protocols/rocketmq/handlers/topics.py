@@ -21,7 +21,6 @@ from trimq.protocols.rocketmq.handlers.send import check_topic_name
 from trimq.protocols.rocketmq.state.system_topics import protected_topics
 from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
 from trimq.protocols.rocketmq.wire.headers import Int32
-from trimq.protocols.rocketmq.wire.remoting import Command
 from trimq.protocols.rocketmq.wire.replies import (
     UNORDERED,
     PendingWrite,
@@ -30,6 +29,7 @@ from trimq.protocols.rocketmq.wire.replies import (
     reply_json,
     reply_refused,
 )
+from trimq.wire.remoting import Command
 
 
 class _Topic(msgspec.Struct):

@@ -14,8 +14,8 @@ from trimq.protocols.contract import Reply
 from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
 from trimq.protocols.rocketmq.wire.headers import Int32, Int64
-from trimq.protocols.rocketmq.wire.remoting import Command
 from trimq.protocols.rocketmq.wire.replies import done_when_durable
+from trimq.wire.remoting import Command
 
 _UNKNOWN, _COMMIT, _ROLLBACK = 0, 8, 12
 

@@ -15,9 +15,9 @@ from trimq.protocols.contract import DeferredReply, Parts, Reply
 from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.handlers.json_bodies import read_object
 from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
-from trimq.protocols.rocketmq.wire.remoting import Command
 from trimq.protocols.rocketmq.wire.replies import UNORDERED, PendingWrite, done_when_durable, refused_parts, reply_json
 from trimq.protocols.rocketmq.wire.responses import encode_response
+from trimq.wire.remoting import Command
 
 _SUPER, _NORMAL, _ENABLED = "Super", "Normal", "enable"
 

@@ -12,13 +12,13 @@ from trimq.core.api.commit_log_topics import CommitLogTopicApi
 from trimq.errors import ProtocolError
 from trimq.model import SYSTEM
 from trimq.protocols.contract import ConnectionDetails, Parts, Reply, SessionControl
-from trimq.protocols.receive_buffer import ReceiveMemory
 from trimq.protocols.rocketmq.name_server.broker_registry import MASTER
 from trimq.protocols.rocketmq.state.identity import Identity
 from trimq.protocols.rocketmq.wire.codes import RequestCode, ResponseCode
 from trimq.protocols.rocketmq.wire.registrations import DataVersion, QueueData, Registration, write_registration
-from trimq.protocols.rocketmq.wire.remoting import ONE_WAY, RESPONSE, Command, RemotingConnection, encode_command
 from trimq.protocols.rocketmq.wire.replies import reply
+from trimq.wire.receive_buffer import ReceiveMemory
+from trimq.wire.remoting import ONE_WAY, RESPONSE, Command, RemotingConnection, encode_command
 
 log = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ from typing import Protocol
 
 from trimq.core.security.signatures import Signatures
 from trimq.model import Buffer, Caller
-from trimq.protocols.rocketmq.wire.remoting import Command
 from trimq.protocols.rocketmq.wire.signatures import ACCESS_KEY, BadSignature, read_signed, read_signed_fields
+from trimq.wire.remoting import Command
 
 
 class HasCaller(Protocol):

@@ -11,8 +11,8 @@ from trimq.errors import Refusal
 from trimq.model import Buffer
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode, code_of, remark_of
-from trimq.protocols.rocketmq.wire.remoting import NO_FIELDS, Command
 from trimq.protocols.rocketmq.wire.responses import encode_response
+from trimq.wire.remoting import NO_FIELDS, Command
 
 UNORDERED = None
 

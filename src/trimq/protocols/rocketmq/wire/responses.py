@@ -8,7 +8,7 @@ from functools import cache, lru_cache
 import msgspec
 
 from trimq.model import Buffer
-from trimq.protocols.rocketmq.wire.remoting import NO_FIELDS, RESPONSE, VERSION, encode_command, frame
+from trimq.wire.remoting import NO_FIELDS, RESPONSE, VERSION, encode_command, frame
 
 REGION = "DefaultRegion"
 SENT_FIELDS = {"MSG_REGION": REGION, "TRACE_ON": "true"}

@@ -7,7 +7,7 @@ import binascii
 from typing import NamedTuple
 
 from trimq.model import Buffer
-from trimq.protocols.rocketmq.wire.remoting import Command
+from trimq.wire.remoting import Command
 
 ACCESS_KEY, SIGNATURE = "AccessKey", "Signature"
 

@@ -25,7 +25,7 @@ from trimq.protocols.rocketmq.grpc.handlers.receive import check_expression
 from trimq.protocols.rocketmq.grpc.wire import wire
 from trimq.protocols.rocketmq.grpc.wire.codes import GrpcRefusal, GrpcStatusError
 from trimq.protocols.rocketmq.grpc.wire.enums import ClientType, Code, FilterType
-from trimq.protocols.rocketmq.wire.remoting import VERSION
+from trimq.wire.remoting import VERSION
 
 _CONSUMERS = {
     ClientType.PUSH_CONSUMER: "CONSUME_PASSIVELY",

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from trimq.protocols.rocketmq.wire.headers import QueryOffsetHeader, QueueHeader, SendV2Header
-from trimq.protocols.rocketmq.wire.remoting import (
+from trimq.wire.remoting import (
     LARGEST_SIZE,
     START_SIZE,
     BadHeader,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from trimq.protocols.receive_buffer import (
+from trimq.wire.receive_buffer import (
     ALWAYS_ALLOWED_BYTES,
     ConnectionReceiveMemory,
     CopiedReceiveBuffer,

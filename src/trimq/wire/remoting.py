@@ -12,7 +12,7 @@ import msgspec
 
 from trimq.errors import ProtocolError
 from trimq.model import Buffer
-from trimq.protocols.receive_buffer import ConnectionReceiveMemory, CopiedReceiveBuffer, ReceiveMemory, copy_into
+from trimq.wire.receive_buffer import ConnectionReceiveMemory, CopiedReceiveBuffer, ReceiveMemory, copy_into
 
 H = TypeVar("H", bound=msgspec.Struct)
 
@@ -328,6 +328,12 @@ def encode_command(
 ) -> bytes:
     """Encodes a frame without its body, which has `size` bytes and is sent right after it."""
     header = _encode(_Out(code, fields or None, flag, "JAVA", opaque, remark, "JSON", VERSION))
+    return _LENGTHS.pack(4 + len(header) + size, len(header)) + header
+
+
+def encode_request(code: int, opaque: int, flag: int, fields: Mapping[str, str], language: str, size: int = 0) -> bytes:
+    """Encodes the frame of a client's request without its body, which has `size` bytes and is sent right after it."""
+    header = _encode(_Out(code, fields or None, flag, language, opaque, None, "JSON", VERSION))
     return _LENGTHS.pack(4 + len(header) + size, len(header)) + header
 
 
