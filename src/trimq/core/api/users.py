@@ -66,7 +66,7 @@ class UserApi:
         self._require_change(caller)
         known = self._find(name)
         if known is None and password is None:
-            raise InvalidSetting("password", "a new user needs a password")
+            raise InvalidSetting("password", "a new user needs one (trimq users set reads it from TRIMQ_NEW_PASSWORD)")
         if known is None and len(self._access.users()) >= self._user_limit:
             raise LimitReached("users", self._user_limit, "limits.users")
         if is_administrator is None:
