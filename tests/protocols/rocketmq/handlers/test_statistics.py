@@ -117,7 +117,8 @@ def test_retries_and_batches_are_counted_too() -> None:
     desk = Desk()
     one = bytes(12) + b"\0\0\0\1x" + b"\0\0"
     batch = ((4 + len(one)).to_bytes(4, "big") + one) * 2
-    assert desk.broker.ask(320, {"a": "pg", "b": "t", "c": "TBW102", "d": 4, "e": 0, "m": True}, batch).code == 0
+    fields = {"a": "pg", "b": "t", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "m": True}
+    assert desk.broker.ask(320, fields, batch).code == 0
     assert asked(desk, 315, statsName="TOPIC_PUT_NUMS", statsKey="t")["statsMinute"]["sum"] == 2
     assert desk.broker.ask(36, {"offset": 0, "group": "g", "delayLevel": 0}).code == 0
     assert asked(desk, 315, statsName="SNDBCK_PUT_NUMS", statsKey="t@g")["statsMinute"]["sum"] == 1
