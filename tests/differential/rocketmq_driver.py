@@ -116,6 +116,9 @@ class _Run:
         header, content = found
         fields = {name: self._field(name, value) for name, value in (header.get("extFields") or {}).items()}
         found = [{**self._message(each), "offset": "<offset>"} for each in _messages(content)]
+        for each in found:  # depends on when Apache RocketMQ looked at the transaction first
+            each["properties"].pop("TRANSACTION_CHECK_TIMES", None)
+            each["properties"].pop("TRAN_PREPARED_QUEUE_OFFSET", None)
         return {"fields": fields, "messages": found}
 
     def _together(self, client: Wire, arguments: dict[str, Any]) -> Any:

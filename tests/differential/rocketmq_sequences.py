@@ -11,19 +11,19 @@ from typing import Any
 from bench.rocketmq_peer import rocketmq_in
 from differential import rocketmq_admin_steps as admin
 from differential import rocketmq_message_steps as messages
-from differential.rocketmq_driver import RocketMQDriver
+from differential.rocketmq_driver import SENDS, RocketMQDriver
 from differential.rocketmq_values import ONE_QUEUE, damaged
 from differential.sequences import MISSING, Difference, Explained, Step
 from tools.broker import running
 
 PAGE = "docs/rocketmq.md"
 
+_REFUSED = (1, 13, 29)
+
 
 def _is_java_exception(found: Difference) -> bool:
     """The request is refused here too."""
-    if not isinstance(found.our_answer, dict) or not isinstance(found.their_answer, dict):
-        return False
-    return found.their_answer.get("code") == "exception" and found.our_answer.get("code") != 0
+    return _code(found.their_answer) == "exception" and _code(found.our_answer) not in (0, None)
 
 
 def _is_farther(found: Difference) -> bool:
@@ -34,13 +34,13 @@ def _is_farther(found: Difference) -> bool:
 
 def _is_garbled(found: Difference) -> bool:
     """The request is refused here, and served there."""
-    if "damaged" not in found.step.arguments or not isinstance(found.our_answer, dict):
+    if "damaged" not in found.step.arguments:
         return False
-    return found.our_answer.get("code") in (1, 13, 29) and not _is_refused(found.their_answer)
+    return _code(found.our_answer) in _REFUSED and _code(found.their_answer) not in (*_REFUSED, "exception", None)
 
 
-def _is_refused(answer: Any) -> bool:
-    return not isinstance(answer, dict) or answer.get("code") in (1, 13, 29, "exception")
+def _code(answer: Any) -> Any:
+    return answer.get("code") if isinstance(answer, dict) else None
 
 
 def _is_lease_from_now(found: Difference) -> bool:
@@ -48,19 +48,33 @@ def _is_lease_from_now(found: Difference) -> bool:
     return is_time and int(found.theirs) > int(found.ours) > 0
 
 
+def _is_checked_flag(found: Difference) -> bool:
+    return found.step.request == "asked 39" and found.path in (".messages[].flag", ".messages[].times")
+
+
+def _is_queue_without_entries(found: Difference) -> bool:
+    is_query = found.step.request == "queue entries"
+    return is_query and (found.theirs in (MISSING, 1) or found.our_answer == {"code": 1})
+
+
+def _is_not_writable(found: Difference) -> bool:
+    is_send = found.step.arguments.get("code") in SENDS
+    return is_send and (_code(found.our_answer), _code(found.their_answer)) == (16, 0)
+
+
 EXPLAINED = (
     Explained("java-exception", _is_java_exception),
     Explained("garbled-field", _is_garbled),
-    Explained("checked-flag", lambda each: each.step.request == "asked 39" and each.path == ".messages[].flag"),
+    Explained("checked-flag", _is_checked_flag),
     Explained("negative-time", lambda each: each.step.request == "negative time"),
     Explained("decided-once", lambda each: each.step.request == "decide again"),
     Explained("lease-from-now", _is_lease_from_now),
     Explained("delay-time", lambda each: each.path.endswith(".delayTime")),
     Explained("group-topic-map", lambda each: each.path.startswith(".body.groupTopicMap")),
-    Explained("read-only-topic", lambda each: each.step.request == "send read only"),
+    Explained("read-only-topic", _is_not_writable, is_last=True),
     Explained("reset-range", lambda each: each.step.request == "reset queue"),
     Explained("only-in-flight", lambda each: each.step.request == "odd receipt" and each.ours != 0),
-    Explained("queue-entries", lambda each: each.step.request == "queue entries" and each.theirs in (MISSING, 1)),
+    Explained("queue-entries", _is_queue_without_entries),
     Explained("bad-filter", lambda each: "bad filter" in each.step.arguments),
     Explained("member-subscriptions", lambda each: each.path.startswith(".body.memberSubscriptions")),
     Explained(

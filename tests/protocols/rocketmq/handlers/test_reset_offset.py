@@ -133,6 +133,11 @@ def test_the_slowest_of_all_groups() -> None:
 
     assert correction() == {"0": 1}
     assert correction(filterGroups="slow") == {"0": 3}
-    assert correction(compareGroup="slow") == {"0": (1 << 63) - 1}
+    assert correction(compareGroup="slow") == {"0": 1}
     assert correction(compareGroup="g") == {"0": 1}
+    assert correction(compareGroup="slow", filterGroups="g") == {"0": 1}
+    commit(desk, -1, "slow")
+    assert correction(compareGroup="g") == {"0": 3}
+    refused = desk.broker.ask(308, {"topic": "t", "compareGroup": "slow", "filterGroups": "g"})
+    assert (refused.code, "behind the first message of queue 0, only slow" in (refused.remark or "")) == (1, True)
     assert correction(topic="none") == {}
