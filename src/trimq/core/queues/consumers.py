@@ -52,8 +52,8 @@ class SharedPrefetch:
 
 
 class Subscription(NamedTuple):
-    """`prefetch` 0: no limit. With `no_ack` neither `prefetch` nor `shared_prefetch` applies. Consumers of one `channel`
-    share its numbers: it gets the messages of a queue in the order of the queue."""
+    """`prefetch` 0: no limit. With `no_ack` neither `prefetch` nor `shared_prefetch` applies. A `channel`
+    of several consumers gets the messages of a queue in the order of the queue."""
 
     tag: str
     receiver: Receiver
