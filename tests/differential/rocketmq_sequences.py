@@ -19,6 +19,12 @@ from tools.broker import running
 PAGE = "docs/rocketmq.md"
 
 _REFUSED = (1, 13, 29)
+_READABLE = ("-1", "0", "1", "7")
+_FILTER_FIELDS = ("subscription", "expressionType")
+_BOOLEANS = {
+    *("k", "m", "order", "isForce", "setZeroIfNotFound", "readable", "acceptStandardJsonOnly", "cleanOffset"),
+    *("offline", "fromTransactionCheck", "_UNIQUE_KEY_QUERY"),
+}
 
 
 def _is_java_exception(found: Difference) -> bool:
@@ -33,10 +39,12 @@ def _is_farther(found: Difference) -> bool:
 
 
 def _is_garbled(found: Difference) -> bool:
-    """The request is refused here, and served there."""
-    if "damaged" not in found.step.arguments:
+    """The request is refused here, because of a field that Apache RocketMQ takes for 0 or false."""
+    damage = found.step.arguments.get("damaged")
+    if damage is None or _code(found.our_answer) not in _REFUSED:
         return False
-    return _code(found.our_answer) in _REFUSED and _code(found.their_answer) not in (*_REFUSED, "exception", None)
+    value = found.step.arguments["fields"].get(damage)
+    return damage in _BOOLEANS or value not in _READABLE
 
 
 def _code(answer: Any) -> Any:
@@ -46,6 +54,31 @@ def _code(answer: Any) -> Any:
 def _is_lease_from_now(found: Difference) -> bool:
     is_time = found.step.request == "change invisible" and found.path == ".fields.invisibleTime"
     return is_time and int(found.theirs) > int(found.ours) > 0
+
+
+def _is_bad_filter(found: Difference) -> bool:
+    is_bad = "bad filter" in found.step.arguments or found.step.arguments.get("damaged") in _FILTER_FIELDS
+    return is_bad and _code(found.our_answer) == 23
+
+
+def _is_forbidden(found: Difference) -> bool:
+    """A pull that names its own subscription is refused too; what is forbidden is kept by topic, and with its group."""
+    if not any(step.request == "forbid" for step in found.earlier):
+        return False
+    if found.step.request.startswith("pull"):
+        ours = found.our_answer if isinstance(found.our_answer, dict) else {}
+        return ours.get("fields", {}).get("forbiddenType") == "5" != found.their_answer["fields"].get("forbiddenType")
+    if found.step.request == "forbid":
+        return found.path == ".body.readable" and found.theirs is True
+    is_unknown_group = found.path.startswith(".body.subscriptionGroupTable") and found.theirs == MISSING
+    return found.step.request == "list 201" and (is_unknown_group or found.path.startswith(".body.forbiddenTable"))
+
+
+def _is_route_in_cache(found: Difference) -> bool:
+    if found.step.request == "route":
+        deleted = [step.arguments["fields"]["topic"] for step in found.earlier if step.request == "delete topic"]
+        return _code(found.our_answer) == 17 and found.step.arguments["fields"]["topic"] in deleted
+    return found.step.request == "query assignment" and found.ours in (MISSING, 0, [], {})
 
 
 def _is_checked_flag(found: Difference) -> bool:
@@ -75,11 +108,10 @@ EXPLAINED = (
     Explained("reset-range", lambda each: each.step.request == "reset queue"),
     Explained("only-in-flight", lambda each: each.step.request == "odd receipt" and each.ours != 0),
     Explained("queue-entries", _is_queue_without_entries),
-    Explained("bad-filter", lambda each: "bad filter" in each.step.arguments),
+    Explained("bad-filter", _is_bad_filter),
+    Explained("forbidden-topics", _is_forbidden, is_last=True),
     Explained("member-subscriptions", lambda each: each.path.startswith(".body.memberSubscriptions")),
-    Explained(
-        "route-in-cache", lambda each: each.step.request == "query assignment" and each.ours in (MISSING, 0, [], {})
-    ),
+    Explained("route-in-cache", _is_route_in_cache),
     Explained("stats-without-subscription", lambda each: each.step.request == "consume stats" and each.ours == MISSING),
     Explained("filtered-messages-skipped", _is_farther),
     Explained("pull-offset", lambda each: each.path.endswith(".pullOffset") or ".pullOffsetTable" in each.path),
