@@ -1,7 +1,7 @@
 """E3, RocketMQ: one event reaches several groups; one more group is added and the producer does not change.
 
-Each group has its own offsets, so no group takes an event away from another. A group that is added later begins with the
-first event that the broker still has. Uses the C++ client. Needs TRIMQ_ROCKETMQ and TRIMQ_ROCKETMQ_BROKER."""
+Each group has its own offsets, so no group takes an event away from another. A group that is added later begins with
+the first event that the broker still has. Uses the C++ client. Needs TRIMQ_ROCKETMQ and TRIMQ_ROCKETMQ_BROKER."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import os
 import time
 import uuid
 
-from rocketmq.client import ConsumeStatus, Message, Producer, PushConsumer, ReceivedMessage, SendStatus
+from rocketmq.client import Message, Producer, PushConsumer, RecvMessage, SendStatus
 
 from tools.rocketmq_wire import Wire
 
@@ -29,12 +29,12 @@ def send(producer: Producer, *events: str) -> None:
 def join(service: str, events: list[str]) -> PushConsumer:
     """Returns a consumer in the service's own group, which notes its events."""
 
-    def take(message: ReceivedMessage) -> ConsumeStatus:
+    def take(message: RecvMessage) -> None:
         events.append(message.body.decode())
-        return ConsumeStatus.CONSUME_SUCCESS
 
     consumer = PushConsumer(f"{TOPIC}-{service}")
     consumer.set_namesrv_addr(NAMES)
+    consumer.set_instance_name(service)
     consumer.set_thread_count(1)
     consumer.subscribe(TOPIC, take)
     consumer.start()
