@@ -56,6 +56,11 @@ def _is_lease_from_now(found: Difference) -> bool:
     return is_time and int(found.theirs) > int(found.ours) > 0
 
 
+def _is_without_subscription(found: Difference) -> bool:
+    is_subscription = found.step.request == "subscription" and found.path == ".body.subscriptionData"
+    return (found.step.request == "consume stats" or is_subscription) and found.ours == MISSING
+
+
 def _is_bad_filter(found: Difference) -> bool:
     is_bad = "bad filter" in found.step.arguments or found.step.arguments.get("damaged") in _FILTER_FIELDS
     return is_bad and _code(found.our_answer) == 23
@@ -91,8 +96,13 @@ def _is_queue_without_entries(found: Difference) -> bool:
 
 
 def _is_not_writable(found: Difference) -> bool:
-    is_send = found.step.arguments.get("code") in SENDS
-    return is_send and (_code(found.our_answer), _code(found.their_answer)) == (16, 0)
+    """Apache RocketMQ sends, or refuses for a reason that it comes to later."""
+    ours, theirs = found.our_answer, found.their_answer
+    if "meanwhile" in found.step.arguments and isinstance(ours, dict) and isinstance(theirs, dict):
+        ours, theirs = ours["second"], theirs["second"]
+    elif found.step.arguments.get("code") not in SENDS:
+        return False
+    return _code(ours) == 16 != _code(theirs)
 
 
 EXPLAINED = (
@@ -112,7 +122,7 @@ EXPLAINED = (
     Explained("forbidden-topics", _is_forbidden, is_last=True),
     Explained("member-subscriptions", lambda each: each.path.startswith(".body.memberSubscriptions")),
     Explained("route-in-cache", _is_route_in_cache),
-    Explained("stats-without-subscription", lambda each: each.step.request == "consume stats" and each.ours == MISSING),
+    Explained("stats-without-subscription", _is_without_subscription),
     Explained("filtered-messages-skipped", _is_farther),
     Explained("pull-offset", lambda each: each.path.endswith(".pullOffset") or ".pullOffsetTable" in each.path),
 )

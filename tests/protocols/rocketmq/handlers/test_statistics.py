@@ -83,7 +83,8 @@ def test_groups_of_a_topic_and_topics_of_a_group() -> None:
 
 
 def test_between_which_times_a_group_reads() -> None:
-    spans = asked(desk_with_progress(), 303, topic="t", group="g")["consumeTimeSpanSet"]
+    desk = desk_with_progress()
+    spans = asked(desk, 303, topic="t", group="g")["consumeTimeSpanSet"]
     first = spans[0]
     assert (first["minTimeStamp"], first["maxTimeStamp"]) == (NOW_MS, NOW_MS + 4000)
     assert (first["consumeTimeStamp"], first["delayTime"]) == (NOW_MS, 3000)  # the next message was stored at 2 s
@@ -91,6 +92,9 @@ def test_between_which_times_a_group_reads() -> None:
     assert first["messageQueue"]["queueId"] == 0
     assert (spans[2]["minTimeStamp"], spans[2]["maxTimeStamp"], spans[2]["consumeTimeStamp"]) == (-1, -1, -1)
     assert (spans[2]["minTimeStampStr"], spans[2]["delayTime"]) == ("1969-12-31#23:59:59:999", 0)
+    desk.broker.ask(15, {"consumerGroup": "g", "topic": "t", "queueId": 0, "commitOffset": 9})
+    beyond = asked(desk, 303, topic="t", group="g")["consumeTimeSpanSet"][0]
+    assert (beyond["maxTimeStamp"], beyond["consumeTimeStamp"]) == (NOW_MS + 4000, -1)
 
 
 def test_the_times_of_all_queues_that_can_be_written_are_shown() -> None:

@@ -143,7 +143,8 @@ def correction_offsets(context: Context, command: Command) -> Reply:
                 continue
             if group == header.compareGroup:
                 compared.add(stream.number)
-            if cursor.offset >= topic.stream_or_retired(stream.number).start:
+            start = topic.stream_or_retired(stream.number).start if stream.number >= 0 else 0
+            if cursor.offset >= start:
                 least[stream.number] = min(cursor.offset, least.get(stream.number, cursor.offset))
     for number in sorted(compared - least.keys()):
         reason = f"no group has an offset behind the first message of queue {number}, only {header.compareGroup[:200]}"
