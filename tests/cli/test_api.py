@@ -91,6 +91,7 @@ def test_an_address_that_is_none_is_refused(text: str) -> None:
 
 def test_a_command_uses_https_and_says_whom_it_does_not_trust(trimq, tmp_path: Path) -> None:
     path = tmp_path / "broker.pem"
+    path.touch(0o600)
     path.write_bytes(_self_signed(time.time_ns() // 1_000_000))
     with Broker(tls_certificate=str(path), tls_key=str(path), tls_mode="required") as broker:
         broker.create_topic("orders")

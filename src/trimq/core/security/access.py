@@ -149,6 +149,9 @@ class Access:
     def users(self) -> list[User]:
         return self._users.all()
 
+    def is_user(self, name: str) -> bool:
+        return name in self._users
+
     def password_hash(self, name: str) -> str:
         """Returns the hash to pass to `matches`. For an unknown user, it is a hash of no known password."""
         return self._users.password_hash(name)

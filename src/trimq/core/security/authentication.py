@@ -52,6 +52,13 @@ class Authenticator:
         """Returns whether a user of this name may log in from `host:port` at all."""
         return name != GUEST or is_loopback(address)
 
+    def admits_certificate(self, name: str, address: str) -> bool:
+        """Returns whether the owner of a verified certificate of this name is logged in: the user must be defined.
+        While every client may do everything, any name will do."""
+        if not self.is_admitted(name, address):
+            return False
+        return not self._access.is_enforced or self._access.is_user(name)
+
     def check_proof(
         self,
         name: str,
@@ -70,7 +77,7 @@ class Authenticator:
     def _compare(
         self, name: str, password: str, address: str, done: Callable[[bool], None], is_wanted: IsWanted
     ) -> None:
-        is_user = any(user.name == name for user in self._access.users())
+        is_user = self._access.is_user(name)
         hashed = self._access.password_hash(name)
         digest = hmac.digest(self._key, password.encode("utf-8", "surrogatepass"), hashlib.sha256)
         known = self._known.get((name, hashed))

@@ -61,6 +61,9 @@ class AmqpConversation:
         liveness, patience_ms = context.clock.liveness, context.settings.handshake_ms
         self._handshake = liveness.call_at(liveness.now_ms() + patience_ms, self._give_up_handshake)
 
+    def identify(self, principal: str) -> None:
+        self._context.certificate_user = principal
+
     def next_event(self) -> Event | Reply | UnfinishedBatch | None:
         if self._next_events:
             return self._take_next_event()

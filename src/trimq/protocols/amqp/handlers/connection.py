@@ -1,7 +1,7 @@
 """connection.start-ok, tune-ok, open, close and update-secret.
 
-Served: PLAIN and AMQPLAIN, heartbeats, smaller frames and fewer channels than offered. Not served: challenges
-(connection.secure), redirects."""
+Served: PLAIN, AMQPLAIN and EXTERNAL (for clients with a verified certificate), heartbeats, smaller frames and fewer
+channels than offered. Not served: challenges (connection.secure), redirects."""
 
 from __future__ import annotations
 
@@ -14,7 +14,13 @@ from trimq.protocols.amqp.wire.connection import Phase
 from trimq.protocols.amqp.wire.contents import write_command
 from trimq.protocols.amqp.wire.error_texts import namespace_of
 from trimq.protocols.amqp.wire.frames import HEARTBEAT_FRAME
-from trimq.protocols.amqp.wire.handshake import MECHANISMS, check_tuning, has_capability, read_login, server_properties
+from trimq.protocols.amqp.wire.handshake import (
+    check_tuning,
+    has_capability,
+    offered_mechanisms,
+    read_login,
+    server_properties,
+)
 from trimq.protocols.contract import DeferredReply, Reply
 
 _LANE = 0
@@ -25,12 +31,13 @@ _SILENT_REFUSAL_MS = 3000
 
 
 def greet(context: Context) -> Reply:
-    start = methods.ConnectionStart(0, 9, server_properties(context.cluster_name), MECHANISMS, b"en_US")
+    mechanisms = offered_mechanisms(context.certificate_user is not None)
+    start = methods.ConnectionStart(0, 9, server_properties(context.cluster_name), mechanisms, b"en_US")
     return Reply.now([write_command(0, start)], _LANE)
 
 
 def start_ok(context: Context, method: methods.ConnectionStartOk) -> Reply:
-    login = read_login(method.mechanism, method.response)
+    login = read_login(method.mechanism, method.response, context.certificate_user)
     context.client_properties = method.client_properties
     context.connection.phase = Phase.WAITING
     is_wanted = True
@@ -53,11 +60,15 @@ def start_ok(context: Context, method: methods.ConnectionStartOk) -> Reply:
             context.offered = _offer(context)
             reply.resolve([write_command(0, context.offered)])
         else:
-            caller, reason = context.caller, "unknown user or wrong password"
+            caller = context.caller
+            reason = "unknown user" if login.password is None else "unknown user or wrong password"
             context.login_log.failed(caller.protocol, method.mechanism, login.user, caller.address, reason)
             _refuse_login(context, method.mechanism, reply)
 
-    context.authenticator.check(login.user, login.password, context.caller.address, checked, lambda: is_wanted)
+    if login.password is None:
+        checked(context.authenticator.admits_certificate(login.user, context.caller.address))
+    else:
+        context.authenticator.check(login.user, login.password, context.caller.address, checked, lambda: is_wanted)
     return reply
 
 

@@ -52,6 +52,8 @@ class Context:
     cluster_name: str
     channels: dict[int, Channel] = field(default_factory=dict)
     client_properties: FieldTable = field(default_factory=dict)
+    certificate_user: str | None = None
+    """User that the verified certificate of the client names."""
     heartbeats: Heartbeats | None = None
     offered: methods.ConnectionTune = field(default_factory=methods.ConnectionTune)
     cancelled_consumers: list[tuple[Channel, str]] | None = None
