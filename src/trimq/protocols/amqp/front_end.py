@@ -245,6 +245,10 @@ class AmqpConversation:
             self._context.heartbeats.stop()
             self._context.heartbeats = None  # it refers to the context and would keep the receive buffer alive
         self._context.release_all()
+        if self._context.counted_in is not None:
+            self._context.broker.tenant_limits.close_connection(
+                self._context.counted_in, self._context.caller.principal
+            )
 
 
 class AmqpFrontEnd:

@@ -5,6 +5,7 @@ channels than offered. Not served: challenges (connection.secure), redirects."""
 
 from __future__ import annotations
 
+from trimq.errors.queues import TooManyConnections
 from trimq.model import Caller
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.handlers.context import Context, write_fault
@@ -12,7 +13,7 @@ from trimq.protocols.amqp.heartbeats import Heartbeats
 from trimq.protocols.amqp.wire.codes import Code, ConnectionFault
 from trimq.protocols.amqp.wire.connection import Phase
 from trimq.protocols.amqp.wire.contents import write_command
-from trimq.protocols.amqp.wire.error_texts import namespace_of
+from trimq.protocols.amqp.wire.error_texts import namespace_of, rabbitmq_text
 from trimq.protocols.amqp.wire.frames import HEARTBEAT_FRAME
 from trimq.protocols.amqp.wire.handshake import (
     check_tuning,
@@ -109,6 +110,11 @@ def open_vhost(context: Context, method: methods.ConnectionOpen) -> Reply:
     ids = method.class_and_method
     if namespace not in context.broker.namespaces.registry or not method.vhost:
         raise ConnectionFault(Code.NOT_ALLOWED, f"vhost {method.vhost} not found", *ids)
+    try:
+        context.broker.tenant_limits.open_connection(namespace, user)
+    except TooManyConnections as refusal:
+        raise ConnectionFault(Code.NOT_ALLOWED, rabbitmq_text(refusal), *ids) from None
+    context.counted_in = namespace
     if not context.authenticator.may_access_namespace(user, namespace):
         raise ConnectionFault(Code.NOT_ALLOWED, f"access to vhost '{method.vhost}' refused for user '{user}'", *ids)
     caller = context.caller
