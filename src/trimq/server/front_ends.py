@@ -112,11 +112,15 @@ class _RocketMQ:
 
     def _open(self, parts: FrontEndParts) -> RocketMQFrontEnds:
         from trimq.protocols.rocketmq.front_end import RocketMQFrontEnds  # as above
+        from trimq.protocols.rocketmq.state.system_topics import protected_topics
 
         if self._doors is None:
             commit_log_service = parts.core.commit_log_service
             assert commit_log_service is not None, "the commit log is open if a RocketMQ listener is on"
             counts = parts.counts.of("rocketmq")
+            given = parts.settings.rocketmq
+            own = protected_topics(given.cluster_name, given.broker_name)
+            parts.core.foreign_topics.is_system_topic = own.__contains__
             self._doors = RocketMQFrontEnds(
                 parts.settings,
                 commit_log_service.commit_log,

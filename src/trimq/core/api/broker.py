@@ -9,6 +9,7 @@ from trimq.core.api.dynamic_settings import DynamicSettingsApi
 from trimq.core.api.exchanges import ExchangeApi
 from trimq.core.api.failures import FailureApi
 from trimq.core.api.firehose import FirehoseApi
+from trimq.core.api.foreign_topics import ForeignTopicApi
 from trimq.core.api.groups import GroupApi
 from trimq.core.api.limits import LimitApi
 from trimq.core.api.namespaces import NamespaceApi
@@ -30,9 +31,9 @@ from trimq.storage.io.files import Space
 class Broker:
     """`topics`, `partitions`, `groups` and `transactions` serve partition logs; `exchanges`, `queues`, `policies` and
     `firehose` serve AMQP queues; `namespaces`, `failures`, `users`, `acl_entries`, `quotas`, `limits` and
-    `scram_credentials` serve all layouts; `dynamic_settings` are the broker settings that Kafka clients can change
-    live. Commit-log topics are reached through `CommitLogApi` (`core/api/commit_log.py`), since the commit log may be
-    closed."""
+    `scram_credentials` serve all layouts; `foreign_topics` shows topics of one layout to clients of the others;
+    `dynamic_settings` are the broker settings that Kafka clients can change live. Commit-log topics are reached through
+    `CommitLogApi` (`core/api/commit_log.py`), since the commit log may be closed."""
 
     def __init__(
         self,
@@ -56,6 +57,7 @@ class Broker:
         dynamic_settings: DynamicSettingsApi,
         limits: LimitApi,
         firehose: FirehoseApi,
+        foreign_topics: ForeignTopicApi,
     ) -> None:
         self.settings = settings
         self.cluster = cluster
@@ -75,6 +77,7 @@ class Broker:
         self.dynamic_settings = dynamic_settings
         self.limits = limits
         self.firehose = firehose
+        self.foreign_topics = foreign_topics
         self._access = access
         self._gate = gate
 

@@ -73,6 +73,7 @@ class CommitLogService:
     def __init__(
         self,
         commit_log: CommitLogApi,
+        topics: CommitLogTopics,
         store: CommitStore,
         care: FilePreparation | None,
         stalls: SlowDiskGuard,
@@ -81,6 +82,7 @@ class CommitLogService:
         settings: Settings,
     ) -> None:
         self.commit_log = commit_log
+        self.topics = topics
         self._store = store
         self._preparation = care
         self._stalls = stalls
@@ -251,7 +253,7 @@ def open_commit_log_service(
         config=config,
         lifecycle=CommitLogLifecycle(),
     )
-    return CommitLogService(commit_log, store, care, stalls, gate.pressure, message, settings)
+    return CommitLogService(commit_log, shared, store, care, stalls, gate.pressure, message, settings)
 
 
 def _open_popping(

@@ -17,6 +17,7 @@ from trimq.core.api.dynamic_settings import DynamicSettingsApi
 from trimq.core.api.exchanges import ExchangeApi
 from trimq.core.api.failures import FailureApi
 from trimq.core.api.firehose import FirehoseApi
+from trimq.core.api.foreign_topics import ForeignTopicApi
 from trimq.core.api.groups import GroupApi
 from trimq.core.api.limits import LimitApi
 from trimq.core.api.namespaces import NamespaceApi
@@ -30,6 +31,7 @@ from trimq.core.api.transactions import TransactionApi
 from trimq.core.api.users import UserApi
 from trimq.core.assembly.commit_log import CommitLogService, open_commit_log_service
 from trimq.core.assembly.queues import QUEUE_ROOTS, OpenQueues, open_queues
+from trimq.core.crossing.topics import ForeignTopics
 from trimq.core.groups.assignable_topics import AssignableTopics
 from trimq.core.groups.coordinator import GroupCoordinator
 from trimq.core.groups.rebalances import Rebalances
@@ -62,7 +64,7 @@ from trimq.core.transactions.transaction import Transaction
 from trimq.core.write_gate import WriteGate
 from trimq.errors import StartupError
 from trimq.metrics import Metrics
-from trimq.model import StreamId
+from trimq.model import Layout, StreamId
 from trimq.offload import BoundedOffload, Offload
 from trimq.storage.checkpoints.log_checkpoints import Checkpoints
 from trimq.storage.group_commit.passes import Passes, Ticket
@@ -94,6 +96,7 @@ class Core:
     groups: GroupCoordinator
     transactions: TransactionCoordinator
     queues: OpenQueues
+    foreign_topics: ForeignTopics
     authenticator: Authenticator
     credentials: Credentials
     login_log: LoginLog
@@ -212,19 +215,18 @@ def open_groups(
     clock: Clock,
     rng: random.Random,
     transactions: TransactionCoordinator,
+    assignable: AssignableTopics,
 ) -> GroupCoordinator:
     def stream_end(id: StreamId) -> int | None:
         stream = topics.find_stream(id)
         return None if stream is None else stream.readable_end
 
-    divisible = AssignableTopics(topics)
-    catalogue.watch("topic", lambda id, definition: divisible.changed())
     groups = GroupCoordinator(
         GroupStore(catalogue),
         cursors,
         passes,
         clock,
-        divisible,
+        assignable,
         lambda: new_id(rng),
         settings.kafka.group_initial_rebalance_delay_ms,
         settings.kafka.offsets_retention_ms,
@@ -234,6 +236,14 @@ def open_groups(
     )
     groups.open()
     return groups
+
+
+def _assign_foreign(assignable: AssignableTopics, foreign_topics: ForeignTopics, catalogue: Catalogue) -> None:
+    """Lets groups be assigned the topics of other layouts too."""
+    for kind in ("topic", "shared-topic", "queue"):
+        catalogue.watch(kind, lambda id, definition: assignable.changed())
+    face = Layout.PARTITION_LOG
+    assignable.add_foreign(partial(foreign_topics.shapes, face), partial(foreign_topics.count, face))
 
 
 def open_transactions(
@@ -345,6 +355,7 @@ def _open_broker(
     queues: OpenQueues,
     dynamic: DynamicSettings,
     credentials: Credentials,
+    foreign_topics: ForeignTopics,
 ) -> Broker:
     parts = queues.parts
 
@@ -372,6 +383,7 @@ def _open_broker(
         DynamicSettingsApi(dynamic, access),
         LimitApi(settings, gate, access),
         FirehoseApi(parts.exchanges, parts.publisher, parts.namespaces, access, gate),
+        ForeignTopicApi(foreign_topics),
     )
 
 
@@ -416,7 +428,8 @@ def open_core(
     )
     kept = tables.open("transactions", Transaction)
     transactions = open_transactions(kept, facts, topics, cluster, cursors, passes, clock)
-    groups = open_groups(settings, catalogue, cursors, topics, passes, clock, rng, transactions)
+    assignable = AssignableTopics(topics)
+    groups = open_groups(settings, catalogue, cursors, topics, passes, clock, rng, transactions, assignable)
     passwords = password_offload or offload
     logins = LoginQueue(passwords, clock.liveness, settings.security.failed_login_delay_ms)
     help = "Logins that were refused without a check, because of too many failed or waiting ones."
@@ -440,6 +453,16 @@ def open_core(
         }
     )
     queues.parts.failures.add_source(queues.letters)  # last: it owns entries that no other layout owns
+    foreign_topics = ForeignTopics(
+        topics,
+        None if commit_log_service is None else commit_log_service.topics,
+        queues.parts.queues,
+        access,
+        now_ms,
+        settings.limits.batch_expansion_bytes,
+        settings.cross.list,
+    )
+    _assign_foreign(assignable, foreign_topics, catalogue)
     broker = _open_broker(
         settings,
         topics,
@@ -458,6 +481,7 @@ def open_core(
         queues,
         dynamic,
         credentials,
+        foreign_topics,
     )
     return Core(
         broker,
@@ -470,6 +494,7 @@ def open_core(
         groups,
         transactions,
         queues,
+        foreign_topics,
         authenticator,
         credentials,
         login_log,
