@@ -46,7 +46,7 @@ def test_a_group_observes_a_queue_without_taking_its_messages(broker: Broker) ->
             consumer.subscribe(["tasks"])
             found = receive(consumer, 5)
         assert [each.value() for each in found] == [b"0", b"1", b"2", b"3", b"4"]
-        value, key, headers = described(found[0])
+        _, key, headers = described(found[0])
         assert key is None
         assert headers["amqp.content-type"] == b"text/plain"
         assert headers["amqp.message-id"] == b"7"
@@ -83,7 +83,8 @@ def test_a_waiting_fetch_is_answered_when_a_message_arrives(broker: Broker) -> N
         assert consumer.poll(1) is None
         wire.send("pay", b"now")
         message = consumer.poll(10)
-        assert message is not None and message.value() == b"now"
+        assert message is not None
+        assert message.value() == b"now"
 
 
 def test_names_are_escaped_and_hidden_ones_are_not_listed(broker: Broker) -> None:
@@ -130,4 +131,5 @@ def test_a_switched_off_crossing_refuses_foreign_names_as_before() -> None:
         broker.create_topic("pay", 1, home="commit-log")
         listed = AdminClient({"bootstrap.servers": broker.kafka}).list_topics("pay", timeout=10).topics
         error = listed["pay"].error
-        assert error is not None and error.name() == "TOPIC_EXCEPTION"
+        assert error is not None
+        assert error.name() == "TOPIC_EXCEPTION"

@@ -130,6 +130,7 @@ class _RocketMQ:
                 parts.core.signatures,
                 parts.core.broker.users,
                 parts.core.broker.acl_entries,
+                parts.core.broker.foreign_topics,
             )
         return self._doors
 

@@ -4,14 +4,22 @@ caller's rights, then delegates."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
+from uuid import UUID
 
 from trimq.core.commit_log.groups import CommitLogGroup, CommitLogGroups
-from trimq.core.commit_log.topics import CommitLogTopic
 from trimq.core.metadata.cursors import Cursor, Cursors
 from trimq.core.pop.pop import PopService
-from trimq.core.security.access import Access, Action, group_resource
+from trimq.core.security.access import Access, Action, Resource, group_resource
 from trimq.model import Caller, StreamId
 from trimq.storage.group_commit.passes import Ticket
+
+
+class IdentifiedTopic(Protocol):
+    """Topic of any layout that the group reads."""
+
+    id: UUID
+    resource: Resource
 
 
 class CommitLogGroupApi:
@@ -68,7 +76,7 @@ class CommitLogGroupApi:
     # -- cursors
 
     def commit(
-        self, caller: Caller, group: str, topic: CommitLogTopic, number: int, offset: int, metadata: str = ""
+        self, caller: Caller, group: str, topic: IdentifiedTopic, number: int, offset: int, metadata: str = ""
     ) -> Ticket:
         """Commits the offset up to which `group` has read a queue, with optional metadata."""
         self._access.require(caller, Action.READ, topic.resource)
@@ -77,7 +85,7 @@ class CommitLogGroupApi:
         self._pop_service.cursor_moved(group, stream, offset)
         return self._cursors.commit(group, stream, offset, metadata)
 
-    def reset(self, caller: Caller, group: str, topic: CommitLogTopic, number: int, offset: int) -> Ticket:
+    def reset(self, caller: Caller, group: str, topic: IdentifiedTopic, number: int, offset: int) -> Ticket:
         """Commits an offset on behalf of an operator: popped messages do not hold up the group."""
         self._access.require(caller, Action.READ, topic.resource)
         self.require_read(caller, group)
@@ -85,7 +93,7 @@ class CommitLogGroupApi:
         self._pop_service.cursor_reset(group, stream, offset)
         return self._cursors.commit(group, stream, offset)
 
-    def cursor(self, caller: Caller, group: str, topic: CommitLogTopic, number: int) -> Cursor | None:
+    def cursor(self, caller: Caller, group: str, topic: IdentifiedTopic, number: int) -> Cursor | None:
         self._access.require(caller, Action.DESCRIBE, topic.resource)
         self.require_describe(caller, group)
         return self._cursors.fetch(group, StreamId(topic.id, number))

@@ -215,15 +215,17 @@ def open_commit_log_service(
     tables: Tables,
     new_id: Callable[[], UUID],
     on_expired: Callable[[], None],
+    foreign_ids: Callable[[], set[UUID]],
 ) -> CommitLogService | None:
-    """Returns None if no listener uses the commit log and it is empty."""
+    """Returns None if no listener uses the commit log and it is empty. `foreign_ids` returns the topics of other
+    layouts, which the groups of RocketMQ may read."""
     if not is_commit_log_needed(settings, files):
         failures.add_source(ClosedCommitLog())
         return None
     message, rocketmq = clock.message, settings.rocketmq
     store, care = _open_store(settings, files, passes, offload, tables, clock)
     shared = _open_topics(settings, catalogue, names, store, passes, message.now_ms, new_id, on_expired)
-    cursors = _open_cursors(tables.open("shared-cursors", Cursor), message, shared)
+    cursors = _open_cursors(tables.open("shared-cursors", Cursor), message, shared, foreign_ids())
     groups = CommitLogGroups(catalogue)
     letters = CommitLogDeadLetters(shared, store.log.unit_at, failures.give_up, ledger)
     failures.add_source(letters)
@@ -284,10 +286,12 @@ def _open_popping(
     )
 
 
-def _open_cursors(table: DurableMap[Cursor], timeline: Timeline, shared: CommitLogTopics) -> Cursors:
+def _open_cursors(
+    table: DurableMap[Cursor], timeline: Timeline, shared: CommitLogTopics, foreign_ids: set[UUID]
+) -> Cursors:
     cursors = Cursors(table, timeline)
     shared.on_deleted(cursors.delete_topic)
-    cursors.delete_strays({topic.id for topic in shared})
+    cursors.delete_strays({topic.id for topic in shared} | foreign_ids)
     return cursors
 
 

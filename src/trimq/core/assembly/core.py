@@ -4,6 +4,7 @@ part needs which."""
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import cast
@@ -296,6 +297,7 @@ def _open_commit_log(
     tables: Tables,
     rng: random.Random,
     metrics: Metrics,
+    foreign_ids: Callable[[], set[UUID]],
 ) -> CommitLogService | None:
     """Opens the commit log with the failure ledger of the queues: one ledger lists failures of both layouts."""
     return open_commit_log_service(
@@ -313,6 +315,7 @@ def _open_commit_log(
         tables,
         partial(new_id, rng),
         metrics.counter("passed_over_messages", "Expired messages that RocketMQ consumers skipped.").add,
+        foreign_ids,
     )
 
 
@@ -440,7 +443,20 @@ def open_core(
     credentials = _open_credentials(settings, files, catalogue, rng)
     login_log = LoginLog(metrics)
     commit_log_service = _open_commit_log(
-        settings, files, passes, clock, offload, catalogue, names, access, gate, queues, tables, rng, metrics
+        settings,
+        files,
+        passes,
+        clock,
+        offload,
+        catalogue,
+        names,
+        access,
+        gate,
+        queues,
+        tables,
+        rng,
+        metrics,
+        lambda: {*(topic.id for topic in topics), *(queue.id for queue in queues.parts.queues)},
     )
     if commit_log_service is not None:
         commit_log_service.report_damage(damages)
