@@ -32,6 +32,7 @@ from trimq.core.api.transactions import TransactionApi
 from trimq.core.api.users import UserApi
 from trimq.core.assembly.commit_log import CommitLogService, open_commit_log_service
 from trimq.core.assembly.queues import QUEUE_ROOTS, OpenQueues, open_queues
+from trimq.core.crossing.topic_queues import TopicQueues
 from trimq.core.crossing.topics import ForeignTopics
 from trimq.core.groups.assignable_topics import AssignableTopics
 from trimq.core.groups.coordinator import GroupCoordinator
@@ -375,7 +376,7 @@ def _open_broker(
         GroupApi(groups, cursors, access, is_running),
         TransactionApi(transactions, access, is_running),
         ExchangeApi(parts.exchanges, parts.queues, parts.publisher, access, gate),
-        QueueApi(parts.queues, offload, access, gate),
+        QueueApi(parts.queues, TopicQueues(foreign_topics, parts.queues), offload, access, gate),
         PolicyApi(parts.policies, access),
         NamespaceApi(parts.namespaces, access),
         FailureApi(parts.failures, parts.ledger, parts.passes, access, gate),

@@ -111,8 +111,8 @@ class ForeignTopics:
         """As `find`, by id."""
         if self._listing == "off":
             return None
-        found: _Home | None = None
-        if face is not Layout.COMMIT_LOG and self._commit_log_topics is not None:
+        found: _Home | None = None if face is Layout.PARTITION_LOG else self._topics.find_id(id)
+        if found is None and face is not Layout.COMMIT_LOG and self._commit_log_topics is not None:
             found = self._commit_log_topics.find_id(id)
         if found is None and face is not Layout.QUEUE_LOG:
             found = self._queues.find_by_id(id)
@@ -122,6 +122,11 @@ class ForeignTopics:
         if topic is not None:
             self._access.require(caller, action, topic.resource)
         return topic
+
+    def layout_of(self, namespace: str, name: str) -> Layout:
+        """Layout of the topic that has a name which queues cannot take."""
+        found = self._topics.find(TopicName(namespace, name))
+        return Layout.COMMIT_LOG if found is None else Layout.PARTITION_LOG
 
     def visible(self, caller: Caller, face: Layout) -> Iterator[ForeignTopic]:
         """Yields the topics of other layouts for a list, without those that are hidden."""

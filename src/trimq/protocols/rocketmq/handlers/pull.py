@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import cast
 
 from trimq.core.cold_reads import ColdReadRetry
 from trimq.core.commit_log.groups import CommitLogGroup
@@ -106,8 +107,7 @@ def _find_stream(context: Context, header: PullHeader) -> tuple[AnyTopic, AnyQue
     if not 0 <= header.queueId < definition.read_streams:
         reason = f"queueId[{header.queueId}] is illegal, topic:[{header.topic}] has {definition.read_streams} to read"
         raise RemotingRefusal(ResponseCode.INVALID_PARAMETER, reason)
-    queue: AnyQueue = context.commit_log.messages.readable(context.caller, topic, header.queueId)
-    return topic, queue
+    return topic, cast("AnyQueue", context.commit_log.messages.readable(context.caller, topic, header.queueId))
 
 
 def _find_filter(context: Context, header: PullHeader, group: CommitLogGroup) -> MessageFilter | None:
