@@ -30,7 +30,9 @@ def read(amqp: BlockingChannel, queue: str, offset: object, count: int) -> list[
 def test_a_kafka_topic_is_read_from_the_first_offset_of_each_partition(broker: Broker) -> None:
     broker.create_topic("orders", 2)
     for number in range(10):
-        broker.send("orders", b"%d" % number, key=b"k", headers={"trace": b"t"}, partition=number % 2, timestamp_ms=1234)
+        broker.send(
+            "orders", b"%d" % number, key=b"k", headers={"trace": b"t"}, partition=number % 2, timestamp_ms=1234
+        )
     with channel(broker.amqp) as amqp:
         assert amqp.queue_declare("orders", durable=True).method.message_count == 10
         found = read(amqp, "orders", "first", 10)
