@@ -8,8 +8,8 @@ import pika
 import pytest
 from cross.clients import channel
 from pika.adapters.blocking_connection import BlockingChannel
-from tools.rocketmq_wire import Wire
 
+from tools.rocketmq_wire import Wire
 from trimq.testing import Broker
 
 

@@ -8,6 +8,7 @@ from typing import Protocol
 from uuid import UUID
 
 from trimq.core.commit_log.groups import CommitLogGroup, CommitLogGroups
+from trimq.core.crossing.groups import SharedGroups
 from trimq.core.metadata.cursors import Cursor, Cursors
 from trimq.core.pop.pop import PopService
 from trimq.core.security.access import Access, Action, Resource, group_resource
@@ -30,6 +31,16 @@ class CommitLogGroupApi:
         self._cursors = cursors
         self._pop_service = pop_service
         self._access = access
+        self._shared: SharedGroups | None = None
+
+    def share_with(self, shared: SharedGroups) -> None:
+        """Shares groups and their cursors with another protocol."""
+        self._shared = shared
+
+    def require_alone(self, name: str) -> None:
+        """Raises GroupOfOtherProtocol while the group has members of another protocol."""
+        if self._shared is not None:
+            self._shared.require_alone(name)
 
     # -- definitions
 
@@ -97,6 +108,11 @@ class CommitLogGroupApi:
         self._access.require(caller, Action.DESCRIBE, topic.resource)
         self.require_describe(caller, group)
         return self._cursors.fetch(group, StreamId(topic.id, number))
+
+    def last_cursor(self, caller: Caller, group: str, topic: IdentifiedTopic, number: int) -> Cursor | None:
+        """As `cursor`; the newer one, if the group has committed an offset through another protocol too."""
+        own = self.cursor(caller, group, topic, number)
+        return own if self._shared is None else self._shared.newest(group, StreamId(topic.id, number), own)
 
     def cursor_groups(self, caller: Caller) -> list[str]:
         """Groups that have a committed offset and that the caller may describe."""

@@ -74,6 +74,7 @@ class CommitLogService:
         self,
         commit_log: CommitLogApi,
         topics: CommitLogTopics,
+        cursors: Cursors,
         store: CommitStore,
         care: FilePreparation | None,
         stalls: SlowDiskGuard,
@@ -83,6 +84,7 @@ class CommitLogService:
     ) -> None:
         self.commit_log = commit_log
         self.topics = topics
+        self.cursors = cursors
         self._store = store
         self._preparation = care
         self._stalls = stalls
@@ -255,7 +257,7 @@ def open_commit_log_service(
         config=config,
         lifecycle=CommitLogLifecycle(),
     )
-    return CommitLogService(commit_log, shared, store, care, stalls, gate.pressure, message, settings)
+    return CommitLogService(commit_log, shared, cursors, store, care, stalls, gate.pressure, message, settings)
 
 
 def _open_popping(

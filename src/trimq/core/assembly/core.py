@@ -32,6 +32,7 @@ from trimq.core.api.transactions import TransactionApi
 from trimq.core.api.users import UserApi
 from trimq.core.assembly.commit_log import CommitLogService, open_commit_log_service
 from trimq.core.assembly.queues import QUEUE_ROOTS, OpenQueues, open_queues
+from trimq.core.crossing.groups import SharedGroups
 from trimq.core.crossing.topic_queues import TopicQueues
 from trimq.core.crossing.topics import ForeignTopics
 from trimq.core.groups.assignable_topics import AssignableTopics
@@ -246,6 +247,13 @@ def _assign_foreign(assignable: AssignableTopics, foreign_topics: ForeignTopics,
         catalogue.watch(kind, lambda id, definition: assignable.changed())
     face = Layout.PARTITION_LOG
     assignable.add_foreign(partial(foreign_topics.shapes, face), partial(foreign_topics.count, face))
+
+
+def _share_groups(broker: Broker, groups: GroupCoordinator, cursors: Cursors, service: CommitLogService) -> None:
+    """Lets a group move between Kafka and RocketMQ."""
+    commit_log = service.commit_log
+    broker.groups.share_with(SharedGroups(service.cursors, commit_log.group_admin.has_members, "RocketMQ"))
+    commit_log.groups.share_with(SharedGroups(cursors, groups.has_members, "Kafka"))
 
 
 def open_transactions(
@@ -500,6 +508,8 @@ def open_core(
         credentials,
         foreign_topics,
     )
+    if commit_log_service is not None and settings.cross.list != "off":
+        _share_groups(broker, groups, cursors, commit_log_service)
     return Core(
         broker,
         topics,

@@ -21,7 +21,7 @@ def query_offset(context: Context, command: Command) -> Reply:
     topic = context.readable_topic(header.topic)
     found = None
     if topic is not None:
-        found = context.commit_log.groups.cursor(context.caller, header.consumerGroup, topic, header.queueId)
+        found = context.commit_log.groups.last_cursor(context.caller, header.consumerGroup, topic, header.queueId)
     if found is not None and found.offset >= 0:
         return reply(command, fields={"offset": str(found.offset)})
     if not header.setZeroIfNotFound:
