@@ -42,5 +42,5 @@ def test_a_group_has_members_of_one_protocol_at_a_time(broker: Broker, protocol:
         wire.heartbeat("g", "orders")
         with kafka_consumer(broker.kafka, **{"group.protocol": "classic"}) as consumer:
             consumer.subscribe(["orders"])
-            with pytest.raises((KafkaException, AssertionError), match="INCONSISTENT_GROUP_PROTOCOL|Inconsistent"):
+            with pytest.raises((KafkaException, AssertionError), match=r"INCONSISTENT_GROUP_PROTOCOL|Inconsistent"):
                 receive(consumer, 1)

@@ -21,6 +21,7 @@ from trimq.protocols.kafka.logins.mechanisms import Mechanisms
 from trimq.server.connection.connections import Connections
 from trimq.server.http.commit_log_topics import CommitLogTopicsApi
 from trimq.server.http.connections import ConnectionsApi
+from trimq.server.http.explanations import ExplanationsApi
 from trimq.server.http.firehose import FirehoseSwitchApi
 from trimq.server.http.front_end import HttpFrontEnd
 from trimq.server.http.limits import LimitsApi
@@ -177,7 +178,12 @@ def _http(parts: FrontEndParts) -> FrontEnd:
         parts.is_ready,
         _shared_topics(parts),
         core.gate.write_refusal_reason,
-        (ConnectionsApi(core.broker, parts.connections), LimitsApi(core.broker), FirehoseSwitchApi(core.broker)),
+        (
+            ConnectionsApi(core.broker, parts.connections),
+            LimitsApi(core.broker),
+            FirehoseSwitchApi(core.broker),
+            ExplanationsApi(record_reader_of(core), parts.settings.limits.batch_expansion_bytes),
+        ),
         parts.clock.liveness,
     )
 
