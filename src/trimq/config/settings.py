@@ -342,6 +342,15 @@ class Cross(msgspec.Struct, frozen=True, kw_only=True):
             "by name. named: by name only. off: unknown, and their names refused."
         ),
     ] = "all"
+    batch_records: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=10_000,
+            description="Maximum number of messages in one batch for a topic of another protocol: they are translated "
+            "in one turn of the event loop.",
+        ),
+    ] = 1000
 
 
 class Log(msgspec.Struct, frozen=True, kw_only=True):

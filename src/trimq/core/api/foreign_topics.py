@@ -3,19 +3,31 @@ itself, then delegates."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from uuid import UUID
 
 from trimq.core.crossing.partitions import BatchedTopic
+from trimq.core.crossing.producers import ForeignProducers, sequence_text
+from trimq.core.crossing.targets import ForeignTargets, Placed
 from trimq.core.crossing.topics import ForeignTopic, ForeignTopics
 from trimq.core.crossing.units import UnitTopic
 from trimq.core.security.access import Action
-from trimq.model import Caller, Layout
+from trimq.errors import LimitReached
+from trimq.formats.crossing import kafka
+from trimq.formats.crossing.neutral import Neutral
+from trimq.formats.kafka_batch.header import BatchHeader
+from trimq.formats.kafka_batch.records import to_records
+from trimq.model import Buffer, Caller, Layout
 
 
 class ForeignTopicApi:
-    def __init__(self, topics: ForeignTopics) -> None:
+    def __init__(
+        self, topics: ForeignTopics, targets: ForeignTargets, producers: ForeignProducers, batch_records: int
+    ) -> None:
         self._topics = topics
+        self._targets = targets
+        self._producers = producers
+        self._batch_records = batch_records
 
     def find_batched(
         self, caller: Caller, name: str, id: UUID | None, action: Action = Action.DESCRIBE
@@ -44,6 +56,43 @@ class ForeignTopicApi:
         """Yields the topics of other layouts that a reader of message units may see in a list."""
         for topic in self._topics.visible(caller, Layout.COMMIT_LOG):
             yield UnitTopic(topic, store_host)
+
+    def start(self, store_host: Callable[[], bytes]) -> None:
+        """Sets the address of the broker that messages of the commit log carry."""
+        self._targets.store_host = store_host
+
+    def append(self, caller: Caller, topic: ForeignTopic, number: int, messages: Sequence[Neutral]) -> Placed:
+        """Appends messages to one stream in one pass: all of them or none."""
+        self._check_count(len(messages))
+        return self._targets.append(caller, topic, number, messages)
+
+    def append_batch(
+        self, caller: Caller, topic: BatchedTopic, number: int, batch: Buffer, header: BatchHeader
+    ) -> Placed:
+        """Appends the records of one batch, whose checksum was checked. A batch that an idempotent producer repeats is
+        not stored again."""
+        self._topics.require_write(caller, topic.foreign)
+        self._check_count(header.record_count)
+        stream = topic.foreign.stream(number)
+        is_idempotent = header.producer_id >= 0
+        if is_idempotent and (known := self._producers.find_duplicate(stream, header)) is not None:
+            return known
+        messages = [
+            kafka.to_neutral(record, is_stored=False)
+            for record in to_records(batch, 0, self._topics.max_expanded_bytes)
+        ]
+        if is_idempotent:
+            messages = [
+                message._replace(sequence=sequence_text(header, index)) for index, message in enumerate(messages)
+            ]
+        placed = self._targets.append(caller, topic.foreign, number, messages)
+        return self._producers.note(stream.id, header, placed) if is_idempotent else placed
+
+    def _check_count(self, count: int) -> None:
+        if count > self._batch_records:
+            raise LimitReached(
+                "messages of a batch for a topic of another protocol", self._batch_records, "cross.batch_records"
+            )
 
     def find(self, caller: Caller, name: str, face: Layout, action: Action = Action.DESCRIBE) -> ForeignTopic | None:
         """Returns the topic that clients of the layout `face` call `name`. None: there is none. Raises AccessDenied

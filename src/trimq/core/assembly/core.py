@@ -4,7 +4,7 @@ part needs which."""
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import cast
@@ -14,6 +14,7 @@ from trimq.clock import Clock
 from trimq.config import Settings, is_login_required
 from trimq.core.api.acl_entries import AclEntryApi
 from trimq.core.api.broker import Broker
+from trimq.core.api.commit_log_messages import OutgoingMessage
 from trimq.core.api.dynamic_settings import DynamicSettingsApi
 from trimq.core.api.exchanges import ExchangeApi
 from trimq.core.api.failures import FailureApi
@@ -33,6 +34,8 @@ from trimq.core.api.users import UserApi
 from trimq.core.assembly.commit_log import CommitLogService, open_commit_log_service
 from trimq.core.assembly.queues import QUEUE_ROOTS, OpenQueues, open_queues
 from trimq.core.crossing.groups import SharedGroups
+from trimq.core.crossing.producers import ForeignProducers, ProducerRow
+from trimq.core.crossing.targets import AppendUnits, CommitLogDraft, ForeignTargets
 from trimq.core.crossing.topic_queues import TopicQueues
 from trimq.core.crossing.topics import ForeignTopics
 from trimq.core.groups.assignable_topics import AssignableTopics
@@ -67,9 +70,10 @@ from trimq.core.transactions.transaction import Transaction
 from trimq.core.write_gate import WriteGate
 from trimq.errors import StartupError
 from trimq.metrics import Metrics
-from trimq.model import Layout, StreamId
+from trimq.model import Caller, Layout, StreamId
 from trimq.offload import BoundedOffload, Offload
 from trimq.storage.checkpoints.log_checkpoints import Checkpoints
+from trimq.storage.commit_log.log import AppendedUnit
 from trimq.storage.group_commit.passes import Passes, Ticket
 from trimq.storage.guards.damages import DamageReports
 from trimq.storage.guards.disk_space import DiskSpaceGuard
@@ -100,6 +104,7 @@ class Core:
     transactions: TransactionCoordinator
     queues: OpenQueues
     foreign_topics: ForeignTopics
+    foreign_targets: ForeignTargets
     authenticator: Authenticator
     credentials: Credentials
     login_log: LoginLog
@@ -249,6 +254,24 @@ def _assign_foreign(assignable: AssignableTopics, foreign_topics: ForeignTopics,
     assignable.add_foreign(partial(foreign_topics.shapes, face), partial(foreign_topics.count, face))
 
 
+def _open_targets(
+    access: Access, appender: PartitionAppender, service: CommitLogService | None, queues: OpenQueues, gate: WriteGate
+) -> ForeignTargets:
+    append_units: AppendUnits | None = None
+    if service is not None:
+        commit_log = service.commit_log
+
+        def append(caller: Caller, drafts: Sequence[CommitLogDraft], store_host: bytes) -> list[AppendedUnit]:
+            for each in drafts:
+                if each.has_ttl:
+                    commit_log.topics.enable_ttl(each.topic)
+            outgoing = [OutgoingMessage(each.topic, each.stream, each.draft, each.code) for each in drafts]
+            return commit_log.messages.append_all(caller, outgoing, store_host)
+
+        append_units = append
+    return ForeignTargets(access, appender.append_records, append_units, queues.parts.publisher, gate.admit)
+
+
 def _share_groups(broker: Broker, groups: GroupCoordinator, cursors: Cursors, service: CommitLogService) -> None:
     """Lets a group move between Kafka and RocketMQ."""
     commit_log = service.commit_log
@@ -367,7 +390,8 @@ def _open_broker(
     queues: OpenQueues,
     dynamic: DynamicSettings,
     credentials: Credentials,
-    foreign_topics: ForeignTopics,
+    foreign_topics: ForeignTopicApi,
+    topic_queues: TopicQueues,
 ) -> Broker:
     parts = queues.parts
 
@@ -384,7 +408,7 @@ def _open_broker(
         GroupApi(groups, cursors, access, is_running),
         TransactionApi(transactions, access, is_running),
         ExchangeApi(parts.exchanges, parts.queues, parts.publisher, access, gate),
-        QueueApi(parts.queues, TopicQueues(foreign_topics, parts.queues), offload, access, gate),
+        QueueApi(parts.queues, topic_queues, offload, access, gate),
         PolicyApi(parts.policies, access),
         NamespaceApi(parts.namespaces, access),
         FailureApi(parts.failures, parts.ledger, parts.passes, access, gate),
@@ -395,7 +419,7 @@ def _open_broker(
         DynamicSettingsApi(dynamic, access),
         LimitApi(settings, gate, access),
         FirehoseApi(parts.exchanges, parts.publisher, parts.namespaces, access, gate),
-        ForeignTopicApi(foreign_topics),
+        foreign_topics,
     )
 
 
@@ -488,6 +512,9 @@ def open_core(
         settings.cross.list,
     )
     _assign_foreign(assignable, foreign_topics, catalogue)
+    targets = _open_targets(access, appender, commit_log_service, queues, gate)
+    producers = ForeignProducers(tables.open("foreign-producers", ProducerRow), foreign_topics.stream_of, now_ms)
+    producers.open()
     broker = _open_broker(
         settings,
         topics,
@@ -506,7 +533,8 @@ def open_core(
         queues,
         dynamic,
         credentials,
-        foreign_topics,
+        ForeignTopicApi(foreign_topics, targets, producers, settings.cross.batch_records),
+        TopicQueues(foreign_topics, queues.parts.queues),
     )
     if commit_log_service is not None and settings.cross.list != "off":
         _share_groups(broker, groups, cursors, commit_log_service)
@@ -522,6 +550,7 @@ def open_core(
         transactions,
         queues,
         foreign_topics,
+        targets,
         authenticator,
         credentials,
         login_log,

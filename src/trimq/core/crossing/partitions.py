@@ -94,12 +94,12 @@ class BatchedTopic:
         self.resource = topic.resource
         self.layout = topic.layout
         self.gives_away = topic.gives_away
-        self._topic = topic
+        self.foreign = topic
 
     @property
     def streams(self) -> Sequence[BatchedStream]:
-        return [self.stream(number) for number in range(self._topic.stream_count)]
+        return [self.stream(number) for number in range(self.foreign.stream_count)]
 
     def stream(self, index: int) -> BatchedStream:
         """Raises UnknownStream if there is none."""
-        return BatchedStream(self._topic.stream(index))
+        return BatchedStream(self.foreign.stream(index))

@@ -16,7 +16,7 @@ from trimq.core.queues.registry import QueueRegistry
 from trimq.core.routing.exchanges import RESERVED_PREFIX
 from trimq.core.security.access import Access, Action, Resource, ResourceKind
 from trimq.errors import UnknownStream
-from trimq.model import SYSTEM, Caller, Layout, TopicName
+from trimq.model import SYSTEM, Caller, Layout, StreamId, TopicName
 
 _Home = Topic | CommitLogTopic | Queue
 
@@ -27,7 +27,7 @@ class ForeignTopic:
 
     def __init__(self, name: str, home: _Home, services: ForeignTopics) -> None:
         self.face_name = name
-        self._home = home
+        self.home = home
         self._services = services
         self.id: UUID = home.id
         self.home_name = TopicName(home.namespace, home.name) if isinstance(home, Queue) else home.name
@@ -37,7 +37,7 @@ class ForeignTopic:
 
     @property
     def stream_count(self) -> int:
-        home = self._home
+        home = self.home
         if isinstance(home, Topic):
             return len(home.streams)
         if isinstance(home, CommitLogTopic):
@@ -50,7 +50,7 @@ class ForeignTopic:
         """Raises UnknownStream if there is none."""
         if not 0 <= number < self.stream_count:
             raise UnknownStream(self.face_name, number)
-        home, services = self._home, self._services
+        home, services = self.home, self._services
         if isinstance(home, Topic):
             return PartitionView(home.stream(number), services.opened, services.max_expanded_bytes)
         if isinstance(home, CommitLogTopic):
@@ -122,6 +122,22 @@ class ForeignTopics:
         if topic is not None:
             self._access.require(caller, action, topic.resource)
         return topic
+
+    def require_write(self, caller: Caller, topic: ForeignTopic) -> None:
+        """Raises AccessDenied unless the caller may write to the topic."""
+        self._access.require(caller, Action.WRITE, topic.resource)
+
+    def stream_of(self, id: StreamId) -> ForeignStream | None:
+        """Returns a stream of any layout by its id, if its topic still exists."""
+        found: _Home | None = self._topics.find_id(id.topic)
+        if found is None and self._commit_log_topics is not None:
+            found = self._commit_log_topics.find_id(id.topic)
+        if found is None:
+            found = self._queues.find_by_id(id.topic)
+        try:
+            return None if found is None else ForeignTopic("", found, self).stream(id.number)
+        except UnknownStream:
+            return None
 
     def layout_of(self, namespace: str, name: str) -> Layout:
         """Layout of the topic that has a name which queues cannot take."""

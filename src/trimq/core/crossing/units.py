@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from trimq.core.commit_log.stream import MessageFilter, QueueReadResult
-from trimq.core.commit_log.topics import READABLE, CommitLogTopicDefinition
+from trimq.core.commit_log.topics import READABLE, WRITABLE, CommitLogTopicDefinition
 from trimq.core.crossing.streams import MESSAGES_AT_ONCE, ForeignStream
 from trimq.core.crossing.topics import ForeignTopic
 from trimq.core.scheduling.waiters import Watch
@@ -23,6 +23,11 @@ FOREIGN_POSITION = 1 << 62
 
 _OFFSET_BITS = 48
 _NO_HOST = bytes(8)
+
+
+def foreign_position(number: int, offset: int) -> int:
+    """Returns the position that stands for a message of another layout."""
+    return FOREIGN_POSITION | number << _OFFSET_BITS | offset
 
 
 class UnitQueue:
@@ -109,8 +114,9 @@ class UnitQueue:
             fields.born_host or _NO_HOST,
             fields.reconsume_times,
         )
-        position = FOREIGN_POSITION | number << _OFFSET_BITS | offset
-        return encode_unit(draft, offset, position, max(message.timestamp_ms, 0), self._store_host)
+        return encode_unit(
+            draft, offset, foreign_position(number, offset), max(message.timestamp_ms, 0), self._store_host
+        )
 
     def find_time(self, time_ms: int) -> int:
         """First offset with this time or later; the end if there is none."""
@@ -135,7 +141,8 @@ class UnitTopic:
         self.resource = topic.resource
         self.gives_away = topic.gives_away
         count = topic.stream_count
-        self.definition = CommitLogTopicDefinition("", topic.face_name, count, 0, READABLE)
+        self.definition = CommitLogTopicDefinition("", topic.face_name, count, count, READABLE | WRITABLE)
+        self.foreign = topic
         self.version = -1
         self._make = partial(_make_queue, topic, topic.face_name.encode(), store_host)
 

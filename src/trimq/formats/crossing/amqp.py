@@ -22,6 +22,7 @@ from trimq.formats.crossing.neutral import (
     NULL,
     ORIGINS,
     ROCKETMQ_FIELD,
+    SEQUENCE,
     TAGS,
     UNIQUE_KEY,
     USER_ID,
@@ -80,7 +81,7 @@ def from_neutral(message: Neutral, queue: str) -> Content:
     """Returns the content that an AMQP client sees, and that a queue stores."""
     if message.origin == AMQP:
         return _restored(message, queue)
-    body, key, headers, timestamp_ms, origin, fields, kept = message
+    body, key, headers, timestamp_ms, origin, fields, kept, sequence = message
     names = _NATURAL_OF_KAFKA if origin == KAFKA else _NATURAL_OF_ROCKETMQ | AMQP_PROPERTIES
     properties: dict[str, Value] = {}
     table: FieldTable = {}
@@ -99,6 +100,8 @@ def from_neutral(message: Neutral, queue: str) -> Content:
     if body is None:
         table[NULL] = True
     table[FROM] = origin
+    if sequence:
+        table[SEQUENCE] = sequence
     if kept:
         table[KEPT] = kept
     return Content(b"", routing_key, write_properties(headers=table, **properties), body or b"", timestamp_ms)
@@ -210,7 +213,9 @@ def _translated(
         elif not is_reserved(name) and name != TIME_HEADER:
             headers.append((name, raw))
     body = None if table.get(NULL) is True else content.body
-    return Neutral(body, key, tuple(headers), _time_of(properties, table, -1), origin, fields, kept)
+    sequence = table.get(SEQUENCE)
+    text = sequence if isinstance(sequence, str) else ""
+    return Neutral(body, key, tuple(headers), _time_of(properties, table, -1), origin, fields, kept, text)
 
 
 def _time_of(properties: Mapping[str, Value], table: Mapping[str, Value], published_ms: int) -> int:

@@ -51,7 +51,7 @@ def restore(kept: Kept, body: bytes | None, timestamp_ms: int) -> Record:
 
 def from_neutral(message: Neutral) -> Record:
     """Returns the record that a Kafka client sees, and that a partition log stores."""
-    body, key, headers, timestamp_ms, origin, fields, kept = message
+    body, key, headers, timestamp_ms, origin, fields, kept, _ = message
     if origin == KAFKA:
         own = decode_kept(kept, KAFKA) if kept else None
         return Record(body, key, headers, timestamp_ms) if own is None else restore(own, body, timestamp_ms)

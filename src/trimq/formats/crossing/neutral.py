@@ -24,6 +24,7 @@ FROM = "trimq.from"
 KEPT = "trimq.kept"
 NULL = "trimq.null"
 CUT = "trimq.cut"
+SEQUENCE = "trimq.seq"
 
 _RESERVED = (ROCKETMQ_FIELD, AMQP_FIELD, KAFKA_FIELD, OURS, ESCAPE)
 
@@ -62,7 +63,8 @@ NO_FIELDS: Mapping[str, str] = {}
 class Neutral(NamedTuple):
     """One message between two layouts. `headers` have the names that their writer gave them; `fields` are the fields
     that only some protocols have, by full name (`rmq.TAGS`, `amqp.type`). `kept`: the encoded residue, empty if the
-    natural fields give back everything."""
+    natural fields give back everything. `sequence`: producer and place in its batch, of a message that an idempotent
+    producer sent to a topic of another layout."""
 
     body: bytes | None
     key: bytes | None
@@ -71,6 +73,7 @@ class Neutral(NamedTuple):
     origin: str
     fields: Mapping[str, str] = NO_FIELDS
     kept: bytes = b""
+    sequence: str = ""
 
 
 class Kept(msgspec.Struct, array_like=True, frozen=True):

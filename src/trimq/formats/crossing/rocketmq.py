@@ -39,6 +39,7 @@ from trimq.formats.rocketmq_unit.unit import COMPRESSED, LONGEST_SENT_PROPERTIES
 from trimq.model import Buffer
 
 FROM_PROPERTY, KEPT_PROPERTY, CUT_PROPERTY = "TRIMQ_FROM", "TRIMQ_KEPT", "TRIMQ_CUT"
+SEQUENCE_PROPERTY = "TRIMQ_SEQ"
 _OURS = ("TRIMQ_", "trimq.")
 
 _PRIORITY = "_SYS_MSG_PRIORITY_"
@@ -121,14 +122,6 @@ class UnitFields(NamedTuple):
     born_host: bytes = b""
 
 
-class TooMuch(InvalidRecords):
-    """The message does not fit the layout; `names` are the headers that are too much."""
-
-    def __init__(self, names: list[str], limit: int) -> None:
-        super().__init__(f"the headers {', '.join(names[:5])} do not fit the {limit} bytes of RocketMQ's properties")
-        self.names = names
-
-
 def to_neutral(unit: Unit, max_expanded_bytes: int = MAX_EXPANDED_BYTES) -> Neutral:
     """Converts a stored unit. Raises InvalidRecords if its body cannot be expanded."""
     properties = read_properties(unit.properties)
@@ -182,10 +175,10 @@ def is_own(name: str) -> bool:
 
 def from_neutral(message: Neutral, may_cut: bool = True) -> UnitFields:
     """Returns the unit that a RocketMQ client sees, and that a commit log stores. Properties that do not fit are cut
-    and named by `TRIMQ_CUT`; unless `may_cut`, raises TooMuch."""
+    and named by `TRIMQ_CUT`; unless `may_cut`, raises InvalidRecords."""
     if message.origin == ROCKETMQ:
         return _own(message)
-    body, key, headers, born_ms, origin, fields, kept = message
+    body, key, headers, born_ms, origin, fields, kept, sequence = message
     properties: dict[str, str] = {}
     if (tags := fields.get(TAGS)) is not None:
         properties["TAGS"] = tags
@@ -208,6 +201,8 @@ def from_neutral(message: Neutral, may_cut: bool = True) -> UnitFields:
         if shown is not None and name not in fields and name and name.translate(_CONTROL) == name:
             properties[_escaped(name)] = shown
     properties[FROM_PROPERTY] = origin
+    if sequence:
+        properties[SEQUENCE_PROPERTY] = sequence
     if kept:
         properties[KEPT_PROPERTY] = base64.urlsafe_b64encode(kept).decode()
     return UnitFields(body or b"", _fitting(properties, may_cut), born_ms)
@@ -296,7 +291,8 @@ def _translated(body: bytes, properties: Mapping[str, str], born_ms: int, origin
             headers.append((name, value.encode("utf-8", "replace")))
     keys = properties.get("KEYS")
     key = None if keys is None else keys.encode("utf-8", "replace")
-    return Neutral(body, key, tuple(headers), born_ms, origin, fields, raw_kept)
+    sequence = properties.get(SEQUENCE_PROPERTY, "")
+    return Neutral(body, key, tuple(headers), born_ms, origin, fields, raw_kept, sequence)
 
 
 def _escaped(name: str) -> str:
@@ -315,11 +311,14 @@ def _fitting(properties: dict[str, str], may_cut: bool) -> dict[str, str]:
     for name in sorted(sizes, key=lambda each: -sizes[each]):
         if left <= room:
             break
-        if name != FROM_PROPERTY:
+        if name not in (FROM_PROPERTY, SEQUENCE_PROPERTY):
             cut.append(name)
             left -= sizes[name]
     if not may_cut:
-        raise TooMuch(cut, LONGEST_SENT_PROPERTIES)
+        names = ", ".join(cut[:5])
+        raise InvalidRecords(
+            f"the headers {names} do not fit the {LONGEST_SENT_PROPERTIES} bytes of RocketMQ's properties"
+        )
     fitting = {name: value for name, value in properties.items() if name not in cut}
     fitting[CUT_PROPERTY] = " ".join(cut)[:1000]
     return fitting

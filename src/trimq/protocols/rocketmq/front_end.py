@@ -278,6 +278,7 @@ class RocketMQFrontEnds:
         config.start()
         _prepare_topics(commit_log.topics, given, len(levels_ms))
         commit_log.pop_service.start(lambda: identity.store_host)
+        foreign_topics.start(lambda: identity.store_host)
         # Starts once writes are accepted: a delivery refused before that would be retried behind messages due later.
         commit_log.lifecycle.on_start(delays.start)
         transactions.start()
