@@ -59,7 +59,7 @@ OUTSIDE = ("client", "console", "testing", "cli", "__main__", "pyspark_trimq")
 # Each row is a list of tiers: a package sees the packages of earlier tiers, never those of its own or of later ones.
 # Modules beside packages are listed like packages; those joined by "+" count as one.
 ORDER: dict[str, tuple[str, ...]] = {
-    "trimq.formats": ("checksum varints", "kafka_batch kafka_subscription rocketmq_unit amqp_content"),
+    "trimq.formats": ("checksum varints", "kafka_batch kafka_subscription rocketmq_unit amqp_content", "crossing"),
     "trimq.storage": (
         "io",
         "group_commit",
@@ -74,6 +74,7 @@ ORDER: dict[str, tuple[str, ...]] = {
         "partitions routing",
         "groups transactions queues commit_log",
         "pop",
+        "crossing",
         "api",
         "assembly",
     ),

@@ -1,4 +1,5 @@
-"""A name that another protocol has is refused at once, with the same sentence by every protocol, HTTP and the log."""
+"""A name that another protocol has, while protocols do not see the topics of others, is refused at once, with the same
+sentence by every protocol, HTTP and the log."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ SENTENCE = "the name {} belongs to a {}: names are unique across protocols, choo
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
-    with Broker() as broker:
+    with Broker(cross_list="off") as broker:
         broker.create_topic("events")
         with pika.BlockingConnection(pika.URLParameters(broker.amqp)) as connection:
             connection.channel().queue_declare("mails", durable=True)

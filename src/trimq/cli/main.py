@@ -29,6 +29,7 @@ COMMANDS = {
     "firehose": "copy all messages of a virtual host of a running broker to amq.rabbitmq.trace",
     "policies": "list, set and delete policies for AMQP queues of a running broker",
     "definitions": "export and import users, vhosts, queues, exchanges, bindings and policies",
+    "explain": "show one message of a running broker as a client of each protocol sees it",
     "pipeline": "archive, restore, audit and more, on Spark",
     "storage": "verify, dump and measure the data folder of a stopped broker",
     "settings": "print every setting with its names, default and meaning",

@@ -354,6 +354,25 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     ] = 10_000
 
 
+class Cross(msgspec.Struct, frozen=True, kw_only=True):
+    list: Annotated[
+        Literal["all", "named", "off"],
+        Meta(
+            description="Topics of other protocols, for clients of each protocol. all: in lists of topics, and usable "
+            "by name. named: by name only. off: unknown, and their names refused."
+        ),
+    ] = "all"
+    batch_records: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=10_000,
+            description="Maximum number of messages in one batch for a topic of another protocol: they are translated "
+            "in one turn of the event loop.",
+        ),
+    ] = 1000
+
+
 class Log(msgspec.Struct, frozen=True, kw_only=True):
     level: Annotated[
         Literal["debug", "info", "warning", "error"],
@@ -398,6 +417,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tls: Tls = Tls()
     storage: Storage = Storage()
     failures: Failures = Failures()
+    cross: Cross = Cross()
     limits: Limits = Limits()
     security: Security = Security()
     log: Log = Log()

@@ -130,3 +130,14 @@ class OldWayOfSpeaking(Refusal):
 
     def __str__(self) -> str:
         return f"the broker assigns the streams of group {self.group}: commit with the member's epoch"
+
+
+@dataclass(eq=False)
+class GroupOfOtherProtocol(Refusal):
+    """The group has members that use another protocol."""
+
+    group: str
+    protocol: str
+
+    def __str__(self) -> str:
+        return f"group {self.group} has members that use {self.protocol}: stop them first, or choose another group name"

@@ -80,6 +80,12 @@ class PrefetchNeeded(_Named):
     said = "a consumer of the stream {name} must set a prefetch count"
 
 
+class OffsetNeeded(_Named):
+    """A topic of another protocol can be observed from an offset on; its messages cannot be taken one by one."""
+
+    said = "a consumer of the topic {name} must set the argument x-stream-offset: its messages cannot be taken"
+
+
 class AcknowledgementNeeded(_Named):
     said = "a consumer of the stream {name} must acknowledge messages"
 

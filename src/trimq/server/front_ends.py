@@ -21,6 +21,7 @@ from trimq.protocols.kafka.logins.mechanisms import Mechanisms
 from trimq.server.connection.connections import Connections
 from trimq.server.http.commit_log_topics import CommitLogTopicsApi
 from trimq.server.http.connections import ConnectionsApi
+from trimq.server.http.explanations import ExplanationsApi
 from trimq.server.http.firehose import FirehoseSwitchApi
 from trimq.server.http.front_end import HttpFrontEnd
 from trimq.server.http.limits import LimitsApi
@@ -114,11 +115,15 @@ class _RocketMQ:
 
     def _open(self, parts: FrontEndParts) -> RocketMQFrontEnds:
         from trimq.protocols.rocketmq.front_end import RocketMQFrontEnds  # as above
+        from trimq.protocols.rocketmq.state.system_topics import protected_topics
 
         if self._doors is None:
             commit_log_service = parts.core.commit_log_service
             assert commit_log_service is not None, "the commit log is open if a RocketMQ listener is on"
             counts = parts.counts.of("rocketmq")
+            given = parts.settings.rocketmq
+            own = protected_topics(given.cluster_name, given.broker_name)
+            parts.core.foreign_topics.is_system_topic = own.__contains__
             self._doors = RocketMQFrontEnds(
                 parts.settings,
                 commit_log_service.commit_log,
@@ -128,6 +133,7 @@ class _RocketMQ:
                 parts.core.signatures,
                 parts.core.broker.users,
                 parts.core.broker.acl_entries,
+                parts.core.broker.foreign_topics,
             )
         return self._doors
 
@@ -180,6 +186,7 @@ def _http(parts: FrontEndParts) -> FrontEnd:
             FirehoseSwitchApi(core.broker),
             TenantLimitsApi(core.broker),
             TopicPermissionsApi(core.broker),
+            ExplanationsApi(record_reader_of(core), parts.settings.limits.batch_expansion_bytes),
         ),
         parts.clock.liveness,
     )

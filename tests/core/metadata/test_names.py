@@ -69,7 +69,8 @@ def _create_commit_log_topic(bench: CoreBench, name: str) -> None:
 
 
 def _declare_queue(bench: CoreBench, name: str, caller: Caller = SYSTEM) -> None:
-    bench.core.broker.queues.declare_queue(caller, name, True, False, False, {}, OWNER)
+    # With an argument that no topic meets: a topic answers a plain declaration of its name.
+    bench.core.broker.queues.declare_queue(caller, name, True, False, False, {"x-max-length": 5}, OWNER)
 
 
 CREATE: dict[Layout, Callable[[CoreBench, str], None]] = {

@@ -178,6 +178,7 @@ class Desk:
             self.core.signatures,
             self.core.broker.users,
             self.core.broker.acl_entries,
+            self.core.broker.foreign_topics,
         )
         self.settle()
         self.core.cluster.announce("rocketmq_broker", BROKER_ADDRESS)

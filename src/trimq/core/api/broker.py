@@ -9,6 +9,7 @@ from trimq.core.api.dynamic_settings import DynamicSettingsApi
 from trimq.core.api.exchanges import ExchangeApi
 from trimq.core.api.failures import FailureApi
 from trimq.core.api.firehose import FirehoseApi
+from trimq.core.api.foreign_topics import ForeignTopicApi
 from trimq.core.api.groups import GroupApi
 from trimq.core.api.limits import LimitApi
 from trimq.core.api.namespaces import NamespaceApi
@@ -30,10 +31,10 @@ from trimq.storage.io.files import Space
 
 class Broker:
     """`topics`, `partitions`, `groups` and `transactions` serve partition logs; `exchanges`, `queues`, `policies` and
-    `firehose` serve AMQP queues; `namespaces`, `failures`, `users`, `acl_entries`, `quotas`, `limits`,
-    `tenant_limits` and `scram_credentials` serve all layouts; `dynamic_settings` are the broker
-    settings that Kafka clients can change live. Commit-log topics are reached through `CommitLogApi`
-    (`core/api/commit_log.py`), since the commit log may be closed."""
+    `firehose` serve AMQP queues; `namespaces`, `failures`, `users`, `acl_entries`, `quotas`, `limits`, `tenant_limits`
+    and `scram_credentials` serve all layouts; `foreign_topics` shows topics of one layout to clients of the others;
+    `dynamic_settings` are the broker settings that Kafka clients can change live. Commit-log topics are reached through
+    `CommitLogApi` (`core/api/commit_log.py`), since the commit log may be closed."""
 
     def __init__(
         self,
@@ -58,6 +59,7 @@ class Broker:
         limits: LimitApi,
         firehose: FirehoseApi,
         tenant_limits: TenantLimitApi,
+        foreign_topics: ForeignTopicApi,
     ) -> None:
         self.settings = settings
         self.cluster = cluster
@@ -78,6 +80,7 @@ class Broker:
         self.limits = limits
         self.firehose = firehose
         self.tenant_limits = tenant_limits
+        self.foreign_topics = foreign_topics
         self._access = access
         self._gate = gate
 

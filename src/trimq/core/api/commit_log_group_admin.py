@@ -120,6 +120,9 @@ class CommitLogGroupAdmin:
     def set_member_source(self, member_source: MemberSource) -> None:
         self._member_source = member_source
 
+    def has_members(self, name: str) -> bool:
+        return self._member_source is not None and self._member_source.has(name)
+
     def groups(self, caller: Caller) -> list[GroupSummary]:
         """Groups that the caller may see."""
         return [group for group in self.iterate(caller) if group is not None]

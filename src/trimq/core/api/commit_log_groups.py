@@ -4,14 +4,23 @@ caller's rights, then delegates."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
+from uuid import UUID
 
 from trimq.core.commit_log.groups import CommitLogGroup, CommitLogGroups
-from trimq.core.commit_log.topics import CommitLogTopic
+from trimq.core.crossing.groups import SharedGroups
 from trimq.core.metadata.cursors import Cursor, Cursors
 from trimq.core.pop.pop import PopService
-from trimq.core.security.access import Access, Action, group_resource
+from trimq.core.security.access import Access, Action, Resource, group_resource
 from trimq.model import Caller, StreamId
 from trimq.storage.group_commit.passes import Ticket
+
+
+class IdentifiedTopic(Protocol):
+    """Topic of any layout that the group reads."""
+
+    id: UUID
+    resource: Resource
 
 
 class CommitLogGroupApi:
@@ -22,6 +31,16 @@ class CommitLogGroupApi:
         self._cursors = cursors
         self._pop_service = pop_service
         self._access = access
+        self._shared: SharedGroups | None = None
+
+    def share_with(self, shared: SharedGroups) -> None:
+        """Shares groups and their cursors with another protocol."""
+        self._shared = shared
+
+    def require_alone(self, name: str) -> None:
+        """Raises GroupOfOtherProtocol while the group has members of another protocol."""
+        if self._shared is not None:
+            self._shared.require_alone(name)
 
     # -- definitions
 
@@ -68,7 +87,7 @@ class CommitLogGroupApi:
     # -- cursors
 
     def commit(
-        self, caller: Caller, group: str, topic: CommitLogTopic, number: int, offset: int, metadata: str = ""
+        self, caller: Caller, group: str, topic: IdentifiedTopic, number: int, offset: int, metadata: str = ""
     ) -> Ticket:
         """Commits the offset up to which `group` has read a queue, with optional metadata."""
         self._access.require(caller, Action.READ, topic.resource)
@@ -77,7 +96,7 @@ class CommitLogGroupApi:
         self._pop_service.cursor_moved(group, stream, offset)
         return self._cursors.commit(group, stream, offset, metadata)
 
-    def reset(self, caller: Caller, group: str, topic: CommitLogTopic, number: int, offset: int) -> Ticket:
+    def reset(self, caller: Caller, group: str, topic: IdentifiedTopic, number: int, offset: int) -> Ticket:
         """Commits an offset on behalf of an operator: popped messages do not hold up the group."""
         self._access.require(caller, Action.READ, topic.resource)
         self.require_read(caller, group)
@@ -85,10 +104,15 @@ class CommitLogGroupApi:
         self._pop_service.cursor_reset(group, stream, offset)
         return self._cursors.commit(group, stream, offset)
 
-    def cursor(self, caller: Caller, group: str, topic: CommitLogTopic, number: int) -> Cursor | None:
+    def cursor(self, caller: Caller, group: str, topic: IdentifiedTopic, number: int) -> Cursor | None:
         self._access.require(caller, Action.DESCRIBE, topic.resource)
         self.require_describe(caller, group)
         return self._cursors.fetch(group, StreamId(topic.id, number))
+
+    def last_cursor(self, caller: Caller, group: str, topic: IdentifiedTopic, number: int) -> Cursor | None:
+        """As `cursor`; the newer one, if the group has committed an offset through another protocol too."""
+        own = self.cursor(caller, group, topic, number)
+        return own if self._shared is None else self._shared.newest(group, StreamId(topic.id, number), own)
 
     def cursor_groups(self, caller: Caller) -> list[str]:
         """Groups that have a committed offset and that the caller may describe."""

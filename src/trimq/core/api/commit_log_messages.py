@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
+from trimq.core.api.partitions import S, TopicOfStreams
 from trimq.core.commit_log.stream import MessageQueue
 from trimq.core.commit_log.topics import CommitLogTopic
 from trimq.core.security.access import Access, Action, Resource, ResourceKind
@@ -132,7 +133,7 @@ class CommitLogMessageApi:
     def may_write_to(self, caller: Caller, topic: str) -> bool:
         return self._access.allowed(caller, Action.WRITE, Resource(ResourceKind.TOPIC, caller.namespace, topic))
 
-    def readable(self, caller: Caller, topic: CommitLogTopic, number: int) -> MessageQueue:
+    def readable(self, caller: Caller, topic: TopicOfStreams[S], number: int) -> S:
         """Returns the message queue if the caller may read it."""
         self._access.require(caller, Action.READ, topic.resource)
         return topic.stream(number)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from trimq.core.crossing.groups import SharedGroups
 from trimq.core.groups.assigned_group import HeartbeatResult, MemberHeartbeat
 from trimq.core.groups.coordinator import GroupCallback, GroupCoordinator
 from trimq.core.groups.group import (
@@ -41,9 +42,14 @@ class GroupApi:
         self._cursors = cursors
         self._access = access
         self._is_running = is_running
+        self._shared: SharedGroups | None = None
         # Whether an open transaction may still move a cursor of a group, and the cursors concerned.
         self.is_offset_unstable = cursors.is_unstable
         self.unstable_offsets = cursors.unstable
+
+    def share_with(self, shared: SharedGroups) -> None:
+        """Shares groups and their cursors with another protocol."""
+        self._shared = shared
 
     # -- groups
 
@@ -106,6 +112,8 @@ class GroupApi:
     def join(self, caller: Caller, group: str, request: JoinRequest, answer: GroupCallback) -> None:
         """Calls `answer` once, perhaps before this returns. If this raises a refusal, `answer` is not called."""
         self._require(caller, Action.READ, group)
+        if self._shared is not None:
+            self._shared.require_alone(group)
         self._groups.join(group, request, answer)
 
     def sync(self, caller: Caller, group: str, request: SyncRequest, answer: GroupCallback) -> None:
@@ -131,6 +139,8 @@ class GroupApi:
         """Adds the member or renews its session. The result is valid once the ticket's pass is durable; without a
         ticket, at once."""
         self._require(caller, Action.READ, group)
+        if self._shared is not None:
+            self._shared.require_alone(group)
         for topic in request.topics or ():
             self._access.require(caller, Action.DESCRIBE, Resource(ResourceKind.TOPIC, caller.namespace, topic))
         return self._groups.heartbeat_assigned(group, request)
@@ -188,7 +198,10 @@ class GroupApi:
         nothing."""
         self._access.require(caller, Action.DESCRIBE, group_resource(group))
         self._groups.check_reader(group, claim)
-        return CommittedCursors(dict(self._cursors.all(group)), self._cursors.latest)
+        own = self._cursors.all(group)
+        if self._shared is None:
+            return CommittedCursors(dict(own), self._cursors.latest)
+        return CommittedCursors(self._shared.merged(group, own), self._shared.latest(self._cursors.latest))
 
     def last_commit_ms(self, group: str) -> int | None:
         """Time of the last commit of the group, in message time; None if it has committed nothing."""

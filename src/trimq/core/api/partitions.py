@@ -4,19 +4,30 @@ Each checks the caller's rights, then delegates."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import cast
+from typing import Protocol, TypeVar, cast
 
 from trimq.core.metadata.cursors import Cursors
 from trimq.core.partitions.append import PartitionAppender
 from trimq.core.partitions.batch_validation import LargeBatch, Review
 from trimq.core.partitions.stream import Appended, Stream
 from trimq.core.partitions.topics import Topic
-from trimq.core.security.access import Access, Action
+from trimq.core.security.access import Access, Action, Resource
 from trimq.errors import ColdRead, LargeSearch
 from trimq.formats.kafka_batch.header import BatchHeader
 from trimq.model import Buffer, Caller, Record
 from trimq.offload import Offload
 from trimq.storage.group_commit.passes import Ticket
+
+S = TypeVar("S", covariant=True)
+
+
+class TopicOfStreams(Protocol[S]):
+    """Topic of any layout, with streams of one type."""
+
+    resource: Resource
+
+    def stream(self, index: int) -> S:
+        """Raises UnknownStream if there is none."""
 
 
 class PartitionApi:
@@ -90,12 +101,12 @@ class PartitionApi:
         self._access.require(caller, Action.WRITE, topic.resource)
         return self._appender.append_records(stream, records)
 
-    def describable(self, caller: Caller, topic: Topic, index: int) -> Stream:
+    def describable(self, caller: Caller, topic: TopicOfStreams[S], index: int) -> S:
         """Returns the stream if the caller may see its offsets."""
         self._access.require(caller, Action.DESCRIBE, topic.resource)
         return topic.stream(index)
 
-    def readable(self, caller: Caller, topic: Topic, index: int) -> Stream:
+    def readable(self, caller: Caller, topic: TopicOfStreams[S], index: int) -> S:
         """Returns the stream if the caller may read it."""
         self._access.require(caller, Action.READ, topic.resource)
         return topic.stream(index)

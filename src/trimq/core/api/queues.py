@@ -10,6 +10,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from trimq.core.api.exchanges import exchange_resource, queue_resource
+from trimq.core.crossing.topic_queues import TopicQueues
 from trimq.core.queues.arguments import QUORUM
 from trimq.core.queues.consumers import Consumer, SharedPrefetch, Subscription
 from trimq.core.queues.queue import Owner, PendingPass, Queue
@@ -18,7 +19,7 @@ from trimq.core.queues.unacked import Delivery
 from trimq.core.queues.work_queue import WorkQueue
 from trimq.core.security.access import Access, Action
 from trimq.core.write_gate import WriteGate
-from trimq.errors import ColdRead
+from trimq.errors import ColdRead, OtherHome
 from trimq.errors.queues import NotForStreams, SingleActiveGet, UnknownQueue
 from trimq.formats.amqp_content.field_tables import FieldTable
 from trimq.model import Caller
@@ -34,8 +35,11 @@ class GetResult(NamedTuple):
 
 
 class QueueApi:
-    def __init__(self, queues: QueueRegistry, offload: Offload, access: Access, gate: WriteGate) -> None:
+    def __init__(
+        self, queues: QueueRegistry, topic_queues: TopicQueues, offload: Offload, access: Access, gate: WriteGate
+    ) -> None:
         self._queues = queues
+        self._topic_queues = topic_queues
         self._offload = offload
         self._access = access
         self._gate = gate
@@ -64,10 +68,13 @@ class QueueApi:
                 self._access.require(caller, Action.READ, queue_resource(caller, name))
                 self._access.require(caller, Action.WRITE, exchange_resource(caller, dead_letters))
             self._gate.require_writable()
-        return self._queues.declare(
-            Declaration(caller.namespace, name, is_durable, is_exclusive, is_auto_delete, arguments, is_server_named),
-            owner,
+        declaration = Declaration(
+            caller.namespace, name, is_durable, is_exclusive, is_auto_delete, arguments, is_server_named
         )
+        try:
+            return self._queues.declare(declaration, owner)
+        except OtherHome:
+            return self._topic_queues.declare(caller, declaration)
 
     def declare_passively(self, caller: Caller, name: str, owner: Owner) -> Queue:
         """As `queue`; counts as a use of the queue, which prolongs its `x-expires`."""
@@ -78,7 +85,10 @@ class QueueApi:
     def queue(self, caller: Caller, name: str, owner: Owner) -> Queue:
         """Raises UnknownQueue if there is none, Locked if it is exclusive to another owner."""
         self._access.require(caller, Action.DESCRIBE, queue_resource(caller, name))
-        return self._queues.get(caller.namespace, name, owner)
+        try:
+            return self._queues.get(caller.namespace, name, owner)
+        except UnknownQueue:
+            return self._topic_queues.get(caller, name, Action.DESCRIBE)
 
     def queues(self, caller: Caller) -> list[Queue]:
         """Queues of the caller's namespace that the caller may see."""
@@ -115,7 +125,10 @@ class QueueApi:
     def readable_queue(self, caller: Caller, name: str, owner: Owner | None = None) -> Queue:
         """As `queue`, for a caller with the right to read. Without an owner: for browsing only."""
         self._access.require(caller, Action.READ, queue_resource(caller, name))
-        return self._queues.get(caller.namespace, name, owner)
+        try:
+            return self._queues.get(caller.namespace, name, owner)
+        except UnknownQueue:
+            return self._topic_queues.get(caller, name, Action.READ)
 
     def may_read(self, caller: Caller, name: str) -> bool:
         return self._access.allowed(caller, Action.READ, queue_resource(caller, name))
@@ -171,7 +184,11 @@ class QueueApi:
     def subscribe(self, caller: Caller, name: str, owner: Owner, subscription: Subscription) -> Consumer:
         """Adds a consumer. Its receiver gets messages from the end of this turn on."""
         self._access.require(caller, Action.READ, queue_resource(caller, name))
-        return self._queues.get(caller.namespace, name, owner).subscribe(subscription)
+        try:
+            queue = self._queues.get(caller.namespace, name, owner)
+        except UnknownQueue:
+            queue = self._topic_queues.get(caller, name, Action.READ)
+        return queue.subscribe(subscription)
 
     def unsubscribe(self, consumer: Consumer) -> None:
         """Cancels the consumer. Messages already delivered stay unacked."""

@@ -73,6 +73,8 @@ class CommitLogService:
     def __init__(
         self,
         commit_log: CommitLogApi,
+        topics: CommitLogTopics,
+        cursors: Cursors,
         store: CommitStore,
         care: FilePreparation | None,
         stalls: SlowDiskGuard,
@@ -81,6 +83,8 @@ class CommitLogService:
         settings: Settings,
     ) -> None:
         self.commit_log = commit_log
+        self.topics = topics
+        self.cursors = cursors
         self._store = store
         self._preparation = care
         self._stalls = stalls
@@ -213,15 +217,17 @@ def open_commit_log_service(
     tables: Tables,
     new_id: Callable[[], UUID],
     on_expired: Callable[[], None],
+    foreign_ids: Callable[[], set[UUID]],
 ) -> CommitLogService | None:
-    """Returns None if no listener uses the commit log and it is empty."""
+    """Returns None if no listener uses the commit log and it is empty. `foreign_ids` returns the topics of other
+    layouts, which the groups of RocketMQ may read."""
     if not is_commit_log_needed(settings, files):
         failures.add_source(ClosedCommitLog())
         return None
     message, rocketmq = clock.message, settings.rocketmq
     store, care = _open_store(settings, files, passes, offload, tables, clock)
     shared = _open_topics(settings, catalogue, names, store, passes, message.now_ms, new_id, on_expired)
-    cursors = _open_cursors(tables.open("shared-cursors", Cursor), message, shared)
+    cursors = _open_cursors(tables.open("shared-cursors", Cursor), message, shared, foreign_ids())
     groups = CommitLogGroups(catalogue)
     letters = CommitLogDeadLetters(shared, store.log.unit_at, failures.give_up, ledger)
     failures.add_source(letters)
@@ -251,7 +257,7 @@ def open_commit_log_service(
         config=config,
         lifecycle=CommitLogLifecycle(),
     )
-    return CommitLogService(commit_log, store, care, stalls, gate.pressure, message, settings)
+    return CommitLogService(commit_log, shared, cursors, store, care, stalls, gate.pressure, message, settings)
 
 
 def _open_popping(
@@ -282,10 +288,12 @@ def _open_popping(
     )
 
 
-def _open_cursors(table: DurableMap[Cursor], timeline: Timeline, shared: CommitLogTopics) -> Cursors:
+def _open_cursors(
+    table: DurableMap[Cursor], timeline: Timeline, shared: CommitLogTopics, foreign_ids: set[UUID]
+) -> Cursors:
     cursors = Cursors(table, timeline)
     shared.on_deleted(cursors.delete_topic)
-    cursors.delete_strays({topic.id for topic in shared})
+    cursors.delete_strays({topic.id for topic in shared} | foreign_ids)
     return cursors
 
 

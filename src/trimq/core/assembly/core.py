@@ -4,6 +4,7 @@ part needs which."""
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import cast
@@ -13,10 +14,12 @@ from trimq.clock import Clock
 from trimq.config import Settings, is_login_required
 from trimq.core.api.acl_entries import AclEntryApi
 from trimq.core.api.broker import Broker
+from trimq.core.api.commit_log_messages import OutgoingMessage
 from trimq.core.api.dynamic_settings import DynamicSettingsApi
 from trimq.core.api.exchanges import ExchangeApi
 from trimq.core.api.failures import FailureApi
 from trimq.core.api.firehose import FirehoseApi
+from trimq.core.api.foreign_topics import ForeignTopicApi
 from trimq.core.api.groups import GroupApi
 from trimq.core.api.limits import LimitApi
 from trimq.core.api.namespaces import NamespaceApi
@@ -31,6 +34,11 @@ from trimq.core.api.transactions import TransactionApi
 from trimq.core.api.users import UserApi
 from trimq.core.assembly.commit_log import CommitLogService, open_commit_log_service
 from trimq.core.assembly.queues import QUEUE_ROOTS, OpenQueues, open_queues
+from trimq.core.crossing.groups import SharedGroups
+from trimq.core.crossing.producers import ForeignProducers, ProducerRow
+from trimq.core.crossing.targets import AppendUnits, CommitLogDraft, ForeignTargets
+from trimq.core.crossing.topic_queues import TopicQueues
+from trimq.core.crossing.topics import ForeignTopics
 from trimq.core.groups.assignable_topics import AssignableTopics
 from trimq.core.groups.coordinator import GroupCoordinator
 from trimq.core.groups.rebalances import Rebalances
@@ -64,9 +72,10 @@ from trimq.core.transactions.transaction import Transaction
 from trimq.core.write_gate import WriteGate
 from trimq.errors import StartupError
 from trimq.metrics import Metrics
-from trimq.model import StreamId
+from trimq.model import Caller, Layout, StreamId
 from trimq.offload import BoundedOffload, Offload
 from trimq.storage.checkpoints.log_checkpoints import Checkpoints
+from trimq.storage.commit_log.log import AppendedUnit
 from trimq.storage.group_commit.passes import Passes, Ticket
 from trimq.storage.guards.damages import DamageReports
 from trimq.storage.guards.disk_space import DiskSpaceGuard
@@ -96,6 +105,8 @@ class Core:
     groups: GroupCoordinator
     transactions: TransactionCoordinator
     queues: OpenQueues
+    foreign_topics: ForeignTopics
+    foreign_targets: ForeignTargets
     authenticator: Authenticator
     credentials: Credentials
     login_log: LoginLog
@@ -214,19 +225,18 @@ def open_groups(
     clock: Clock,
     rng: random.Random,
     transactions: TransactionCoordinator,
+    assignable: AssignableTopics,
 ) -> GroupCoordinator:
     def stream_end(id: StreamId) -> int | None:
         stream = topics.find_stream(id)
         return None if stream is None else stream.readable_end
 
-    divisible = AssignableTopics(topics)
-    catalogue.watch("topic", lambda id, definition: divisible.changed())
     groups = GroupCoordinator(
         GroupStore(catalogue),
         cursors,
         passes,
         clock,
-        divisible,
+        assignable,
         lambda: new_id(rng),
         settings.kafka.group_initial_rebalance_delay_ms,
         settings.kafka.offsets_retention_ms,
@@ -236,6 +246,39 @@ def open_groups(
     )
     groups.open()
     return groups
+
+
+def _assign_foreign(assignable: AssignableTopics, foreign_topics: ForeignTopics, catalogue: Catalogue) -> None:
+    """Lets groups be assigned the topics of other layouts too."""
+    for kind in ("topic", "shared-topic", "queue"):
+        catalogue.watch(kind, lambda id, definition: assignable.changed())
+    face = Layout.PARTITION_LOG
+    assignable.add_foreign(partial(foreign_topics.shapes, face), partial(foreign_topics.count, face))
+
+
+def _open_targets(
+    access: Access, appender: PartitionAppender, service: CommitLogService | None, queues: OpenQueues, gate: WriteGate
+) -> ForeignTargets:
+    append_units: AppendUnits | None = None
+    if service is not None:
+        commit_log = service.commit_log
+
+        def append(caller: Caller, drafts: Sequence[CommitLogDraft], store_host: bytes) -> list[AppendedUnit]:
+            for each in drafts:
+                if each.has_ttl:
+                    commit_log.topics.enable_ttl(each.topic)
+            outgoing = [OutgoingMessage(each.topic, each.stream, each.draft, each.code) for each in drafts]
+            return commit_log.messages.append_all(caller, outgoing, store_host)
+
+        append_units = append
+    return ForeignTargets(access, appender.append_records, append_units, queues.parts.publisher, gate.admit)
+
+
+def _share_groups(broker: Broker, groups: GroupCoordinator, cursors: Cursors, service: CommitLogService) -> None:
+    """Lets a group move between Kafka and RocketMQ."""
+    commit_log = service.commit_log
+    broker.groups.share_with(SharedGroups(service.cursors, commit_log.group_admin.has_members, "RocketMQ"))
+    commit_log.groups.share_with(SharedGroups(cursors, groups.has_members, "Kafka"))
 
 
 def open_transactions(
@@ -288,6 +331,7 @@ def _open_commit_log(
     tables: Tables,
     rng: random.Random,
     metrics: Metrics,
+    foreign_ids: Callable[[], set[UUID]],
 ) -> CommitLogService | None:
     """Opens the commit log with the failure ledger of the queues: one ledger lists failures of both layouts."""
     return open_commit_log_service(
@@ -305,6 +349,7 @@ def _open_commit_log(
         tables,
         partial(new_id, rng),
         metrics.counter("passed_over_messages", "Expired messages that RocketMQ consumers skipped.").add,
+        foreign_ids,
     )
 
 
@@ -347,6 +392,8 @@ def _open_broker(
     queues: OpenQueues,
     dynamic: DynamicSettings,
     credentials: Credentials,
+    foreign_topics: ForeignTopicApi,
+    topic_queues: TopicQueues,
 ) -> Broker:
     parts = queues.parts
     tenant_limits = TenantLimits(catalogue)
@@ -365,7 +412,7 @@ def _open_broker(
         GroupApi(groups, cursors, access, is_running),
         TransactionApi(transactions, access, is_running),
         ExchangeApi(parts.exchanges, parts.queues, parts.publisher, access, gate),
-        QueueApi(parts.queues, offload, access, gate),
+        QueueApi(parts.queues, topic_queues, offload, access, gate),
         PolicyApi(parts.policies, access),
         NamespaceApi(parts.namespaces, access, tenant_limits),
         FailureApi(parts.failures, parts.ledger, parts.passes, access, gate),
@@ -377,6 +424,7 @@ def _open_broker(
         LimitApi(settings, gate, access),
         FirehoseApi(parts.exchanges, parts.publisher, parts.namespaces, access, gate),
         TenantLimitApi(tenant_limits, parts.namespaces, access),
+        foreign_topics,
     )
 
 
@@ -421,7 +469,8 @@ def open_core(
     )
     kept = tables.open("transactions", Transaction)
     transactions = open_transactions(kept, facts, topics, cluster, cursors, passes, clock)
-    groups = open_groups(settings, catalogue, cursors, topics, passes, clock, rng, transactions)
+    assignable = AssignableTopics(topics)
+    groups = open_groups(settings, catalogue, cursors, topics, passes, clock, rng, transactions, assignable)
     passwords = password_offload or offload
     logins = LoginQueue(passwords, clock.liveness, settings.security.failed_login_delay_ms)
     help = "Logins that were refused without a check, because of too many failed or waiting ones."
@@ -433,7 +482,20 @@ def open_core(
     credentials = _open_credentials(settings, files, catalogue, rng)
     login_log = LoginLog(metrics)
     commit_log_service = _open_commit_log(
-        settings, files, passes, clock, offload, catalogue, names, access, gate, queues, tables, rng, metrics
+        settings,
+        files,
+        passes,
+        clock,
+        offload,
+        catalogue,
+        names,
+        access,
+        gate,
+        queues,
+        tables,
+        rng,
+        metrics,
+        lambda: {*(topic.id for topic in topics), *(queue.id for queue in queues.parts.queues)},
     )
     if commit_log_service is not None:
         commit_log_service.report_damage(damages)
@@ -446,6 +508,19 @@ def open_core(
         }
     )
     queues.parts.failures.add_source(queues.letters)  # last: it owns entries that no other layout owns
+    foreign_topics = ForeignTopics(
+        topics,
+        None if commit_log_service is None else commit_log_service.topics,
+        queues.parts.queues,
+        access,
+        now_ms,
+        settings.limits.batch_expansion_bytes,
+        settings.cross.list,
+    )
+    _assign_foreign(assignable, foreign_topics, catalogue)
+    targets = _open_targets(access, appender, commit_log_service, queues, gate)
+    producers = ForeignProducers(tables.open("foreign-producers", ProducerRow), foreign_topics.stream_of, now_ms)
+    producers.open()
     broker = _open_broker(
         settings,
         topics,
@@ -464,7 +539,11 @@ def open_core(
         queues,
         dynamic,
         credentials,
+        ForeignTopicApi(foreign_topics, targets, producers, settings.cross.batch_records),
+        TopicQueues(foreign_topics, queues.parts.queues),
     )
+    if commit_log_service is not None and settings.cross.list != "off":
+        _share_groups(broker, groups, cursors, commit_log_service)
     return Core(
         broker,
         topics,
@@ -476,6 +555,8 @@ def open_core(
         groups,
         transactions,
         queues,
+        foreign_topics,
+        targets,
         authenticator,
         credentials,
         login_log,

@@ -188,6 +188,9 @@ class CommitLogTopics:
             else:
                 log.warning("topic %s: definition lost in a crash, defined again with %d queues", name, count)
 
+    def __len__(self) -> int:
+        return len(self._by_name)
+
     def __iter__(self) -> Iterator[CommitLogTopic]:
         return iter(self._by_name.values())
 

@@ -143,6 +143,9 @@ class GroupCoordinator:
     def is_used(self) -> bool:
         return bool(self._groups) or bool(self._vacant) or bool(self._cursors.groups())
 
+    def has_members(self, name: str) -> bool:
+        return name in self._groups and bool(self.describe(name).members)
+
     def describe(self, name: str) -> GroupDescription:
         return self._find(name).describe()
 

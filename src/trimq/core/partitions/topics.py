@@ -111,6 +111,9 @@ class Topics:
             raise OtherHome(str(name), topic.layout.value)
         return topic
 
+    def find_id(self, id: UUID) -> Topic | None:
+        return self._by_id.get(id)
+
     def by_id(self, id: UUID) -> Topic:
         topic = self._by_id.get(id)
         if topic is None:

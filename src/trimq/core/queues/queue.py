@@ -24,6 +24,7 @@ from trimq.core.queues.backlog import DeliveryCounts
 from trimq.core.queues.consumers import Consumer, Consumers, Subscription
 from trimq.core.queues.dispatcher import Dispatcher
 from trimq.core.queues.queue_timers import QUEUE_EXPIRY, QueueTimers
+from trimq.core.scheduling.waiters import Waiters, Watch
 from trimq.errors import ColdRead, DamagedSegment
 from trimq.errors.queues import ExclusiveUse
 from trimq.formats.amqp_content.content import Content, EncodedContent, StoredContent
@@ -129,6 +130,7 @@ class Queue(ABC):
         self.has_had_consumers = False
         self.consumers = Consumers(settings.is_single_active, takes_over=settings.kind == QUORUM)
         self._services = services
+        self._observers: Waiters | None = None
         self._cold_reads = ColdReadRetry(warm_with(services.offload))
 
     @property
@@ -210,6 +212,8 @@ class Queue(ABC):
         """Cancels all timers: the queue is deleted."""
         self.is_deleted = True
         self._services.queue_timers.forget(self.id)
+        if self._observers is not None:
+            self._observers.wake()
 
     def change_settings(self, settings: QueueSettings) -> None:
         """Applies settings after a change of policies, which cannot change the kind of the queue."""
@@ -285,6 +289,16 @@ class Queue(ABC):
         """Returns the pass of `pending_pass` if the turn that follows it may change the counts of the queue: it expires
         or drops messages, or delivers them to consumers."""
         return None
+
+    # -- observers, which take no messages
+
+    def watch(self, callback: Callable[[], None]) -> Watch:
+        """Calls back once, when more messages are readable or the queue was deleted."""
+        if self._observers is None:
+            self._observers = Waiters()
+        for log in self.logs:
+            log.on_grown = self._observers.wake
+        return self._observers.watch(callback)
 
     # -- dispatch
 

@@ -15,6 +15,7 @@ from trimq.config import Settings
 from trimq.core.api.acl_entries import AclEntryApi
 from trimq.core.api.commit_log import CommitLogApi
 from trimq.core.api.commit_log_topics import CommitLogTopicApi
+from trimq.core.api.foreign_topics import ForeignTopicApi
 from trimq.core.api.users import UserApi
 from trimq.core.commit_log.topics import CommitLogTopic
 from trimq.core.metadata.cluster import Cluster
@@ -210,6 +211,7 @@ class RocketMQFrontEnds:
         signatures: Signatures,
         users: UserApi,
         acl_entries: AclEntryApi,
+        foreign_topics: ForeignTopicApi,
     ) -> None:
         # Seeds the ids and queue choices: they need only differ from those of the previous run.
         rng = random.Random(clock.message.now_ms())
@@ -269,7 +271,8 @@ class RocketMQFrontEnds:
             client_requests=calls,
             sending=sending,
             consuming=consuming,
-            naming=NamingServices(registry, OwnRoutes(commit_log.topics, identity)),
+            naming=NamingServices(registry, OwnRoutes(commit_log.topics, foreign_topics, identity)),
+            foreign_topics=foreign_topics,
             started_ms=clock.message.now_ms(),
         )
         commit_log.group_admin.set_member_source(ClientMemberSource(clients, traffic, resets))
@@ -278,6 +281,7 @@ class RocketMQFrontEnds:
         config.start()
         _prepare_topics(commit_log.topics, given, len(levels_ms))
         commit_log.pop_service.start(lambda: identity.store_host)
+        foreign_topics.start(lambda: identity.store_host)
         # Starts once writes are accepted: a delivery refused before that would be retried behind messages due later.
         commit_log.lifecycle.on_start(delays.start)
         transactions.start()

@@ -60,6 +60,8 @@ class QueueLog:
         self.readable_end = 0
         self.is_removed = False
         self.on_readable: Callable[[], None] | None = None
+        self.on_grown: Callable[[], None] | None = None
+        """As `on_readable`, for readers that take no messages."""
         """Called when `readable_end` grows."""
         self.caches_recent = True
         """True if appended contents are kept in memory for consumers that keep up."""
@@ -287,6 +289,8 @@ class QueueLog:
             self.readable_end = end
             if self.on_readable is not None:
                 self.on_readable()
+            if self.on_grown is not None:
+                self.on_grown()
 
     # -- reading
 

@@ -147,6 +147,7 @@ CODES: dict[type[Refusal], Code] = {
     queue_refusals.InvalidHeader: Code.PRECONDITION_FAILED,
     queue_refusals.InvalidExpiration: Code.PRECONDITION_FAILED,
     queue_refusals.PrefetchNeeded: Code.PRECONDITION_FAILED,
+    queue_refusals.OffsetNeeded: Code.PRECONDITION_FAILED,
     queue_refusals.AcknowledgementNeeded: Code.NOT_IMPLEMENTED,
     queue_refusals.NotForStreams: Code.NOT_IMPLEMENTED,
     queue_refusals.ConditionalDeletion: Code.NOT_IMPLEMENTED,

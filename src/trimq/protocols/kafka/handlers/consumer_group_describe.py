@@ -93,7 +93,7 @@ def _assignment(context: Context, streams: Streams) -> ConsumerGroupDescribeAssi
         id = stream.topic.bytes
         if id not in topics:
             try:
-                name = context.broker.topics.by_id(context.caller, stream.topic).name.name
+                name = context.readable_topic("", stream.topic.bytes).name.name
             except Refusal:
                 continue  # deleted; members lose it with their next heartbeat
             topics[id] = ConsumerGroupDescribeTopicPartitions(topic_id=id, topic_name=name)

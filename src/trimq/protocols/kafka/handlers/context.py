@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 from uuid import UUID
 
 from trimq.clock import Clock
 from trimq.core.api.broker import Broker
+from trimq.core.crossing.partitions import BatchedStream, BatchedTopic
+from trimq.core.partitions.stream import Stream
 from trimq.core.partitions.topics import Topic
 from trimq.core.security.access import Action, Resource, ResourceKind
 from trimq.core.security.authentication import Authenticator
 from trimq.core.security.quotas import Direction
-from trimq.errors import UnknownTopic
-from trimq.model import SYSTEM, Caller, Layout
+from trimq.errors import Refusal, UnknownTopic
+from trimq.model import SYSTEM, Caller, Layout, TopicName
 from trimq.protocols.client_counters import Counts
 from trimq.protocols.contract import SessionControl
 from trimq.protocols.kafka.handlers.fetch_sessions import FetchSessions
@@ -21,6 +25,23 @@ from trimq.protocols.kafka.logins.session import LoginSession
 from trimq.protocols.kafka.names.codes import Code, KafkaRefusal
 from trimq.protocols.kafka.names.internal_topics import INTERNAL, NAMES, OFFSETS, PARTITIONS, TRANSACTIONS
 from trimq.protocols.kafka.names.topic_configs import BrokerLevels
+
+ReadableStream = Stream | BatchedStream
+
+
+class ReadableTopic(Protocol):
+    """Topic of any layout, for a reader of batches."""
+
+    id: UUID
+    name: TopicName
+    resource: Resource
+    layout: Layout
+
+    @property
+    def streams(self) -> Sequence[ReadableStream]: ...
+
+    def stream(self, index: int) -> ReadableStream:
+        """Raises UnknownStream if there is none."""
 
 
 @dataclass(slots=True)
@@ -89,6 +110,22 @@ class Context:
             self.any_topic(topic).stream(index)
         elif not 0 <= index < PARTITIONS:
             raise KafkaRefusal(Code.UNKNOWN_TOPIC_OR_PARTITION, f"{topic} has no partition {index}")
+
+    def readable_topic(self, name: str, id: bytes, action: Action = Action.DESCRIBE) -> ReadableTopic:
+        """As `topic`, and for topics of other layouts too. Not for the fetch path, which saves this call: see
+        `foreign_topic`."""
+        try:
+            return self.topic(name, id, action)
+        except Refusal as refusal:
+            return self.foreign_topic(name, id, action, refusal)
+
+    def foreign_topic(self, name: str, id: bytes, action: Action, refusal: Refusal) -> BatchedTopic:
+        """Returns the topic of another layout, after `topic` has raised this refusal; raises it if there is none."""
+        uuid = UUID(bytes=id) if id and not name else None
+        found = self.broker.foreign_topics.find_batched(self.caller, name, uuid, action)
+        if found is None:
+            raise refusal
+        return found
 
     def topic(self, name: str, id: bytes, action: Action = Action.DESCRIBE) -> Topic:
         """Returns the topic with this name or, in newer request versions, this id, if the caller may perform `action`

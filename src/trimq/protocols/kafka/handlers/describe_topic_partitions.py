@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trimq.core.partitions.topics import Topic
 from trimq.core.security.resources import Action, Resource, ResourceKind
 from trimq.errors import Refusal
 from trimq.model import Layout
 from trimq.protocols.contract import Reply
-from trimq.protocols.kafka.handlers.context import Context
+from trimq.protocols.kafka.handlers.context import Context, ReadableTopic
 from trimq.protocols.kafka.messages.metadata import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -68,6 +67,7 @@ def _names(context: Context, message: DescribeTopicPartitionsRequest) -> Iterato
     names = {topic.name for topic in message.topics}
     if not names:
         names = {topic.name.name for topic in context.broker.topics.all(context.caller, Layout.PARTITION_LOG)}
+        names.update(topic.name.name for topic in context.broker.foreign_topics.batched(context.caller))
         names |= set(context.internal_topics())
     cursor = message.cursor
     for name in sorted(names):
@@ -81,7 +81,7 @@ def _count(context: Context, name: str) -> int:
     if name in INTERNAL:
         return PARTITIONS
     try:
-        return len(context.topic(name, b"").streams)
+        return len(context.readable_topic(name, b"").streams)
     except Refusal:
         return 0
 
@@ -107,7 +107,7 @@ def _describe_partitions(context: Context, name: str, first: int, most: int) -> 
         )
     try:
         context.broker.topics.check_name(name)
-        topic = context.topic(name, b"")
+        topic = context.readable_topic(name, b"")
     except Refusal as refusal:
         return DescribeTopicPartitionsResponseTopic(name=name, error_code=code_of(refusal))
     return DescribeTopicPartitionsResponseTopic(
@@ -118,7 +118,7 @@ def _describe_partitions(context: Context, name: str, first: int, most: int) -> 
 
 
 def _partitions(
-    context: Context, topic: Topic, first: int, most: int
+    context: Context, topic: ReadableTopic, first: int, most: int
 ) -> list[DescribeTopicPartitionsResponsePartition]:
     cluster = context.broker.cluster
     return [

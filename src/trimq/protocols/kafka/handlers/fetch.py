@@ -13,13 +13,13 @@ from contextlib import suppress
 from functools import partial
 
 from trimq.core.cold_reads import ColdReadRetry
-from trimq.core.partitions.stream import Stream
+from trimq.core.crossing.partitions import BatchedStream
 from trimq.core.scheduling.waiters import AnyWatch
 from trimq.core.security.quotas import Direction
 from trimq.core.security.resources import Action
 from trimq.errors import ColdRead, DamagedSegment, OffsetOutOfRange, Refusal, StaleEpoch, UnknownTopic
 from trimq.protocols.contract import Parts, Reply
-from trimq.protocols.kafka.handlers.context import Context
+from trimq.protocols.kafka.handlers.context import Context, ReadableStream, ReadableTopic
 from trimq.protocols.kafka.handlers.fetch_sessions import (
     PartitionKey,
     SessionFetch,
@@ -82,7 +82,7 @@ class _Fetch(WaitingRequest):
         self._found_stale = False
         self._seen: set[PartitionKey] = set()
         """Partitions that this request has read before."""
-        self.streams: list[Stream] = []
+        self.streams: list[ReadableStream] = []
         self.cold: list[ColdRead] = []
         """Cold data that the last read skipped."""
         self._retry: ColdReadRetry | None = None
@@ -133,14 +133,17 @@ class _Fetch(WaitingRequest):
             )
         return FetchResponse(responses=topics, node_endpoints=self._endpoints() if self._found_stale else [])
 
-    def _find_stream(self, wanted: SessionPartition) -> Stream:
+    def _find_stream(self, wanted: SessionPartition) -> ReadableStream:
         place = wanted.place
         id = place.topic_id if self._request.api_version >= _BY_ID else b""
-        found = self._context.topic(place.topic, id, Action.READ)
+        try:
+            found: ReadableTopic = self._context.topic(place.topic, id, Action.READ)
+        except Refusal as refusal:
+            found = self._context.foreign_topic(place.topic, id, Action.READ, refusal)
         wanted.is_known = True
         return self._context.broker.partitions.readable(self._context.caller, found, place.partition)
 
-    def _read_partition(self, stream: Stream, asked: FetchPartition, left: int) -> PartitionData:
+    def _read_partition(self, stream: ReadableStream, asked: FetchPartition, left: int) -> PartitionData:
         self.streams.append(stream)
         try:
             self._check(stream, asked)
@@ -169,7 +172,7 @@ class _Fetch(WaitingRequest):
             if (address := node.addresses.get("kafka")) is not None
         ]
 
-    def _check(self, stream: Stream, asked: FetchPartition) -> None:
+    def _check(self, stream: ReadableStream, asked: FetchPartition) -> None:
         if asked.current_leader_epoch >= 0:
             self._context.broker.cluster.require_epoch(stream.id, asked.current_leader_epoch)
         if self._is_replica:
@@ -182,7 +185,7 @@ class _Fetch(WaitingRequest):
         state = self._message.replica_state
         return (self._message.replica_id if state is None else state.replica_id) >= 0
 
-    def _find_divergence(self, stream: Stream, asked: FetchPartition) -> EpochEndOffset | None:
+    def _find_divergence(self, stream: ReadableStream, asked: FetchPartition) -> EpochEndOffset | None:
         """Returns the end of the last common epoch if the log diverged from the data that the client fetched before;
         otherwise None."""
         if asked.last_fetched_epoch >= 0:
@@ -194,7 +197,7 @@ class _Fetch(WaitingRequest):
                 return EpochEndOffset(epoch=epoch, end_offset=end)
         return None
 
-    def _describe(self, stream: Stream, index: int) -> PartitionData:
+    def _describe(self, stream: ReadableStream, index: int) -> PartitionData:
         return PartitionData(
             partition_index=index,
             high_watermark=stream.readable_end,
@@ -204,10 +207,12 @@ class _Fetch(WaitingRequest):
             records=b"",
         )
 
-    def _read_stream(self, stream: Stream, asked: FetchPartition, left: int) -> PartitionData:
+    def _read_stream(self, stream: ReadableStream, asked: FetchPartition, left: int) -> PartitionData:
         data = self._describe(stream, asked.partition)
         # Checked even if this response has no room for records of the partition.
-        if not data.log_start_offset <= asked.fetch_offset <= data.high_watermark:
+        if not data.log_start_offset <= asked.fetch_offset <= data.high_watermark and not (
+            isinstance(stream, BatchedStream) and stream.gives_away and 0 <= asked.fetch_offset <= data.high_watermark
+        ):
             raise OffsetOutOfRange(asked.fetch_offset, data.log_start_offset, data.high_watermark)
         limit = data.last_stable_offset if self._message.isolation_level == _READ_COMMITTED else None
         # The first batch is returned even if it exceeds the limits; otherwise a client could never read past it.
@@ -274,7 +279,7 @@ class _Fetch(WaitingRequest):
         return self.encode(response)
 
 
-def _aborted(stream: Stream, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
+def _aborted(stream: ReadableStream, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
     """Returns the aborted transactions whose records the client must skip."""
     return [
         AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
@@ -288,7 +293,7 @@ def _names_a_partition(context: Context, request: Request) -> bool:
     for topic in request.decode(FetchRequest).topics:
         for asked in topic.partitions:
             with suppress(Refusal):
-                context.topic(topic.topic, topic.topic_id if by_id else b"").stream(asked.partition)
+                context.readable_topic(topic.topic, topic.topic_id if by_id else b"").stream(asked.partition)
                 return True
     return False
 

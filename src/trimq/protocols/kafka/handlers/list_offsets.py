@@ -12,10 +12,9 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping
 from typing import NamedTuple
 
-from trimq.core.partitions.stream import Stream
 from trimq.errors import Busy, LargeSearch, Refusal
 from trimq.protocols.contract import DeferredReply, Parts, Reply
-from trimq.protocols.kafka.handlers.context import Context
+from trimq.protocols.kafka.handlers.context import Context, ReadableStream
 from trimq.protocols.kafka.messages.logs import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -153,7 +152,9 @@ def _answer(
     version = request.api_version
     if asked.timestamp < 0 and version < _SINCE_VERSION.get(asked.timestamp, _NEVER):
         raise KafkaRefusal(Code.UNSUPPORTED_VERSION, f"version {version} has no special timestamp {asked.timestamp}")
-    stream = context.broker.partitions.describable(context.caller, context.topic(name, b""), asked.partition_index)
+    stream = context.broker.partitions.describable(
+        context.caller, context.readable_topic(name, b""), asked.partition_index
+    )
     cluster = context.broker.cluster
     if asked.current_leader_epoch != _NOT_CHECKED:
         cluster.require_epoch(stream.id, asked.current_leader_epoch)
@@ -178,7 +179,7 @@ def _answer(
     return _FoundOffset(found.offset, found.timestamp_ms, _epoch_at(stream, found.offset, current))
 
 
-def _epoch_at(stream: Stream, offset: int, current: int) -> int:
+def _epoch_at(stream: ReadableStream, offset: int, current: int) -> int:
     """Returns the leader epoch of the record at this offset, or of the next append."""
     if offset >= stream.end:
         return current

@@ -10,12 +10,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from trimq.core.partitions.topics import Topic
 from trimq.core.security.resources import Action, Resource, ResourceKind
 from trimq.errors import InvalidName, NameTooLong, OtherHome, Refusal
 from trimq.model import Layout
 from trimq.protocols.contract import Reply
-from trimq.protocols.kafka.handlers.context import Context
+from trimq.protocols.kafka.handlers.context import Context, ReadableTopic
 from trimq.protocols.kafka.handlers.create_topics import refuse_colliding_name
 from trimq.protocols.kafka.messages.metadata import (
     MetadataRequest,
@@ -64,6 +63,8 @@ def _topics(context: Context, version: int, message: MetadataRequest) -> list[Me
     if asked is None or (version == 0 and not asked):
         found = context.broker.topics.all(context.caller, Layout.PARTITION_LOG)
         own = [_describe(context, topic, with_operations) for topic in found]
+        foreign = context.broker.foreign_topics.batched(context.caller)
+        own += [_describe(context, topic, with_operations) for topic in foreign]
         return own + [_internal(context, name) for name in context.internal_topics()]
     if any(_has_id(topic) for topic in asked):
         return [_find_id(context, id, with_operations) for id in _ids(asked)]
@@ -99,7 +100,7 @@ def _find_id(context: Context, id: bytes, with_operations: bool) -> MetadataResp
         if id in NAMES:
             context.require_topic(Action.DESCRIBE, NAMES[id])
             return _internal(context, NAMES[id])
-        return _describe(context, context.topic("", id), with_operations)
+        return _describe(context, context.readable_topic("", id), with_operations)
     except Refusal as refusal:
         return MetadataResponseTopic(error_code=code_of(refusal), name=None, topic_id=id)
 
@@ -109,7 +110,7 @@ def _find(context: Context, name: str, may_create: bool, with_operations: bool) 
         if name in INTERNAL:
             context.require_topic(Action.DESCRIBE, name)
             return _internal(context, name)
-        return _describe(context, context.topic(name, b""), with_operations)
+        return _describe(context, context.readable_topic(name, b""), with_operations)
     except Refusal as refusal:
         code = code_of(refusal)
     if code == Code.UNKNOWN_TOPIC_OR_PARTITION:
@@ -144,7 +145,7 @@ def _log_conflict(context: Context, refusal: OtherHome) -> None:
         log.warning("Kafka client %s: metadata request refused (%s)", context.caller.address, refusal)
 
 
-def _describe(context: Context, topic: Topic, with_operations: bool) -> MetadataResponseTopic:
+def _describe(context: Context, topic: ReadableTopic, with_operations: bool) -> MetadataResponseTopic:
     cluster = context.broker.cluster
     partitions = [
         _partition(stream.id.number, cluster.owner(stream.id).id, cluster.leader_epoch(stream.id))

@@ -74,9 +74,9 @@ class _CommitAttempt:
         try:
             self._context.broker.groups.require(self._context.caller, Action.READ, self._group)
             if self._version >= _IDS_SINCE:
-                found = self._context.topic("", topic.topic_id, Action.READ)
+                found = self._context.readable_topic("", topic.topic_id, Action.READ)
             else:
-                found = self._context.topic(topic.name, b"", Action.READ)
+                found = self._context.readable_topic(topic.name, b"", Action.READ)
             stream = self._context.broker.partitions.readable(self._context.caller, found, index)
         except Refusal as refusal:
             return OffsetCommitResponsePartition(partition_index=index, error_code=self._code(refusal))

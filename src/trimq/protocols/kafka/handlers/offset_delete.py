@@ -74,7 +74,7 @@ def _delete(
         index = asked.partition_index
         code = Code.NONE
         try:
-            stream = context.topic(topic.name, b"", Action.READ).stream(index)
+            stream = context.readable_topic(topic.name, b"", Action.READ).stream(index)
             if wanted is None or topic.name in wanted:
                 code = Code.GROUP_SUBSCRIBED_TO_TOPIC
             else:

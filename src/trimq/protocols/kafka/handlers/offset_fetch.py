@@ -11,11 +11,10 @@ from uuid import UUID
 
 from trimq.core.groups.group import Claim
 from trimq.core.metadata.cursors import Cursor
-from trimq.core.partitions.topics import Topic
 from trimq.errors import AccessDenied, Refusal
 from trimq.model import StreamId
 from trimq.protocols.contract import Parts, Reply
-from trimq.protocols.kafka.handlers.context import Context
+from trimq.protocols.kafka.handlers.context import Context, ReadableTopic
 from trimq.protocols.kafka.messages.group_offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -85,7 +84,7 @@ class _CursorReader:
         topics = []
         for id, indexes in numbers.items():
             try:
-                topic = self._context.broker.topics.by_id(self._context.caller, id)
+                topic = self._context.readable_topic("", id.bytes)
             except Refusal:
                 continue  # being deleted, or the caller may not see it
             topics.append(self._answer(group, topic, indexes, cursors))
@@ -95,7 +94,7 @@ class _CursorReader:
         self, group: str, asked: OffsetFetchRequestTopics, cursors: Mapping[StreamId, Cursor]
     ) -> OffsetFetchResponseTopics:
         try:
-            topic = self._context.topic(asked.name, asked.topic_id)
+            topic = self._context.readable_topic(asked.name, asked.topic_id)
         except Refusal as refusal:
             code = self._code(refusal)
             partitions = [_partition(index, code) for index in asked.partition_indexes]
@@ -103,7 +102,7 @@ class _CursorReader:
         return self._answer(group, topic, asked.partition_indexes, cursors)
 
     def _answer(
-        self, group: str, topic: Topic, indexes: list[int], cursors: Mapping[StreamId, Cursor]
+        self, group: str, topic: ReadableTopic, indexes: list[int], cursors: Mapping[StreamId, Cursor]
     ) -> OffsetFetchResponseTopics:
         partitions = []
         for index in indexes:

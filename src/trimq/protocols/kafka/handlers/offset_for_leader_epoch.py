@@ -3,11 +3,10 @@ records that it has read were truncated."""
 
 from __future__ import annotations
 
-from trimq.core.partitions.stream import Stream
 from trimq.core.security.resources import BROKER, Action
 from trimq.errors import Refusal
 from trimq.protocols.contract import Reply
-from trimq.protocols.kafka.handlers.context import Context
+from trimq.protocols.kafka.handlers.context import Context, ReadableStream
 from trimq.protocols.kafka.messages.logs import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -36,7 +35,7 @@ def handle(context: Context, request: Request) -> Reply:
 def _answer(context: Context, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
     try:
         is_node = context.broker.allowed(context.caller, Action.CLUSTER_ACTION, BROKER)
-        stream = (context.any_topic(topic) if is_node else context.topic(topic, b"")).stream(asked.partition)
+        stream = (context.any_topic(topic) if is_node else context.readable_topic(topic, b"")).stream(asked.partition)
         if asked.current_leader_epoch != _NOT_CHECKED:
             context.broker.cluster.require_epoch(stream.id, asked.current_leader_epoch)
         epoch, end = find_end(stream, asked.leader_epoch, context.broker.cluster.leader_epoch(stream.id))
@@ -45,7 +44,7 @@ def _answer(context: Context, topic: str, asked: OffsetForLeaderPartition) -> Ep
     return EpochEndOffset(partition=asked.partition, leader_epoch=epoch, end_offset=end)
 
 
-def find_end(stream: Stream, asked: int, current: int) -> tuple[int, int]:
+def find_end(stream: ReadableStream, asked: int, current: int) -> tuple[int, int]:
     """Returns the last epoch not after `asked`, and its end offset. `current` counts even without records."""
     if asked == current:
         return current, stream.readable_end

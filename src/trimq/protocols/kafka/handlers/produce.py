@@ -15,8 +15,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from trimq.core.crossing.partitions import BatchedStream, BatchedTopic
+from trimq.core.crossing.targets import Placed
 from trimq.core.partitions.batch_validation import LargeBatch, Review
-from trimq.core.partitions.stream import Appended, Stream
+from trimq.core.partitions.stream import Appended
 from trimq.core.partitions.topics import Topic
 from trimq.core.security.resources import Action
 from trimq.errors import (
@@ -45,7 +47,7 @@ from trimq.formats.kafka_batch.records import BatchTooLarge
 from trimq.model import Buffer
 from trimq.protocols.client_counters import Counts
 from trimq.protocols.contract import DeferredReply, Parts, Reply
-from trimq.protocols.kafka.handlers.context import Context
+from trimq.protocols.kafka.handlers.context import Context, ReadableStream, ReadableTopic
 from trimq.protocols.kafka.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,
@@ -84,7 +86,8 @@ _WITHOUT_START = (
 # Kafka looks for transactional batches in the whole request first, which fails if a batch has no framing.
 _REFUSES_REQUEST = (BadFraming, UnsupportedMagic)
 
-Outcome = tuple[PartitionProduceResponse, Appended | None]
+AnyAppended = Appended | Placed
+Outcome = tuple[PartitionProduceResponse, AnyAppended | None]
 Topics = dict[tuple[str, bytes], dict[int, Outcome]]
 """Outcome of each partition, by name and id of its topic: a partition that is named twice has one outcome."""
 _Place = tuple[str, bytes, int]
@@ -106,8 +109,8 @@ class _NotInTransaction(Refusal):
 class _Batch(NamedTuple):
     """Batch that may be appended, as far as its framing and its place tell."""
 
-    topic: Topic
-    stream: Stream
+    topic: ReadableTopic
+    stream: ReadableStream
     records: Buffer
     header: BatchHeader
 
@@ -423,21 +426,30 @@ def _find_batch(
     return _Batch(found, stream, records[: LENGTH_ENDS_AT + header.length], header)
 
 
-def _find_stream(context: Context, version: int, name: str, topic_id: bytes, index: int) -> tuple[Topic, Stream]:
+def _find_stream(
+    context: Context, version: int, name: str, topic_id: bytes, index: int
+) -> tuple[ReadableTopic, ReadableStream]:
     if name in INTERNAL:
         if not 0 <= index < PARTITIONS:
             raise KafkaRefusal(Code.UNKNOWN_TOPIC_OR_PARTITION, f"{name} has no partition {index}")
         raise KafkaRefusal(Code.INVALID_TOPIC, f"{name} is an internal topic")
-    topic = context.topic(name, topic_id if version >= _BY_ID else b"", Action.WRITE)
+    id = topic_id if version >= _BY_ID else b""
+    try:
+        topic: ReadableTopic = context.topic(name, id, Action.WRITE)
+    except Refusal as refusal:
+        topic = context.foreign_topic(name, id, Action.WRITE, refusal)
     return topic, topic.stream(index)
 
 
 def _append(
     context: Context, version: int, message: ProduceRequest, batch: _Batch, review: Review | None = None
-) -> Appended:
+) -> AnyAppended:
     """Appends a batch. Raises Refusal or BadBatch if it is not accepted, and LargeBatch if it must be reviewed
     first."""
     topic, stream, records, header = batch
+    if isinstance(stream, BatchedStream):
+        return _append_foreign(context, message, batch)
+    assert isinstance(topic, Topic)
     joined = None
     is_in_transaction = header.attributes & TRANSACTIONAL_BIT and header.producer_id >= 0
     if is_in_transaction:
@@ -468,6 +480,24 @@ def _append(
     return appended if joined is None else appended._replace(joined=joined)
 
 
+def _append_foreign(context: Context, message: ProduceRequest, batch: _Batch) -> Placed:
+    """Appends the records of a batch to a topic of another layout."""
+    topic, stream, records, header = batch
+    assert isinstance(topic, BatchedTopic)
+    if message.acks not in _ACKS:
+        raise _NoWrite(Code.INVALID_REQUIRED_ACKS, "acks must be -1, 0 or 1")
+    if header.attributes & TRANSACTIONAL_BIT:
+        reason = f"{topic.name} is a topic of another protocol, which cannot be part of a transaction"
+        raise KafkaRefusal(Code.INVALID_TOPIC, reason)
+    if header.base_offset:
+        check_base_offset(header)
+    limit = context.broker.settings.storage.message_bytes
+    if len(records) > limit:
+        raise MessageTooLong(len(records), limit)
+    check_content(records, header)
+    return context.broker.foreign_topics.append_batch(context.caller, topic, stream.id.number, records, header)
+
+
 def _refuse(context: Context, index: int, error: Refusal | BadBatch, start: int = _NO_START) -> Outcome:
     """`start`: first offset of the partition, if it was found."""
     if isinstance(error, _NotInTransaction):
@@ -481,7 +511,7 @@ def _refuse(context: Context, index: int, error: Refusal | BadBatch, start: int 
     return _failed(index, code_of(error), str(error), start, faults)
 
 
-def _appended_response(index: int, appended: Appended, start: int) -> PartitionProduceResponse:
+def _appended_response(index: int, appended: AnyAppended, start: int) -> PartitionProduceResponse:
     return PartitionProduceResponse(
         index=index,
         base_offset=appended.base_offset,
@@ -522,7 +552,7 @@ def _answer(counts: Counts, request: Request, outcomes: Topics, throttle_ms: int
 
 
 def _with_write_result(
-    counts: Counts, response: PartitionProduceResponse, appended: Appended | None
+    counts: Counts, response: PartitionProduceResponse, appended: AnyAppended | None
 ) -> PartitionProduceResponse:
     refusal = None if appended is None else appended.refusal
     if refusal is None:

@@ -82,7 +82,7 @@ class _TxnCommitAttempt:
         try:
             broker.transactions.require_write(caller, self._message.transactional_id)
             broker.groups.require(caller, Action.READ, self._message.group_id)
-            found = self._context.topic(topic, b"", Action.READ)
+            found = self._context.readable_topic(topic, b"", Action.READ)
             stream = broker.partitions.readable(caller, found, asked.partition_index)
         except Refusal as refusal:
             answer.error_code = transaction_code(refusal, knows_fencing=False)

@@ -200,6 +200,7 @@ GROUP_CODES: dict[type[Refusal], Code] = {
     group_refusals.MemberEpochFenced: Code.FENCED_MEMBER_EPOCH,
     group_refusals.StaleMemberEpoch: Code.STALE_MEMBER_EPOCH,
     group_refusals.UnknownAssignor: Code.UNSUPPORTED_ASSIGNOR,
+    group_refusals.GroupOfOtherProtocol: Code.INCONSISTENT_GROUP_PROTOCOL,
     group_refusals.InvalidPattern: Code.INVALID_REGULAR_EXPRESSION,
     group_refusals.OldWayOfSpeaking: Code.UNSUPPORTED_VERSION,
     errors.LimitReached: Code.GROUP_MAX_SIZE_REACHED,  # which stops a client; there is no other code for it

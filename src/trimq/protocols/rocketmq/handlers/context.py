@@ -5,15 +5,22 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
+from uuid import UUID
 
 from trimq.clock import Clock
 from trimq.config import RocketMQ as RocketMQSettings
 from trimq.core.api.acl_entries import AclEntryApi
 from trimq.core.api.commit_log import CommitLogApi
+from trimq.core.api.foreign_topics import ForeignTopicApi
 from trimq.core.api.users import UserApi
 from trimq.core.commit_log.groups import CommitLogGroup
+from trimq.core.commit_log.stream import MessageQueue
+from trimq.core.commit_log.topics import CommitLogTopicDefinition
+from trimq.core.crossing.units import UnitQueue, UnitTopic
+from trimq.core.security.resources import Action, Resource
 from trimq.core.security.signatures import Signatures
-from trimq.model import Caller
+from trimq.model import Caller, TopicName
 from trimq.protocols.client_counters import Counts
 from trimq.protocols.contract import Reply, SessionControl
 from trimq.protocols.rocketmq.clients.queue_locks import QueueLocks
@@ -35,6 +42,20 @@ from trimq.protocols.rocketmq.waiting.flush_timeout import FlushTimeouts
 from trimq.protocols.rocketmq.waiting.pop_requests import PopServices
 from trimq.protocols.rocketmq.wire.fast_properties import PropertyTemplates
 from trimq.wire.remoting import Command
+
+AnyQueue = MessageQueue | UnitQueue
+
+
+class AnyTopic(Protocol):
+    """Topic of any layout, for a reader of message units."""
+
+    id: UUID
+    name: TopicName
+    resource: Resource
+    definition: CommitLogTopicDefinition
+
+    def stream(self, number: int) -> AnyQueue:
+        """Raises UnknownStream if there is none."""
 
 
 @dataclass(slots=True)
@@ -91,6 +112,7 @@ class RocketMQServices:
     sending: SendServices
     consuming: ConsumeServices
     naming: NamingServices
+    foreign_topics: ForeignTopicApi
     started_ms: int
     config_changes: tuple[int, int] = (0, 0)
     """Number of changes of settings at run time, and the time of the last one."""
@@ -113,6 +135,16 @@ class Context:
     def filter_limits(self) -> FilterLimits:
         settings = self.services.settings
         return FilterLimits(settings.filter_bytes, settings.filter_operators)
+
+    def foreign_topic(self, name: str, action: Action = Action.DESCRIBE) -> UnitTopic | None:
+        """Returns the topic of another layout that clients call `name`. For names that the commit log does not have."""
+        services = self.services
+        return services.foreign_topics.find_units(self.caller, name, services.identity.store_host, action)
+
+    def readable_topic(self, name: str) -> AnyTopic | None:
+        """Returns the topic of any layout; None if there is none."""
+        found = self.commit_log.topics.find(self.caller, name)
+        return self.foreign_topic(name) if found is None else found
 
     def get_or_create_group(self, name: str) -> CommitLogGroup:
         """Creates a group that reads for the first time."""

@@ -74,6 +74,7 @@ def _check_counts(context: Context, producers: list[dict[str, Any]], consumers: 
 
 def _consume(context: Context, client: Client, data: dict[str, Any], is_without_topics: bool) -> None:
     name = _name(data.get("groupName"))
+    context.commit_log.groups.require_alone(name)
     known = context.get_or_create_group(name) if name else CommitLogGroup(name)
     group = ConsumerGroup(
         name,

@@ -6,11 +6,10 @@ while an offset reset of the group is pending. An unknown queue is treated as em
 
 from __future__ import annotations
 
-from trimq.core.commit_log.stream import MessageQueue
-from trimq.core.commit_log.topics import CommitLogTopic
+from trimq.core.crossing.units import UnitQueue
 from trimq.errors import OffsetOutOfRange, UnknownStream
 from trimq.protocols.contract import Reply
-from trimq.protocols.rocketmq.handlers.context import Context
+from trimq.protocols.rocketmq.handlers.context import AnyQueue, AnyTopic, Context
 from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
 from trimq.protocols.rocketmq.wire.headers import QueryOffsetHeader, QueueHeader, SearchOffsetHeader, UpdateOffsetHeader
 from trimq.protocols.rocketmq.wire.replies import done_when_durable, reply
@@ -19,10 +18,10 @@ from trimq.wire.remoting import BadHeader, Command
 
 def query_offset(context: Context, command: Command) -> Reply:
     header = command.read(QueryOffsetHeader)
-    topic = context.commit_log.topics.find(context.caller, header.topic)
+    topic = context.readable_topic(header.topic)
     found = None
     if topic is not None:
-        found = context.commit_log.groups.cursor(context.caller, header.consumerGroup, topic, header.queueId)
+        found = context.commit_log.groups.last_cursor(context.caller, header.consumerGroup, topic, header.queueId)
     if found is not None and found.offset >= 0:
         return reply(command, fields={"offset": str(found.offset)})
     if not header.setZeroIfNotFound:
@@ -46,7 +45,7 @@ def update_offset(context: Context, command: Command) -> Reply:
         raise RemotingRefusal(
             ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.consumerGroup[:200]} not exist!"
         )
-    topic = context.commit_log.topics.find(context.caller, header.topic)
+    topic = context.readable_topic(header.topic)
     if topic is None:
         raise RemotingRefusal(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic[:200]} not exist!")
     if context.services.consuming.offset_resets.is_pending(header.consumerGroup, topic.id, header.queueId):
@@ -71,18 +70,18 @@ def earliest_time(context: Context, command: Command) -> Reply:
     stream = _requested_queue(context, command)
     time_ms = -1
     if stream is not None and stream.start < stream.readable_end:
-        time_ms = stream.unit(stream.start).store_ms
+        time_ms = stream.first_time_ms() if isinstance(stream, UnitQueue) else stream.unit(stream.start).store_ms
     return reply(command, fields={"timestamp": str(time_ms)})
 
 
 def search_offset(context: Context, command: Command) -> Reply:
     header = command.read(SearchOffsetHeader)
-    stream = _find(context.commit_log.topics.find(context.caller, header.topic), header.queueId)
+    stream = _find(context.readable_topic(header.topic), header.queueId)
     offset = 0 if stream is None else _search(stream, header.timestamp, header.boundaryType.upper() == "UPPER")
     return reply(command, fields={"offset": str(offset)})
 
 
-def _search(stream: MessageQueue, time_ms: int, is_upper: bool) -> int:
+def _search(stream: AnyQueue, time_ms: int, is_upper: bool) -> int:
     """Returns the first offset stored at `time_ms` or later; if `is_upper`, the last offset stored at `time_ms` or
     earlier."""
     if not is_upper:
@@ -90,12 +89,12 @@ def _search(stream: MessageQueue, time_ms: int, is_upper: bool) -> int:
     return max(stream.find_time(time_ms + 1) - 1, stream.start)
 
 
-def _requested_queue(context: Context, command: Command) -> MessageQueue | None:
+def _requested_queue(context: Context, command: Command) -> AnyQueue | None:
     header = command.read(QueueHeader)
-    return _find(context.commit_log.topics.find(context.caller, header.topic), header.queueId)
+    return _find(context.readable_topic(header.topic), header.queueId)
 
 
-def _find(topic: CommitLogTopic | None, number: int) -> MessageQueue | None:
+def _find(topic: AnyTopic | None, number: int) -> AnyQueue | None:
     """Returns None for an unknown queue."""
     if topic is None:
         return None

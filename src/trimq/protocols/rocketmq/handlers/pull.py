@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import cast
 
 from trimq.core.cold_reads import ColdReadRetry
 from trimq.core.commit_log.groups import CommitLogGroup
-from trimq.core.commit_log.stream import MessageFilter, MessageQueue, QueueReadResult
-from trimq.core.commit_log.topics import READABLE, CommitLogTopic
-from trimq.errors import Refusal, UnknownTopic
+from trimq.core.commit_log.stream import MessageFilter, QueueReadResult
+from trimq.core.commit_log.topics import READABLE
+from trimq.core.crossing.units import UnitQueue
+from trimq.core.security.resources import Action
+from trimq.errors import AccessDenied, OtherHome, Refusal, UnknownTopic
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.long_poll import LongPoll, WaitingRequest, Watch
 from trimq.protocols.rocketmq.clients.registry import BROADCASTING
 from trimq.protocols.rocketmq.clients.subscriptions import read_interest
-from trimq.protocols.rocketmq.handlers.context import Context
+from trimq.protocols.rocketmq.handlers.context import AnyQueue, AnyTopic, Context
 from trimq.protocols.rocketmq.handlers.forbidden_topics import refuse_forbidden
 from trimq.protocols.rocketmq.waiting.cold_reads import reply_after_cold_read
 from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
@@ -83,13 +86,20 @@ def _find_group(context: Context, header: PullHeader) -> CommitLogGroup:
     return group
 
 
-def _find_stream(context: Context, header: PullHeader) -> tuple[CommitLogTopic, MessageQueue]:
+def _find_stream(context: Context, header: PullHeader) -> tuple[AnyTopic, AnyQueue]:
+    topic: AnyTopic
     try:
         topic = context.commit_log.topics.get(context.caller, header.topic)
-    except UnknownTopic:
-        raise RemotingRefusal(
-            ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic[:200]}] not exist, apply first please!"
-        ) from None
+    except (UnknownTopic, OtherHome, AccessDenied) as refusal:
+        foreign = context.foreign_topic(header.topic, Action.READ)
+        if foreign is not None:
+            topic = foreign
+        elif isinstance(refusal, UnknownTopic):
+            raise RemotingRefusal(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic[:200]}] not exist, apply first please!"
+            ) from None
+        else:
+            raise
     definition = topic.definition
     if not definition.permissions & READABLE:
         reason = f"the topic[{header.topic}] pulling message is forbidden"
@@ -97,7 +107,7 @@ def _find_stream(context: Context, header: PullHeader) -> tuple[CommitLogTopic, 
     if not 0 <= header.queueId < definition.read_streams:
         reason = f"queueId[{header.queueId}] is illegal, topic:[{header.topic}] has {definition.read_streams} to read"
         raise RemotingRefusal(ResponseCode.INVALID_PARAMETER, reason)
-    return topic, context.commit_log.messages.readable(context.caller, topic, header.queueId)
+    return topic, cast("AnyQueue", context.commit_log.messages.readable(context.caller, topic, header.queueId))
 
 
 def _find_filter(context: Context, header: PullHeader, group: CommitLogGroup) -> MessageFilter | None:
@@ -120,7 +130,7 @@ def _find_filter(context: Context, header: PullHeader, group: CommitLogGroup) ->
     return subscription.message_filter(context.filter_limits)
 
 
-def _commit(context: Context, header: PullHeader, topic: CommitLogTopic) -> None:
+def _commit(context: Context, header: PullHeader, topic: AnyTopic) -> None:
     known = context.commit_log.groups.cursor(context.caller, header.consumerGroup, topic, header.queueId)
     if known is None or known.offset != header.commitOffset:
         context.commit_log.groups.commit(
@@ -129,7 +139,7 @@ def _commit(context: Context, header: PullHeader, topic: CommitLogTopic) -> None
 
 
 def _read_messages(
-    stream: MessageQueue, header: PullHeader, message_filter: MessageFilter | None
+    stream: AnyQueue, header: PullHeader, message_filter: MessageFilter | None
 ) -> tuple[ResponseCode, str, QueueReadResult]:
     """Reads the queue. Returns the response code, Apache RocketMQ's name of the status, and the messages with the next
     offset."""
@@ -137,7 +147,7 @@ def _read_messages(
     if end == 0:
         code = ResponseCode.PULL_NOT_FOUND if offset == 0 else ResponseCode.PULL_OFFSET_MOVED
         return code, "NO_MESSAGE_IN_QUEUE", QueueReadResult([], 0, 0)
-    if offset < start:
+    if offset < start and not (isinstance(stream, UnitQueue) and stream.gives_away):
         return ResponseCode.PULL_OFFSET_MOVED, "OFFSET_TOO_SMALL", QueueReadResult([], 0, start)
     if offset == end:
         return ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE", QueueReadResult([], 0, end)
@@ -154,7 +164,7 @@ def _answer(
     context: Context,
     command: Command,
     header: PullHeader,
-    stream: MessageQueue,
+    stream: AnyQueue,
     code: ResponseCode,
     remark: str,
     found: QueueReadResult,
@@ -174,7 +184,7 @@ class _WaitingPull(WaitingRequest):
         context: Context,
         command: Command,
         header: PullHeader,
-        stream: MessageQueue,
+        stream: AnyQueue,
         message_filter: MessageFilter | None,
     ) -> None:
         self._context = context

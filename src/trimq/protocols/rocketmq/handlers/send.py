@@ -15,6 +15,7 @@ from trimq.core.api.commit_log_messages import OutgoingMessage
 from trimq.core.commit_log.stream import MessageQueue
 from trimq.core.commit_log.topics import INHERITABLE, CommitLogTopic, CommitLogTopicDefinition
 from trimq.core.failures.ledger import Reason
+from trimq.core.security.resources import Action
 from trimq.errors import MessageTooLong, OtherHome, PropertiesTooLong, Refusal, UnknownTopic
 from trimq.formats.rocketmq_unit.batch_body import read_batch
 from trimq.formats.rocketmq_unit.dead_letters import TRANSACTIONAL
@@ -44,6 +45,7 @@ from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.handlers.message_ttl import apply_ttl, has_default_ttl
 from trimq.protocols.rocketmq.handlers.send_back import dead_letter_topic, must_dead_letter
 from trimq.protocols.rocketmq.handlers.send_deduplication import find_duplicates, given_id, reply_to_duplicate
+from trimq.protocols.rocketmq.handlers.send_foreign import send_foreign
 from trimq.protocols.rocketmq.handlers.send_target import Obstacle, find_obstacle, queue_count
 from trimq.protocols.rocketmq.handlers.topic_creation import after_topic_creation
 from trimq.protocols.rocketmq.schedule.scheduler import DELAY_PROPERTIES
@@ -68,7 +70,12 @@ def send(context: Context, command: Command) -> Reply:
     try:
         if not command.body:  # before the topic of the message is created
             raise RemotingRefusal(ResponseCode.MESSAGE_ILLEGAL, "the message body is empty")
-        topic, stream = find_stream(context, header)
+        try:
+            topic, stream = find_stream(context, header)
+        except Refusal:
+            if (foreign := context.foreign_topic(header.topic, Action.WRITE)) is None:
+                raise
+            return send_foreign(context, command, header, foreign)
         is_dead = header.topic.startswith(RETRY_PREFIX) and must_dead_letter(context, command, header)
         if is_dead:
             topic = dead_letter_topic(context, header.topic.removeprefix(RETRY_PREFIX))

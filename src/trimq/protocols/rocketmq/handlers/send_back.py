@@ -13,8 +13,10 @@ import msgspec
 from trimq.core.commit_log.groups import CommitLogGroup
 from trimq.core.commit_log.stream import MessageQueue
 from trimq.core.commit_log.topics import CommitLogTopic, CommitLogTopicDefinition
+from trimq.core.crossing.units import FOREIGN_POSITION
 from trimq.core.failures.ledger import Reason
-from trimq.errors import OffsetOutOfRange, Refusal
+from trimq.core.security.resources import Action
+from trimq.errors import OffsetOutOfRange, Refusal, UnknownStream
 from trimq.formats.rocketmq_unit.copies import BROKER_PROPERTIES, WAIT, copied_properties
 from trimq.formats.rocketmq_unit.hosts import offset_message_id
 from trimq.formats.rocketmq_unit.properties import TAGS, read_properties, tags_code
@@ -41,6 +43,7 @@ class _SendBack(msgspec.Struct):
     group: str
     delayLevel: Int32
     maxReconsumeTimes: Int32 | None = None
+    originTopic: str = ""
 
 
 def send_back(context: Context, command: Command) -> Reply:
@@ -50,10 +53,7 @@ def send_back(context: Context, command: Command) -> Reply:
         return reply(command)  # retries are off for this group
     with suppress(Refusal):  # a dead letter needs no retry topic
         _group_topic(context, RETRY_PREFIX, group.name, group.retry_streams)  # as in Apache, before the message is read
-    try:
-        unit = context.commit_log.lookup.unit_at(context.caller, header.offset)
-    except OffsetOutOfRange:
-        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}") from None
+    unit = _find_unit(context, header)
     properties = read_properties(unit.properties)
     keep_expiry(properties, unit.store_ms)
     properties.setdefault(RETRY_TOPIC, unit.topic.decode())
@@ -89,6 +89,18 @@ def send_back(context: Context, command: Command) -> Reply:
         context.commit_log.dead_letters.record_dead_letter(context.caller, topic, placed, draft, reason)
     context.services.traffic.count_returned(unit.topic.decode(), group.name, placed.store_ms)
     return done_when_durable(command, placed.ticket)
+
+
+def _find_unit(context: Context, header: _SendBack) -> Unit:
+    try:
+        if header.offset < FOREIGN_POSITION:
+            return context.commit_log.lookup.unit_at(context.caller, header.offset)
+        topic = context.foreign_topic(header.originTopic, Action.READ)
+        if topic is not None:
+            return topic.unit_at(header.offset)
+    except (OffsetOutOfRange, UnknownStream):
+        pass
+    raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}")
 
 
 def _send_back_later(context: Context, command: Command, topic: CommitLogTopic) -> Reply | None:

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trimq.core.api.commit_log_topics import CommitLogTopicApi
-from trimq.core.commit_log.topics import WRITABLE, CommitLogTopic
+from trimq.core.api.foreign_topics import ForeignTopicApi
+from trimq.core.commit_log.topics import WRITABLE, CommitLogTopic, CommitLogTopicDefinition
 from trimq.model import Caller
 from trimq.protocols.rocketmq.name_server.broker_registry import MASTER, BrokerData
 from trimq.protocols.rocketmq.state.identity import Identity
@@ -14,7 +15,8 @@ from trimq.protocols.rocketmq.wire.registrations import QueueData
 
 
 class OwnRoutes:
-    def __init__(self, topic_api: CommitLogTopicApi, identity: Identity) -> None:
+    def __init__(self, topic_api: CommitLogTopicApi, foreign_topics: ForeignTopicApi, identity: Identity) -> None:
+        self._foreign_topics = foreign_topics
         self._topic_api = topic_api
         self._identity = identity
         self._overruled: dict[str, tuple[int, int]] = {}
@@ -32,10 +34,17 @@ class OwnRoutes:
         if self._identity.address:
             for topic in self._topic_api.all(caller):
                 yield topic.name.name, self._queues(topic)
+            for foreign in self._foreign_topics.units(caller, self._identity.store_host):
+                yield foreign.name.name, _queue_data(foreign.definition)
 
     def topic(self, caller: Caller, name: str) -> QueueData | None:
-        found = self._topic_api.find(caller, name) if self._identity.address else None
-        return None if found is None else self._queues(found)
+        if not self._identity.address:
+            return None
+        found = self._topic_api.find(caller, name)
+        if found is not None:
+            return self._queues(found)
+        foreign = self._foreign_topics.find_units(caller, name, self._identity.store_host)
+        return None if foreign is None else _queue_data(foreign.definition)
 
     def _queues(self, topic: CommitLogTopic) -> QueueData:
         definition = topic.definition
@@ -54,3 +63,7 @@ class OwnRoutes:
             if bits != known:
                 self._overruled[topic.definition.name] = (topic.version, bits)
         return len(topics)
+
+
+def _queue_data(definition: CommitLogTopicDefinition) -> QueueData:
+    return QueueData(definition.read_streams, definition.write_streams, definition.permissions, definition.flags)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from trimq import errors
 from trimq.errors import Refusal
+from trimq.errors import groups as group_refusals
 from trimq.wire.remoting_codes import RequestCode as RequestCode
 from trimq.wire.remoting_codes import ResponseCode as ResponseCode
 
@@ -61,6 +62,7 @@ CODES: dict[type[Refusal], ResponseCode] = {
     errors.StaleProducer: ResponseCode.SYSTEM_ERROR,
     errors.UnknownGroup: ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
     errors.GroupNotEmpty: ResponseCode.ILLEGAL_OPERATION,
+    group_refusals.GroupOfOtherProtocol: ResponseCode.NO_PERMISSION,
 }
 
 

@@ -138,6 +138,7 @@ def _join_groups(call: Call, known: GrpcClient, named: str = "") -> None:
         )
         for entry in settings.subscription.subscriptions
     ]
+    call.commit_log.groups.require_alone(group.name)
     clients.add_consumer(known.client, group, wanted)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from trimq import errors
 from trimq.errors import Refusal
+from trimq.errors import groups as group_refusals
 from trimq.protocols.rocketmq.grpc.wire.enums import Code
 from trimq.protocols.rocketmq.wire import codes as remoting
 
@@ -68,6 +69,7 @@ CODES: dict[type[Refusal], Code] = {
     errors.StaleProducer: Code.INTERNAL_SERVER_ERROR,
     errors.UnknownGroup: Code.CONSUMER_GROUP_NOT_FOUND,
     errors.GroupNotEmpty: Code.BAD_REQUEST,
+    group_refusals.GroupOfOtherProtocol: Code.FORBIDDEN,
 }
 
 # Code shared with remoting raises refusals with remoting codes.
