@@ -60,6 +60,10 @@ _CLUSTER_WIDE = {
 }
 
 
+# Of no producer; it is in requests, and in the answers to some of them.
+UNKNOWN_PRODUCER = 9_000_001
+
+
 class Normaliser:
     """Names of one run. Ids that the broker chose are numbered in the order in which they appear."""
 
@@ -115,7 +119,7 @@ class Normaliser:
             return "<text>" if value else value
         if field == "topic_id":
             return self._topic_ids.get(value) or self._alias("topic id", value)
-        if field in ("producer_id", "pid", "session_id") and value > 0:
+        if field in ("producer_id", "pid", "session_id") and value > 0 and value != UNKNOWN_PRODUCER:
             return self._alias(field.removesuffix("_id"), value)
         if field in _TIMES:
             return _relative(value)

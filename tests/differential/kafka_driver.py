@@ -2,7 +2,8 @@
 
 Arguments of a step are the fields of the request, its `version`, and `save`, a name for the ids in the answer. In
 strings, `%` is the unique part of names. `{"$": "x0.epoch", "plus": 1, "default": -1}` is a saved value, `{"batches":
-[...]}` are records, `{"subscription": [...]}` and `{"assigned": {...}}` are what consumers of classic groups send."""
+[...]}` are records, `{"subscription": [...], "owned": {...}, "format": 1}` and `{"assigned": {...}}` are what consumers
+of classic groups send. `cut` removes bytes from the end of a batch or subscription."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ import secrets
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from differential.kafka_answers import Normaliser
@@ -267,10 +269,16 @@ class _Run:
         if "batches" in value:
             return b"".join(self._batch(each) for each in value["batches"])
         if "subscription" in value:
-            return consumer_metadata({self._resolve(topic): None for topic in value["subscription"]})
+            return self._subscription(value)
         if "assigned" in value:
             return consumer_metadata({self._resolve(topic): each for topic, each in value["assigned"].items()})
         return {key: self._resolve(each) for key, each in value.items()}
+
+    def _subscription(self, value: dict[str, Any]) -> bytes:
+        topics = {self._resolve(topic): None for topic in value["subscription"]}
+        owned = {self._resolve(topic): each for topic, each in value.get("owned", {}).items()}
+        data = consumer_metadata(topics, owned, value.get("format", 0))
+        return data[: len(data) - value.get("cut", 0)]
 
     def _saved_value(self, value: dict[str, Any]) -> Any:
         name = value["$"]
@@ -286,8 +294,13 @@ class _Run:
         if "maxts" in fields:
             fields["maxts"] = kwire.NOW + fields["maxts"] if fields["maxts"] != "none" else -1
         cut = fields.pop("cut", 0)
+        if "times" in fields:
+            times = fields.pop("times")
+            fields["payload"] = _records(values, times)
+            fields.setdefault("maxts", fields.get("ts", kwire.NOW) + max(times))
         if fields.pop("gzip", False):
-            fields["payload"] = gzip.compress(kwire.records_of(values, fields.get("dts", 0)), mtime=0)
+            payload = fields.get("payload", kwire.records_of(values, fields.get("dts", 0)))
+            fields["payload"] = gzip.compress(payload, mtime=0)
             fields["attrs"] = fields.get("attrs", 0) | 1
         data: bytes = kwire.batch(values, **fields)
         return data[: len(data) - cut]
@@ -301,18 +314,41 @@ def _record(spec: Any) -> Any:
     return _bytes(spec)
 
 
+def _records(values: Sequence[Any], times: Sequence[int]) -> bytes:
+    """Records of a batch, each with a time of its own, relative to that of the batch."""
+    encoded = []
+    for number, (value, time_ms) in enumerate(zip(values, times, strict=False)):
+        key, body, headers = value if isinstance(value, tuple) else (None, value, ())
+        encoded.append(kwire.record(number, body, key, headers, dts=time_ms))
+    return b"".join(encoded)
+
+
 def _bytes(text: str | None) -> bytes | None:
     return None if text is None else text.encode()
 
 
-def consumer_metadata(topics: dict[str, list[int] | None]) -> bytes:
-    """What consumers put into JoinGroup (topics without partitions) and SyncGroup, version 0."""
-    parts = [struct.pack(">hi", 0, len(topics))]
+def consumer_metadata(
+    topics: Mapping[str, list[int] | None], owned: Mapping[str, list[int]] = MappingProxyType({}), version: int = 0
+) -> bytes:
+    """What consumers put into JoinGroup (topics without partitions; from version 1 on with the partitions that the
+    member owns) and SyncGroup."""
+    parts = [struct.pack(">h", version), _named_partitions(topics), struct.pack(">i", -1)]
+    if version >= 1:
+        parts.append(_named_partitions(owned))
+    if version >= 2:
+        parts.append(struct.pack(">i", -1))  # generation
+    if version >= 3:
+        parts.append(struct.pack(">h", -1))  # rack
+    return b"".join(parts)
+
+
+def _named_partitions(topics: Mapping[str, list[int] | None]) -> bytes:
+    parts = [struct.pack(">i", len(topics))]
     for name, partitions in topics.items():
         parts.append(struct.pack(">h", len(name)) + name.encode())
         if partitions is not None:
             parts.append(struct.pack(f">i{len(partitions)}i", len(partitions), *partitions))
-    return b"".join([*parts, struct.pack(">i", -1)])
+    return b"".join(parts)
 
 
 def _creates(step: Step) -> bool:

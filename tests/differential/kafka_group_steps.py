@@ -17,7 +17,6 @@ def group(world: World) -> str:
 
 
 def group_id(world: World, name: str, odd: float = 0.04) -> str:
-    """A commit for the group without a name would be seen by other sequences."""
     return str(world.pick([f"%{name}"], ["", "%g9"], odd))
 
 
@@ -45,7 +44,14 @@ def subscription(world: World, number: int) -> Fields:
     """Each member has topics of its own, for the case that the broker assigns the partitions."""
     known = [topic for topic in sorted(world.topics) if int(topic[1:]) % len(MEMBERS) == number]
     topics = [f"%{world.pick(known, [f't8{number}'], 0.05)}" for _ in range(world.several())]
-    return {"subscription": list(dict.fromkeys(topics))}
+    metadata: Fields = {"subscription": list(dict.fromkeys(topics))}
+    if world.chance(0.5):
+        metadata["format"] = world.pick([1, 2, 3], [4], 0.1)
+        if world.chance(0.4):
+            metadata["owned"] = {topic: [world.partition(topic, 0.1)] for topic in metadata["subscription"]}
+    if world.chance(0.03):
+        metadata["cut"] = world.pick([1, 5])
+    return metadata
 
 
 def _join_fields(world: World, name: str, number: int) -> Fields:
@@ -167,7 +173,7 @@ def offset_topics(world: World) -> list[Fields]:
 def commit(world: World) -> None:
     """Of a member, or of nobody, which only an empty group accepts."""
     name, number = group(world), world.pick(MEMBERS)
-    fields: Fields = {"group_id": group_id(world, name, 0), "topics": offset_topics(world), "retention_time_ms": -1}
+    fields: Fields = {"group_id": group_id(world, name, 0.03), "topics": offset_topics(world), "retention_time_ms": -1}
     if world.chance(0.5):
         fields["generation_id_or_member_epoch"] = generation(world, name, number)
         fields["member_id"] = member_id(world, name, number)
@@ -179,20 +185,20 @@ def commit(world: World) -> None:
 
 
 def fetch_offsets(world: World) -> None:
-    def topics() -> Any:
-        if world.chance(0.3):
+    def topics(name: str) -> Any:
+        if world.chance(0.3) and name:  # the group without a name has offsets of other sequences
             return None
         return [{**each, "partition_indexes": world.partitions(each["name"])} for each in world.some_topics(0.08)]
 
     names = [group_id(world, group(world)) for _ in range(world.several())]
     groups = []
     for name in names if world.chance(0.2) else dict.fromkeys(names):
-        each: Fields = {"group_id": name, "member_id": None, "member_epoch": -1, "topics": topics()}
+        each: Fields = {"group_id": name, "member_id": None, "member_epoch": -1, "topics": topics(name)}
         if world.chance(0.1):
             each.update(member_id=world.pick(["unknown", ""]), member_epoch=world.pick([-1, 0, 1]))
         groups.append(each)
     version = world.source.randint(1, 10)
-    fields: Fields = {"version": version, "group_id": names[0], "groups": groups, "topics": topics()}
+    fields: Fields = {"version": version, "group_id": names[0], "groups": groups, "topics": topics(names[0])}
     if fields["topics"] is None and version < 2:
         fields["topics"] = []
     fields["require_stable"] = world.chance(0.3)

@@ -15,7 +15,7 @@ WAITING = 7
 def batch(world: World, most: int = 4) -> Fields:
     """A batch; seldom with a fault."""
     values: list[Any] = []
-    for number in range(world.several(most)):
+    for number in range(world.several(most) if world.chance(0.9) else 9):
         value = world.pick(["v", "value", None, "x" * 50], ["x" * 300])
         key = world.pick([None, "k", f"k{number}"])
         headers = [["h", world.pick(["1", None])]] if world.chance(0.2) else []
@@ -27,6 +27,8 @@ def batch(world: World, most: int = 4) -> Fields:
             spec["maxts"] = world.pick(["none", 0])
     if world.chance(0.15):
         spec["dts"] = world.pick([1, 1000], [-1, 2 * HOUR_MS], 0.3)
+    elif world.chance(0.12):
+        spec["times"] = [world.pick([0, 1000], [-2 * HOUR_MS, 2 * HOUR_MS, -5000], 0.4) for _ in values]
     if world.chance(0.12):
         spec["gzip"] = True
     if world.chance(0.14):
@@ -92,9 +94,9 @@ def produce_one(world: World) -> None:
     world.add("Produce", {"topic_data": [topic], "acks": -1, "timeout_ms": 5000, "transactional_id": None})
 
 
-def fetch_topics(world: World, odd: float = 0.08) -> list[Fields]:
+def fetch_topics(world: World, odd: float = 0.08, internal: bool = True) -> list[Fields]:
     topics = []
-    for each in world.some_topics(odd):
+    for each in world.some_topics(odd, internal):
         partitions = [
             {
                 "partition": index,
@@ -110,13 +112,13 @@ def fetch_topics(world: World, odd: float = 0.08) -> list[Fields]:
     return topics
 
 
-def fetch_fields(world: World) -> Fields:
+def fetch_fields(world: World, internal: bool = True) -> Fields:
     return {
         "max_wait_ms": 0,
         "min_bytes": world.pick([1, 0], [-1, 1000]),
         "max_bytes": world.pick([1 << 20], [0, 1, 150, -1], 0.12),
         "isolation_level": world.pick([0, 1], [2, -1], 0.03),
-        "topics": fetch_topics(world),
+        "topics": fetch_topics(world, internal=internal),
         "replica_id": world.pick([-1], [-2, 1, 5], 0.03),
     }
 
@@ -128,8 +130,9 @@ def fetch(world: World) -> None:
 
 
 def fetch_session(world: World) -> None:
-    """Opens a session, and continues it in the next steps."""
-    fields = fetch_fields(world)
+    """Opens a session, and continues it in the next steps. Internal topics, whose reads are refused, would be in each of
+    their answers."""
+    fields = fetch_fields(world, internal=False)
     version = fields["version"] = world.source.randint(7, 18)
     fields.update(session_id=0, session_epoch=0)
     world.add("Fetch", fields, save="s0")
@@ -138,9 +141,9 @@ def fetch_session(world: World) -> None:
             world.pick([produce_one, delete_records] if world.topics else [produce], [], 0)(world)
         if world.chance(0.15):
             world.pick([delete_topics, create_topics])(world)
-        following = fetch_fields(world)
+        following = fetch_fields(world, internal=False)
         following["version"] = world.pick([version], [12, 13], 0.06)
-        following["topics"] = fetch_topics(world) if world.chance(0.25) else []
+        following["topics"] = fetch_topics(world, internal=False) if world.chance(0.25) else []
         if world.chance(0.2):
             following["forgotten_topics_data"] = [
                 {"topic": each["name"], "topic_id": each["topic_id"], "partitions": world.partitions(each["name"])}

@@ -10,6 +10,7 @@ from pathlib import Path
 from bench.kafka_peer import kafka_in
 from differential import (
     kafka_assigned_group_steps,
+    kafka_cluster_steps,
     kafka_group_steps,
     kafka_record_steps,
     kafka_setting_steps,
@@ -35,6 +36,8 @@ _AREAS: list[Area] = [
     kafka_assigned_group_steps.AREA,
     kafka_transaction_steps.AREA,
 ]
+# Requests of these areas change nothing, so they are only mixed into the others.
+_SIDE_AREAS: list[Area] = [kafka_cluster_steps.AREA]
 _STEPS = 24
 _SHOWN = {"log.segment.delete.delay.ms", "offsets.topic.num.partitions", "transaction.state.log.num.partitions"}
 
@@ -51,7 +54,7 @@ def generate(source: random.Random) -> list[Step]:
         kafka_record_steps.produce_one(world)
     main = source.choice(_AREAS)
     while len(world.steps) < _STEPS:
-        area = main if world.chance(0.8) else source.choice(_AREAS)
+        area = main if world.chance(0.8) else source.choice([*_AREAS, *_SIDE_AREAS])
         weights = [weight for weight, _ in area]
         ((_, step),) = source.choices(area, weights)
         step(world)

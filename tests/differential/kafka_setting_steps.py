@@ -42,6 +42,9 @@ def _resources(world: World, is_incremental: bool) -> list[Fields]:
             if is_incremental:
                 entry["config_operation"] = world.pick([0, 0, 1, 2, 3], [4, -1], 0.03)
             configs.append(entry)
+        unknown = [entry for entry in configs if entry.get("config_operation") in (4, -1)]
+        # Kafka looks at several entries in the order of a hash map.
+        configs = unknown[:1] or configs
         resources.append({"resource_type": kind, "resource_name": name, "configs": configs})
     return resources
 
@@ -87,8 +90,16 @@ def list_config_resources(world: World) -> None:
 
 
 def _entity(world: World) -> list[Fields]:
+    """Seldom the default of one part of a pair. Other defaults would apply to the clients of all sequences."""
     kinds = world.pick([["user"], ["client-id"], ["user", "client-id"]], [["ip"], ["x"], [], ["user", "user"]], 0.1)
-    return [{"entity_type": kind, "entity_name": world.pick(["%q0", "%q1"], [""], 0.05)} for kind in kinds]
+    parts: list[Fields] = [
+        {"entity_type": kind, "entity_name": world.pick(["%q0", "%q1"], [""], 0.05)} for kind in kinds
+    ]
+    if kinds == ["user", "client-id"] and world.chance(0.3):
+        world.source.choice(parts)["entity_name"] = None
+    if len(parts) > 1 and world.chance(0.3):
+        parts.reverse()
+    return parts
 
 
 RATES = ["producer_byte_rate", "consumer_byte_rate"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from differential.kafka_answers import UNKNOWN_PRODUCER
 from differential.kafka_group_steps import fetch_offsets, offset_topics
 from differential.kafka_record_steps import batch, fetch
 from differential.kafka_world import Fields, World
@@ -17,7 +18,7 @@ def producer(world: World) -> str:
 
 
 def _id(name: str) -> Fields:
-    return {"$": f"{name}.producer_id", "default": 9_000_001}
+    return {"$": f"{name}.producer_id", "default": UNKNOWN_PRODUCER}
 
 
 def _epoch(world: World, name: str) -> Any:

@@ -58,6 +58,10 @@ VERSIONS = {
     "DescribeTopicPartitions": (0, 0),
     "DescribeLogDirs": (1, 5),
     "AlterReplicaLogDirs": (1, 2),
+    "DescribeCluster": (0, 2),
+    "DescribeQuorum": (0, 2),
+    "DescribeAcls": (1, 3),
+    "SaslHandshake": (0, 1),
 }
 Fields = dict[str, Any]
 
@@ -103,7 +107,7 @@ class World:
         if self.chance(odd / 2):
             names = ["__consumer_offsets", "__transaction_state"] if internal else []
             name = self.source.choice([*names, "", ".", "%a b", "%" + "l" * 250])
-            return {"name": name, "topic_id": {"$": "topic.t8"}}
+            return {"name": name, "topic_id": {"$": f"topic.{name}" if name in names else "topic.t8"}}
         short = self.topic(odd)
         return {"name": f"%{short}", "topic_id": {"$": f"topic.{short}"}}
 

@@ -338,6 +338,16 @@ def test_an_unknown_isolation_level_refuses_the_request() -> None:
     assert (found.error_code, found.session_id) == (Code.INVALID_REQUEST, 0)
 
 
+def test_a_session_continues_after_a_request_with_an_unknown_isolation_level() -> None:
+    desk = Desk()
+    desk.create("t")
+    asked = FetchTopic(topic="t", partitions=[FetchPartition(partition=0, partition_max_bytes=100)])
+    id = desk.ask(FetchRequest(session_epoch=0, topics=[asked]), 12).session_id
+    refused = desk.ask(FetchRequest(session_id=id, session_epoch=1, isolation_level=2), 12)
+    assert refused.error_code == Code.INVALID_REQUEST  # the session names the partition, the request does not
+    assert desk.ask(FetchRequest(session_id=id, session_epoch=2), 12).error_code == Code.NONE
+
+
 def test_partitions_that_cannot_be_read_come_last() -> None:
     desk = Desk()
     for name in ("t", "u"):

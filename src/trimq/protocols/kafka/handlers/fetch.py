@@ -49,10 +49,12 @@ _MAX_BYTES = 55 * 1024 * 1024
 
 def handle(context: Context, request: Request) -> Reply:
     message = request.decode(FetchRequest)
-    if message.isolation_level not in (_READ_UNCOMMITTED, _READ_COMMITTED) and _names_a_partition(context, request):
-        return Reply.now(encode_response(request, FetchResponse(error_code=Code.INVALID_REQUEST, responses=[])))
     now_ms = context.clock.liveness.now_ms()
     session_fetch = context.fetch_sessions.begin(message, request.api_version >= _BY_ID, now_ms)
+    if message.isolation_level not in (_READ_UNCOMMITTED, _READ_COMMITTED) and _names_a_partition(
+        context, request, session_fetch
+    ):
+        return Reply.now(encode_response(request, FetchResponse(error_code=Code.INVALID_REQUEST, responses=[])))
     throttle_ms = context.charge(Direction.OUT, 0)
     if throttle_ms or session_fetch.error:
         told = FetchResponse(
@@ -287,14 +289,15 @@ def _aborted(stream: ReadableStream, from_offset: int, to_offset: int) -> list[A
     ]
 
 
-def _names_a_partition(context: Context, request: Request) -> bool:
-    """Returns whether the request names a partition that exists: without one, Kafka does not look at other fields."""
+def _names_a_partition(context: Context, request: Request, session_fetch: SessionFetch) -> bool:
+    """Returns whether the request or its session names a partition that exists: without one, Kafka does not look at
+    other fields."""
     by_id = request.api_version >= _BY_ID
-    for topic in request.decode(FetchRequest).topics:
-        for asked in topic.partitions:
-            with suppress(Refusal):
-                context.readable_topic(topic.topic, topic.topic_id if by_id else b"").stream(asked.partition)
-                return True
+    for wanted in session_fetch.wanted:
+        with suppress(Refusal):
+            place = wanted.place
+            context.readable_topic(place.topic, place.topic_id if by_id else b"").stream(place.partition)
+            return True
     return False
 
 
