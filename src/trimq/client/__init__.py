@@ -2,7 +2,7 @@
 
 from trimq.client.aio import AsyncClient
 from trimq.client.credentials import Credentials
-from trimq.client.messages import Message, MessageQueue, Sent, SendStatus
+from trimq.client.messages import Message, MessageQueue, SendStatus, Sent
 from trimq.client.sending.choosing import ByKey, LeastLatency, RoundRobin
 
 __all__ = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import ssl as tls
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -10,8 +11,16 @@ from random import Random
 from types import TracebackType
 from typing import Any
 
+from trimq.client.consuming.allocation import Allocation, Average
+from trimq.client.consuming.consumer import Consumer
+from trimq.client.consuming.filters import Filter
+from trimq.client.consuming.offsets import LocalFile
+from trimq.client.consuming.options import AT_LEAST_ONCE, ConsumerOptions, OnQueues
+from trimq.client.consuming.process_queue import BufferLimits
+from trimq.client.consuming.received import Received
+from trimq.client.consuming.starts import Start
 from trimq.client.credentials import Credentials
-from trimq.client.errors import BadMessage, Closed
+from trimq.client.errors import BadMessage, Closed, Unsupported
 from trimq.client.instance import Instance, InstanceKey, fork_count, shared
 from trimq.client.messages import NO_HEADERS, Message, MessageQueue, Sent
 from trimq.client.routes import parse_name_servers
@@ -240,6 +249,55 @@ class AsyncClient:
         plan = self._plan(first, choose, self._retries, False, False)
         sent = await sender.send_batch(topic, first, body, plan, timeout_ms)
         return split_batch(sent, ids)
+
+    # -- consuming
+
+    def consumer(
+        self,
+        group: str,
+        subscriptions: Mapping[str, Filter] | str,
+        *,
+        start: Start = Start.LAST,
+        ordered: bool = False,
+        broadcast: bool = False,
+        allocate: Allocation | None = None,
+        commit: Duration | str = 5.0,
+        delivery: str = AT_LEAST_ONCE,
+        offsets: LocalFile | None = None,
+        limits: BufferLimits | None = None,
+        max_attempts: int | None = None,
+        retry_pause: Duration = 1.0,
+        revoke_grace: Duration = 5.0,
+        work_timeout: Duration = 900.0,
+        strict: bool = False,
+        on_assigned: OnQueues | None = None,
+        on_revoked: OnQueues | None = None,
+        on_lost: OnQueues | None = None,
+    ) -> Consumer:
+        """Returns a member of a consumer group, to be opened with `async with`. `subscriptions`: filter by topic, tags
+        like "paid || refunded" or `Sql`, or one topic. `ConsumerOptions` describes the other arguments."""
+        options = ConsumerOptions(
+            start, ordered, broadcast, allocate or Average(), commit, delivery, offsets, limits or BufferLimits(),
+            max_attempts, retry_pause, revoke_grace, work_timeout, strict, on_assigned, on_revoked, on_lost,
+        )  # fmt: skip
+        return Consumer(
+            self._instance_of, check_group(group), subscriptions, options, self._pipeline.serializer, self._reply
+        )
+
+    def _instance_of(self, group: str) -> Instance:
+        """Returns an instance in which this group has no member yet: a broker knows one member of a group per
+        connection."""
+        self._opened()
+        for number in itertools.count():
+            instance = shared(self._key._replace(number=number), self._rng)
+            if not instance.heartbeats.has_consumer(group):
+                instance.heartbeats.reserve_consumer(group)
+                return instance
+            instance.drop_use()
+        raise AssertionError("unreachable")
+
+    async def _reply(self, message: Received, body: Any) -> None:
+        raise Unsupported("this message is no request")
 
     @property
     def dropped(self) -> int:

@@ -54,6 +54,7 @@ class Heartbeats:
         self._brokers = brokers
         self._producers: dict[str, int] = {}
         self._consumers: dict[str, ConsumerData] = {}
+        self._reserved: set[str] = set()
         self._told: set[str] = set()
         """Addresses that know the present groups over their present connection."""
         self._telling: dict[str, asyncio.Task[None]] = {}
@@ -72,13 +73,18 @@ class Heartbeats:
             await self._unregister("producerGroup", group)
 
     def has_consumer(self, group: str) -> bool:
-        return group in self._consumers
+        return group in self._reserved
+
+    def reserve_consumer(self, group: str) -> None:
+        """This client will have the only member of the group on its connections."""
+        self._reserved.add(group)
 
     def put_consumer(self, data: ConsumerData) -> None:
         self._consumers[data.groupName] = data
         self._told.clear()
 
     async def remove_consumer(self, group: str) -> None:
+        self._reserved.discard(group)
         if self._consumers.pop(group, None) is not None:
             await self._unregister("consumerGroup", group)
 

@@ -91,6 +91,10 @@ class Instance:
         self._users += 1
         return self
 
+    def drop_use(self) -> None:
+        """Gives back an acquisition while others remain."""
+        self._users -= 1
+
     async def release(self) -> None:
         self._users -= 1
         if self._users == 0:

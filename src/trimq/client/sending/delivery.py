@@ -18,7 +18,7 @@ from trimq.client.errors import (
     TimedOut,
 )
 from trimq.client.link import Link, Outcome, SentAnswer, SentFields
-from trimq.client.messages import Message, MessageQueue, Sent, SendStatus
+from trimq.client.messages import Message, MessageQueue, SendStatus, Sent
 from trimq.client.sending.choosing import Choice
 from trimq.client.sending.encoding import encode_send, send_fields
 from trimq.client.timing import pause

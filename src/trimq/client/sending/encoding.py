@@ -62,7 +62,7 @@ class MessageIds:
 
     def next(self) -> str:
         self._count += 1
-        return "%s%012X" % (self._beginning, self._count)
+        return f"{self._beginning}{self._count:012X}"
 
 
 def _check(name: str, value: str) -> None:

@@ -47,7 +47,7 @@ class Dropped(Enum):
 class Pipeline:
     def __init__(self, interceptors: Sequence[Interceptor], serializer: Serializer | None) -> None:
         self._interceptors = tuple(interceptors)
-        self._serializer = serializer
+        self.serializer = serializer
         self.is_plain = not self._interceptors and serializer is None
 
     def intercept(self, topic: str, message: Message) -> Message | None:
@@ -61,8 +61,8 @@ class Pipeline:
 
     def body(self, value: Any) -> bytes:
         """Returns the bytes to send. Raises BadMessage for a value that is no bytes and has no serializer."""
-        if self._serializer is not None:
-            return self._serializer.dumps(value)
+        if self.serializer is not None:
+            return self.serializer.dumps(value)
         if isinstance(value, bytes):
             return value
         if isinstance(value, bytearray | memoryview):
