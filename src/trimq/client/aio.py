@@ -9,10 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from random import Random
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trimq.client.consuming.allocation import Allocation, Average
-from trimq.client.consuming.consumer import Consumer
 from trimq.client.consuming.filters import Filter
 from trimq.client.consuming.offsets import LocalFile
 from trimq.client.consuming.options import AT_LEAST_ONCE, ConsumerOptions, OnQueues
@@ -33,9 +32,13 @@ from trimq.client.sending.sender import DEFAULT_MOST_BYTES, DEFAULT_MOST_MESSAGE
 from trimq.client.timing import Duration, to_milliseconds
 from trimq.clock import Clock, system_clock
 
+if TYPE_CHECKING:
+    from trimq.client.consuming.consumer import Consumer
+
 Choose = Choice | Callable[[Sequence[MessageQueue], Message], MessageQueue]
 
-_CLOCK = system_clock()
+default_clock = system_clock()
+"""Clock of all clients that are given none."""
 
 
 class AsyncClient:
@@ -62,7 +65,7 @@ class AsyncClient:
         serializer: Serializer | None = None,
         max_messages: int = DEFAULT_MOST_MESSAGES,
         max_bytes: int = DEFAULT_MOST_BYTES,
-        clock: Clock = _CLOCK,
+        clock: Clock = default_clock,
         rng: Random | None = None,
     ) -> None:
         self._key = InstanceKey(parse_name_servers(name_servers), credentials, ssl, clock)
@@ -276,6 +279,8 @@ class AsyncClient:
     ) -> Consumer:
         """Returns a member of a consumer group, to be opened with `async with`. `subscriptions`: filter by topic, tags
         like "paid || refunded" or `Sql`, or one topic. `ConsumerOptions` describes the other arguments."""
+        from trimq.client.consuming.consumer import Consumer  # producers alone do not pay for its import
+
         options = ConsumerOptions(
             start, ordered, broadcast, allocate or Average(), commit, delivery, offsets, limits or BufferLimits(),
             max_attempts, retry_pause, revoke_grace, work_timeout, strict, on_assigned, on_revoked, on_lost,

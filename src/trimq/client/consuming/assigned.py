@@ -51,7 +51,7 @@ class Assigned:
         self._idle: asyncio.Event = asyncio.Event()
         self._task = asyncio.create_task(self._pull_always())
         self._resume_task: asyncio.Task[None] | None = None
-        self._jumps = 0
+        self._ended: list[asyncio.Task[None]] = []
         self._preferred_replica = 0
 
     # -- pulling
@@ -65,11 +65,8 @@ class Assigned:
             if self._consumer.is_ordered and not self._consumer.locks.holds(self.queue):
                 await pause(timeline, _AFTER_ERROR_MS)
                 continue
-            jumps = self._jumps
             try:
-                answer = await self._pull()
-                if jumps == self._jumps:
-                    self._take_answer(answer)
+                self._take_answer(await self._pull())
             except Closed:
                 return
             except Refused as refused:
@@ -109,7 +106,7 @@ class Assigned:
             log.warning(
                 "%s: offset %d does not exist; continuing at %d", self.queue, self.messages.next_offset, next_offset
             )
-            self.jump(next_offset)
+            self._continue_at(next_offset)
         elif answer.code != ResponseCode.SUCCESS:
             self.messages.next_offset = max(next_offset, self.messages.next_offset)
         else:
@@ -126,16 +123,20 @@ class Assigned:
                 continue
             if _TTL_MARK in unit.properties and consumer.is_expired(expiry_ms(unit.properties, unit.store_ms)):
                 continue
-            message = Received(unit, queue, consumer, serializer)
-            message.source = self
-            found.append(message)
+            found.append(Received(unit, queue, consumer, self, serializer))
         self.messages.put(found, next_offset)
         if found:
             consumer.inbox.add(self)
 
     def jump(self, offset: int) -> None:
         """Continues at another offset; messages that no handler took are dropped."""
-        self._jumps += 1
+        self._task.cancel()
+        self._ended = [task for task in self._ended if not task.done()]
+        self._ended.append(self._task)
+        self._continue_at(offset)
+        self._task = asyncio.create_task(self._pull_always())
+
+    def _continue_at(self, offset: int) -> None:
         self.messages.restart(offset)
         self.committed = -1  # differs from any offset, so that the next commit stores it
         self._room.set()
@@ -233,5 +234,5 @@ class Assigned:
         return not self._handlers
 
     async def ended(self) -> None:
-        tasks = [task for task in (self._task, self._resume_task) if task is not None]
+        tasks = [task for task in (self._task, self._resume_task, *self._ended) if task is not None]
         await asyncio.gather(*tasks, return_exceptions=True)

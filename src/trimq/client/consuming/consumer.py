@@ -140,10 +140,10 @@ class Consumer:
             except NoRoute as error:
                 log.warning("group %s: %s; waiting until it exists", self.group, error)
         await self._check_filters(instance)
+        await self._check_subscriptions()  # before the broker replaces them by those of this member
         instance.heartbeats.put_consumer(self._heartbeat())
         instance.handlers[RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self.group] = self._members_changed
         await instance.heartbeats.tell_all()
-        await self.check_subscriptions()
         self._watcher = _Rebalance(self._changed.set, lambda: self.wanted)
         instance.route_watchers.add(self._watcher)
         self._tasks = [asyncio.create_task(self._keep_balanced()), asyncio.create_task(self._sweep_always())]
@@ -669,7 +669,7 @@ class Consumer:
 
     # -- one group, one subscription
 
-    async def check_subscriptions(self) -> None:
+    async def _check_subscriptions(self) -> None:
         """Compares the subscriptions of this member with those that the broker lists for the group: warns, or raises
         SubscriptionConflict if `strict`."""
         conflict = await self._find_conflict()

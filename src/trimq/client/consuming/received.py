@@ -37,29 +37,17 @@ class Settlement(Protocol):
     async def reply(self, message: Received, body: Any) -> None: ...
 
 
-class Received:
-    """A received message. `attempt` counts its deliveries to this group, from 1 on. Properties are parsed when they are
-    first used."""
+class ReceivedFields:
+    """Fields of a received message. `attempt` counts its deliveries to this group, from 1 on. Properties are parsed
+    when they are first used."""
 
-    __slots__ = (
-        "_properties", "_serializer", "_settlement", "_topic", "_unit", "handed_out_ms", "is_settled", "local_attempts",
-        "queue", "receipt", "source",
-    )  # fmt: skip
+    __slots__ = ("_properties", "_topic", "local_attempts", "queue", "serializer", "unit")
 
-    def __init__(
-        self, unit: Unit, queue: MessageQueue, settlement: Settlement,
-        serializer: Serializer | None = None, receipt: str = "",
-    ) -> None:  # fmt: skip
-        self._unit = unit
+    def __init__(self, unit: Unit, queue: MessageQueue, serializer: Serializer | None = None) -> None:
+        self.unit = unit
         self.queue = queue
-        self.source: object = None
-        """Owner of the message within its consumer."""
-        self.receipt = receipt
-        self.is_settled = False
-        self.handed_out_ms = 0
         self.local_attempts = 0
-        self._settlement = settlement
-        self._serializer = serializer
+        self.serializer = serializer
         self._properties: dict[str, str] | None = None
         self._topic: str | None = None
 
@@ -73,7 +61,7 @@ class Received:
         """All properties, those of the broker too."""
         found = self._properties
         if found is None:
-            found = self._properties = read_properties(self._unit.properties)
+            found = self._properties = read_properties(self.unit.properties)
         return found
 
     @property
@@ -84,43 +72,43 @@ class Received:
     @property
     def offset_id(self) -> str:
         """Id made of the broker's address and the position."""
-        return self.properties.get(ORIGIN_ID) or offset_message_id(self._unit.store_host, self._unit.position)
+        return self.properties.get(ORIGIN_ID) or offset_message_id(self.unit.store_host, self.unit.position)
 
     @property
     def topic(self) -> str:
         """Topic that the message was sent to, also in a redelivery."""
         if self._topic is None:
-            self._topic = find_property(self._unit.properties, RETRY_TOPIC) or self._unit.topic.decode()
+            self._topic = find_property(self.unit.properties, RETRY_TOPIC) or self.unit.topic.decode()
         return self._topic
 
     @property
     def offset(self) -> int:
-        return self._unit.queue_offset
+        return self.unit.queue_offset
 
     @property
     def position(self) -> int:
         """Position in the broker's commit log."""
-        return self._unit.position
+        return self.unit.position
 
     @property
     def size(self) -> int:
         """Bytes of the message as stored."""
-        return self._unit.size
+        return self.unit.size
 
     @property
     def body(self) -> bytes:
-        return expand_body(self._unit)
+        return expand_body(self.unit)
 
     @property
     def value(self) -> Any:
         """The body as the client's deserializer reads it. Raises what that raises for a body that it cannot read."""
-        if self._serializer is None:
+        if self.serializer is None:
             raise ClientError("this client has no serializer: use body")
-        return self._serializer.loads(self.body)
+        return self.serializer.loads(self.body)
 
     @property
     def tag(self) -> str | None:
-        return find_property(self._unit.properties, TAGS)
+        return find_property(self.unit.properties, TAGS)
 
     @property
     def key(self) -> str | None:
@@ -141,22 +129,43 @@ class Received:
     @property
     def born(self) -> datetime:
         """Time of the send, by the producer's clock."""
-        return datetime.fromtimestamp(self._unit.born_ms / 1000, UTC)
+        return datetime.fromtimestamp(self.unit.born_ms / 1000, UTC)
 
     @property
     def born_host(self) -> tuple[str, int]:
-        return unpack_host(self._unit.born_host)
+        return unpack_host(self.unit.born_host)
 
     @property
     def stored(self) -> datetime:
         """Time of the append, by the broker's clock."""
-        return datetime.fromtimestamp(self._unit.store_ms / 1000, UTC)
+        return datetime.fromtimestamp(self.unit.store_ms / 1000, UTC)
 
     @property
     def attempt(self) -> int:
-        return self._unit.reconsume_times + self.local_attempts + 1
+        return self.unit.reconsume_times + self.local_attempts + 1
 
-    # -- settling; a message is settled once, further calls have no effect
+
+class Received(ReceivedFields):
+    """A received message, which is settled once: further calls have no effect."""
+
+    __slots__ = ("_settlement", "handed_out_ms", "is_settled", "receipt", "source")
+
+    def __init__(
+        self,
+        unit: Unit,
+        queue: MessageQueue,
+        settlement: Settlement,
+        source: object,
+        serializer: Serializer | None = None,
+        receipt: str = "",
+    ) -> None:
+        ReceivedFields.__init__(self, unit, queue, serializer)
+        self._settlement = settlement
+        self.source = source
+        """Owner of the message within its consumer."""
+        self.receipt = receipt
+        self.is_settled = False
+        self.handed_out_ms = 0
 
     async def ack(self) -> None:
         """The message is done."""
