@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from authority import Authority
 
 from trimq.cli.api import Topics, connect, parse_endpoint
 from trimq.cli.failure import CommandFailure
@@ -91,6 +92,7 @@ def test_an_address_that_is_none_is_refused(text: str) -> None:
 
 def test_a_command_uses_https_and_says_whom_it_does_not_trust(trimq, tmp_path: Path) -> None:
     path = tmp_path / "broker.pem"
+    path.touch(0o600)
     path.write_bytes(_self_signed(time.time_ns() // 1_000_000))
     with Broker(tls_certificate=str(path), tls_key=str(path), tls_mode="required") as broker:
         broker.create_topic("orders")
@@ -98,9 +100,59 @@ def test_a_command_uses_https_and_says_whom_it_does_not_trust(trimq, tmp_path: P
         refused = trimq("topics", "list", "--http", url)
         assert refused.returncode == 1
         assert refused.stderr.startswith(f"trimq: the certificate of {url} is not trusted: self-signed certificate")
-        done = trimq("topics", "list", "--http", url, environment={"SSL_CERT_FILE": str(path)})
+        for words, environment in (
+            (("--http", url), {"SSL_CERT_FILE": str(path)}),
+            (("--http", url, "--ca", str(path)), {}),
+            (("--ca", str(path)), {"TRIMQ_HTTP": broker.addresses["http"]}),
+            ((), {"TRIMQ_HTTP": url, "TRIMQ_CA": str(path)}),
+        ):
+            done = trimq("topics", "list", *words, environment=environment)
+            assert (done.returncode, done.stderr) == (0, "")
+            assert "orders" in done.stdout
+
+
+def test_a_command_logs_in_with_its_certificate(trimq, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    certificate = authority.issue("broker")
+    with Broker(
+        tls_certificate=str(certificate),
+        tls_key=str(certificate),
+        tls_client_ca=str(authority.file),
+        tls_http_client_certificates="needed",
+        tls_principal_from="common-name",
+    ) as broker:
+        trust = ("--http", broker.addresses["http"], "--ca", str(authority.file))
+        shown = ("--cert", str(authority.issue("root")))
+        refused = trimq(*trust, "users", "list")
+        assert refused.returncode == 1
+        assert "certificate required" in refused.stderr
+        password = {"TRIMQ_NEW_PASSWORD": "secret"}
+        done = trimq(*trust, *shown, "users", "set", "root", "--administrator", "yes", environment=password)
+        assert done.returncode == 0, done.stderr
+        assert trimq(*trust, *shown, "users", "delete", "guest").returncode == 0
+        done = trimq(*trust, *shown, "users", "list")
         assert (done.returncode, done.stderr) == (0, "")
-        assert "orders" in done.stdout
+        assert "root" in done.stdout
+        nobody = trimq(*trust, "--cert", str(authority.issue("nobody")), "users", "list")
+        assert (nobody.returncode, nobody.stderr) == (1, "trimq: the certificate of the client names no user\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (
+            ["--http", "http://here:1", "--ca", "x"],
+            "--ca needs an encrypted connection, but the address is http://here",
+        ),
+        (["--http", "https://here:1", "--ca", "nowhere.pem"], "--ca: nowhere.pem cannot be read: No such file"),
+        (["--http", "https://here:1", "--ca", __file__], "holds no certificate (PEM)"),
+        (["--http", "https://here:1", "--cert", __file__], "holds no certificate with its key (PEM)"),
+    ],
+)
+def test_files_of_certificates_that_cannot_be_used_are_refused(trimq, words: list[str], reason: str) -> None:
+    done = trimq("topics", "list", *words)
+    assert done.returncode == 2
+    assert reason in done.stderr
 
 
 @pytest.mark.parametrize(

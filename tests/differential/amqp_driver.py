@@ -61,6 +61,13 @@ class Channel:
     no_ack_tags: set[str] = field(default_factory=set)
     no_ack_get: bool = False
 
+    def select_confirms(self) -> None:
+        """Messages are counted from the first request for confirms on."""
+        if not self.confirming:
+            self.confirming = True
+            self.published = 0
+            self.settled.clear()
+
 
 @dataclass
 class Events:
@@ -309,6 +316,8 @@ class _Run:
             self._exchange_bindings.append({key: value for key, value in fields.items() if key != "nowait"})
         elif channel is None:
             return
+        elif request == "confirm.select" and fields.get("nowait"):
+            channel.select_confirms()
         elif request == "basic.consume" and fields.get("no_ack"):
             channel.no_ack_tags.add(fields.get("tag", ""))
         elif request == "basic.get":
@@ -476,9 +485,8 @@ class _Run:
             channel.open = False
         elif method.name == "tx.commit_ok":
             channel.committing = False
-        elif method.name == "confirm.select_ok" and not channel.confirming:
-            channel.confirming = True
-            channel.published = 0
+        elif method.name == "confirm.select_ok":
+            channel.select_confirms()
         elif method.name == "basic.get_ok" and not channel.no_ack_get:
             channel.unacked.append(method["dtag"])
         elif method.name == "basic.consume_ok" and "" in channel.no_ack_tags:

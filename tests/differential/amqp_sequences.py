@@ -12,7 +12,7 @@ from bench.amqp_peer import rabbitmq_in
 from differential.amqp_driver import AmqpDriver
 from differential.amqp_generator import generate
 from differential.amqp_policies import definitions, set_policies
-from differential.sequences import MISSING, Difference, Driver, Explained
+from differential.sequences import MISSING, Difference, Driver, Explained, Step
 from tools.broker import running
 
 __all__ = ["EXPLAINED", "PAGE", "brokers", "generate"]
@@ -24,6 +24,8 @@ _HEADER_OF_0_9_1 = "414d515000000901"
 _MIN_FRAME_MAX = 8192
 _MAX_MESSAGE_BYTES = 128 * 1024 * 1024  # the default of `amqp.message_bytes`
 _MAX_BYTES_OF_RABBITMQ = 512 * 1024 * 1024
+_HEADER_FRAME = 2
+_INTERNAL_ERROR = '"code": 541'
 
 
 def _is_mechanisms(found: Difference) -> bool:
@@ -32,7 +34,10 @@ def _is_mechanisms(found: Difference) -> bool:
 
 
 def _is_protocol_header(found: Difference) -> bool:
-    return found.step.request == "handshake" and found.ours == _HEADER_OF_0_9_1
+    """Applies to the answer to a protocol header other than that of 0-9-1."""
+    if found.step.request != "handshake" or _HEADER_OF_0_9_1 not in json.dumps(found.our_answer):
+        return False
+    return any(each.get("raw", _HEADER_OF_0_9_1) != _HEADER_OF_0_9_1 for each in found.step.arguments["sent"])
 
 
 def _is_small_frame_max(found: Difference) -> bool:
@@ -46,14 +51,24 @@ def _is_small_frame_max(found: Difference) -> bool:
 def _is_unenforceable(found: Difference) -> bool:
     """Applies to the refusal of an argument that RabbitMQ stores without effect."""
     refused = r"invalid arg 'x-(delivery-limit|delayed-retry-\w+)' for queue '[^']+' in vhost '/': "
-    return found.step.request == "queue.declare" and re.search(refused, json.dumps(found.ours)) is not None
+    return found.step.request == "queue.declare" and re.search(refused, json.dumps(found.our_answer)) is not None
 
 
 def _is_internal_error(found: Difference) -> bool:
-    """Applies where RabbitMQ fails: it closes the connection with the code 541."""
-    if found.path.endswith(".code"):
-        return bool(found.theirs == 541 != found.ours)
-    return '"code": 541' in json.dumps(found.theirs)
+    """Applies to requests at which RabbitMQ closes the connection with the code 541: those of the documented kinds."""
+    request, fields = found.step.request, found.step.arguments
+    arguments = fields.get("args", {})
+    if _INTERNAL_ERROR not in json.dumps(found.their_answer):
+        return False
+    if request == "basic.cancel_ok":
+        return True
+    if request == "queue.declare":
+        return "x-queue-master-locator" in arguments
+    if request == "basic.consume":
+        return "x-stream-offset" in arguments and not isinstance(arguments["x-stream-offset"], str)
+    if request == "basic.publish":
+        return '{"$": "D"' in json.dumps(fields.get("properties", {}))
+    return request == "frames" and any(each.get("type") == _HEADER_FRAME and each["hex"] for each in fields["frames"])
 
 
 def _is_lost_property(found: Difference) -> bool:
@@ -70,36 +85,44 @@ def _is_lost_property(found: Difference) -> bool:
 
 def _is_announced_size(found: Difference) -> bool:
     """Applies to a message that is too large as its header says, of which no body was sent yet."""
-    if found.step.request != "frames":
+    if found.step.request != "frames" or '"code": 311' not in json.dumps(found.our_answer):
         return False
     sizes = [each.get("size", 0) for each in found.step.arguments["frames"]]
     return any(_MAX_MESSAGE_BYTES < size <= _MAX_BYTES_OF_RABBITMQ for size in sizes)
 
 
 def _is_strict_limit(found: Difference) -> bool:
-    """Applies to counts and confirms after a quorum queue was declared that refuses messages when it is full."""
-    is_count = re.search(r"\.(acked|nacked|messages|delivered|replies)\b", found.path) is not None
-    return is_count and any(
-        step.request == "queue.declare"
-        and step.arguments.get("args", {}).get("x-queue-type") == "quorum"
-        and (
-            step.arguments["args"].get("x-overflow") == "reject-publish"
-            or step.arguments.get("queue", "").startswith("p-reject")
-        )
-        for step in found.earlier
-    )
+    """Applies where RabbitMQ has more messages in a quorum queue that refuses messages when it is full, or confirms
+    them."""
+    full = [step.arguments.get("queue", "") for step in found.earlier if _refuses_when_full(step)]
+    place, _, rest = found.path.removeprefix(".").partition(".")
+    if place == "queues":
+        return rest in {f"{queue}.messages" for queue in full} and found.ours < found.theirs
+    if not full or not rest.startswith(("acked", "nacked")):
+        return False
+    ours, theirs = ((answer or {}).get(place, {}) for answer in (found.our_answer, found.their_answer))
+    return set(theirs.get("nacked", ())) < set(ours.get("nacked", ()))
+
+
+def _refuses_when_full(step: Step) -> bool:
+    arguments = step.arguments.get("args", {})
+    if step.request != "queue.declare" or arguments.get("x-queue-type") != "quorum":
+        return False
+    return arguments.get("x-overflow") == "reject-publish" or step.arguments.get("queue", "").startswith("p-reject")
 
 
 def _is_shortcut(found: Difference) -> bool:
     """Applies to a method on a channel that is not open, which means the queue that was declared last."""
-    return "raw" in found.step.arguments and "no previously declared queue" in json.dumps(found.theirs)
+    return "raw" in found.step.arguments and "no previously declared queue" in json.dumps(found.their_answer)
 
 
 def _is_lost_nack(found: Difference) -> bool:
     """Applies to the nack of the first message after confirm.select, on a channel that published before it: RabbitMQ
     never sends it."""
-    place = found.path.split(".")[1] if "." in found.path else ""
-    ours, theirs = ((answer or {}).get(place, {}) for answer in (found.our_answer, found.their_answer))
+    if "." not in found.path or not isinstance(found.our_answer, dict) or not isinstance(found.their_answer, dict):
+        return False
+    place = found.path.split(".")[1]
+    ours, theirs = (answer.get(place, {}) for answer in (found.our_answer, found.their_answer))
     if set(ours.get("nacked", ())) - set(theirs.get("nacked", ())) != {1}:
         return False
     channel = [step for step in found.earlier if f"{step.connection}/{step.arguments.get('ch')}" == place]

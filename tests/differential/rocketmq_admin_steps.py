@@ -36,8 +36,7 @@ def create_topic(source: random.Random, connection: int, name: str | None = None
         "defaultTopic": "TBW102",
         "readQueueNums": count,
         "writeQueueNums": count if usual else source.choice([count, "1", "4", "16"]),
-        # A topic that cannot be written refuses sends here: $r0 is one.
-        "perm": "6" if usual else source.choice(["6", "6", "2", "7"]),
+        "perm": "6" if usual else source.choice(["6", "6", "2", "7", "4", "0"]),
         "topicFilterType": "SINGLE_TAG",
         "topicSysFlag": "0",
         "order": source.choice(["false", "true"]),
@@ -146,7 +145,7 @@ def time_span(source: random.Random, connection: int) -> Step:
 
 
 def correction(source: random.Random, connection: int) -> Step:
-    fields = {"topic": topic(source), "compareGroup": group(source), "filterGroups": source.choice(["", "$g1"])}
+    fields = {"topic": topic(source), "compareGroup": group(source), "filterGroups": source.choice(["", "$g7"])}
     return request(connection, "correction", 308, fields)
 
 

@@ -6,22 +6,30 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from bench.rocketmq_peer import rocketmq_in
 from differential import rocketmq_admin_steps as admin
 from differential import rocketmq_message_steps as messages
-from differential.rocketmq_driver import RocketMQDriver
+from differential.rocketmq_driver import SENDS, RocketMQDriver
 from differential.rocketmq_values import ONE_QUEUE, damaged
 from differential.sequences import MISSING, Difference, Explained, Step
 from tools.broker import running
 
 PAGE = "docs/rocketmq.md"
 
+_REFUSED = (1, 13, 29)
+_READABLE = ("-1", "0", "1", "7")
+_FILTER_FIELDS = ("subscription", "expressionType")
+_BOOLEANS = {
+    *("k", "m", "order", "isForce", "setZeroIfNotFound", "readable", "acceptStandardJsonOnly", "cleanOffset"),
+    *("offline", "fromTransactionCheck", "_UNIQUE_KEY_QUERY"),
+}
+
 
 def _is_java_exception(found: Difference) -> bool:
-    return (found.path == ".code" and found.theirs == "exception" and found.ours != 0) or (
-        found.path == ".fields" and found.theirs == MISSING
-    )
+    """The request is refused here too."""
+    return _code(found.their_answer) == "exception" and _code(found.our_answer) not in (0, None)
 
 
 def _is_farther(found: Difference) -> bool:
@@ -31,14 +39,16 @@ def _is_farther(found: Difference) -> bool:
 
 
 def _is_garbled(found: Difference) -> bool:
-    """The request is refused here."""
-    return "damaged" in found.step.arguments and (found.path != ".code" or found.ours in (1, 13, 29))
-
-
-def _is_missing_field(found: Difference) -> bool:
-    """A send without a required field is stored here."""
+    """The request is refused here, because of a field that Apache RocketMQ takes for 0 or false."""
     damage = found.step.arguments.get("damaged")
-    return damage is not None and damage not in found.step.arguments["fields"] and found.ours == 0
+    if damage is None or _code(found.our_answer) not in _REFUSED:
+        return False
+    value = found.step.arguments["fields"].get(damage)
+    return damage in _BOOLEANS or value not in _READABLE
+
+
+def _code(answer: Any) -> Any:
+    return answer.get("code") if isinstance(answer, dict) else None
 
 
 def _is_lease_from_now(found: Difference) -> bool:
@@ -46,26 +56,73 @@ def _is_lease_from_now(found: Difference) -> bool:
     return is_time and int(found.theirs) > int(found.ours) > 0
 
 
+def _is_without_subscription(found: Difference) -> bool:
+    is_subscription = found.step.request == "subscription" and found.path == ".body.subscriptionData"
+    return (found.step.request == "consume stats" or is_subscription) and found.ours == MISSING
+
+
+def _is_bad_filter(found: Difference) -> bool:
+    is_bad = "bad filter" in found.step.arguments or found.step.arguments.get("damaged") in _FILTER_FIELDS
+    return is_bad and _code(found.our_answer) == 23
+
+
+def _is_forbidden(found: Difference) -> bool:
+    """A pull that names its own subscription is refused too; what is forbidden is kept by topic, and with its group."""
+    if not any(step.request == "forbid" for step in found.earlier):
+        return False
+    if found.step.request.startswith("pull"):
+        ours = found.our_answer if isinstance(found.our_answer, dict) else {}
+        return ours.get("fields", {}).get("forbiddenType") == "5" != found.their_answer["fields"].get("forbiddenType")
+    if found.step.request == "forbid":
+        return found.path == ".body.readable" and found.theirs is True
+    is_unknown_group = found.path.startswith(".body.subscriptionGroupTable") and found.theirs == MISSING
+    return found.step.request == "list 201" and (is_unknown_group or found.path.startswith(".body.forbiddenTable"))
+
+
+def _is_route_in_cache(found: Difference) -> bool:
+    if found.step.request == "route":
+        deleted = [step.arguments["fields"]["topic"] for step in found.earlier if step.request == "delete topic"]
+        return _code(found.our_answer) == 17 and found.step.arguments["fields"]["topic"] in deleted
+    return found.step.request == "query assignment" and found.ours in (MISSING, 0, [], {})
+
+
+def _is_checked_flag(found: Difference) -> bool:
+    return found.step.request == "asked 39" and found.path in (".messages[].flag", ".messages[].times")
+
+
+def _is_queue_without_entries(found: Difference) -> bool:
+    is_query = found.step.request == "queue entries"
+    return is_query and (found.theirs in (MISSING, 1) or found.our_answer == {"code": 1})
+
+
+def _is_not_writable(found: Difference) -> bool:
+    """Apache RocketMQ sends, or refuses for a reason that it comes to later."""
+    ours, theirs = found.our_answer, found.their_answer
+    if "meanwhile" in found.step.arguments and isinstance(ours, dict) and isinstance(theirs, dict):
+        ours, theirs = ours["second"], theirs["second"]
+    elif found.step.arguments.get("code") not in SENDS:
+        return False
+    return _code(ours) == 16 != _code(theirs)
+
+
 EXPLAINED = (
     Explained("java-exception", _is_java_exception),
     Explained("garbled-field", _is_garbled),
-    Explained("missing-field", _is_missing_field),
-    Explained("checked-flag", lambda each: each.step.request == "asked 39" and each.path == ".messages[].flag"),
+    Explained("checked-flag", _is_checked_flag),
     Explained("negative-time", lambda each: each.step.request == "negative time"),
     Explained("decided-once", lambda each: each.step.request == "decide again"),
     Explained("lease-from-now", _is_lease_from_now),
     Explained("delay-time", lambda each: each.path.endswith(".delayTime")),
     Explained("group-topic-map", lambda each: each.path.startswith(".body.groupTopicMap")),
-    Explained("read-only-topic", lambda each: each.step.request == "send read only"),
+    Explained("read-only-topic", _is_not_writable, is_last=True),
     Explained("reset-range", lambda each: each.step.request == "reset queue"),
     Explained("only-in-flight", lambda each: each.step.request == "odd receipt" and each.ours != 0),
-    Explained("queue-entries", lambda each: each.step.request == "queue entries" and each.theirs in (MISSING, 1)),
-    Explained("bad-filter", lambda each: "bad filter" in each.step.arguments),
+    Explained("queue-entries", _is_queue_without_entries),
+    Explained("bad-filter", _is_bad_filter),
+    Explained("forbidden-topics", _is_forbidden, is_last=True),
     Explained("member-subscriptions", lambda each: each.path.startswith(".body.memberSubscriptions")),
-    Explained(
-        "route-in-cache", lambda each: each.step.request == "query assignment" and each.ours in (MISSING, 0, [], {})
-    ),
-    Explained("stats-without-subscription", lambda each: each.step.request == "consume stats" and each.ours == MISSING),
+    Explained("route-in-cache", _is_route_in_cache),
+    Explained("stats-without-subscription", _is_without_subscription),
     Explained("filtered-messages-skipped", _is_farther),
     Explained("pull-offset", lambda each: each.path.endswith(".pullOffset") or ".pullOffsetTable" in each.path),
 )

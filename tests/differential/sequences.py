@@ -90,10 +90,11 @@ def _brief(value: Any) -> str:
 
 
 def until_last(found: Sequence[Difference], explained: Sequence[Explained]) -> list[Difference]:
-    """Returns the differences before the step at which an explained one ends the comparison."""
+    """Returns the differences up to the step at which an explained one ends the comparison. The others of that step
+    need an explanation too."""
     last = [reason for reason in explained if reason.is_last]
     end = next((each.position for each in found if any(reason.applies(each) for reason in last)), None)
-    return [each for each in found if end is None or each.position < end]
+    return [each for each in found if end is None or each.position <= end]
 
 
 def first_unexplained(found: Iterator[Difference], explained: Sequence[Explained]) -> Difference | None:

@@ -29,7 +29,7 @@ def ask(address: str, code: int, fields: dict[str, Any], body: bytes = b"") -> t
 
 
 def send(broker: Broker, body: bytes, properties: str = "") -> dict[str, Any]:
-    fields = {"b": "t", "c": "TBW102", "d": 1, "e": 0, "i": properties}
+    fields = {"a": "p", "b": "t", "c": "TBW102", "d": 1, "e": 0, "f": 0, "g": 1, "h": 0, "i": properties}
     return ask(broker.addresses["rocketmq_broker"], 310, fields, body)[0]
 
 
@@ -110,6 +110,6 @@ def test_requests_are_reported_with_object_and_outcome() -> None:
         pull(broker)
         ask(broker.addresses["rocketmq_broker"], 11, {"consumerGroup": "g", "topic": "gone", "queueId": 0} | PULL)
         seen = [line.partition(": ")[2] for line in broker.sightings()]
-    assert "SEND_MESSAGE_V2 t queue 0 -> SUCCESS" in seen
+    assert "SEND_MESSAGE_V2 t queue 0 producer group p -> SUCCESS" in seen
     assert "PULL_MESSAGE t queue 0 group g -> SUCCESS" in seen
     assert any(line.startswith("PULL_MESSAGE gone queue 0 group g -> TOPIC_NOT_EXIST (topic[gone]") for line in seen)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import base64
 import os
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -13,6 +13,10 @@ import msgspec
 from trimq.cli.failure import CommandFailure
 from trimq.config import Address, Settings, parse_address
 from trimq.errors import StartupError
+
+if TYPE_CHECKING:
+    from http.client import HTTPConnection
+    from ssl import SSLContext
 
 TIMEOUT_SECONDS = 30
 DEFAULT_PORT = 8180
@@ -142,14 +146,63 @@ def _headers(has_body: bool) -> dict[str, str]:
     return headers
 
 
+class Target(NamedTuple):
+    """Address of a broker's HTTP port as the user gave it. `ca`: PEM file of the trusted authorities, instead of those
+    of the system. `cert`: PEM file with a client certificate and its key."""
+
+    address: str
+    ca: str = ""
+    cert: str = ""
+
+    def __str__(self) -> str:
+        return self.address
+
+
+class _SetTargetField(argparse.Action):
+    """Changes one field of the target, which is the value of all its flags."""
+
+    def __call__(self, parser: object, namespace: argparse.Namespace, values: object, option: object = None) -> None:
+        setattr(namespace, self.dest, getattr(namespace, self.dest)._replace(**{str(self.const): values}))
+
+
 def add_address_flag(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--http",
-        metavar="ADDRESS",
-        default=os.environ.get("TRIMQ_HTTP") or str(Settings().http.listen),
-        help="HTTP address of the broker: host:8180, http://host:8180 or https://host:8180 (or TRIMQ_HTTP; default: "
-        "%(default)s); https trusts the authorities of the system, or those in the file that SSL_CERT_FILE names",
-    )
+    parser.set_defaults(http=default_target())
+    flags = {
+        "address": (
+            "--http",
+            "ADDRESS",
+            "HTTP address of the broker: host:8180, http://host:8180 or https://host:8180 (or TRIMQ_HTTP; default: "
+            "%(default)s)",
+        ),
+        "ca": (
+            "--ca",
+            "FILE",
+            "for https: PEM file with the certificates of the authorities to trust (or TRIMQ_CA; default: those of the "
+            "system, or of the file in SSL_CERT_FILE)",
+        ),
+        "cert": (
+            "--cert",
+            "FILE",
+            "for https: PEM file with a certificate of this client and its key (or TRIMQ_CERT)",
+        ),
+    }
+    for field, (flag, placeholder, summary) in flags.items():
+        parser.add_argument(
+            flag,
+            dest="http",
+            action=_SetTargetField,
+            const=field,
+            metavar=placeholder,
+            help=summary,
+            default=argparse.SUPPRESS,
+        )
+
+
+def default_target(address: str | None = None) -> Target:
+    """Returns this address, or that in the environment or the default one, with the files in the environment."""
+    if address is None:
+        address = os.environ.get("TRIMQ_HTTP") or str(Settings().http.listen)
+    return Target(address, os.environ.get("TRIMQ_CA", ""), os.environ.get("TRIMQ_CERT", ""))
 
 
 class Endpoint(NamedTuple):
@@ -174,12 +227,36 @@ def parse_endpoint(text: str) -> Endpoint:
     return Endpoint(parse_address(rest), scheme.lower() == "https")
 
 
-def connect(address: str) -> Api:
-    """Returns the API of the broker at `address`. Does not connect yet."""
+def connect(given: Target | str) -> Api:
+    """Returns the API of the broker at this address. Does not connect yet. With a file of authorities or a certificate,
+    an address without `http://` is encrypted."""
+    target = default_target(given) if isinstance(given, str) else given
+    files = [flag for flag, path in (("--ca", target.ca), ("--cert", target.cert)) if path]
+    address = f"https://{target.address}" if files and "://" not in target.address else target.address
     try:
-        return Api(parse_endpoint(address))
+        endpoint = parse_endpoint(address)
     except ValueError as error:
-        raise StartupError(f"--http: expected HOST:PORT, got {address!r}: {error}") from None
+        raise StartupError(f"--http: expected HOST:PORT, got {target.address!r}: {error}") from None
+    if files and not endpoint.is_encrypted:
+        raise StartupError(f"{files[0]} needs an encrypted connection, but the address is {address}: give https://")
+    return Api(endpoint, target.ca, target.cert)
+
+
+def _trusting(ca: str, cert: str) -> SSLContext:
+    from ssl import SSLError, create_default_context
+
+    flag, path = "--ca", ca
+    try:
+        context = create_default_context(cafile=ca or None)
+        if cert:
+            flag, path = "--cert", cert
+            context.load_cert_chain(cert)
+    except SSLError:
+        what = "certificate with its key" if flag == "--cert" else "certificate"
+        raise StartupError(f"{flag}: {path} holds no {what} (PEM)") from None
+    except OSError as error:
+        raise StartupError(f"{flag}: {path} cannot be read: {error.strerror}") from None
+    return context
 
 
 def topic_path(name: str, namespace: str) -> str:
@@ -199,8 +276,10 @@ def group_path(name: str, protocol: str = "") -> str:
 class Api:
     """HTTP API of one broker. Every failure raises CommandFailure with one sentence."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint, ca: str = "", cert: str = "") -> None:
         self._endpoint = endpoint
+        self._ca = ca
+        self._cert = cert
 
     def get(self, path: str, answer: type[Answer]) -> Answer:
         return self.decode(self._exchange("GET", path), answer)
@@ -222,11 +301,10 @@ class Api:
         return self._exchange("DELETE", path)
 
     def _exchange(self, method: str, path: str, body: bytes | None = None) -> bytes:
-        from http.client import HTTPConnection, HTTPException, HTTPSConnection
-        from ssl import SSLCertVerificationError
+        from http.client import HTTPException
+        from ssl import SSLCertVerificationError, SSLError
 
-        make = HTTPSConnection if self._endpoint.is_encrypted else HTTPConnection
-        connection = make(*self._endpoint.address, timeout=TIMEOUT_SECONDS)
+        connection = self._connection()
         try:
             connection.request(method, path, body, _headers(body is not None))
             response = connection.getresponse()
@@ -238,9 +316,12 @@ class Api:
             raise CommandFailure(f"the broker at {self._endpoint} did not answer in {TIMEOUT_SECONDS} s") from None
         except SSLCertVerificationError as error:
             raise CommandFailure(
-                f"the certificate of {self._endpoint} is not trusted: {error.verify_message}; name the file of its "
-                "authority in SSL_CERT_FILE"
+                f"the certificate of {self._endpoint} is not trusted: {error.verify_message}; give the file of its "
+                "authority with --ca (or TRIMQ_CA)"
             ) from None
+        except SSLError as error:
+            reason = (error.reason or str(error)).replace("_", " ").lower()
+            raise CommandFailure(f"no encrypted connection to {self._endpoint}: {reason}") from None
         except OSError as error:
             reason = error.strerror or str(error)
             raise CommandFailure(f"no broker answers at {self._endpoint}: {reason}") from None
@@ -251,6 +332,14 @@ class Api:
         if response.status >= 300:
             raise CommandFailure(self._explain(response.status, bytes(received)))
         return bytes(received)
+
+    def _connection(self) -> HTTPConnection:
+        from http.client import HTTPConnection, HTTPSConnection
+
+        address = self._endpoint.address
+        if not self._endpoint.is_encrypted:
+            return HTTPConnection(*address, timeout=TIMEOUT_SECONDS)
+        return HTTPSConnection(*address, timeout=TIMEOUT_SECONDS, context=_trusting(self._ca, self._cert))
 
     def _explain(self, status: int, body: bytes) -> str:
         try:

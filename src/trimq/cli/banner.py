@@ -41,8 +41,8 @@ def compose_banner(
     bound = {name: parse_address(address) for name, address in addresses.items() if name != "pid"}
     usable = usable_addresses(settings, bound)
     requires_login = is_login_required(settings)
-    is_encrypted = settings.tls.mode == "required"
-    words = {"amqp": "amqps" if is_encrypted else "amqp", "http": "https" if is_encrypted else "http"}
+    encrypted = {name: settings.tls.mode_of(name) == "required" for name in ("amqp", "http")}
+    words = {name: f"{name}s" if is_encrypted else name for name, is_encrypted in encrypted.items()}
     for name, address in bound.items():
         title, how = HOW_TO_CONNECT.get(name, (name, "{address}"))
         login, note = _login(address, has_users, requires_login) if name == "amqp" else ("", "")

@@ -34,7 +34,7 @@ COMMANDS = {
     "settings": "print every setting with its names, default and meaning",
 }
 # Options of most commands, which may stand before the command too.
-_WITH_VALUE = ("--http", "--bootstrap")
+_WITH_VALUE = ("--http", "--ca", "--cert", "--bootstrap")
 _WITHOUT_VALUE = ("--json",)
 _COMMAND_AND_ACTION = 2
 

@@ -11,6 +11,7 @@ from trimq.cli.api import add_address_flag, api_path, connect
 from trimq.cli.folder import add_folder_flag
 from trimq.cli.output import print_json, print_table
 from trimq.cli.passwords import NEW_PASSWORD, read_new_password
+from trimq.cli.tenant_limits import add_limit_flags, limits_text, read_limits
 from trimq.errors import StartupError
 
 NEW_SECRET = "TRIMQ_NEW_ROCKETMQ_SECRET"
@@ -31,6 +32,12 @@ def declare(parser: argparse.ArgumentParser) -> None:
     )
     setting.set_defaults(run=set_user)
     setting.add_argument("--administrator", choices=("yes", "no"), help="whether the user has all rights")
+    setting.add_argument(
+        "--tags",
+        metavar="TAGS",
+        help="tags, separated by commas, instead of the present ones; administrator: all rights, impersonator: may "
+        "publish in the name of others, all others are labels",
+    )
     bootstrapping = actions.add_parser(
         "bootstrap",
         help="define an administrator in the data folder of a stopped broker: the first one, or one who lost the "
@@ -47,11 +54,29 @@ def declare(parser: argparse.ArgumentParser) -> None:
         granting.add_argument(f"--{kind}", default="", metavar="PATTERN", help="regular expression; empty: no access")
     revoking = actions.add_parser("revoke", help="remove the permissions of a user in a virtual host")
     revoking.set_defaults(run=revoke)
-    for placed in (granting, revoking):
+    granting_topic = actions.add_parser(
+        "grant-topic", help="restrict a user to routing keys of a topic exchange, by patterns"
+    )
+    granting_topic.set_defaults(run=grant_topic)
+    for kind in ("write", "read"):
+        granting_topic.add_argument(
+            f"--{kind}",
+            default="",
+            metavar="PATTERN",
+            help="regular expression, in which {username} and {vhost} stand for these names; empty: the empty key only",
+        )
+    revoking_topic = actions.add_parser("revoke-topic", help="remove the restriction to routing keys")
+    revoking_topic.set_defaults(run=revoke_topic)
+    revoking_topic.add_argument("--exchange", metavar="EXCHANGE", help="of this exchange only (default: of all)")
+    limiting = actions.add_parser("limit", help="limit the AMQP connections and channels of a user")
+    limiting.set_defaults(run=limit)
+    add_limit_flags(limiting, "user")
+    for placed in (granting, revoking, granting_topic, revoking_topic):
         placed.add_argument("--vhost", default="/", help="the virtual host (default: /)")
-    for named in (setting, deleting, granting, revoking):
+    for named in (setting, deleting, granting, revoking, granting_topic, revoking_topic, limiting):
         named.add_argument("name", metavar="NAME")
-    for action in (listing, setting, deleting, granting, revoking):
+    granting_topic.add_argument("exchange", metavar="EXCHANGE")
+    for action in (listing, setting, deleting, granting, revoking, granting_topic, revoking_topic, limiting):
         add_address_flag(action)
 
 
@@ -59,14 +84,29 @@ def list_users(arguments: argparse.Namespace) -> int:
     broker = connect(arguments.http)
     users = broker.get("/api/users", dict[str, list[dict[str, Any]]])
     permissions = broker.get("/api/permissions", dict[str, list[dict[str, Any]]])
+    topics = broker.get("/api/topic-permissions", dict[str, list[dict[str, Any]]])
+    limits = broker.get("/api/user-limits", dict[str, list[dict[str, Any]]])
     if arguments.json:
-        print_json({**users, **permissions})
+        print_json({**users, **permissions, **topics, **limits})
         return 0
-    rows = [(user["name"], _yes(user["administrator"]), _yes(user["rocketmq_secret"])) for user in users["users"]]
-    print_table(("user", "administrator", "RocketMQ secret"), rows)
+    limits_of = {row["user"]: row["limits"] for row in limits["limits"]}
+    rows = [
+        (
+            user["name"],
+            " ".join(user["tags"]),
+            _yes(user["rocketmq_secret"]),
+            limits_text(limits_of.get(user["name"], {})),
+        )
+        for user in users["users"]
+    ]
+    print_table(("user", "tags", "RocketMQ secret", "limits"), rows)
     print()
     columns = ("user", "vhost", "configure", "write", "read")
     print_table(columns, [[right[column] for column in columns] for right in permissions["permissions"]])
+    if topics["topic_permissions"]:
+        print()
+        columns = ("user", "vhost", "exchange", "write", "read")
+        print_table(columns, [[right[column] for column in columns] for right in topics["topic_permissions"]])
     return 0
 
 
@@ -84,9 +124,11 @@ def set_user(arguments: argparse.Namespace) -> int:
         body["rocketmq_secret"] = secret
     if arguments.administrator is not None:
         body["administrator"] = arguments.administrator == "yes"
+    if arguments.tags is not None:
+        body["tags"] = [tag for tag in arguments.tags.split(",") if tag]
     if not body:
         places = f"the password into {NEW_PASSWORD}, or the secret key of RocketMQ clients into {NEW_SECRET}"
-        raise StartupError(f"nothing to set: put {places}, or give --administrator")
+        raise StartupError(f"nothing to set: put {places}, or give --administrator or --tags")
     broker = connect(arguments.http)
     answer = broker.put(api_path("users", arguments.name), body)
     print(f"set {arguments.name}")
@@ -123,4 +165,26 @@ def grant(arguments: argparse.Namespace) -> int:
 def revoke(arguments: argparse.Namespace) -> int:
     connect(arguments.http).delete(api_path("permissions", arguments.name, vhost=arguments.vhost))
     print(f"revoked all rights of {arguments.name} in {arguments.vhost}")
+    return 0
+
+
+def grant_topic(arguments: argparse.Namespace) -> int:
+    body = {"exchange": arguments.exchange, "write": arguments.write, "read": arguments.read}
+    connect(arguments.http).put(api_path("topic-permissions", arguments.name, vhost=arguments.vhost), body)
+    print(f"restricted {arguments.name} to these routing keys of {arguments.exchange} in {arguments.vhost}")
+    return 0
+
+
+def revoke_topic(arguments: argparse.Namespace) -> int:
+    exchange = arguments.exchange or ""
+    path = api_path("topic-permissions", arguments.name, vhost=arguments.vhost, exchange=exchange)
+    connect(arguments.http).delete(path)
+    print(f"removed the restriction of {arguments.name} to routing keys of {exchange or 'all exchanges'}")
+    return 0
+
+
+def limit(arguments: argparse.Namespace) -> int:
+    changes = read_limits(arguments, "user")
+    after = connect(arguments.http).patch(api_path("user-limits", arguments.name), changes, dict[str, int])
+    print(f"limits of {arguments.name}: {limits_text(after) or 'none'}")
     return 0

@@ -7,6 +7,7 @@ from typing import Any
 
 from trimq.cli.api import add_address_flag, api_path, connect
 from trimq.cli.output import print_json, print_table
+from trimq.cli.tenant_limits import add_limit_flags, limits_text, read_limits
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
@@ -18,9 +19,12 @@ def declare(parser: argparse.ArgumentParser) -> None:
     creating.set_defaults(run=create_vhost)
     deleting = actions.add_parser("delete", help="delete a virtual host with all its queues and exchanges")
     deleting.set_defaults(run=delete_vhost)
-    for named in (creating, deleting):
+    limiting = actions.add_parser("limit", help="limit the AMQP connections and queues of a virtual host")
+    limiting.set_defaults(run=limit_vhost)
+    add_limit_flags(limiting, "vhost")
+    for named in (creating, deleting, limiting):
         named.add_argument("name", metavar="NAME")
-    for action in (listing, creating, deleting):
+    for action in (listing, creating, deleting, limiting):
         add_address_flag(action)
 
 
@@ -29,7 +33,7 @@ def list_vhosts(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(answer)
     else:
-        print_table(("name",), [(vhost["name"],) for vhost in answer["vhosts"]])
+        print_table(("name", "limits"), [(vhost["name"], limits_text(vhost["limits"])) for vhost in answer["vhosts"]])
     return 0
 
 
@@ -42,4 +46,11 @@ def create_vhost(arguments: argparse.Namespace) -> int:
 def delete_vhost(arguments: argparse.Namespace) -> int:
     connect(arguments.http).delete(api_path("vhosts", arguments.name))
     print(f"deleted {arguments.name}")
+    return 0
+
+
+def limit_vhost(arguments: argparse.Namespace) -> int:
+    changes = read_limits(arguments, "vhost")
+    after = connect(arguments.http).patch(api_path("vhost-limits", arguments.name), changes, dict[str, int])
+    print(f"limits of {arguments.name}: {limits_text(after) or 'none'}")
     return 0

@@ -26,6 +26,13 @@ UserName = Annotated[
     str,
     Meta(pattern=r"^[^\x00-\x1f\x7f]{1,255}$", extra={"form": "a name of 1 to 255 characters", "placeholder": "NAME"}),
 ]
+UserNames = Annotated[
+    str,
+    Meta(
+        pattern=r"^[^\x00-\x1f\x7f]{0,4096}$",
+        extra={"form": "names separated by ;, or empty", "placeholder": "NAMES"},
+    ),
+]
 Text = Annotated[str, Meta(extra={"form": "a text, or empty", "placeholder": "TEXT"})]
 _HOST = r"[a-zA-Z0-9]([a-zA-Z0-9._-]{0,252})"
 HostNames = Annotated[

@@ -12,6 +12,7 @@ import msgspec
 from trimq.config.address import Address
 from trimq.config.declaration import Declaration, declarations, flag_of, variable_of
 from trimq.config.settings import RENAMED, Settings
+from trimq.config.tls import find_contradictions
 from trimq.errors import StartupError
 
 # https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables
@@ -166,6 +167,7 @@ def _build(values: Mapping[str, Any]) -> Settings:
 def _contradictions(settings: Settings, by_key: Mapping[str, Declaration]) -> Iterator[str]:
     """Yields conflicts between values that are valid on their own."""
     yield from _unreachable_listeners(settings, by_key)
+    yield from find_contradictions(settings.tls)
     limits, storage = settings.limits, settings.storage
     if limits.frame_bytes < storage.message_bytes:
         yield (

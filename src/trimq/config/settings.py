@@ -12,7 +12,20 @@ from msgspec import Meta
 from trimq.config.address import Address
 from trimq.config.amqp import Amqp
 from trimq.config.kafka import Kafka
-from trimq.config.kinds import DAY_MS, GIB, HOUR_MS, INT32, INT64, KIB, MIB, HostNames, Listen, Path, UserName
+from trimq.config.kinds import (
+    DAY_MS,
+    GIB,
+    HOUR_MS,
+    INT32,
+    INT64,
+    KIB,
+    MIB,
+    HostNames,
+    Listen,
+    Path,
+    UserName,
+    UserNames,
+)
 from trimq.config.rocketmq import RocketMQ
 from trimq.config.tls import Tls
 
@@ -183,6 +196,13 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = 5_000
 
+    loopback_users: Annotated[
+        UserNames,
+        Meta(
+            description="Users that may log in from the broker's machine only, as in RabbitMQ. Empty: none. While no "
+            "user is defined, guest is one."
+        ),
+    ] = "guest"
     secrets_key_file: Annotated[
         Path | None,
         Meta(

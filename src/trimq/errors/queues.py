@@ -246,3 +246,55 @@ class NotForStreams(Refusal):
 
     def __str__(self) -> str:
         return f"a stream does not support {self.verb}: {self.name!r}{_in(self.namespace)}"
+
+
+@dataclass(eq=False)
+class TopicAccessDenied(Refusal):
+    """A topic permission of the user does not allow this routing key."""
+
+    principal: str
+    action: str
+    key: str
+    exchange: str
+    namespace: str
+
+    def __str__(self) -> str:
+        where = f"the routing key {self.key!r} of the exchange {self.exchange!r}{_in(self.namespace)}"
+        return f"{self.principal} may not {self.action} {where}"
+
+
+@dataclass(eq=False)
+class TooManyQueues(Refusal):
+    """The limit of queues of the namespace is reached."""
+
+    name: str
+    namespace: str
+    limit: int
+
+    def __str__(self) -> str:
+        return f"the queue {self.name!r}{_in(self.namespace)} would exceed its limit of {self.limit} queues"
+
+
+@dataclass(eq=False)
+class TooManyConnections(Refusal):
+    """The limit of connections of the namespace, or else of the user, is reached."""
+
+    is_of_namespace: bool
+    principal: str
+    namespace: str
+    limit: int
+
+    def __str__(self) -> str:
+        holder = f"namespace {self.namespace!r}" if self.is_of_namespace else f"user {self.principal!r}"
+        return f"the {holder} has reached its limit of {self.limit} connections"
+
+
+@dataclass(eq=False)
+class TooManyChannels(Refusal):
+    """The limit of channels of the user is reached."""
+
+    principal: str
+    limit: int
+
+    def __str__(self) -> str:
+        return f"the user {self.principal!r} has reached the limit of {self.limit} channels"

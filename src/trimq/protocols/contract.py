@@ -242,6 +242,9 @@ class OpenConnection(NamedTuple):
 class Conversation(Protocol):
     """One connection of a front-end."""
 
+    def identify(self, principal: str) -> None:
+        """Called before the first bytes if the client has shown a verified certificate that names this user."""
+
     def get_buffer(self, size_hint: int) -> bytearray | memoryview:
         """Returns memory for the next received bytes; never empty."""
 

@@ -24,6 +24,8 @@ from trimq.server.http.connections import ConnectionsApi
 from trimq.server.http.firehose import FirehoseSwitchApi
 from trimq.server.http.front_end import HttpFrontEnd
 from trimq.server.http.limits import LimitsApi
+from trimq.server.http.tenant_limits import TenantLimitsApi
+from trimq.server.http.topic_permissions import TopicPermissionsApi
 from trimq.server.optional_packages import require_installed
 
 if TYPE_CHECKING:
@@ -172,7 +174,13 @@ def _http(parts: FrontEndParts) -> FrontEnd:
         parts.is_ready,
         _shared_topics(parts),
         core.gate.write_refusal_reason,
-        (ConnectionsApi(core.broker, parts.connections), LimitsApi(core.broker), FirehoseSwitchApi(core.broker)),
+        (
+            ConnectionsApi(core.broker, parts.connections),
+            LimitsApi(core.broker),
+            FirehoseSwitchApi(core.broker),
+            TenantLimitsApi(core.broker),
+            TopicPermissionsApi(core.broker),
+        ),
         parts.clock.liveness,
     )
 

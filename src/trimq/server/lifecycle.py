@@ -94,10 +94,13 @@ async def _serve(settings: Settings, announce: Announce, administrator: FirstAdm
         platform = Platform(files, system_clock(), syncs, work, reviews, passwords, random.SystemRandom())
         node = Node(settings, platform, max_connections=_connection_share(descriptors, open_files))
         addresses = await node.start()
+        if settings.tls.certificate is not None:  # otherwise the hang-up of a terminal ends the broker
+            loop.add_signal_handler(signal.SIGHUP, node.reload_certificates)
         lock.hold(COMMIT_LOCK)
         _tune_garbage_collection()
         has_users = node.core.authenticator.has_users
         _warn_if_open(settings, has_users)
+        _warn_of_plain_passwords(settings, has_users)
         _announce_addresses(settings, addresses, lambda told: announce(told, has_users))
         return await _run(node, stop)
     finally:
@@ -127,6 +130,14 @@ def _warn_if_open(settings: Settings, has_users: bool) -> None:
             "is open for %s)",
             ", ".join(exposed),
         )
+
+
+def _warn_of_plain_passwords(settings: Settings, has_users: bool) -> None:
+    sections = [key.partition(".")[0] for key in exposed_listeners(settings) if key.endswith(".listen")]
+    # RocketMQ's clients sign their requests.
+    plain = [name for name in sections if name != "rocketmq" and settings.tls.mode_of(name) != "required"]
+    if plain and (has_users or is_login_required(settings)):
+        log.warning("tls: passwords of clients may travel unencrypted (TLS is not required for %s)", ", ".join(plain))
 
 
 def _raise_descriptor_limit() -> int:

@@ -9,6 +9,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from trimq.clock import Clock
 from trimq.config import Address, Settings
@@ -22,6 +23,7 @@ from trimq.server.connection.buffer_release import BufferReleaser
 from trimq.server.connection.certificates import Certificates
 from trimq.server.connection.connections import Connections
 from trimq.server.connection.connector import Connector
+from trimq.server.connection.handshakes import Handshakes
 from trimq.server.connection.limits import ConnectionsByAddress, SessionLimits
 from trimq.server.connection.listener import AnyListener, Listener, is_free
 from trimq.server.connection.pending_replies import PassProgress
@@ -287,11 +289,26 @@ class Node:
         settings, make_session = self._settings, self._session_maker(name, make_front_end)
         refused = self._refused_connections.labelled(name)
         has_room = partial(self._has_room, _KEPT_FREE if name in LAST_TO_STOP else 0)
-        certificate = self._certificates.of_listener(name)
+        offered, liveness = self._certificates.of_listener(name), self._platform.clock.liveness
+        handshakes = Handshakes(liveness, settings.tls.handshake_ms, settings.tls.unfinished_handshakes)
+        tls = None if offered is None else (offered, handshakes)
         now_ms = self._platform.clock.message.now_ms
-        listener = Listener(name, make_session, settings.limits.connections, refused, certificate, has_room, now_ms)
+        listener = Listener(name, make_session, settings.limits.connections, refused, tls, has_room, now_ms)
         await listener.start(address.host, address.port)
         return listener
+
+    def reload_certificates(self) -> None:
+        """Reads the files of the section `tls` again, for new connections. If they cannot be used, the broker keeps
+        what it has, and logs why."""
+
+        def loaded(contexts: Any, error: BaseException | None) -> None:
+            if error is None:
+                self._certificates.use(contexts)
+                log.info("tls: certificates reloaded; new connections use them")
+            else:
+                log.error("tls: the files were not reloaded, the earlier certificates stay in use (%s)", error)
+
+        self._platform.work_offload(self._certificates.load, loaded)
 
     def _has_room(self, kept_free: int) -> bool:
         if self._max_connections is None:

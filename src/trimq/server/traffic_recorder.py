@@ -72,6 +72,7 @@ class _RecordedConversation:
         self._on_event = on_event
         self._handled = handled
         self._unanswered: dict[RecordedRequest, None] = {}
+        self.identify = inner.identify
         self.get_buffer = inner.get_buffer
         self.buffer_updated = inner.buffer_updated
         self.next_event = inner.next_event

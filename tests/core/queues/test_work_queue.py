@@ -8,6 +8,7 @@ from core.queueing_world import CALLER, OWNER, Channel, World
 from trimq.core.queues.consumers import SharedPrefetch, Subscription
 from trimq.errors import WriteFailed
 from trimq.errors.queues import ExclusiveUse
+from trimq.formats.amqp_content.field_tables import Value
 
 FIVE = [b"0", b"1", b"2", b"3", b"4"]
 
@@ -182,6 +183,17 @@ def test_equal_consumers_take_turns() -> None:
     second, _ = world.consume(tag="b")
     world.publish("q", *FIVE, b"5")
     assert (first.bodies(), second.bodies()) == ([b"0", b"2", b"4"], [b"1", b"3", b"5"])
+
+
+@pytest.mark.parametrize("arguments", [{}, {"max_priority": 2}, {"queue_type": "quorum"}])
+def test_consumers_of_one_channel_get_the_messages_in_the_order_of_the_queue(arguments: dict[str, Value]) -> None:
+    world = World()
+    world.queue(**arguments)
+    channel = Channel()
+    for tag in "ab":
+        world.broker.queues.subscribe(CALLER, "q", OWNER, Subscription(tag, channel, 2, channel=channel))
+    world.publish("q", *FIVE)
+    assert [(tag, body) for tag, body, _ in channel.seen] == [("a", b"0"), ("b", b"1"), ("a", b"2"), ("b", b"3")]
 
 
 def expected_shares(prefetches: list[int], priorities: list[int], count: int) -> list[list[int]]:

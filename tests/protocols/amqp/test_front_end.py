@@ -689,6 +689,7 @@ def test_a_direct_reply_is_routed_between_channels() -> None:
     address = read_property(question.header, "reply_to")
     assert isinstance(address, str)
     assert address.startswith("amq.rabbitmq.reply-to.")
+    assert answerer.ask(1, methods.QueuePurge(queue=address)).message_count == 0
     answerer.publish(1, address, b"!")
     (answer,) = asker.heard()
     assert (answer.method.consumer_tag, answer.method.routing_key, answer.body) == ("r", address, b"!")

@@ -8,14 +8,17 @@ import ssl
 import struct
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pika
 import pytest
+from authority import Authority
 from confluent_kafka import Consumer, Producer, TopicPartition
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
-from trimq.config import Settings, Tls
+from trimq.config import Tls, load
 from trimq.errors import StartupError
 from trimq.server.connection.certificates import Certificates, _self_signed
 from trimq.testing import Broker
@@ -30,6 +33,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     import time
 
     path = tmp_path_factory.mktemp("tls") / "broker.pem"
+    path.touch(0o600)
     path.write_bytes(_self_signed(time.time_ns() // 1_000_000))
     return path
 
@@ -37,7 +41,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def broker(certificate: Path) -> Iterator[Broker]:
     files = {"tls_certificate": str(certificate), "tls_key": str(certificate)}
-    with Broker(rocketmq_grpc_listen="127.0.0.1:0", **files) as running:
+    with Broker(rocketmq_grpc_listen="127.0.0.1:0", tls_mode="optional", **files) as running:
         yield running
 
 
@@ -232,7 +236,6 @@ def test_where_it_is_off_a_handshake_is_no_request(certificate: Path) -> None:
     [
         (Tls(certificate="here.pem"), "set together"),
         (Tls(certificate="nowhere.pem", key="nowhere.key"), "does not exist"),
-        (Tls(certificate=__file__, key=__file__), "cannot be used"),
     ],
 )
 def test_a_certificate_that_cannot_be_used_is_a_mistake_at_the_start(settings: Tls, reason: str) -> None:
@@ -240,5 +243,141 @@ def test_a_certificate_that_cannot_be_used_is_a_mistake_at_the_start(settings: T
         Certificates(settings, lambda: NOW_MS)
 
 
-def test_it_is_optional_unless_something_else_is_set() -> None:
-    assert Settings().tls.mode == "optional"
+def test_it_is_required_once_a_certificate_is_given() -> None:
+    assert Tls().mode_of("kafka") == "optional"
+    given = Tls(certificate="a", key="a", http_mode="optional")
+    assert [given.mode_of(name) for name in ("kafka", "http", "rocketmq_vip")] == ["required", "optional", "required"]
+
+
+@pytest.mark.parametrize("mode", ["required", "optional"])
+def test_a_half_handshake_and_a_silent_client_are_closed_in_time(certificate: Path, mode: str) -> None:
+    """A client that has sent nothing may still want to be served without TLS where that is optional."""
+    files = {"tls_certificate": str(certificate), "tls_key": str(certificate)}
+    with Broker(rocketmq_grpc_listen="127.0.0.1:0", tls_mode=mode, **files) as broker, ExitStack() as opened:
+        names = ("kafka", "amqp", "rocketmq", "rocketmq_broker", "rocketmq_grpc", "http")
+        half = [opened.enter_context(connect(broker.addresses[name])) for name in names]
+        for connection in half:
+            connection.sendall(HALF_A_HELLO)
+        if mode == "required":
+            half += [opened.enter_context(connect(broker.addresses[name])) for name in names]
+        with encrypted(broker.kafka, trusting(certificate)) as secured:
+            broker.advance("9s", liveness=True)
+            half[0].settimeout(0.05)
+            with pytest.raises(TimeoutError):
+                half[0].recv(1)
+            broker.advance("2s", liveness=True)
+            for connection in half:
+                connection.settimeout(20)
+                assert is_end(connection)
+            secured.sendall(API_VERSIONS)
+            assert secured.recv(8)
+
+
+HALF_A_HELLO = b"\x16\x03\x01\x02\x00\x01\x00"
+
+
+def connect(address: str) -> socket.socket:
+    host, port = address.rsplit(":", 1)
+    return socket.create_connection((host, int(port)), timeout=20)
+
+
+def is_end(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def test_many_half_handshakes_do_not_keep_others_out(certificate: Path) -> None:
+    files = {"tls_certificate": str(certificate), "tls_key": str(certificate)}
+    with Broker(tls_unfinished_handshakes=20, **files) as broker, ExitStack() as opened:
+        half = [opened.enter_context(connect(broker.kafka)) for _ in range(30)]
+        with encrypted(broker.kafka, trusting(certificate)) as secured:
+            secured.sendall(API_VERSIONS)
+            assert secured.recv(8)
+        assert all(is_end(connection) for connection in half[:10])
+
+
+@pytest.mark.parametrize("mode", ["off", "optional", "required"])
+@pytest.mark.parametrize("listener", ["kafka", "amqp", "rocketmq", "rocketmq_broker", "rocketmq_grpc", "http"])
+def test_each_listener_has_a_mode_of_its_own(certificate: Path, listener: str, mode: str) -> None:
+    others = "required" if mode == "off" else "off"
+    settings = {"tls_mode": others, f"tls_{listener}_mode": mode}
+    files = {"tls_certificate": str(certificate), "tls_key": str(certificate)}
+    with Broker(rocketmq_grpc_listen="127.0.0.1:0", **settings, **files) as broker:
+        for name in ("kafka", "amqp", "rocketmq", "rocketmq_broker", "rocketmq_grpc", "http"):
+            expected = mode if name == listener else others
+            assert serves_plain(broker.addresses[name], name) == (expected != "required"), name
+            assert serves_tls(broker.addresses[name], certificate) == (expected != "off"), name
+
+
+COMMAND = b'{"code":105,"language":"JAVA","opaque":1}'
+REMOTING_REQUEST = struct.pack(">ii", 4 + len(COMMAND), len(COMMAND)) + COMMAND
+REQUESTS = {
+    "kafka": API_VERSIONS,
+    "amqp": b"AMQP\x00\x00\x09\x01",
+    "rocketmq": REMOTING_REQUEST,
+    "rocketmq_broker": REMOTING_REQUEST,
+    "rocketmq_grpc": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00",
+    "http": b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n",
+}
+
+
+def serves_plain(address: str, listener: str) -> bool:
+    with connect(address) as plain:
+        plain.sendall(REQUESTS[listener])
+        return not is_end(plain)
+
+
+def serves_tls(address: str, certificate: Path) -> bool:
+    try:
+        with encrypted(address, trusting(certificate)) as secured:
+            return secured.version() in ("TLSv1.2", "TLSv1.3")
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        (Tls(key="a"), "set together"),
+        (Tls(certificate="a", key="a", client_certificates="wanted"), "tls.client_ca does not name"),
+        (Tls(certificate="a", key="a", client_ca="a"), "no listener asks for certificates"),
+        (Tls(certificate="a", key="a", client_crl="a"), "without tls.client_ca"),
+        (Tls(amqp_client_certificates="needed", client_ca="a"), "set tls.amqp_mode = "),
+        (
+            Tls(certificate="a", key="a", http_mode="off", client_ca="a", client_certificates="wanted"),
+            "http: certificates of clients are wanted, but TLS is off",
+        ),
+        (Tls(principal_rules="RULE:x"), "tls.principal_rules"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(settings: Tls, reason: str) -> None:
+    with pytest.raises(StartupError, match=reason):
+        Certificates(settings, lambda: NOW_MS)
+
+
+def test_all_contradictions_are_reported_at_once() -> None:
+    with pytest.raises(StartupError) as refused:
+        load({"tls.key": "a", "tls.client_crl": "a"}, {})
+    assert "set together" in str(refused.value)
+    assert "without tls.client_ca" in str(refused.value)
+
+
+def test_a_key_that_everybody_may_read_is_refused(tmp_path: Path) -> None:
+    issued = Authority(tmp_path).issue("broker", mode=0o604)
+    with pytest.raises(StartupError, match=r"every user of this machine may read or change .*: chmod 600"):
+        Certificates(Tls(certificate=str(issued), key=str(issued)), lambda: NOW_MS)
+    issued.chmod(0o640)
+    Certificates(Tls(certificate=str(issued), key=str(issued)), lambda: NOW_MS)
+
+
+def test_an_encrypted_key_is_refused_and_nobody_is_asked_for_a_password(tmp_path: Path) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    path = tmp_path / "key.pem"
+    path.touch(0o600)
+    hidden = serialization.BestAvailableEncryption(b"secret")
+    path.write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, hidden))
+    certificate = Authority(tmp_path).issue("broker")
+    with pytest.raises(StartupError, match="is encrypted"):
+        Certificates(Tls(certificate=str(certificate), key=str(path)), lambda: NOW_MS)

@@ -34,6 +34,7 @@ EVERYTHING = {"configure": ".*", "write": ".*", "read": ".*"}
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("tls") / "broker.pem"
+    path.touch(0o600)
     path.write_bytes(_self_signed(time.time_ns() // 1_000_000))
     return path
 

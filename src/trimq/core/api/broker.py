@@ -18,6 +18,7 @@ from trimq.core.api.policies import PolicyApi
 from trimq.core.api.queues import QueueApi
 from trimq.core.api.quotas import QuotaApi
 from trimq.core.api.scram_credentials import ScramCredentialApi
+from trimq.core.api.tenant_limits import TenantLimitApi
 from trimq.core.api.transactions import TransactionApi
 from trimq.core.api.users import UserApi
 from trimq.core.metadata.cluster import Cluster
@@ -29,10 +30,10 @@ from trimq.storage.io.files import Space
 
 class Broker:
     """`topics`, `partitions`, `groups` and `transactions` serve partition logs; `exchanges`, `queues`, `policies` and
-    `firehose` serve AMQP queues; `namespaces`, `failures`, `users`, `acl_entries`, `quotas`, `limits` and
-    `scram_credentials` serve all layouts; `dynamic_settings` are the broker settings that Kafka clients can change
-    live. Commit-log topics are reached through `CommitLogApi` (`core/api/commit_log.py`), since the commit log may be
-    closed."""
+    `firehose` serve AMQP queues; `namespaces`, `failures`, `users`, `acl_entries`, `quotas`, `limits`,
+    `tenant_limits` and `scram_credentials` serve all layouts; `dynamic_settings` are the broker
+    settings that Kafka clients can change live. Commit-log topics are reached through `CommitLogApi`
+    (`core/api/commit_log.py`), since the commit log may be closed."""
 
     def __init__(
         self,
@@ -56,6 +57,7 @@ class Broker:
         dynamic_settings: DynamicSettingsApi,
         limits: LimitApi,
         firehose: FirehoseApi,
+        tenant_limits: TenantLimitApi,
     ) -> None:
         self.settings = settings
         self.cluster = cluster
@@ -75,6 +77,7 @@ class Broker:
         self.dynamic_settings = dynamic_settings
         self.limits = limits
         self.firehose = firehose
+        self.tenant_limits = tenant_limits
         self._access = access
         self._gate = gate
 

@@ -3,7 +3,7 @@ delegates."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from trimq.core.queues.publisher import Publisher, PublishResult, PublishRoute
 from trimq.core.queues.queue import Owner
@@ -16,6 +16,8 @@ from trimq.errors.queues import InternalExchange, UnknownExchange
 from trimq.formats.amqp_content.field_tables import FieldTable
 from trimq.model import Caller
 from trimq.storage.group_commit.passes import Ticket
+
+TOPIC = "topic"
 
 
 class ExchangeApi:
@@ -84,10 +86,15 @@ class ExchangeApi:
         self._access.require(caller, Action.WRITE, destination(caller, binding.destination))
         self._exchanges.check_binding(binding)
         self._access.require(caller, Action.READ, exchange_resource(caller, binding.source))
+        source = self._exchanges.find(caller.namespace, binding.source)
+        if source is not None and source.definition.kind == TOPIC:
+            self._access.require_routing_key(caller, Action.READ, binding.source, binding.key)
 
     def publish(self, caller: Caller, exchange: str, key: str, header: bytes, body: bytes) -> PublishResult:
         """Appends the message to every queue it is routed to. Pending; see PublishResult."""
         found = self._writable_exchange(caller, exchange)
+        if self._access.topic_permissions:
+            self._require_keys(caller, found, key, [header])
         self._gate.admit(len(header) + len(body))
         return self._publisher.publish(found, key, header, body)
 
@@ -98,6 +105,8 @@ class ExchangeApi:
         to, and None where others may have their turn. A refusal applies to the next message; DiskFull, DiskStalled and
         MemoryFull are raised before the first."""
         found = self._writable_exchange(caller, exchange)
+        if self._access.topic_permissions:
+            self._require_keys(caller, found, key, {header for header, _ in contents})
         self._gate.admit(sum([len(header) + len(body) for header, body in contents]))
         return self._publisher.publish_all(found, key, contents)
 
@@ -117,6 +126,8 @@ class ExchangeApi:
         """Raises as `publish` would now. Returns the route of a message of a transaction, which is published at its
         commit: as in RabbitMQ, what is bound or deleted until then does not count."""
         found = self._writable_exchange(caller, exchange)
+        if self._access.topic_permissions:
+            self._require_keys(caller, found, key, [header])
         self._gate.admit(0)
         return self._publisher.find_existing_route(found, key, header)
 
@@ -133,6 +144,14 @@ class ExchangeApi:
         """Raises MemoryFull; for messages that are sent straight to a client and stay in memory while it does not
         read."""
         self._gate.check_memory()
+
+    def _require_keys(self, caller: Caller, exchange: Exchange, key: str, headers: Iterable[bytes]) -> None:
+        """Checks the topic permissions for the routing key and for those in the headers CC and BCC."""
+        if exchange.definition.kind != TOPIC:
+            return
+        for header in headers:
+            for found in (key, *self._publisher.further_keys(header)):
+                self._access.require_routing_key(caller, Action.WRITE, exchange.name, found)
 
     def _writable_exchange(self, caller: Caller, name: str) -> Exchange:
         found = self._exchanges.find(caller.namespace, name)

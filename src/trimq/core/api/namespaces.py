@@ -5,13 +5,15 @@ from __future__ import annotations
 
 from trimq.core.metadata.namespaces import Namespaces
 from trimq.core.security.access import BROKER, Access, Action
+from trimq.core.security.tenant_limits import Tenant, TenantLimits
 from trimq.errors.queues import UnknownNamespace
 from trimq.model import Caller
 from trimq.storage.group_commit.passes import Ticket
 
 
 class NamespaceApi:
-    def __init__(self, registry: Namespaces, access: Access) -> None:
+    def __init__(self, registry: Namespaces, access: Access, limits: TenantLimits) -> None:
+        self._limits = limits
         self.registry = registry
         self._access = access
 
@@ -37,4 +39,6 @@ class NamespaceApi:
         for right in self._access.rights():
             if right.namespace == name:
                 self._access.revoke(right.principal, name)
+        self._access.topic_permissions.clear(lambda permission: permission.namespace == name)
+        self._limits.forget(Tenant.VHOST, name)
         return ticket

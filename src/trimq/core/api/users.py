@@ -3,7 +3,9 @@ core's one access table; passwords are hashed off the event loop."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from trimq.core.security.access import BROKER, Access, Action, Right, User
@@ -13,6 +15,8 @@ from trimq.core.security.credentials import Credentials
 from trimq.core.security.passwords import hash_password
 from trimq.core.security.scram_credentials import ScramCredential, credentials_of_password
 from trimq.core.security.signing_secrets import SigningSecret
+from trimq.core.security.tenant_limits import Tenant, TenantLimits
+from trimq.core.security.topic_permissions import TopicPermission
 from trimq.errors import AccessDenied, InvalidSetting, LimitReached, Refusal, UnknownUser, WriteFailed
 from trimq.model import Caller
 from trimq.offload import Offload
@@ -24,6 +28,9 @@ _ADMINISTRATOR_REQUIRED = "the broker needs at least one administrator; make ano
 _FIRST_USER = (
     "define the first user from another machine (on the machine of the broker, use `trimq users bootstrap NAME`) of"
 )
+
+_MAX_TAGS = 32
+_TAG = re.compile(r"[a-zA-Z0-9._-]{1,100}")
 
 OnDefined = Callable[[Ticket | Refusal], None]
 
@@ -42,7 +49,10 @@ class UserApi:
     more. The first user is defined from the broker's own machine: whoever comes first over the network must not take
     the broker over."""
 
-    def __init__(self, access: Access, credentials: Credentials, offload: Offload, user_limit: int) -> None:
+    def __init__(
+        self, access: Access, credentials: Credentials, limits: TenantLimits, offload: Offload, user_limit: int
+    ) -> None:
+        self._limits = limits
         self._access = access
         self._credentials = credentials
         self._user_limit = user_limit
@@ -60,6 +70,7 @@ class UserApi:
         is_administrator: bool | None,
         done: OnDefined,
         secret: str | None = None,
+        tags: Sequence[str] | None = None,
     ) -> None:
         """Creates or changes a user; None leaves a value unchanged, an empty `secret` (for signed requests) removes it.
         Calls `done` now or later with the ticket or the refusal."""
@@ -74,10 +85,13 @@ class UserApi:
         keeps_guest = self.is_first_beside_guest(name)
         if not keeps_guest:
             self._require_administrator(name, is_administrator)
+        kept_tags = () if known is None else known.tags
+        chosen_tags = kept_tags if tags is None else _checked_tags(tags)
         if password is None and not secret:
             assert known is not None
             ended = [] if secret is None else self._credentials.secrets.delete(name)
-            done(JointTicket([*ended, self._access.put_user(User(name, known.password_hash, is_administrator))]))
+            changed = User(name, known.password_hash, is_administrator, chosen_tags)
+            done(JointTicket([*ended, self._access.put_user(changed)]))
             return
 
         def derived(result: object, error: BaseException | None) -> None:
@@ -85,7 +99,7 @@ class UserApi:
                 if not isinstance(result, _Derived):
                     raise WriteFailed(f"the key that encrypts secrets: {error}")
                 self._require_change(caller)  # rights may have changed meanwhile
-                done(self._store(name, is_administrator, result, secret))
+                done(self._store(name, is_administrator, chosen_tags, result, secret))
             except Refusal as refusal:
                 done(refusal)
 
@@ -108,7 +122,9 @@ class UserApi:
 
         return derive
 
-    def _store(self, name: str, is_administrator: bool, derived: _Derived, secret: str | None) -> Ticket:
+    def _store(
+        self, name: str, is_administrator: bool, tags: tuple[str, ...], derived: _Derived, secret: str | None
+    ) -> Ticket:
         known, users = self._find(name), []
         if self.is_first_beside_guest(name):
             users.append(User(GUEST, derived.guest_hash, True))
@@ -116,7 +132,8 @@ class UserApi:
             self._require_administrator(name, is_administrator)
         if known is None and not derived.password_hash:
             raise UnknownUser(name)  # removed meanwhile
-        users.append(User(name, derived.password_hash or (known.password_hash if known else ""), is_administrator))
+        password_hash = derived.password_hash or (known.password_hash if known else "")
+        users.append(User(name, password_hash, is_administrator, tags))
         tickets = self._credentials.replace_password(derived.scram)
         if derived.sealed is not None:
             tickets.append(self._credentials.secrets.put(derived.sealed))
@@ -135,18 +152,31 @@ class UserApi:
         return name != GUEST and not self._access.is_enforced
 
     def restore(
-        self, caller: Caller, users: Sequence[User], rights: Sequence[Right], entries: Sequence[AclEntry] = ()
+        self,
+        caller: Caller,
+        users: Sequence[User],
+        rights: Sequence[Right],
+        entries: Sequence[AclEntry] = (),
+        topic_permissions: Sequence[TopicPermission] = (),
+        limits: Mapping[str, Mapping[str, int]] = MappingProxyType({}),
     ) -> list[Ticket]:
-        """Creates users from password hashes, grants their rights and adds access control entries."""
+        """Creates users from password hashes, grants their rights, sets their limits and adds access control
+        entries."""
         self._require_change(caller)
         after = {user.name: user for user in (*self._access.users(), *users)}
         if len(after) > self._user_limit:
             raise LimitReached("users", self._user_limit, "limits.users")
         if after and not any(user.is_administrator for user in after.values()):
             raise InvalidSetting("administrator", _ADMINISTRATOR_REQUIRED)
-        for right in rights:
-            if right.principal not in after:
-                raise UnknownUser(right.principal)
+        for name in [
+            *(right.principal for right in rights),
+            *(permission.principal for permission in topic_permissions),
+            *limits,
+        ]:
+            if name not in after:
+                raise UnknownUser(name)
+        for user in users:
+            _checked_tags(user.tags)
         for entry in entries:
             check_entry(entry)
         changed = {user.name for user in users} - {user.name for user in self._access.users() if user in users}
@@ -155,6 +185,8 @@ class UserApi:
             *(self._access.put_user(user) for user in users),
             *(self._access.grant(right) for right in rights),
             *(self._access.entries.put(entry) for entry in entries),
+            *(self._access.topic_permissions.put(permission) for permission in topic_permissions),
+            *(self._limits.change(Tenant.USER, name, changes) for name, changes in limits.items()),
         ]
         return [ticket for ticket in added if ticket is not None]
 
@@ -165,7 +197,9 @@ class UserApi:
             raise UnknownUser(name)
         if len(self._access.users()) > 1 or self._access.is_login_required:
             self._require_administrator(name, False)
-        return JointTicket([*self._credentials.delete_all(name), self._access.remove_user(name)])
+        limits = self._limits.forget(Tenant.USER, name)
+        forgotten = [] if limits is None else [limits]
+        return JointTicket([*self._credentials.delete_all(name), *forgotten, self._access.remove_user(name)])
 
     def _require_change(self, caller: Caller) -> None:
         self._access.require(caller, Action.ADMINISTER, BROKER)
@@ -179,6 +213,38 @@ class UserApi:
         others = any(user.is_administrator for user in self._access.users() if user.name != changed)
         if not is_administrator and not others:
             raise InvalidSetting("administrator", _ADMINISTRATOR_REQUIRED)
+
+    def has_tag(self, caller: Caller, tag: str) -> bool:
+        """Returns whether the caller has this tag."""
+        return self._access.has_tag(caller.principal, tag)
+
+    # -- topic permissions
+
+    def topic_permissions(self, caller: Caller) -> list[TopicPermission]:
+        self._access.require(caller, Action.ADMINISTER, BROKER)
+        return self._access.topic_permissions.all()
+
+    def grant_topic(self, caller: Caller, permission: TopicPermission) -> Ticket:
+        """Replaces the user's topic permission for this exchange, which need not exist."""
+        self._access.require(caller, Action.ADMINISTER, BROKER)
+        if self._find(permission.principal) is None:
+            raise UnknownUser(permission.principal)
+        if not permission.exchange:
+            raise InvalidSetting("exchange", "give the name of a topic exchange")
+        return self._access.topic_permissions.put(permission)
+
+    def revoke_topic(self, caller: Caller, name: str, namespace: str, exchange: str | None) -> Ticket | None:
+        """Removes the user's topic permission for this exchange; for all exchanges of the namespace if it is None."""
+        self._access.require(caller, Action.ADMINISTER, BROKER)
+        if self._find(name) is None:
+            raise UnknownUser(name)
+
+        def is_cleared(permission: TopicPermission) -> bool:
+            is_of_exchange = exchange is None or permission.exchange == exchange
+            return permission.principal == name and permission.namespace == namespace and is_of_exchange
+
+        cleared = self._access.topic_permissions.clear(is_cleared)
+        return JointTicket(cleared) if cleared else None
 
     # -- rights
 
@@ -198,3 +264,9 @@ class UserApi:
         if self._find(name) is None:
             raise UnknownUser(name)
         return self._access.revoke(name, namespace)
+
+
+def _checked_tags(tags: Sequence[str]) -> tuple[str, ...]:
+    if len(tags) > _MAX_TAGS or not all(_TAG.fullmatch(tag) for tag in tags):
+        raise InvalidSetting("tags", f"give at most {_MAX_TAGS} words of letters, digits, '.', '_' and '-'")
+    return tuple(dict.fromkeys(tags))

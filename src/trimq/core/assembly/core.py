@@ -26,6 +26,7 @@ from trimq.core.api.policies import PolicyApi
 from trimq.core.api.queues import QueueApi
 from trimq.core.api.quotas import QuotaApi
 from trimq.core.api.scram_credentials import ScramCredentialApi
+from trimq.core.api.tenant_limits import TenantLimitApi
 from trimq.core.api.transactions import TransactionApi
 from trimq.core.api.users import UserApi
 from trimq.core.assembly.commit_log import CommitLogService, open_commit_log_service
@@ -55,6 +56,7 @@ from trimq.core.security.quotas import Quotas
 from trimq.core.security.scram_credentials import ScramCredentials
 from trimq.core.security.signatures import Signatures
 from trimq.core.security.signing_secrets import SecretKey, SigningSecrets, read_given_key
+from trimq.core.security.tenant_limits import QUEUES, Tenant, TenantLimits
 from trimq.core.transactions.coordinator import TransactionCoordinator
 from trimq.core.transactions.marker_writer import MarkerWriter
 from trimq.core.transactions.producer_ids import ProducerIds
@@ -347,6 +349,8 @@ def _open_broker(
     credentials: Credentials,
 ) -> Broker:
     parts = queues.parts
+    tenant_limits = TenantLimits(catalogue)
+    parts.queues.own_limit = lambda namespace: tenant_limits.of(Tenant.VHOST, namespace, QUEUES)
 
     def is_running() -> bool:
         return gate.is_running
@@ -363,15 +367,16 @@ def _open_broker(
         ExchangeApi(parts.exchanges, parts.queues, parts.publisher, access, gate),
         QueueApi(parts.queues, offload, access, gate),
         PolicyApi(parts.policies, access),
-        NamespaceApi(parts.namespaces, access),
+        NamespaceApi(parts.namespaces, access, tenant_limits),
         FailureApi(parts.failures, parts.ledger, parts.passes, access, gate),
         QuotaApi(Quotas(catalogue, clock.liveness.now_ms), access),
         ScramCredentialApi(credentials.scram, access),
-        UserApi(access, credentials, passwords, settings.limits.users),
+        UserApi(access, credentials, tenant_limits, passwords, settings.limits.users),
         AclEntryApi(access),
         DynamicSettingsApi(dynamic, access),
         LimitApi(settings, gate, access),
         FirehoseApi(parts.exchanges, parts.publisher, parts.namespaces, access, gate),
+        TenantLimitApi(tenant_limits, parts.namespaces, access),
     )
 
 
@@ -423,7 +428,8 @@ def open_core(
     metrics.counters_from("unchecked_logins", help, (), lambda: [((), logins.refused)])
     metrics.gauge_from("groups", "Kafka consumer groups with members or state.", lambda: len(groups))
     metrics.gauge_from("users", "Users.", lambda: len(access.users()))
-    authenticator = Authenticator(access, logins, rng.randbytes)
+    loopback_users = frozenset(filter(None, settings.security.loopback_users.split(";")))
+    authenticator = Authenticator(access, logins, rng.randbytes, loopback_users)
     credentials = _open_credentials(settings, files, catalogue, rng)
     login_log = LoginLog(metrics)
     commit_log_service = _open_commit_log(

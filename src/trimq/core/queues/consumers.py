@@ -3,7 +3,7 @@ Knows neither messages nor the wire."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -52,7 +52,8 @@ class SharedPrefetch:
 
 
 class Subscription(NamedTuple):
-    """`prefetch` 0: no limit. With `no_ack` neither `prefetch` nor `shared_prefetch` applies."""
+    """`prefetch` 0: no limit. With `no_ack` neither `prefetch` nor `shared_prefetch` applies. A `channel`
+    of several consumers gets the messages of a queue in the order of the queue."""
 
     tag: str
     receiver: Receiver
@@ -62,11 +63,13 @@ class Subscription(NamedTuple):
     priority: int = 0
     arguments: Mapping[str, Value] = {}
     shared_prefetch: SharedPrefetch | None = None
+    channel: object = None
 
 
 class Consumer:
     __slots__ = (
         "arguments",
+        "channel",
         "in_flight",
         "is_exclusive",
         "no_ack",
@@ -89,6 +92,7 @@ class Consumer:
         self.is_exclusive = subscription.is_exclusive
         self.priority = subscription.priority
         self.arguments = subscription.arguments
+        self.channel = self if subscription.channel is None else subscription.channel
         self.shared_prefetch = None if subscription.no_ack else subscription.shared_prefetch
         self.in_flight = 0
         self.timeout_ms: int | None = None  # None: the queue's timeout applies
@@ -123,6 +127,7 @@ class Consumers:
         self._round_robin: dict[int, OrderedDict[Consumer, None]] = {}  # by priority, highest first; each is rotated
         self._full: set[Consumer] = set()
         self._exclusive = 0
+        self._channels: Counter[object] = Counter()
 
     def __len__(self) -> int:
         return len(self._all)
@@ -137,8 +142,13 @@ class Consumers:
     def has_exclusive(self) -> bool:
         return self._exclusive > 0
 
+    @property
+    def share_a_channel(self) -> bool:
+        return len(self._channels) < len(self._all)
+
     def add(self, consumer: Consumer) -> None:
         self._all[consumer] = None
+        self._channels[consumer.channel] += 1
         self._exclusive += consumer.is_exclusive
         if consumer.shared_prefetch is not None:
             consumer.shared_prefetch.consumers.add(consumer)
@@ -156,6 +166,9 @@ class Consumers:
         if consumer not in self._all:
             return False
         del self._all[consumer]
+        self._channels[consumer.channel] -= 1
+        if not self._channels[consumer.channel]:
+            del self._channels[consumer.channel]
         self._exclusive -= consumer.is_exclusive
         if consumer is self._active:
             self._active = None

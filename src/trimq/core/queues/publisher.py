@@ -192,6 +192,12 @@ class Publisher:
         )
         return PublishRoute(exchange, names, delayed_exchanges)
 
+    def further_keys(self, header: bytes) -> list[str]:
+        """Returns the routing keys in the headers CC and BCC."""
+        if b"\x02CC" not in header and b"\x03BCC" not in header:
+            return []
+        return copied_keys(_headers_of(header))
+
     def check(self, header: bytes) -> None:
         """Raises the refusal that `publish` would raise for these properties."""
         if self.options_of(header).is_special:

@@ -39,6 +39,7 @@ from trimq.errors.queues import (
     QueueNotEmpty,
     ReservedName,
     ServerNamed,
+    TooManyQueues,
     UnknownQueue,
 )
 from trimq.formats.amqp_content.field_tables import FieldTable, read_table, write_table
@@ -99,6 +100,8 @@ class QueueRegistry:
         self._owned: dict[Owner, dict[Queue, None]] = {}
         self._deleting: dict[UUID, Queue] = {}  # the deletion is not on disk yet
         self.services: QueueServices
+        self.own_limit: Callable[[str], int | None] = lambda namespace: None
+        """Returns the limit of queues that is set for this namespace."""
         self.apply_policy: ApplyPolicy = lambda namespace, name, arguments: arguments
         self.on_deleted: Callable[[Queue], Ticket | None] = lambda queue: None
         names.add(Layout.QUEUE_LOG, self._by_name.__contains__)
@@ -167,6 +170,9 @@ class QueueRegistry:
             _require_same(found, declaration)
             found.touch()
             return DeclareResult(found, self._catalogue.pending(_KIND, str(found.id)))
+        own_limit = self.own_limit(namespace)
+        if own_limit is not None and self._counts[namespace] >= own_limit:
+            raise TooManyQueues(name, namespace, own_limit)
         kind = check_arguments(name, namespace, arguments)
         check_properties(name, namespace, kind, is_durable, is_exclusive, is_auto_delete)
         read_settings(name, namespace, arguments)

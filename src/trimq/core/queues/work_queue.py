@@ -188,28 +188,30 @@ class WorkQueue(Queue):
             self._dead_letters.resume(may_wait)
 
     def _serve(self, may_wait: bool) -> None:
-        batches: dict[Consumer, list[Delivery]] = {}
+        batches: list[tuple[Consumer, list[Delivery]]] = []
         try:
             self._fill(batches, may_wait)
         finally:
-            for consumer, batch in batches.items():
-                if batch:
-                    self._cold_reads.reset()
-                    consumer.receiver.deliver(consumer, batch)
+            for consumer, batch in batches:
+                self._cold_reads.reset()
+                consumer.receiver.deliver(consumer, batch)
 
-    def _fill(self, batches: dict[Consumer, list[Delivery]], may_wait: bool) -> None:
-        """Takes messages for this turn, and adds them to the batches of the consumers."""
+    def _fill(self, batches: list[tuple[Consumer, list[Delivery]]], may_wait: bool) -> None:
+        """Takes messages for this turn, and adds them to the batches of the consumers: one batch for each. If consumers
+        share a channel, there is a batch for each message, since the channel gets them in the order of the queue."""
         now_ms = self._services.now_ms()
         budget = _TurnBudget(_MESSAGES_PER_TURN, _BYTES_PER_TURN)
-        is_batch = True
+        in_order = self.consumers.share_a_channel
+        is_batch = not in_order
+        own_batches: dict[Consumer, list[Delivery]] = {}
         while (most := min(budget.messages, self.contents.readable)) > 0 < budget.bytes:
             # If messages are taken one by one, ask for one consumer each time: there may be thousands of them.
             consumers, room = self.consumers.next(most if is_batch else 1)
             if not consumers:
                 break
-            given = self._take_batch(min(most, len(consumers) * room), budget, now_ms)
-            is_batch = bool(given)
-            if not is_batch:
+            given = self._take_batch(1 if in_order else min(most, len(consumers) * room), budget, now_ms)
+            is_batch = bool(given) and not in_order
+            if not given:
                 taken = self._take(now_ms, may_wait, budget)
                 if taken is None:
                     break
@@ -217,7 +219,11 @@ class WorkQueue(Queue):
             for index, consumer in enumerate(consumers[: len(given)]):
                 own = given[index :: len(consumers)]
                 self._grant(own, consumer, consumer.no_ack)
-                batches.setdefault(consumer, []).extend(own)
+                batch = None if in_order else own_batches.get(consumer)
+                if batch is None:
+                    batch = own_batches[consumer] = []
+                    batches.append((consumer, batch))
+                batch.extend(own)
             self.consumers.served(consumers, len(given))
         if min(budget.messages, budget.bytes) <= 0:  # the budget is used up: continue in the next turn
             self._services.dispatch.due(self)

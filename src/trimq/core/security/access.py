@@ -17,8 +17,10 @@ from trimq.core.security.resources import (
     transaction_resource,
 )
 from trimq.core.security.rights import Right, Rights
+from trimq.core.security.topic_permissions import TopicPermissions
 from trimq.core.security.users import User, Users
 from trimq.errors import AccessDenied
+from trimq.errors.queues import TopicAccessDenied
 from trimq.model import ANONYMOUS, DEFAULT_NAMESPACE, SYSTEM, Caller, TopicName
 from trimq.storage.group_commit.passes import Ticket
 
@@ -51,6 +53,7 @@ class Access:
         self._users = Users(catalogue, random_bytes)
         self._rights = Rights(catalogue)
         self.entries = AclEntries(catalogue)
+        self.topic_permissions = TopicPermissions(catalogue)
         self._removed: list[Callable[[str], None]] = []
         self._password_changed: list[Callable[[str], None]] = []
         self._rights_changed: list[Callable[[str | None], None]] = []
@@ -95,6 +98,14 @@ class Access:
         """Same as `require`, for a consumer group: allocates nothing while everything is allowed."""
         if self.is_enforced:
             self.require(caller, action, group_resource(group))
+
+    def require_routing_key(self, caller: Caller, action: Action, exchange: str, key: str) -> None:
+        """Raises TopicAccessDenied if a topic permission of the caller does not allow this key of a topic exchange."""
+        if not self.topic_permissions or not self.is_enforced or self._is_administrator(caller.principal):
+            return
+        principal, namespace = caller.principal, caller.namespace
+        if not self.topic_permissions.allows(principal, namespace, exchange, action, key):
+            raise TopicAccessDenied(principal, action.name.lower(), key, exchange, namespace)
 
     def require_known(self, caller: Caller) -> None:
         """Raises AccessDenied if the caller is no user and has no right at all. For requests that concern no topic and
@@ -149,6 +160,13 @@ class Access:
     def users(self) -> list[User]:
         return self._users.all()
 
+    def is_user(self, name: str) -> bool:
+        return name in self._users
+
+    def has_tag(self, name: str, tag: str) -> bool:
+        user = self._users.find(name)
+        return user is not None and tag in user.tags
+
     def password_hash(self, name: str) -> str:
         """Returns the hash to pass to `matches`. For an unknown user, it is a hash of no known password."""
         return self._users.password_hash(name)
@@ -188,6 +206,7 @@ class Access:
                 self.revoke(name, right.namespace)
         if name in self._users:
             self.entries.forget(name)
+            self.topic_permissions.clear(lambda permission: permission.principal == name)
         return self._users.remove(name)
 
     # -- permissions of RabbitMQ

@@ -14,7 +14,7 @@ from trimq.core.security.passwords import matches
 from trimq.errors import AccessDenied
 from trimq.model import Caller
 
-# As in RabbitMQ: a predefined user, for clients on the same machine only.
+# As in RabbitMQ: a predefined user, by default for clients on the same machine only.
 GUEST = "guest"
 
 _REMEMBERED = 1000
@@ -22,7 +22,15 @@ _KEY_BYTES = 32
 
 
 class Authenticator:
-    def __init__(self, access: Access, logins: LoginQueue, random_bytes: Callable[[int], bytes]) -> None:
+    def __init__(
+        self,
+        access: Access,
+        logins: LoginQueue,
+        random_bytes: Callable[[int], bytes],
+        loopback_users: frozenset[str] = frozenset([GUEST]),
+    ) -> None:
+        """`loopback_users`: may log in from the broker's machine only."""
+        self._loopback_users = loopback_users
         self._access = access
         self._logins = logins
         # A password that was correct once is recognised without the 50 ms of a comparison. The cache stores a digest
@@ -50,7 +58,14 @@ class Authenticator:
 
     def is_admitted(self, name: str, address: str) -> bool:
         """Returns whether a user of this name may log in from `host:port` at all."""
-        return name != GUEST or is_loopback(address)
+        return name not in self._loopback_users or is_loopback(address)
+
+    def admits_certificate(self, name: str, address: str) -> bool:
+        """Returns whether the owner of a verified certificate of this name is logged in: the user must be defined.
+        While every client may do everything, any name will do."""
+        if not self.is_admitted(name, address):
+            return False
+        return not self._access.is_enforced or self._access.is_user(name)
 
     def check_proof(
         self,
@@ -70,7 +85,7 @@ class Authenticator:
     def _compare(
         self, name: str, password: str, address: str, done: Callable[[bool], None], is_wanted: IsWanted
     ) -> None:
-        is_user = any(user.name == name for user in self._access.users())
+        is_user = self._access.is_user(name)
         hashed = self._access.password_hash(name)
         digest = hmac.digest(self._key, password.encode("utf-8", "surrogatepass"), hashlib.sha256)
         known = self._known.get((name, hashed))

@@ -20,6 +20,8 @@ class User(msgspec.Struct, frozen=True):
     name: str
     password_hash: str
     is_administrator: bool = False
+    tags: tuple[str, ...] = ()
+    """Labels, besides `administrator`. `impersonator` allows any `user_id` in the user's messages."""
 
 
 UserListener = Callable[[str, User | None, User | None], None]

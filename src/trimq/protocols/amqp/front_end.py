@@ -61,6 +61,9 @@ class AmqpConversation:
         liveness, patience_ms = context.clock.liveness, context.settings.handshake_ms
         self._handshake = liveness.call_at(liveness.now_ms() + patience_ms, self._give_up_handshake)
 
+    def identify(self, principal: str) -> None:
+        self._context.certificate_user = principal
+
     def next_event(self) -> Event | Reply | UnfinishedBatch | None:
         if self._next_events:
             return self._take_next_event()
@@ -242,6 +245,10 @@ class AmqpConversation:
             self._context.heartbeats.stop()
             self._context.heartbeats = None  # it refers to the context and would keep the receive buffer alive
         self._context.release_all()
+        if self._context.counted_in is not None:
+            self._context.broker.tenant_limits.close_connection(
+                self._context.counted_in, self._context.caller.principal
+            )
 
 
 class AmqpFrontEnd:

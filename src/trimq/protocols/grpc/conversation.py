@@ -167,6 +167,9 @@ class GrpcConversation:
 
     # -- received
 
+    def identify(self, principal: str) -> None:
+        """A certificate names no user: each call carries its login in its metadata."""
+
     def next_event(self) -> CallEvent | None:
         ahead = self._ahead
         event = self._next()

@@ -46,6 +46,13 @@ class KafkaConversation:
         self.next_event = connection.next_event
         self._login_timer: Timer | None = None
 
+    def identify(self, principal: str) -> None:
+        """The name counts until the client logs in under another, whether a user of that name is defined or not."""
+        context = self._context
+        if context.authenticator.is_admitted(principal, context.caller.address):
+            context.caller = Caller(principal, "", context.caller.address, context.caller.protocol)
+            context.mechanisms.login_log.succeeded(PROTOCOL)
+
     def limit_until_login(self, frame_bytes: int, timeout_ms: int) -> None:
         """Accepts short frames only, and closes the connection if it takes longer than that, until the client has
         logged in; then frames of `frame_bytes`."""

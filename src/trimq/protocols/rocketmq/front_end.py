@@ -94,6 +94,9 @@ class RocketMQConversation:
         self.buffer_updated = connection.buffer_updated
         self.release_memory = connection.release_memory
 
+    def identify(self, principal: str) -> None:
+        """As in RocketMQ, a certificate names no user: each request is signed."""
+
     def next_event(self) -> Command | SendBatcher | None:
         sends, connection = self._sends, self._connection
         if sends is not None:

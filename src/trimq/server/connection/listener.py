@@ -12,7 +12,8 @@ from typing import Protocol
 
 from trimq.errors import StartupError
 from trimq.metrics import Counter
-from trimq.server.connection.certificates import ListenerCertificate
+from trimq.server.connection.certificates import ListenerTls
+from trimq.server.connection.handshakes import Handshakes
 from trimq.server.connection.session import Session
 from trimq.server.connection.tls_detection import TlsDetector
 
@@ -68,15 +69,15 @@ class Listener:
         make_session: Callable[[Callable[[Session], None]], Session],
         max_connections: int,
         refused: Counter,
-        certificate: ListenerCertificate | None = None,
+        tls: tuple[ListenerTls, Handshakes] | None = None,
         has_room: Callable[[], bool] = lambda: True,
         now_ms: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`certificate` None: no TLS. `has_room` returns whether the process can accept one more connection, counting
+        """`tls` None: no TLS. `has_room` returns whether the process can accept one more connection, counting
         all listeners. `now_ms`: the time that is shown as the beginning of a connection."""
         self.name = name
         self._has_room = has_room
-        self._certificate = certificate
+        self._tls = tls
         self._make_session = make_session
         self._max_connections = max_connections
         self._refused = refused
@@ -159,7 +160,7 @@ class Listener:
         session = self._make_session(self._forget)
         self._sessions[session] = self._now_ms()
         self._empty.clear()
-        return session if self._certificate is None else TlsDetector(session, self._certificate)
+        return session if self._tls is None else TlsDetector(session, *self._tls)
 
     def _refuse(self, reason: str) -> None:
         self._refused.value += 1

@@ -138,6 +138,12 @@ class Session(asyncio.BufferedProtocol):
         transport.set_write_buffer_limits(high=0)
         self._send_queue.supports_gather_write = supports_gather_write(transport)
 
+    def identify(self, principal: str) -> None:
+        """Called after the TLS handshake of a client whose verified certificate names a user, before its first
+        request."""
+        if self._state in TAKES_REQUESTS:
+            self._conversation.identify(principal)
+
     def get_buffer(self, size_hint: int) -> bytearray | memoryview:
         if self._state is _OPEN or self._state is _HALF_CLOSED:
             return self._conversation.get_buffer(size_hint)

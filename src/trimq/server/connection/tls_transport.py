@@ -11,24 +11,27 @@ from contextlib import suppress
 from typing import Any, cast
 
 from trimq.model import Buffer
+from trimq.server.connection.certificates import ListenerTls
+from trimq.server.connection.handshakes import Handshake
 from trimq.server.connection.send_queue import send_eof
 from trimq.server.connection.session import Session
 
 log = logging.getLogger(__name__)
 
 _RECORD_BYTES = 16 * 1024
-_BUFFER_BYTES = 64 * 1024
 
 
 class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
-    def __init__(self, socket: asyncio.Transport, session: Session, context: ssl.SSLContext) -> None:
+    def __init__(self, socket: asyncio.Transport, session: Session, tls: ListenerTls, handshake: Handshake) -> None:
         super().__init__()
         self._socket = socket
         self._session = session
         self._loop = asyncio.get_running_loop()
-        self._encrypted = bytearray(_BUFFER_BYTES)
+        self._encrypted = tls.buffer
+        self._principal_of = tls.principal_of
+        self._handshake = handshake
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._tls = tls.context().wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._is_handshake_done = False
         self._is_paused = False
         self._has_sent_close_notify = False
@@ -58,6 +61,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._session.resume_writing()
 
     def connection_lost(self, error: Exception | None) -> None:
+        self._handshake.end()
         self._session.connection_lost(error)
 
     def _resume(self) -> None:
@@ -65,6 +69,9 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             if not self._is_handshake_done:
                 self._tls.do_handshake()
                 self._is_handshake_done = True
+                self._handshake.end()
+                if (principal := self._principal_of(self._tls)) is not None:
+                    self._session.identify(principal)
             self._hand_over()
         except ssl.SSLWantReadError:
             self._send_encrypted()

@@ -16,6 +16,8 @@ from trimq.core.routing.bindings import Binding
 from trimq.core.routing.exchanges import Exchange
 from trimq.core.security.access import Right, User
 from trimq.core.security.acl_entries import AclEntry
+from trimq.core.security.tenant_limits import Tenant
+from trimq.core.security.topic_permissions import TopicPermission
 from trimq.formats.amqp_content.field_tables import BadField, FieldTable, read_table, write_table
 from trimq.model import Caller
 from trimq.server.http.acl_form import AclForm, form_of
@@ -31,6 +33,22 @@ class ExportedUser(msgspec.Struct, forbid_unknown_fields=True):
     name: str
     password_hash: str
     administrator: bool = False
+    tags: list[str] = []
+
+
+class ExportedTopicPermission(msgspec.Struct, forbid_unknown_fields=True):
+    user: str
+    exchange: str
+    vhost: str = "/"
+    write: str = ""
+    read: str = ""
+
+
+class ExportedLimits(msgspec.Struct, forbid_unknown_fields=True):
+    """Limits of a virtual host or of a user."""
+
+    name: str
+    limits: dict[str, int]
 
 
 class ExportedPermission(msgspec.Struct, forbid_unknown_fields=True):
@@ -86,6 +104,9 @@ class Definitions(msgspec.Struct, forbid_unknown_fields=True):
     queues: list[ExportedQueue] = []
     bindings: list[ExportedBinding] = []
     acls: list[AclForm] = []
+    topic_permissions: list[ExportedTopicPermission] = []
+    vhost_limits: list[ExportedLimits] = []
+    user_limits: list[ExportedLimits] = []
 
 
 class DefinitionsApi:
@@ -132,6 +153,9 @@ class DefinitionsApi:
             "exchanges": map(_exchange, exchanges),
             "queues": self._export_queues(places, durable_queues),
             "bindings": _export_bindings(exchanges, durable_queues),
+            "topic_permissions": map(_topic_permission, self._users.topic_permissions(caller)),
+            "vhost_limits": self._export_limits(caller, Tenant.VHOST),
+            "user_limits": self._export_limits(caller, Tenant.USER),
         }
         body = BodyBuilder()
         for index, (name, rows) in enumerate(sections.items()):
@@ -139,6 +163,10 @@ class DefinitionsApi:
             yield from body.add_rows(rows)
         body.add(b"]}")
         return body.response(JSON)
+
+    def _export_limits(self, caller: Caller, tenant: Tenant) -> Rows[object]:
+        for name, limits in self._broker.tenant_limits.all(caller, tenant).items():
+            yield ExportedLimits(vhost_of(name) if tenant is Tenant.VHOST else name, limits)
 
     def _export_queues(self, places: Sequence[Caller], durable: set[tuple[str, str]]) -> Iterator[ExportedQueue | None]:
         """Adds the exported queues to `durable`."""
@@ -187,15 +215,23 @@ class DefinitionsApi:
             here = self._in(caller, policy.vhost)
             said = (policy.pattern, policy.definition, policy.priority, policy.apply_to)
             yield self._broker.policies.define(here, Policy(here.namespace, policy.name, *said))
+        for kept_limits in found.vhost_limits:
+            name = namespace_of(kept_limits.name)
+            yield self._broker.tenant_limits.change(caller, Tenant.VHOST, name, kept_limits.limits)
         yield from self._import_users(caller, found, entries)
 
     def _import_users(self, caller: Caller, found: Definitions, entries: Sequence[AclEntry]) -> list[Ticket]:
-        users = [User(user.name, user.password_hash, user.administrator) for user in found.users]
+        users = [User(user.name, user.password_hash, user.administrator, tuple(user.tags)) for user in found.users]
         rights = [
             Right(right.user, namespace_of(right.vhost), right.configure, right.write, right.read)
             for right in found.permissions
         ]
-        return self._users.restore(caller, users, rights, entries)
+        topic_permissions = [
+            TopicPermission(kept.user, namespace_of(kept.vhost), kept.exchange, kept.write, kept.read)
+            for kept in found.topic_permissions
+        ]
+        limits = {kept.name: kept.limits for kept in found.user_limits}
+        return self._users.restore(caller, users, rights, entries, topic_permissions, limits)
 
     def _in(self, caller: Caller, vhost: str) -> Caller:
         self._broker.namespaces.require(namespace_of(vhost))
@@ -203,7 +239,12 @@ class DefinitionsApi:
 
 
 def _user(user: User) -> ExportedUser:
-    return ExportedUser(user.name, user.password_hash, user.is_administrator)
+    return ExportedUser(user.name, user.password_hash, user.is_administrator, list(user.tags))
+
+
+def _topic_permission(permission: TopicPermission) -> ExportedTopicPermission:
+    vhost = vhost_of(permission.namespace)
+    return ExportedTopicPermission(permission.principal, permission.exchange, vhost, permission.write, permission.read)
 
 
 def _permission(right: Right) -> ExportedPermission:

@@ -111,6 +111,7 @@ class HttpConversation:
         self._authenticator = authenticator
         self._login_log = login_log
         self._logged_in_as = ""
+        self._certificate_user: str | None = None
         self._metrics = metrics
         self._is_ready = is_ready
         self._caller = caller
@@ -131,6 +132,9 @@ class HttpConversation:
         self._unanswered_bytes += count
         self._held.change(count)
         self._http.receive_data(bytes(memoryview(self._buffer)[:count]))
+
+    def identify(self, principal: str) -> None:
+        self._certificate_user = principal
 
     # -- requests
 
@@ -253,14 +257,11 @@ class HttpConversation:
             return error_response(403, "ForeignPage", "cross-origin requests may not change anything")
         if not self._authenticator.is_login_required:
             return self._api.answer(self._caller, method, request.path, request.query, request.body)
-        login = read_basic(request.login)
-        if login is None:
-            return error_response(401, "LoginNeeded", "authentication required (HTTP Basic)")
 
         def act(caller: Caller) -> HttpResponse | DeferredResponse:
             return self._api.answer(caller, method, request.path, request.query, request.body)
 
-        return DeferredResponse(partial(self._log_in, request, login, act))
+        return self._act_as_user(request, act)
 
     def _answer_metrics(self, request: HttpRequest) -> HttpResponse | DeferredResponse:
         def respond() -> HttpResponse | DeferredResponse:
@@ -268,10 +269,7 @@ class HttpConversation:
 
         if self._metrics_access != "login" or not self._authenticator.is_login_required:
             return respond()
-        login = read_basic(request.login)
-        if login is None:
-            return error_response(401, "LoginNeeded", "authentication required (HTTP Basic)")
-        return DeferredResponse(partial(self._log_in, request, login, lambda caller: respond()))
+        return self._act_as_user(request, lambda caller: respond())
 
     def _render_metrics(self) -> Steps[HttpResponse]:
         body = BodyBuilder()
@@ -280,6 +278,27 @@ class HttpConversation:
             body.add(piece)
             yield
         return body.response(CONTENT_TYPE)
+
+    def _act_as_user(
+        self, request: HttpRequest, act: Callable[[Caller], HttpResponse | DeferredResponse]
+    ) -> HttpResponse | DeferredResponse:
+        """Acts as the user of the request's login, or else as the one that the certificate of the client names."""
+        login = read_basic(request.login)
+        if login is not None:
+            return DeferredResponse(partial(self._log_in, request, login, act))
+        name = self._certificate_user
+        if name is None or request.login:
+            return error_response(401, "LoginNeeded", "authentication required (HTTP Basic)")
+        if not self._authenticator.admits_certificate(name, self._caller.address):
+            self._login_log.failed(self._caller.protocol, "EXTERNAL", name, self._caller.address, "unknown user")
+            return error_response(401, "WrongLogin", "the certificate of the client names no user")
+        self._count_login(name)
+        return act(dataclasses.replace(self._caller, principal=name))
+
+    def _count_login(self, name: str) -> None:
+        if name != self._logged_in_as:  # each request carries the login: count it once per connection
+            self._logged_in_as = name
+            self._login_log.succeeded(self._caller.protocol)
 
     def _log_in(
         self,
@@ -296,9 +315,7 @@ class HttpConversation:
                 self._login_log.failed(self._caller.protocol, "Basic", name, self._caller.address, reason)
                 done(error_response(401, "WrongLogin", "invalid user name or password"))
                 return
-            if name != self._logged_in_as:  # each request carries the login: count it once per connection
-                self._logged_in_as = name
-                self._login_log.succeeded(self._caller.protocol)
+            self._count_login(name)
             caller = dataclasses.replace(self._caller, principal=name)
             answer = guarded(request.asked, lambda: act(caller))
             if isinstance(answer, DeferredResponse):

@@ -48,6 +48,7 @@ CODES: dict[type[Refusal], int] = {
     queue_refusals.UnknownQueue: 404,
     queue_refusals.UnknownExchange: 404,
     queue_refusals.UnknownNamespace: 404,
+    queue_refusals.TooManyQueues: 409,
     queue_refusals.Locked: 409,
     queue_refusals.NotForStreams: 409,
     queue_refusals.Inequivalent: 409,

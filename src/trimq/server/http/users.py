@@ -15,6 +15,9 @@ from trimq.server.http.responses import JSON, DeferredResponse, HttpResponse, ba
 from trimq.server.http.vhosts import namespace_of, vhost_of
 from trimq.storage.group_commit.passes import Ticket
 
+ADMINISTRATOR = "administrator"
+"""Tag of administrators."""
+
 GUEST_IS_KEPT = (
     "this is the first user: from now on every client must log in. The user guest (password guest) can still log in "
     "from this machine and may do everything; delete it if nobody needs it"
@@ -26,6 +29,8 @@ class UserBody(msgspec.Struct, forbid_unknown_fields=True):
 
     password: str | None = None
     administrator: bool | None = None
+    tags: list[str] | None = None
+    """Replace the tags of the user; `administrator` among them means the same as the field."""
     rocketmq_secret: str | None = None
     """Secret key with which the user's RocketMQ clients sign requests; an empty one removes it."""
 
@@ -57,7 +62,10 @@ class UsersApi:
             case ["api", "permissions", name]:
                 return self._permission(caller, method, name, query.get("vhost", "/"), body)
             case ["api", "vhosts"]:
-                names = [{"name": vhost_of(name)} for name in self._broker.namespaces.all(caller)]
+                limits = self._broker.tenant_limits.of_vhost
+                names = [
+                    {"name": vhost_of(name), "limits": limits(name)} for name in self._broker.namespaces.all(caller)
+                ]
                 return (
                     HttpResponse.json(200, {"vhosts": names}) if method == "GET" else not_allowed(method, "GET, HEAD")
                 )
@@ -95,7 +103,13 @@ class UsersApi:
                 done(HttpResponse(204, b"", JSON, outcome))
 
         try:
-            self._users.define(caller, name, asked.password, asked.administrator, defined, secret=asked.rocketmq_secret)
+            is_administrator, tags = asked.administrator, asked.tags
+            if tags is not None:
+                is_administrator = ADMINISTRATOR in tags or bool(is_administrator)
+                tags = [tag for tag in tags if tag != ADMINISTRATOR]
+            self._users.define(
+                caller, name, asked.password, is_administrator, defined, secret=asked.rocketmq_secret, tags=tags
+            )
         except Refusal as refusal:
             done(refusal_response(refusal))
 
@@ -129,7 +143,8 @@ class UsersApi:
 
 
 def _user(user: User) -> dict[str, Any]:
-    return {"name": user.name, "administrator": user.is_administrator}
+    tags = [ADMINISTRATOR, *user.tags] if user.is_administrator else list(user.tags)
+    return {"name": user.name, "administrator": user.is_administrator, "tags": tags}
 
 
 def _permission(right: Right) -> dict[str, Any]:

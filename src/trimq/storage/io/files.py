@@ -49,6 +49,11 @@ def read_outside_file(path: str, is_private: bool = False) -> bytes:
         os.close(fd)
 
 
+def outside_file_mode(path: str) -> int:
+    """Returns the permission bits of a file of the operator. Raises OSError."""
+    return os.stat(path).st_mode & 0o777
+
+
 def is_out_of_descriptors(error: OSError) -> bool:
     return error.errno in _NO_DESCRIPTOR
 

@@ -42,14 +42,15 @@ def test_queues_are_divided_as_clients_divide_them(strategy: str, shares: list[l
     assert asked(desk, "a", messageModel="BROADCASTING") == [("PULL", number) for number in range(5)]
 
 
-def test_a_group_that_pops_has_all_queues_open_to_each_also_after_a_restart() -> None:
+@pytest.mark.parametrize("share", [0, -1])
+def test_a_group_that_pops_has_all_queues_open_to_each_also_after_a_restart(share: int) -> None:
     desk = made(4)
-    assert set_mode(desk, popShareQueueNum=0) == 0
+    assert set_mode(desk, popShareQueueNum=share) == 0
     desk = desk.restart()
     joined(desk, "a", "b")
     assert asked(desk, "a") == asked(desk, "b") == [("POP", -1)]
     table = read_json(desk.broker.ask(ALL).body)["messageRequestModeMap"]
-    assert table == {"t": {"g": {"consumerGroup": "g", "mode": "POP", "popShareQueueNum": 0, "topic": "t"}}}
+    assert table == {"t": {"g": {"consumerGroup": "g", "mode": "POP", "popShareQueueNum": share, "topic": "t"}}}
     assert set_mode(desk, "PULL") == 0
     assert asked(desk, "a") == [("PULL", 0), ("PULL", 1)]
 

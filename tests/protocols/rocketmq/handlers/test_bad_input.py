@@ -171,7 +171,7 @@ def give_all(peer: Peer, data: bytes) -> None:
 def test_a_batch_with_inconsistent_sizes_is_refused_as_a_whole(batch: bytes) -> None:
     desk = Desk()
     good = struct.pack(">iiiii", 23, 0, 0, 0, 1) + b"x" + struct.pack(">h", 0)
-    fields = {"a": "pg", "b": "t", "c": "TBW102", "d": 4, "e": 0, "m": True}
+    fields = {"a": "pg", "b": "t", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "m": True}
     assert desk.broker.ask(320, fields, good).code == 0
     assert desk.broker.ask(320, fields, good + batch).code == 13
     assert bodies_of(desk.broker.pull("t")) == [b"x"]

@@ -166,6 +166,8 @@ def test_the_entries_of_a_queue_are_shown() -> None:
     shown = json.loads(desk.broker.ask(321, asked).body)
     assert (shown["minQueueIndex"], shown["maxQueueIndex"]) == (0, 3)
     assert [(row["tagsCode"], row["eval"]) for row in shown["queueData"]] == [(ord("B"), False), (ord("A"), False)]
+    nobody = json.loads(desk.broker.ask(321, {**asked, "consumerGroup": ""}).body)
+    assert nobody["filterData"] == "@t is not online!"
     offline = json.loads(desk.broker.ask(321, {**asked, "consumerGroup": "g"}).body)
     assert offline["filterData"] == "g@t is not online!"
     subscription = {"topic": "t", "subString": "A", "subVersion": 1}

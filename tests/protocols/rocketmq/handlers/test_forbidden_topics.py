@@ -59,6 +59,12 @@ def test_it_goes_with_its_group() -> None:
     assert permission_of(desk)["readable"]
 
 
+def test_allowing_a_topic_creates_no_group() -> None:
+    desk = Desk()
+    assert permission_of(desk, readable=True)["readable"]
+    assert "g" not in json.loads(desk.broker.ask(201).body)["subscriptionGroupTable"]
+
+
 def test_a_name_that_no_topic_has_cannot_be_forbidden() -> None:
     assert Desk().broker.ask(353, {"group": "g", "topic": "a,b", "readable": False}).code == 29
 

@@ -70,6 +70,17 @@ def test_a_group_gets_a_topic_for_its_retries() -> None:
     assert (queues["readQueueNums"], queues["perm"]) == (1, 6)
 
 
+@pytest.mark.parametrize("is_ordered", [False, True])
+def test_the_topic_for_retries_is_ordered_if_a_subscribed_topic_is(is_ordered: bool) -> None:
+    desk = Desk()
+    fields = {"topic": "t", "defaultTopic": "TBW102", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
+    fields |= {"topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": is_ordered}
+    assert desk.broker.ask(17, fields).code == 0
+    desk.broker.heartbeat("a", "g", "other", "t")
+    described = json.loads(desk.broker.ask(351, {"topic": "%RETRY%g"}).body)
+    assert described["order"] is is_ordered
+
+
 @pytest.mark.parametrize(
     "body",
     [

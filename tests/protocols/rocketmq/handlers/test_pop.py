@@ -131,6 +131,7 @@ def test_in_an_ordered_queue_retries_are_counted_and_the_next_message_waits() ->
 
 def test_peeking_takes_nothing() -> None:
     desk = made(1, (b"0", b"1", b"2"))
+    assert desk.broker.ask(PEEK, fields(maxMsgNums=0, queueId=0)).code == 19
     seen = desk.broker.ask(PEEK, fields(maxMsgNums=2, queueId=0))
     assert (bodies_of(seen), seen.fields["restNum"]) == ([b"0", b"1"], "3")
     assert bodies_of(pop(desk.broker)) == [b"0", b"1", b"2"]

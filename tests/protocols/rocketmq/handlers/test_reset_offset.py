@@ -133,6 +133,14 @@ def test_the_slowest_of_all_groups() -> None:
 
     assert correction() == {"0": 1}
     assert correction(filterGroups="slow") == {"0": 3}
-    assert correction(compareGroup="slow") == {"0": (1 << 63) - 1}
+    assert correction(compareGroup="slow") == {"0": 1}
     assert correction(compareGroup="g") == {"0": 1}
+    assert correction(compareGroup="slow", filterGroups="g") == {"0": 1}
+    desk.broker.ask(15, {"consumerGroup": "slow", "topic": "t", "queueId": -1, "commitOffset": 2})
+    assert desk.broker.ask(308, {"topic": "t"}).body == b'{"correctionOffsets":{-1:2,0:1}}'
+    desk.broker.ask(15, {"consumerGroup": "slow", "topic": "t", "queueId": -1, "commitOffset": -1})
+    commit(desk, -1, "slow")
+    assert correction(compareGroup="g") == {"0": 3}
+    refused = desk.broker.ask(308, {"topic": "t", "compareGroup": "slow", "filterGroups": "g"})
+    assert (refused.code, "behind the first message of queue -1, only slow" in (refused.remark or "")) == (1, True)
     assert correction(topic="none") == {}

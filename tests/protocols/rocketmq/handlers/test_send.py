@@ -14,6 +14,8 @@ from trimq.formats.rocketmq_unit.hosts import read_message_id, unpack_host
 from trimq.formats.rocketmq_unit.properties import read_properties
 from trimq.model import SYSTEM, Layout
 
+SEND = {"a": "pg", "b": "t", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 77, "h": 0}
+
 
 def test_a_message_is_stored_as_it_was_sent_and_answered_with_its_place() -> None:
     desk = Desk()
@@ -52,8 +54,7 @@ def test_a_message_without_a_key_gets_one_of_its_own() -> None:
 
 def test_the_answer_waits_until_the_message_is_durable() -> None:
     desk = Desk()
-    fields = {"b": "t", "c": "TBW102", "d": 4, "e": 0}
-    reply = desk.broker.begin(310, fields, b"x")
+    reply = desk.broker.begin(310, SEND, b"x")
     assert reply is not None
     desk.runner.end_pass()
     assert not reply.is_ready(desk.runner.passes.written, desk.runner.passes.durable)
@@ -72,8 +73,8 @@ def test_a_write_that_fails_is_refused_and_the_offset_given_again() -> None:
 
 def test_one_way_is_never_answered_but_stored() -> None:
     desk = Desk()
-    assert desk.broker.begin(310, {"b": "t", "c": "TBW102", "d": 4, "e": 0}, b"x", flag=2) is None
-    assert desk.broker.begin(310, {"b": "a b", "c": "TBW102", "d": 4, "e": 0}, b"x", flag=2) is None
+    assert desk.broker.begin(310, SEND, b"x", flag=2) is None
+    assert desk.broker.begin(310, {**SEND, "b": "a b"}, b"x", flag=2) is None
     desk.runner.settle()
     assert len(units_of(desk.broker.pull("t"))) == 1
 
@@ -122,17 +123,25 @@ def test_an_invalid_send_is_refused_with_its_code_and_leaves_nothing_behind(
 ) -> None:
     desk = Desk()
     desk.broker.send("t")
-    fields = {"b": "t", "c": "TBW102", "d": 4, "e": 0, **changes}
-    answer = desk.broker.ask(310, fields, body)
+    answer = desk.broker.ask(310, {**SEND, **changes}, body)
     assert answer.code == code
     assert answer.remark
     assert answer.fields["TRACE_ON"] == "true"
     assert len(units_of(desk.broker.pull("t"))) == 1
 
 
-@pytest.mark.parametrize("fields", [{"b": "t"}, {"e": 0}, {"b": "t", "e": "x"}])
-def test_a_header_without_a_required_field_is_refused(fields: dict[str, Any]) -> None:
-    assert Desk().broker.ask(310, fields, b"x").code == 1
+@pytest.mark.parametrize("missing", SEND)
+def test_a_send_without_a_required_field_is_refused_and_not_stored(missing: str) -> None:
+    desk = Desk()
+    desk.broker.send("t")
+    fields = {name: value for name, value in SEND.items() if name != missing}
+    assert desk.broker.ask(310, fields, b"x").code == 1
+    assert desk.broker.ask(320, {**fields, "m": True}, write_batch([BatchEntry(0, b"x", b"")])).code == 1
+    assert len(units_of(desk.broker.pull("t"))) == 1
+
+
+def test_a_field_of_another_type_is_refused() -> None:
+    assert Desk().broker.ask(310, {**SEND, "e": "x"}, b"x").code == 1
 
 
 def test_topics_are_not_made_where_that_is_off() -> None:

@@ -84,6 +84,13 @@ def test_an_invalid_send_back_is_refused(fields: dict[str, Any], code: int) -> N
     assert desk.broker.ask(36, {name: value for name, value in asked.items() if value is not None}).code == code
 
 
+def test_a_message_that_is_not_there_creates_the_topic_for_retries_all_the_same() -> None:
+    desk = Desk()
+    desk.broker.send("t")
+    assert desk.broker.ask(36, {"offset": 10**12, "group": "g", "delayLevel": -1}).code == 1
+    assert desk.broker.ask(351, {"topic": "%RETRY%g"}).code == 0
+
+
 def test_a_client_that_retries_by_itself_ends_there_too() -> None:
     desk = Desk()
     assert desk.broker.send("%RETRY%g", b"again", properties="DELAY\x011\x02", j=16).code == 0

@@ -83,7 +83,8 @@ def test_groups_of_a_topic_and_topics_of_a_group() -> None:
 
 
 def test_between_which_times_a_group_reads() -> None:
-    spans = asked(desk_with_progress(), 303, topic="t", group="g")["consumeTimeSpanSet"]
+    desk = desk_with_progress()
+    spans = asked(desk, 303, topic="t", group="g")["consumeTimeSpanSet"]
     first = spans[0]
     assert (first["minTimeStamp"], first["maxTimeStamp"]) == (NOW_MS, NOW_MS + 4000)
     assert (first["consumeTimeStamp"], first["delayTime"]) == (NOW_MS, 3000)  # the next message was stored at 2 s
@@ -91,6 +92,9 @@ def test_between_which_times_a_group_reads() -> None:
     assert first["messageQueue"]["queueId"] == 0
     assert (spans[2]["minTimeStamp"], spans[2]["maxTimeStamp"], spans[2]["consumeTimeStamp"]) == (-1, -1, -1)
     assert (spans[2]["minTimeStampStr"], spans[2]["delayTime"]) == ("1969-12-31#23:59:59:999", 0)
+    desk.broker.ask(15, {"consumerGroup": "g", "topic": "t", "queueId": 0, "commitOffset": 9})
+    beyond = asked(desk, 303, topic="t", group="g")["consumeTimeSpanSet"][0]
+    assert (beyond["maxTimeStamp"], beyond["consumeTimeStamp"]) == (NOW_MS + 4000, -1)
 
 
 def test_the_times_of_all_queues_that_can_be_written_are_shown() -> None:
@@ -117,7 +121,8 @@ def test_retries_and_batches_are_counted_too() -> None:
     desk = Desk()
     one = bytes(12) + b"\0\0\0\1x" + b"\0\0"
     batch = ((4 + len(one)).to_bytes(4, "big") + one) * 2
-    assert desk.broker.ask(320, {"a": "pg", "b": "t", "c": "TBW102", "d": 4, "e": 0, "m": True}, batch).code == 0
+    fields = {"a": "pg", "b": "t", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "m": True}
+    assert desk.broker.ask(320, fields, batch).code == 0
     assert asked(desk, 315, statsName="TOPIC_PUT_NUMS", statsKey="t")["statsMinute"]["sum"] == 2
     assert desk.broker.ask(36, {"offset": 0, "group": "g", "delayLevel": 0}).code == 0
     assert asked(desk, 315, statsName="SNDBCK_PUT_NUMS", statsKey="t@g")["statsMinute"]["sum"] == 1

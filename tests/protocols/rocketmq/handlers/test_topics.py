@@ -70,6 +70,11 @@ def test_an_invalid_topic_is_refused(changes: dict[str, Any]) -> None:
     assert (answer.code, answer.fields) == (29, {})
 
 
+@pytest.mark.parametrize(("kind", "code"), [("SINGLE_TAG", 0), ("MULTI_TAG", 0), ("odd", 1), ("7", 1)])
+def test_a_topic_has_a_known_kind_of_filter(kind: str, code: int) -> None:
+    assert Desk().broker.ask(17, {**TOPIC, "topicFilterType": kind}).code == code
+
+
 def test_a_change_that_is_not_durable_is_taken_back() -> None:
     desk = Desk()
     desk.broker.ask(17, TOPIC)

@@ -67,6 +67,7 @@ def consume(context: Context, channel: Channel, method: methods.BasicConsume) ->
         _priority(method.arguments),
         method.arguments,
         channel.shared_prefetch if context.settings.channel_prefetch else None,
+        channel,
     )
 
     def act() -> Parts:

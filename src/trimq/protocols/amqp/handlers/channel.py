@@ -4,15 +4,21 @@ Not served: channel.flow with active=false. Back-pressure works by not reading f
 
 from __future__ import annotations
 
+from trimq.errors.queues import TooManyChannels
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.channel import Channel
 from trimq.protocols.amqp.handlers.context import Context
-from trimq.protocols.amqp.wire.codes import AmqpRefusal, Code
+from trimq.protocols.amqp.wire.codes import AmqpRefusal, Code, ConnectionFault
 from trimq.protocols.amqp.wire.contents import write_command
+from trimq.protocols.amqp.wire.error_texts import rabbitmq_text
 from trimq.protocols.contract import Reply
 
 
 def open_channel(context: Context, number: int) -> Reply:
+    try:
+        context.broker.tenant_limits.open_channel(context.caller.principal)
+    except TooManyChannels as refusal:
+        raise ConnectionFault(Code.NOT_ALLOWED, rabbitmq_text(refusal)) from None
     channel = context.channels[number] = Channel(number)
     return context.answer(channel, methods.ChannelOpenOk())
 

@@ -1,10 +1,11 @@
 """connection.start-ok, tune-ok, open, close and update-secret.
 
-Served: PLAIN and AMQPLAIN, heartbeats, smaller frames and fewer channels than offered. Not served: challenges
-(connection.secure), redirects."""
+Served: PLAIN, AMQPLAIN and EXTERNAL (for clients with a verified certificate), heartbeats, smaller frames and fewer
+channels than offered. Not served: challenges (connection.secure), redirects."""
 
 from __future__ import annotations
 
+from trimq.errors.queues import TooManyConnections
 from trimq.model import Caller
 from trimq.protocols.amqp import methods
 from trimq.protocols.amqp.handlers.context import Context, write_fault
@@ -12,9 +13,15 @@ from trimq.protocols.amqp.heartbeats import Heartbeats
 from trimq.protocols.amqp.wire.codes import Code, ConnectionFault
 from trimq.protocols.amqp.wire.connection import Phase
 from trimq.protocols.amqp.wire.contents import write_command
-from trimq.protocols.amqp.wire.error_texts import namespace_of
+from trimq.protocols.amqp.wire.error_texts import namespace_of, rabbitmq_text
 from trimq.protocols.amqp.wire.frames import HEARTBEAT_FRAME
-from trimq.protocols.amqp.wire.handshake import MECHANISMS, check_tuning, has_capability, read_login, server_properties
+from trimq.protocols.amqp.wire.handshake import (
+    check_tuning,
+    has_capability,
+    offered_mechanisms,
+    read_login,
+    server_properties,
+)
 from trimq.protocols.contract import DeferredReply, Reply
 
 _LANE = 0
@@ -25,12 +32,13 @@ _SILENT_REFUSAL_MS = 3000
 
 
 def greet(context: Context) -> Reply:
-    start = methods.ConnectionStart(0, 9, server_properties(context.cluster_name), MECHANISMS, b"en_US")
+    mechanisms = offered_mechanisms(context.certificate_user is not None)
+    start = methods.ConnectionStart(0, 9, server_properties(context.cluster_name), mechanisms, b"en_US")
     return Reply.now([write_command(0, start)], _LANE)
 
 
 def start_ok(context: Context, method: methods.ConnectionStartOk) -> Reply:
-    login = read_login(method.mechanism, method.response)
+    login = read_login(method.mechanism, method.response, context.certificate_user)
     context.client_properties = method.client_properties
     context.connection.phase = Phase.WAITING
     is_wanted = True
@@ -53,11 +61,15 @@ def start_ok(context: Context, method: methods.ConnectionStartOk) -> Reply:
             context.offered = _offer(context)
             reply.resolve([write_command(0, context.offered)])
         else:
-            caller, reason = context.caller, "unknown user or wrong password"
+            caller = context.caller
+            reason = "unknown user" if login.password is None else "unknown user or wrong password"
             context.login_log.failed(caller.protocol, method.mechanism, login.user, caller.address, reason)
             _refuse_login(context, method.mechanism, reply)
 
-    context.authenticator.check(login.user, login.password, context.caller.address, checked, lambda: is_wanted)
+    if login.password is None:
+        checked(context.authenticator.admits_certificate(login.user, context.caller.address))
+    else:
+        context.authenticator.check(login.user, login.password, context.caller.address, checked, lambda: is_wanted)
     return reply
 
 
@@ -98,6 +110,11 @@ def open_vhost(context: Context, method: methods.ConnectionOpen) -> Reply:
     ids = method.class_and_method
     if namespace not in context.broker.namespaces.registry or not method.vhost:
         raise ConnectionFault(Code.NOT_ALLOWED, f"vhost {method.vhost} not found", *ids)
+    try:
+        context.broker.tenant_limits.open_connection(namespace, user)
+    except TooManyConnections as refusal:
+        raise ConnectionFault(Code.NOT_ALLOWED, rabbitmq_text(refusal), *ids) from None
+    context.counted_in = namespace
     if not context.authenticator.may_access_namespace(user, namespace):
         raise ConnectionFault(Code.NOT_ALLOWED, f"access to vhost '{method.vhost}' refused for user '{user}'", *ids)
     caller = context.caller

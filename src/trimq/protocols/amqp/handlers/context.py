@@ -52,6 +52,10 @@ class Context:
     cluster_name: str
     channels: dict[int, Channel] = field(default_factory=dict)
     client_properties: FieldTable = field(default_factory=dict)
+    counted_in: str | None = None
+    """Namespace whose limit of connections counts this one."""
+    certificate_user: str | None = None
+    """User that the verified certificate of the client names."""
     heartbeats: Heartbeats | None = None
     offered: methods.ConnectionTune = field(default_factory=methods.ConnectionTune)
     cancelled_consumers: list[tuple[Channel, str]] | None = None
@@ -233,6 +237,7 @@ class Context:
         """Cancels the consumers of the channel, requeues its unacked deliveries and removes its reply address."""
         if self.channels.pop(channel.number, None) is None:
             return
+        self.broker.tenant_limits.close_channel(self.caller.principal)
         channel.is_open = False
         if channel.confirms is not None:
             channel.confirms.stop_confirming()

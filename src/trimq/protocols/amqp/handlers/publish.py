@@ -22,6 +22,8 @@ from trimq.protocols.amqp.wire.contents import write_command, write_content
 from trimq.protocols.amqp.wire.events import Oversized, Publish
 from trimq.protocols.contract import Parts, Reply
 
+# Tag of users that may publish in the name of others.
+_IMPERSONATOR = "impersonator"
 # `user_id` is in the second octet of the property flags, `reply_to` in the first.
 _USER_ID = FLAGS["user_id"]
 _REPLY_TO = FLAGS["reply_to"] >> 8
@@ -90,7 +92,9 @@ def _check_properties(context: Context, channel: Channel, event: Publish) -> Non
     event.header = direct_replies.set_reply_address(channel, event.header)
     context.broker.exchanges.check_properties(event.header)
     claimed = read_text(event.header, "user_id")
-    if claimed is not None and claimed != context.caller.principal:
+    if claimed is None or claimed == context.caller.principal:
+        return
+    if not context.broker.users.has_tag(context.caller, _IMPERSONATOR):
         reason = f"user_id property set to '{claimed}' but authenticated user was '{context.caller.principal}'"
         raise AmqpRefusal(Code.PRECONDITION_FAILED, reason)
 

@@ -70,6 +70,8 @@ def _binding(channel: Channel, method: methods.QueueBind | methods.QueueUnbind) 
 
 def purge(context: Context, channel: Channel, method: methods.QueuePurge) -> Reply | None:
     name = channel.queue_name(method.queue)
+    if context.replies.get(name) is not None and context.broker.queues.may_read(context.caller, name):
+        return context.answer_when_durable(channel, method, None, methods.QueuePurgeOk(0), method.no_wait)
     wait = context.broker.queues.readable_queue(context.caller, name, context.owner).pending_pass()
 
     def act() -> Parts:

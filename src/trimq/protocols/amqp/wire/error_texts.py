@@ -185,6 +185,29 @@ def _not_for_streams(refusal: Any) -> str:
     return f"{_VERBS.get(refusal.verb, refusal.verb)} not supported by stream queues {where}"
 
 
+def _too_many_connections(refusal: Any) -> str:
+    if refusal.is_of_namespace:
+        vhost = vhost_of(refusal.namespace)
+        refused = f"access to vhost '{vhost}' refused for user '{refusal.principal}'"
+        return f"{refused}: connection limit ({refusal.limit}) is reached"
+    return f"connection refused for user '{refusal.principal}': user connection limit ({refusal.limit}) is reached"
+
+
+def _too_many_channels(refusal: Any) -> str:
+    reached = f"has reached the maximum allowed user limit of {refusal.limit}"
+    return f"number of channels opened for user '{refusal.principal}' {reached}"
+
+
+def _too_many_queues(refusal: Any) -> str:
+    vhost = vhost_of(refusal.namespace)
+    return f"cannot declare queue '{refusal.name}': queue limit in vhost '{vhost}' ({refusal.limit}) is reached"
+
+
+def _denied_topic(refusal: Any) -> str:
+    exchange = f"exchange '{refusal.exchange}' in vhost '{vhost_of(refusal.namespace)}'"
+    return f"{refusal.action} access to topic '{refusal.key}' in {exchange} refused for user '{refusal.principal}'"
+
+
 _SAID: dict[type[Refusal], Callable[[Any], str]] = {
     refusals.ReservedName: lambda refusal: f"{refusal.kind} name '{refusal.name}' contains reserved prefix 'amq.*'",
     refusals.DefaultExchange: lambda refusal: "operation not permitted on the default exchange",
@@ -196,6 +219,10 @@ _SAID: dict[type[Refusal], Callable[[Any], str]] = {
     refusals.InvalidExpiration: _invalid_expiration,
     refusals.InvalidMatch: _invalid_match,
     refusals.NotForStreams: _not_for_streams,
+    refusals.TopicAccessDenied: _denied_topic,
+    refusals.TooManyQueues: _too_many_queues,
+    refusals.TooManyConnections: _too_many_connections,
+    refusals.TooManyChannels: _too_many_channels,
     AccessDenied: _denied,
     MessageTooLong: lambda refusal: f"message size {refusal.size} is larger than configured max size {refusal.limit}",
 }

@@ -9,6 +9,7 @@ from trimq.protocols.amqp.methods import ConnectionTune, ConnectionTuneOk
 from trimq.protocols.amqp.wire.codes import SilentClose
 
 MECHANISMS = b"PLAIN AMQPLAIN"
+EXTERNAL = "EXTERNAL"
 MIN_FRAME_MAX = 4096
 
 CAPABILITIES = (
@@ -28,8 +29,14 @@ PRODUCT, VERSION = "RabbitMQ", "4.3.0"
 
 
 class Login(NamedTuple):
+    """`password` None: the certificate of the client is its proof."""
+
     user: str
-    password: str
+    password: str | None
+
+
+def offered_mechanisms(has_certificate: bool) -> bytes:
+    return MECHANISMS + f" {EXTERNAL}".encode() if has_certificate else MECHANISMS
 
 
 def server_properties(cluster_name: str) -> FieldTable:
@@ -45,8 +52,10 @@ def server_properties(cluster_name: str) -> FieldTable:
     }
 
 
-def read_login(mechanism: str, response: bytes) -> Login:
-    """Reads a SASL response. Raises SilentClose for an unknown mechanism or a malformed response."""
+def read_login(mechanism: str, response: bytes, certificate_user: str | None = None) -> Login:
+    """Reads a SASL response. Raises SilentClose for a mechanism that was not offered or a malformed response."""
+    if mechanism == EXTERNAL and certificate_user is not None:
+        return Login(certificate_user, None)  # as in RabbitMQ, whatever the response says
     if mechanism == "PLAIN":
         parts = response.split(b"\0")
         if len(parts) != 3:

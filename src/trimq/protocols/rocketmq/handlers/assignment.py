@@ -32,7 +32,7 @@ _EVENLY, _IN_CIRCLES = _STRATEGIES = ("AVG", "AVG_BY_CIRCLE")
 
 class RequestMode(msgspec.Struct, frozen=True):
     """Mode in which a group reads a topic. In POP mode each member reads its own queues and those of `share`
-    (popShareQueueNum) other members; 0: all queues."""
+    (popShareQueueNum) other members; 0 or less: all queues."""
 
     topic: str
     group: str
@@ -63,7 +63,7 @@ def set_mode(context: Context, command: Command) -> Reply:
     if context.commit_log.topics.find(context.caller, topic) is None:
         raise RemotingRefusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic[:200]}] not exist")
     context.get_or_create_group(group)
-    text = msgspec.json.encode(RequestMode(topic, group, mode, max(share, 0))).decode()
+    text = msgspec.json.encode(RequestMode(topic, group, mode, share)).decode()
     return done_when_durable(
         command, context.commit_log.kv_config.put(context.caller, MODES_NAMESPACE, _key(topic, group), text)
     )

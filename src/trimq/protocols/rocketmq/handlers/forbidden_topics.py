@@ -37,6 +37,8 @@ def update_forbidden(context: Context, command: Command) -> Reply:
         return reply_json(command, shown)
     context.commit_log.admin.require_administrator(context.caller)
     context.commit_log.topics.check_name(header.topic)
+    if header.readable and context.commit_log.groups.find(context.caller, header.group) is None:
+        return reply_json(command, shown)
     group = context.get_or_create_group(header.group)
     topics = set(forbidden_topics(group)) - {header.topic} | (set() if header.readable else {header.topic})
     ticket = context.commit_log.groups.define(context.caller, with_forbidden(group, topics))

@@ -75,7 +75,6 @@ def _check_counts(context: Context, producers: list[dict[str, Any]], consumers: 
 def _consume(context: Context, client: Client, data: dict[str, Any], is_without_topics: bool) -> None:
     name = _name(data.get("groupName"))
     known = context.get_or_create_group(name) if name else CommitLogGroup(name)
-    _make_retry_topic(context, known)
     group = ConsumerGroup(
         name,
         _enum_name(data.get("consumeType"), _CONSUME_TYPES),
@@ -84,13 +83,20 @@ def _consume(context: Context, client: Client, data: dict[str, Any], is_without_
         known.is_told_of_members,
     )
     subscriptions = [parse_subscription(each) for each in read_list(data.get("subscriptionDataSet"))]
+    _make_retry_topic(context, known, any(_is_ordered(context, each.topic) for each in subscriptions))
     context.services.clients.add_consumer(client, group, None if is_without_topics else subscriptions)
 
 
-def _make_retry_topic(context: Context, group: CommitLogGroup) -> None:
+def _is_ordered(context: Context, topic: str) -> bool:
+    found = context.commit_log.topics.find(context.caller, topic)
+    return found is not None and found.definition.is_ordered
+
+
+def _make_retry_topic(context: Context, group: CommitLogGroup, is_ordered: bool) -> None:
     name = f"{RETRY_PREFIX}{group.name}"
     if context.commit_log.topics.find(context.caller, name) is None:
-        definition = CommitLogTopicDefinition(context.caller.namespace, name, group.retry_streams, group.retry_streams)
+        count = group.retry_streams
+        definition = CommitLogTopicDefinition(context.caller.namespace, name, count, count, is_ordered=is_ordered)
         try:
             context.commit_log.topics.create(context.caller, definition)
         except Refusal:

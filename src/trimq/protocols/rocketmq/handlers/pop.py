@@ -224,8 +224,9 @@ def peek(context: Context, command: Command) -> Reply:
         check_count(header.maxMsgNums)
         topic = find_topic(context, header.consumerGroup, header.topic, header.queueId)
         numbers = queues_to_read(context, topic, header.queueId)
-        count = max(header.maxMsgNums, 1)
-        found = context.commit_log.pop_service.peek(context.caller, header.consumerGroup, topic, numbers, count)
+        found = context.commit_log.pop_service.peek(
+            context.caller, header.consumerGroup, topic, numbers, header.maxMsgNums
+        )
     except Refusal as refusal:
         return reply_refused(command, refusal, _EMPTY_FIELDS)
     now_ms = context.services.clock.message.now_ms()

@@ -115,7 +115,7 @@ class _Queue(msgspec.Struct):
     queueId: Int32
     index: Int64
     count: Int32
-    consumerGroup: str = ""
+    consumerGroup: str | None = None
 
 
 def query_queue(context: Context, command: Command) -> Reply:
@@ -131,12 +131,12 @@ def query_queue(context: Context, command: Command) -> Reply:
     message_filter, is_judged = None, False
     if header.consumerGroup:
         context.commit_log.groups.require_describe(context.caller, header.consumerGroup)
-    group = context.services.clients.group(header.consumerGroup)
+    group = context.services.clients.group(header.consumerGroup or "")
     subscription = None if group is None else group.subscriptions.get(header.topic)
     if subscription is not None:
         message_filter, is_judged = subscription.message_filter(context.filter_limits), True
         shown |= {"subscriptionData": subscription.described(), "filterData": subscription.expression}
-    elif header.consumerGroup:
+    elif header.consumerGroup is not None:
         shown["filterData"] = f"{header.consumerGroup}@{header.topic} is not online!"
     shown["queueData"] = [
         {

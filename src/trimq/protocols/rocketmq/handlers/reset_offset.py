@@ -22,7 +22,6 @@ from trimq.wire.remoting import Command
 
 _ALL = -1
 _TO_THE_END = -1
-_NO_LIMIT = (1 << 63) - 1
 
 
 class _Reset(msgspec.Struct):
@@ -126,22 +125,28 @@ class _Correction(msgspec.Struct):
 
 
 def correction_offsets(context: Context, command: Command) -> Reply:
-    """Returns the committed offset of the slowest group in each queue, or `_NO_LIMIT` if `compareGroup` is behind
-    it."""
+    """Returns the committed offset of the slowest group in each queue. As in Apache RocketMQ, offsets before the first
+    message do not count, and `compareGroup` is one of the groups: it only must not be the one without such an offset.
+    Unlike there, the offsets of `filterGroups` are left out and not deleted."""
     header = command.read(_Correction)
     topic = context.commit_log.topics.find(context.caller, header.topic)
     if topic is None:
         return reply(command, body=b'{"correctionOffsets":{}}')
-    left_out = set(header.filterGroups.split(",")) | {header.compareGroup}
+    left_out = set(header.filterGroups.split(","))
     least: dict[int, int] = {}
+    compared: set[int] = set()
     for group in context.commit_log.groups.cursor_groups(context.caller):
         if group in left_out:
             continue
         for stream, cursor in context.commit_log.groups.cursors(context.caller, group).items():
-            if stream.topic == topic.id:
+            if stream.topic != topic.id:
+                continue
+            if group == header.compareGroup:
+                compared.add(stream.number)
+            start = topic.stream_or_retired(stream.number).start if stream.number >= 0 else 0
+            if cursor.offset >= start:
                 least[stream.number] = min(cursor.offset, least.get(stream.number, cursor.offset))
-    shown = {}
-    for number, offset in least.items():
-        compared = context.commit_log.groups.cursor(context.caller, header.compareGroup, topic, number)
-        shown[number] = _NO_LIMIT if compared is not None and compared.offset < offset else offset
-    return reply(command, body=b'{"correctionOffsets":%b}' % write_object_keyed(sorted(shown.items())))
+    for number in sorted(compared - least.keys()):
+        reason = f"no group has an offset behind the first message of queue {number}, only {header.compareGroup[:200]}"
+        raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, reason)
+    return reply(command, body=b'{"correctionOffsets":%b}' % write_object_keyed(sorted(least.items())))

@@ -6,13 +6,15 @@ limit."""
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import msgspec
 
 from trimq.core.commit_log.groups import CommitLogGroup
 from trimq.core.commit_log.stream import MessageQueue
 from trimq.core.commit_log.topics import CommitLogTopic, CommitLogTopicDefinition
 from trimq.core.failures.ledger import Reason
-from trimq.errors import OffsetOutOfRange
+from trimq.errors import OffsetOutOfRange, Refusal
 from trimq.formats.rocketmq_unit.copies import BROKER_PROPERTIES, WAIT, copied_properties
 from trimq.formats.rocketmq_unit.hosts import offset_message_id
 from trimq.formats.rocketmq_unit.properties import TAGS, read_properties, tags_code
@@ -46,6 +48,8 @@ def send_back(context: Context, command: Command) -> Reply:
     group = context.get_or_create_group(header.group)
     if group.retry_streams <= 0:
         return reply(command)  # retries are off for this group
+    with suppress(Refusal):  # a dead letter needs no retry topic
+        _group_topic(context, RETRY_PREFIX, group.name, group.retry_streams)  # as in Apache, before the message is read
     try:
         unit = context.commit_log.lookup.unit_at(context.caller, header.offset)
     except OffsetOutOfRange:

@@ -165,7 +165,7 @@ def time_span(context: Context, command: Command) -> Reply:
         span = {
             "minTimeStamp": first_ms,
             "maxTimeStamp": _time(stream, stream.readable_end - 1),
-            "consumeTimeStamp": _time(stream, offset - 1) or first_ms,
+            "consumeTimeStamp": _time(stream, offset - 1) or -1 if offset else first_ms,
         }
         if stream.start == stream.readable_end:  # as a genuine broker shows an empty queue
             span = dict.fromkeys(span, -1)

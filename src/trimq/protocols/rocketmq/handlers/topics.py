@@ -6,7 +6,7 @@ Not served: static topics; attributes other than message.type and trimq.ttl.ms; 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -40,6 +40,7 @@ class _Topic(msgspec.Struct):
     topicSysFlag: Int32 = 0
     order: bool = False
     attributes: str = ""
+    topicFilterType: Literal["SINGLE_TAG", "MULTI_TAG"] = "SINGLE_TAG"
 
 
 def update_topic(context: Context, command: Command) -> Reply:

@@ -40,6 +40,9 @@ class RegistrationConversation:
         self.next_event = connection.next_event
         self.release_memory = connection.release_memory
 
+    def identify(self, principal: str) -> None:
+        """Never called: the broker makes this connection itself, without TLS."""
+
     def register(self, parts: Parts) -> None:
         self._outlet.send(parts)
 

@@ -12,18 +12,18 @@ Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class SendHeader(msgspec.Struct, gc=False):
-    """Header of SEND_MESSAGE (10)."""
+    """Header of SEND_MESSAGE (10). Those without a default are the ones that Apache RocketMQ requires."""
 
+    producerGroup: str
     topic: str
+    defaultTopic: str
+    defaultTopicQueueNums: Int32
     queueId: Int32
-    defaultTopic: str = ""
-    defaultTopicQueueNums: Int32 = 0
-    sysFlag: Int32 = 0
-    bornTimestamp: Int64 = 0
-    flag: Int32 = 0
+    sysFlag: Int32
+    bornTimestamp: Int64
+    flag: Int32
     properties: str = ""
     reconsumeTimes: Int32 = 0
-    producerGroup: str = ""
     batch: bool = False
     maxReconsumeTimes: Int32 | None = None
 
@@ -31,16 +31,16 @@ class SendHeader(msgspec.Struct, gc=False):
 class SendV2Header(SendHeader, gc=False):
     """Header of SEND_MESSAGE_V2 (310): the same fields under one-letter names."""
 
+    producerGroup: str = msgspec.field(name="a")
     topic: str = msgspec.field(name="b")
+    defaultTopic: str = msgspec.field(name="c")
+    defaultTopicQueueNums: Int32 = msgspec.field(name="d")
     queueId: Int32 = msgspec.field(name="e")
-    defaultTopic: str = msgspec.field(default="", name="c")
-    defaultTopicQueueNums: Int32 = msgspec.field(default=0, name="d")
-    sysFlag: Int32 = msgspec.field(default=0, name="f")
-    bornTimestamp: Int64 = msgspec.field(default=0, name="g")
-    flag: Int32 = msgspec.field(default=0, name="h")
+    sysFlag: Int32 = msgspec.field(name="f")
+    bornTimestamp: Int64 = msgspec.field(name="g")
+    flag: Int32 = msgspec.field(name="h")
     properties: str = msgspec.field(default="", name="i")
     reconsumeTimes: Int32 = msgspec.field(default=0, name="j")
-    producerGroup: str = msgspec.field(default="", name="a")
     batch: bool = msgspec.field(default=False, name="m")
     maxReconsumeTimes: Int32 | None = msgspec.field(default=None, name="l")
 

@@ -208,6 +208,7 @@ REFUSED: list[tuple[dict[str, Any], Code]] = [
     ({"topic": "TBW102"}, Code.ILLEGAL_TOPIC),
     ({"topic": "rmq_sys_anything"}, Code.ILLEGAL_TOPIC),
     ({"topic": "%RETRY%g"}, Code.INTERNAL_SERVER_ERROR),
+    ({"topic": "%RETRY%g", "properties": {"TAGS": "x"}}, Code.ILLEGAL_MESSAGE_PROPERTY_KEY),
     ({"body": b""}, Code.MESSAGE_BODY_EMPTY),
     ({"body": b"x" * 1001}, Code.MESSAGE_BODY_TOO_LARGE),
     ({"message_id": " "}, Code.ILLEGAL_MESSAGE_ID),

@@ -111,9 +111,9 @@ def _check(call: Call, messages: Any) -> tuple[CommitLogTopic, list[_Checked]]:
     if len(messages) > 1 and any(message.topic != messages[0].topic for message in messages):
         raise GrpcRefusal(Code.MESSAGE_CORRUPTED, "topic in message is not same")
     check_topic(call, name)
+    checked = [_Checked(message, _properties_of(call, message)) for message in messages]
     if name.startswith(RETRY_PREFIX):
         raise GrpcRefusal(Code.INTERNAL_SERVER_ERROR, "sending to a retry topic is forbidden: only the broker does so")
-    checked = [_Checked(message, _properties_of(call, message)) for message in messages]
     topic = call.commit_log.topics.find(call.caller, name)
     if topic is None:
         with suppress(UnknownTopic):  # answered below, as Apache RocketMQ's proxy does
