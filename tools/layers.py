@@ -90,6 +90,18 @@ ORDER: dict[str, tuple[str, ...]] = {
     ),
     "trimq.protocols.rocketmq.grpc": ("wire", "clients", "handlers", "front_end"),
     "trimq.protocols.amqp": ("methods", "wire", "channel+confirms+deliveries+heartbeats", "handlers", "front_end"),
+    "trimq.client": (
+        "timing credentials errors loop_thread",
+        "messages link",
+        "links",
+        "routes",
+        "heartbeats",
+        "instance",
+        "sending",
+        "consuming",
+        "aio",
+        "sync",
+    ),
     "pyspark_trimq": ("mistakes", "arrow runtime", "broker session worker_daemon", "source sink", "pipelines"),
     "trimq.server": (
         "connection http offline timed_offload optional_packages log_output",

@@ -130,8 +130,8 @@ def fetch(world: World) -> None:
 
 
 def fetch_session(world: World) -> None:
-    """Opens a session, and continues it in the next steps. Internal topics, whose reads are refused, would be in each of
-    their answers."""
+    """Opens a session, and continues it in the next steps. Internal topics, whose reads are refused, would be in each
+    of their answers."""
     fields = fetch_fields(world, internal=False)
     version = fields["version"] = world.source.randint(7, 18)
     fields.update(session_id=0, session_epoch=0)

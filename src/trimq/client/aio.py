@@ -1,0 +1,367 @@
+"""The client for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import ssl as tls
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from random import Random
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from trimq.client.consuming.allocation import Allocation, Average
+from trimq.client.consuming.filters import Filter
+from trimq.client.consuming.offsets import LocalFile
+from trimq.client.consuming.options import AT_LEAST_ONCE, ConsumerOptions, OnQueues
+from trimq.client.consuming.process_queue import BufferLimits
+from trimq.client.consuming.received import Received
+from trimq.client.consuming.starts import Start
+from trimq.client.credentials import Credentials
+from trimq.client.errors import BadMessage, Closed, Unsupported
+from trimq.client.instance import Instance, InstanceKey, fork_count, shared
+from trimq.client.messages import NO_HEADERS, Message, MessageQueue, Sent
+from trimq.client.routes import parse_name_servers
+from trimq.client.sending.batches import check_batch
+from trimq.client.sending.choosing import ByKey, BySelector, Choice, RoundRobin
+from trimq.client.sending.delivery import SendPlan
+from trimq.client.sending.encoding import encode_batch_body, write_message_properties
+from trimq.client.sending.pipeline import Dropped, Interceptor, Pipeline, Serializer
+from trimq.client.sending.sender import DEFAULT_MOST_BYTES, DEFAULT_MOST_MESSAGES, Sender
+from trimq.client.timing import Duration, to_milliseconds
+from trimq.clock import Clock, system_clock
+
+if TYPE_CHECKING:
+    from trimq.client.consuming.consumer import Consumer
+
+Choose = Choice | Callable[[Sequence[MessageQueue], Message], MessageQueue]
+
+default_clock = system_clock()
+"""Clock of all clients that are given none."""
+
+
+class AsyncClient:
+    """Client of TriMQ and Apache RocketMQ: `async with AsyncClient("127.0.0.1:9876", group="shop") as mq:`.
+
+    `name_servers`: one address or several, separated by semicolons. `group`: producer group, which the broker asks
+    about undecided transactional messages. `timeout`: default time of one operation in seconds, tries included.
+    `retries`: further tries of a send. `retry_not_stored`: also when the message was stored, but not yet safely.
+    `choose`: default choice of queues. `avoid_slow`: leaves out brokers that are slow or failed."""
+
+    def __init__(
+        self,
+        name_servers: str | Sequence[str],
+        *,
+        group: str = "trimq-client",
+        credentials: Credentials | None = None,
+        ssl: tls.SSLContext | None = None,
+        timeout: Duration = 3.0,
+        retries: int = 2,
+        retry_not_stored: bool = False,
+        choose: Choose | None = None,
+        avoid_slow: bool = True,
+        interceptors: Sequence[Interceptor] = (),
+        serializer: Serializer | None = None,
+        max_messages: int = DEFAULT_MOST_MESSAGES,
+        max_bytes: int = DEFAULT_MOST_BYTES,
+        clock: Clock = default_clock,
+        rng: Random | None = None,
+    ) -> None:
+        self._key = InstanceKey(parse_name_servers(name_servers), credentials, ssl, clock)
+        self.group = check_group(group)
+        self._timeout_ms = to_milliseconds(timeout)
+        self._retries = retries
+        self._retry_not_stored = retry_not_stored
+        self._avoid_slow = avoid_slow
+        self._pipeline = Pipeline(interceptors, serializer)
+        self._max_messages = max_messages
+        self._max_bytes = max_bytes
+        self._rng = rng or Random()
+        self._round_robin = RoundRobin(self._rng)
+        self._by_key = ByKey()
+        self._choose = None if choose is None else as_choice(choose)
+        self._plans: dict[tuple[Any, ...], SendPlan] = {}
+        self._sender: Sender | None = None
+        self._opened_in: tuple[int, asyncio.AbstractEventLoop] | None = None
+
+    # -- life
+
+    async def __aenter__(self) -> AsyncClient:
+        self._open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def _open(self) -> Sender:
+        instance = shared(self._key, self._rng)
+        instance.heartbeats.add_producer(self.group)
+        self._sender = Sender(
+            instance,
+            self.group,
+            avoid_slow=self._avoid_slow,
+            most_messages=self._max_messages,
+            most_bytes=self._max_bytes,
+        )
+        self._opened_in = fork_count(), asyncio.get_running_loop()
+        return self._sender
+
+    def _opened(self) -> Sender:
+        """Returns the sender; in a forked process a new one, with connections of its own."""
+        sender = self._sender
+        if sender is not None and not sender.instance.is_closed:
+            return sender
+        if self._opened_in is None:
+            raise Closed("the client is not open: use it in `async with AsyncClient(...) as mq:`")
+        if self._opened_in[0] == fork_count():
+            raise Closed("the client is closed")
+        return self._open()
+
+    async def close(self) -> None:
+        """Ends what is under way, and closes the connections if no other client uses them."""
+        sender, self._sender = self._sender, None
+        if sender is None or sender.instance.is_closed:
+            return
+        await sender.close()
+        await sender.instance.heartbeats.remove_producer(self.group)
+        await sender.instance.release()
+
+    async def flush(self) -> None:
+        """Returns when all sends have ended."""
+        await self._opened().flush()
+
+    @property
+    def client_id(self) -> str:
+        """Name under which brokers list this client."""
+        return self._opened().instance.client_id
+
+    # -- sending
+
+    async def send(
+        self,
+        topic: str,
+        body: Any,
+        *,
+        key: str | None = None,
+        tag: str | None = None,
+        keys: Sequence[str] = (),
+        headers: Mapping[str, str] = NO_HEADERS,
+        delay: Duration | None = None,
+        deliver_at: datetime | None = None,
+        level: int | None = None,
+        ttl: Duration | None = None,
+        id: str | None = None,
+        choose: Choose | None = None,
+        ordered: bool = False,
+        timeout: Duration | None = None,
+    ) -> Sent | Dropped:
+        """Sends a message and returns where it was stored. Tries again elsewhere if a broker fails, within `timeout`.
+
+        `ordered`: one send under way per queue and no second try, so that messages of one key stay in order. The other
+        arguments are those of `Message`."""
+        message = Message(body, key, tag, keys, headers, delay, deliver_at, level, ttl, id)
+        timeout_ms = self._timeout_ms if timeout is None else to_milliseconds(timeout)
+        sender, prepared = self._opened(), self._prepare(topic, message)
+        if prepared is None:
+            return Dropped.DROPPED
+        message, content = prepared
+        if not sender.room.has_room(len(content)):
+            timeout_ms = await sender.wait_for_room(len(content), timeout_ms)
+        plan = self._plan(message, choose, self._retries, ordered, False)
+        return await sender.send_nowait(topic, message, content, plan, timeout_ms)
+
+    def send_nowait(
+        self,
+        topic: str,
+        body: Any,
+        *,
+        key: str | None = None,
+        tag: str | None = None,
+        keys: Sequence[str] = (),
+        headers: Mapping[str, str] = NO_HEADERS,
+        delay: Duration | None = None,
+        deliver_at: datetime | None = None,
+        level: int | None = None,
+        ttl: Duration | None = None,
+        id: str | None = None,
+        choose: Choose | None = None,
+        ordered: bool = False,
+        timeout: Duration | None = None,
+    ) -> asyncio.Future[Sent] | asyncio.Future[Dropped]:
+        """Starts a send and returns its future. Tries again on the same broker. Raises BufferFull if too much is under
+        way."""
+        message = Message(body, key, tag, keys, headers, delay, deliver_at, level, ttl, id)
+        timeout_ms = self._timeout_ms if timeout is None else to_milliseconds(timeout)
+        sender, prepared = self._opened(), self._prepare(topic, message)
+        if prepared is None:
+            dropped: asyncio.Future[Dropped] = asyncio.get_running_loop().create_future()
+            dropped.set_result(Dropped.DROPPED)
+            return dropped
+        message, content = prepared
+        plan = self._plan(message, choose, self._retries, ordered, True)
+        return sender.send_nowait(topic, message, content, plan, timeout_ms)
+
+    def send_oneway(
+        self,
+        topic: str,
+        body: Any,
+        *,
+        key: str | None = None,
+        tag: str | None = None,
+        keys: Sequence[str] = (),
+        headers: Mapping[str, str] = NO_HEADERS,
+        choose: Choose | None = None,
+        timeout: Duration | None = None,
+    ) -> None:
+        """Sends without a response: the message may be lost. One that finds no connection within `timeout` is dropped
+        and counted in `dropped`."""
+        message = Message(body, key, tag, keys, headers)
+        timeout_ms = self._timeout_ms if timeout is None else to_milliseconds(timeout)
+        sender, prepared = self._opened(), self._prepare(topic, message)
+        if prepared is not None:
+            message, content = prepared
+            sender.send_oneway(topic, message, content, self._plan(message, choose, 0, False, False), timeout_ms)
+
+    async def send_all(
+        self,
+        topic: str,
+        messages: Sequence[Message],
+        *,
+        choose: Choose | None = None,
+        timeout: Duration | None = None,
+    ) -> list[Sent]:
+        """Sends several messages to one queue as one batch: all of them or none. Raises BadBatch, which names the first
+        message that cannot be part of a batch. Messages that interceptors drop are left out."""
+        timeout_ms = self._timeout_ms if timeout is None else to_milliseconds(timeout)
+        sender = self._opened()
+        prepared = [each for each in (self._prepare(topic, message) for message in messages) if each is not None]
+        if not prepared:
+            return []
+        check_batch(topic, [message for message, _ in prepared])
+        ids = [message.id or sender.ids.next() for message, _ in prepared]
+        body = encode_batch_body(
+            (content, write_message_properties(message, id))
+            for (message, content), id in zip(prepared, ids, strict=True)
+        )
+        if not sender.room.has_room(len(body)):
+            timeout_ms = await sender.wait_for_room(len(body), timeout_ms)
+        first = prepared[0][0]
+        plan = self._plan(first, choose, self._retries, False, False)
+        sent = await sender.send_batch(topic, first, body, plan, timeout_ms)
+        return split_batch(sent, ids)
+
+    # -- consuming
+
+    def consumer(
+        self,
+        group: str,
+        subscriptions: Mapping[str, Filter] | str,
+        *,
+        start: Start = Start.LAST,
+        ordered: bool = False,
+        broadcast: bool = False,
+        allocate: Allocation | None = None,
+        commit: Duration | str = 5.0,
+        delivery: str = AT_LEAST_ONCE,
+        offsets: LocalFile | None = None,
+        limits: BufferLimits | None = None,
+        max_attempts: int | None = None,
+        retry_pause: Duration = 1.0,
+        revoke_grace: Duration = 5.0,
+        work_timeout: Duration = 900.0,
+        strict: bool = False,
+        on_assigned: OnQueues | None = None,
+        on_revoked: OnQueues | None = None,
+        on_lost: OnQueues | None = None,
+    ) -> Consumer:
+        """Returns a member of a consumer group, to be opened with `async with`. `subscriptions`: filter by topic, tags
+        like "paid || refunded" or `Sql`, or one topic. `ConsumerOptions` describes the other arguments."""
+        from trimq.client.consuming.consumer import Consumer  # producers alone do not pay for its import
+
+        options = ConsumerOptions(
+            start, ordered, broadcast, allocate or Average(), commit, delivery, offsets, limits or BufferLimits(),
+            max_attempts, retry_pause, revoke_grace, work_timeout, strict, on_assigned, on_revoked, on_lost,
+        )  # fmt: skip
+        return Consumer(
+            self._instance_of, check_group(group), subscriptions, options, self._pipeline.serializer, self._reply
+        )
+
+    def _instance_of(self, group: str) -> Instance:
+        """Returns an instance in which this group has no member yet: a broker knows one member of a group per
+        connection."""
+        self._opened()
+        for number in itertools.count():
+            instance = shared(self._key._replace(number=number), self._rng)
+            if not instance.heartbeats.has_consumer(group):
+                instance.heartbeats.reserve_consumer(group)
+                return instance
+            instance.drop_use()
+        raise AssertionError("unreachable")
+
+    async def _reply(self, message: Received, body: Any) -> None:
+        raise Unsupported("this message is no request")
+
+    @property
+    def dropped(self) -> int:
+        """One-way messages that could not be sent."""
+        return self._opened().dropped
+
+    def _prepare(self, topic: str, message: Message) -> tuple[Message, bytes] | None:
+        """Applies interceptors and serializer. Returns None if the message is dropped."""
+        pipeline, body = self._pipeline, message.body
+        if not pipeline.is_plain:
+            changed = pipeline.intercept(topic, message)
+            if changed is None:
+                return None
+            message, body = changed, changed.body
+        if type(body) is not bytes or not pipeline.is_plain:
+            body = pipeline.body(body)
+        if not body:
+            raise BadMessage("the body is empty, which brokers refuse")
+        return message, body
+
+    def _plan(
+        self, message: Message, choose: Choose | None, retries: int, is_ordered: bool, is_same_broker: bool
+    ) -> SendPlan:
+        if choose is not None:
+            choice = as_choice(choose)
+        else:
+            choice = self._choose or (self._by_key if message.key is not None else self._round_robin)
+        key = (choice, retries, is_ordered, is_same_broker)
+        plan = self._plans.get(key)
+        if plan is None:
+            is_fixed = is_ordered or isinstance(choice, ByKey)
+            plan = SendPlan(
+                choice, 0 if is_ordered else retries, is_same_broker or is_fixed, self._retry_not_stored, is_ordered
+            )
+            if choose is None:
+                self._plans[key] = plan
+        return plan
+
+
+def as_choice(choose: Choose) -> Choice:
+    return BySelector(choose) if callable(choose) else choose
+
+
+def split_batch(sent: Sent, ids: Sequence[str]) -> list[Sent]:
+    """Returns the result of each message of a batch, which have consecutive offsets in one queue."""
+    offset_ids = sent.offset_id.split(",")
+    if len(offset_ids) != len(ids):
+        offset_ids = [sent.offset_id] * len(ids)
+    return [
+        Sent(id, sent.queue, sent.offset + number, sent.status, offset_ids[number]) for number, id in enumerate(ids)
+    ]
+
+
+_LEGAL_IN_GROUPS = frozenset("%|-_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
+_LONGEST_GROUP = 255
+
+
+def check_group(name: str) -> str:
+    """Returns the name. Raises ValueError if brokers would refuse it."""
+    if not name or len(name) > _LONGEST_GROUP or not _LEGAL_IN_GROUPS.issuperset(name):
+        raise ValueError(f"group {name[:60]!r}: 1 to {_LONGEST_GROUP} letters, digits, and any of % | - _ are allowed")
+    return name

@@ -1,0 +1,1 @@
+"""Consuming: allocation of queues to members, pulling, handling, offsets."""

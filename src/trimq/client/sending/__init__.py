@@ -1,0 +1,1 @@
+"""Sending: queue choice, slow brokers, retries within one time budget, batches."""
