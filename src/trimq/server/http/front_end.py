@@ -288,17 +288,18 @@ class HttpConversation:
             return DeferredResponse(partial(self._log_in, request, login, act))
         name = self._certificate_user
         if name is None or request.login:
+            self._login_log.missing(self._caller, request.asked)
             return error_response(401, "LoginNeeded", "authentication required (HTTP Basic)")
         if not self._authenticator.admits_certificate(name, self._caller.address):
             self._login_log.failed(self._caller.protocol, "EXTERNAL", name, self._caller.address, "unknown user")
             return error_response(401, "WrongLogin", "the certificate of the client names no user")
-        self._count_login(name)
+        self._count_login(name, "EXTERNAL")
         return act(dataclasses.replace(self._caller, principal=name))
 
-    def _count_login(self, name: str) -> None:
+    def _count_login(self, name: str, mechanism: str) -> None:
         if name != self._logged_in_as:  # each request carries the login: count it once per connection
             self._logged_in_as = name
-            self._login_log.succeeded(self._caller.protocol)
+            self._login_log.succeeded(self._caller.protocol, mechanism, name, self._caller.address)
 
     def _log_in(
         self,
@@ -315,7 +316,7 @@ class HttpConversation:
                 self._login_log.failed(self._caller.protocol, "Basic", name, self._caller.address, reason)
                 done(error_response(401, "WrongLogin", "invalid user name or password"))
                 return
-            self._count_login(name)
+            self._count_login(name, "Basic")
             caller = dataclasses.replace(self._caller, principal=name)
             answer = guarded(request.asked, lambda: act(caller))
             if isinstance(answer, DeferredResponse):
