@@ -17,6 +17,7 @@ _SHARED_BY_FRONT_ENDS = (
     "protocols.contract",
     "protocols.client_counters",
     "protocols.long_poll",
+    "protocols.turns",
     "wire",
 )
 
@@ -36,6 +37,7 @@ SEES: dict[str, tuple[str, ...]] = {
     "protocols.contract": (*_ROOT, "core"),
     "protocols.client_counters": _ROOT,
     "protocols.long_poll": (*_ROOT, "protocols.contract", "protocols.client_counters"),
+    "protocols.turns": (*_ROOT, "protocols.contract"),
     "protocols.*": (*_ROOT, "core", *_SHARED_BY_FRONT_ENDS),
     "server": (
         *_ROOT,

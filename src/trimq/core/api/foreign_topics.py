@@ -41,9 +41,11 @@ class ForeignTopicApi:
             found = self._topics.by_id(caller, id, face, action)
         return None if found is None else BatchedTopic(found)
 
-    def batched(self, caller: Caller) -> Iterator[BatchedTopic]:
-        """Yields the topics of other layouts that a reader of batches may see in a list."""
-        return map(BatchedTopic, self._topics.visible(caller, Layout.PARTITION_LOG))
+    def batched(self, caller: Caller) -> Iterator[BatchedTopic | None]:
+        """Yields the topics of other layouts that a reader of batches may see in a list, and None for each that is left
+        out: the broker may work meanwhile."""
+        for topic in self._topics.visible(caller, Layout.PARTITION_LOG):
+            yield None if topic is None else BatchedTopic(topic)
 
     def find_units(
         self, caller: Caller, name: str, store_host: bytes, action: Action = Action.DESCRIBE
@@ -52,10 +54,10 @@ class ForeignTopicApi:
         found = self._topics.find(caller, name, Layout.COMMIT_LOG, action)
         return None if found is None else UnitTopic(found, store_host)
 
-    def units(self, caller: Caller, store_host: bytes) -> Iterator[UnitTopic]:
-        """Yields the topics of other layouts that a reader of message units may see in a list."""
+    def units(self, caller: Caller, store_host: bytes) -> Iterator[UnitTopic | None]:
+        """As `batched`, for a reader of message units."""
         for topic in self._topics.visible(caller, Layout.COMMIT_LOG):
-            yield UnitTopic(topic, store_host)
+            yield None if topic is None else UnitTopic(topic, store_host)
 
     def start(self, store_host: Callable[[], bytes]) -> None:
         """Sets the address of the broker that messages of the commit log carry."""
@@ -99,6 +101,7 @@ class ForeignTopicApi:
         unless the caller may perform `action`."""
         return self._topics.find(caller, name, face, action)
 
-    def visible(self, caller: Caller, face: Layout) -> Iterator[ForeignTopic]:
-        """Yields the topics of other layouts that clients of the layout `face` see in a list."""
+    def visible(self, caller: Caller, face: Layout) -> Iterator[ForeignTopic | None]:
+        """Yields the topics of other layouts that clients of the layout `face` see in a list, and None for each that is
+        left out."""
         return self._topics.visible(caller, face)

@@ -109,7 +109,7 @@ class Access:
 
     def require_routing_key(self, caller: Caller, action: Action, exchange: str, key: str) -> None:
         """Raises TopicAccessDenied if a topic permission of the caller does not allow this key of a topic exchange."""
-        if not self.topic_permissions or not self.is_enforced or self._is_administrator(caller.principal):
+        if not self.topic_permissions.has_any or not self.is_enforced or self._is_administrator(caller.principal):
             return
         principal, namespace = caller.principal, caller.namespace
         if not self.topic_permissions.allows(principal, namespace, exchange, action, key):
