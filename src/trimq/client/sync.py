@@ -16,7 +16,7 @@ from trimq.client.consuming.allocation import Allocation
 from trimq.client.consuming.consumer import Consumer
 from trimq.client.consuming.filters import Filter
 from trimq.client.consuming.offsets import LocalFile
-from trimq.client.consuming.options import AT_LEAST_ONCE, OnQueues
+from trimq.client.consuming.options import AT_LEAST_ONCE, PULL, OnQueues
 from trimq.client.consuming.process_queue import BufferLimits
 from trimq.client.consuming.received import Received, ReceivedFields
 from trimq.client.consuming.starts import Start
@@ -233,6 +233,8 @@ class Client:
         revoke_grace: Duration = 5.0,
         work_timeout: Duration = 900.0,
         strict: bool = False,
+        mode: str = PULL,
+        lease: Duration = 60.0,
         on_assigned: OnQueues | None = None,
         on_revoked: OnQueues | None = None,
         on_lost: OnQueues | None = None,
@@ -242,8 +244,8 @@ class Client:
         member = self._core.consumer(
             group, subscriptions, start=start, ordered=ordered, broadcast=broadcast, allocate=allocate, commit=commit,
             delivery=delivery, offsets=offsets, limits=limits, max_attempts=max_attempts, retry_pause=retry_pause,
-            revoke_grace=revoke_grace, work_timeout=work_timeout, strict=strict, on_assigned=on_assigned,
-            on_revoked=on_revoked, on_lost=on_lost,
+            revoke_grace=revoke_grace, work_timeout=work_timeout, strict=strict, mode=mode, lease=lease,
+            on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost,
         )  # fmt: skip
         return BlockingConsumer(member, thread)
 

@@ -18,7 +18,8 @@ from trimq.client.consuming.filters import Filter, Wanted, read_filter, read_fil
 from trimq.client.consuming.inbox import Inbox
 from trimq.client.consuming.locks import RENEWED_MS, Locks
 from trimq.client.consuming.offsets import BrokerOffsets, LocalFile, OffsetStore, QueueOffsets
-from trimq.client.consuming.options import AT_MOST_ONCE, DEFAULT_ATTEMPTS, MANUAL, ConsumerOptions
+from trimq.client.consuming.options import AT_MOST_ONCE, DEFAULT_ATTEMPTS, MANUAL, POP, ConsumerOptions
+from trimq.client.consuming.popping import Popping
 from trimq.client.consuming.received import Received
 from trimq.client.consuming.returning import Returner
 from trimq.client.consuming.starts import Start
@@ -105,6 +106,7 @@ class Consumer:
         self._is_open = False
         self._stop = asyncio.Event()
         self._pool: ThreadPoolExecutor | None = None
+        self._popping: Popping | None = None
         self._instance: Instance
         self._watcher: _Rebalance
 
@@ -131,7 +133,7 @@ class Consumer:
         self._offsets = self._offset_store(instance)
         version = instance.clock.message.now_ms()
         self.wanted = read_filters(self._filters, version)
-        if not self.options.broadcast:
+        if not self.options.broadcast and self.options.mode != POP:
             retry_topic = f"{_RETRY_PREFIX}{self.group}"
             self.wanted[retry_topic] = read_filter(retry_topic, "*", version)
         for topic in self._filters:
@@ -140,18 +142,34 @@ class Consumer:
             except NoRoute as error:
                 log.warning("group %s: %s; waiting until it exists", self.group, error)
         await self._check_filters(instance)
+        if self.options.mode == POP:
+            popping = self._make_popping(instance)
+            await popping.check()
+            self._popping = popping
         await self._check_subscriptions()  # before the broker replaces them by those of this member
         instance.heartbeats.put_consumer(self._heartbeat())
         instance.handlers[RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self.group] = self._members_changed
         await instance.heartbeats.tell_all()
         self._watcher = _Rebalance(self._changed.set, lambda: self.wanted)
         instance.route_watchers.add(self._watcher)
+        if self._popping is not None:
+            self._tasks = [
+                asyncio.create_task(self._keep_popping(self._popping)),
+                asyncio.create_task(self._popping.renew_always()),
+            ]
+            await self._rebalanced.wait()
+            return
         self._tasks = [asyncio.create_task(self._keep_balanced()), asyncio.create_task(self._sweep_always())]
         if self.options.commit != MANUAL:
             self._tasks.append(asyncio.create_task(self._commit_always()))
         if self.is_ordered:
             self._tasks.append(asyncio.create_task(self._renew_locks()))
         await self._rebalanced.wait()
+
+    def _make_popping(self, instance: Instance) -> Popping:
+        return Popping(
+            instance, self.group, self.options, self.wanted, self.serializer, self.inbox, self.stats, self._reply
+        )
 
     def _offset_store(self, instance: Instance) -> OffsetStore:
         local = self.options.offsets
@@ -200,6 +218,8 @@ class Consumer:
         self._stop.set()
         self.inbox.close()
         if not instance.is_closed:
+            if self._popping is not None:
+                await self._popping.close()
             await self._revoke(list(self._assigned.values()))
             instance.handlers.pop((RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self.group), None)
             await instance.heartbeats.remove_consumer(self.group)
@@ -250,13 +270,12 @@ class Consumer:
             except Closed:
                 return
             source = messages[0].source
-            assert isinstance(source, Assigned)
             source.handler_began()
             try:
                 await self._handle(call, messages, batch == 1)
             except asyncio.CancelledError:
                 for message in reversed(messages):
-                    if self._owner(message) is not None:
+                    if self._popping is not None or self._owner(message) is not None:
                         source.put_back(message)
                 raise
             finally:
@@ -272,23 +291,30 @@ class Consumer:
         except Retry as retry:
             self.stats.retried += 1
             for message in messages:
-                if not message.is_settled:
-                    await self.retry(message, retry.after)
+                await message.retry(retry.after)
         except GiveUp as reason:
             for message in messages:
-                if not message.is_settled:
-                    await self.give_up(message, str(reason))
+                await message.give_up(str(reason))
         except Exception as error:
             self.stats.failed += 1
             log.warning("group %s: handler failed for %r", self.group, messages[0], exc_info=error)
             for message in messages:
-                if not message.is_settled:
-                    await self.retry(message, None)
+                await message.retry()
         else:
             for message in messages:
-                if not message.is_settled:
+                if message.is_settled:
+                    continue
+                if self._popping is None:
                     self.stats.handled += 1
                     self._finish(message)
+                else:
+                    await self._ack_popped(self._popping, message)
+
+    async def _ack_popped(self, popping: Popping, message: Received) -> None:
+        try:
+            await popping.ack(message)
+        except ClientError as error:
+            log.warning("group %s: %r not acknowledged; it is delivered again (%s)", self.group, message, error)
 
     async def _commit_first(self, messages: list[Received]) -> None:
         for message in messages:
@@ -408,6 +434,7 @@ class Consumer:
 
     async def commit(self) -> None:
         """Commits what is finished in all queues. Raises ClientError if a broker does not accept it."""
+        self._require_pull("commit")
         await self._commit(list(self._assigned.values()))
 
     async def _commit(self, queues: list[Assigned]) -> None:
@@ -447,6 +474,7 @@ class Consumer:
 
     async def seek(self, queue: MessageQueue, to: int | datetime | Start) -> None:
         """Continues an assigned queue at an offset or a time; messages that no handler took are dropped."""
+        self._require_pull("seek")
         assigned = self._assigned.get(queue)
         if assigned is None:
             raise ValueError(f"{queue} is not assigned to this consumer")
@@ -467,12 +495,16 @@ class Consumer:
     def pause(self, *topics: str) -> None:
         """Hands out no messages of these topics, or of any topic if none is given, until `resume`."""
         self._paused.update(topics or self._filters)
+        if self._popping is not None:
+            self._popping.pause(set(topics or self._filters))
         for assigned in self._assigned.values():
             if assigned.queue.topic in self._paused:
                 assigned.pause()
 
     def resume(self, *topics: str) -> None:
         self._paused.difference_update(topics or self._filters)
+        if self._popping is not None:
+            self._popping.resume(set(topics or self._filters))
         for assigned in self._assigned.values():
             if assigned.queue.topic not in self._paused:
                 assigned.resume()
@@ -484,15 +516,21 @@ class Consumer:
 
     def position(self, queue: MessageQueue) -> int:
         """Returns the offset that the next commit of an assigned queue stores."""
+        self._require_pull("position")
         return self._assigned[queue].messages.committable
 
     def lag(self) -> dict[MessageQueue, int]:
         """Returns for each assigned queue the number of messages that are not finished, as of the last pull."""
+        self._require_pull("lag")
         return {
             queue: max(each.end - each.messages.committable, 0)
             for queue, each in self._assigned.items()
             if queue.topic in self._filters
         }
+
+    def _require_pull(self, name: str) -> None:
+        if self._popping is not None:
+            raise Unsupported(f'{name}: with mode="pop" the broker keeps the position of the group')
 
     # -- the group
 
@@ -532,18 +570,38 @@ class Consumer:
             await self._instance.heartbeats.tell_all([address])
         return address
 
+    async def _keep_popping(self, popping: Popping) -> None:
+        while True:
+            self._changed.clear()
+            popping.balance()
+            self._rebalanced.set()
+            is_complete = all(self._instance.routes.find(topic) is not None for topic in self._filters)
+            await self._wait_for_changes(is_complete)
+            if not is_complete:
+                await self._find_routes()
+
+    async def _find_routes(self) -> None:
+        for topic in self._filters:
+            try:
+                await self._instance.routes.get(topic, _TIMEOUT_MS)
+            except ClientError as error:
+                log.info("group %s: %s", self.group, error)
+
     async def _keep_balanced(self) -> None:
         while True:
             self._changed.clear()
             is_complete = await self._rebalance()
             self._rebalanced.set()
-            waiter = asyncio.ensure_future(self._changed.wait())
-            timer = asyncio.ensure_future(pause(self.timeline, REBALANCE_MS if is_complete else _SOON_MS))
-            try:
-                await asyncio.wait((waiter, timer), return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                waiter.cancel()
-                timer.cancel()
+            await self._wait_for_changes(is_complete)
+
+    async def _wait_for_changes(self, is_complete: bool) -> None:
+        waiter = asyncio.ensure_future(self._changed.wait())
+        timer = asyncio.ensure_future(pause(self.timeline, REBALANCE_MS if is_complete else _SOON_MS))
+        try:
+            await asyncio.wait((waiter, timer), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiter.cancel()
+            timer.cancel()
 
     async def _rebalance(self) -> bool:
         """Takes the queues that are this member's, and lets the others go. Returns False if it must be tried again
