@@ -59,7 +59,11 @@ OUTSIDE = ("client", "console", "testing", "cli", "__main__", "pyspark_trimq")
 # Each row is a list of tiers: a package sees the packages of earlier tiers, never those of its own or of later ones.
 # Modules beside packages are listed like packages; those joined by "+" count as one.
 ORDER: dict[str, tuple[str, ...]] = {
-    "trimq.formats": ("checksum varints", "kafka_batch kafka_subscription rocketmq_unit amqp_content", "crossing"),
+    "trimq.formats": (
+        "checksum varints sequences",
+        "kafka_batch kafka_subscription rocketmq_unit amqp_content",
+        "crossing",
+    ),
     "trimq.storage": (
         "io",
         "group_commit",
@@ -91,16 +95,17 @@ ORDER: dict[str, tuple[str, ...]] = {
     "trimq.protocols.rocketmq.grpc": ("wire", "clients", "handlers", "front_end"),
     "trimq.protocols.amqp": ("methods", "wire", "channel+confirms+deliveries+heartbeats", "handlers", "front_end"),
     "trimq.client": (
-        "timing credentials errors loop_thread",
+        "timing credentials errors loop_thread databases",
+        "once agreeing planning",
         "messages link",
         "links",
         "routes",
         "heartbeats",
         "instance",
         "sending",
-        "consuming",
+        "consuming numbering",
         "aio",
-        "sync",
+        "sync outbox",
     ),
     "pyspark_trimq": ("mistakes", "arrow runtime", "broker session worker_daemon", "source sink", "pipelines"),
     "trimq.server": (

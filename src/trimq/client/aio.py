@@ -22,6 +22,7 @@ from trimq.client.credentials import Credentials
 from trimq.client.errors import BadMessage, Closed, Unsupported
 from trimq.client.instance import Instance, InstanceKey, fork_count, shared
 from trimq.client.messages import NO_HEADERS, Message, MessageQueue, Sent
+from trimq.client.once.guard import Guard
 from trimq.client.routes import parse_name_servers
 from trimq.client.sending.batches import check_batch
 from trimq.client.sending.choosing import ByKey, BySelector, Choice, RoundRobin
@@ -275,6 +276,7 @@ class AsyncClient:
         strict: bool = False,
         mode: str = PULL,
         lease: Duration = 60.0,
+        once: Guard | None = None,
         on_assigned: OnQueues | None = None,
         on_revoked: OnQueues | None = None,
         on_lost: OnQueues | None = None,
@@ -285,7 +287,7 @@ class AsyncClient:
 
         options = ConsumerOptions(
             start, ordered, broadcast, allocate or Average(), commit, delivery, offsets, limits or BufferLimits(),
-            max_attempts, retry_pause, revoke_grace, work_timeout, strict, mode, lease, on_assigned,
+            max_attempts, retry_pause, revoke_grace, work_timeout, strict, mode, lease, once, on_assigned,
             on_revoked, on_lost,
         )  # fmt: skip
         return Consumer(

@@ -257,7 +257,7 @@ def test_a_broker_without_pop_is_found_out_before_anything_is_popped() -> None:
     [
         ({"ordered": True}, "neither ordered"),
         ({"broadcast": True}, "neither ordered"),
-        ({"delivery": "at-most-once"}, "at-least-once"),
+        ({"delivery": "at-most-once"}, "at least once"),
         ({"start": Start.at("20210701080000")}, "begins at"),
         ({"lease": 0.05}, "at least 100 ms"),
         ({"mode": "push"}, "'pull' or 'pop'"),

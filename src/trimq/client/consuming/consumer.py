@@ -38,6 +38,7 @@ from trimq.client.heartbeats import ConsumerData
 from trimq.client.instance import Instance, RouteWatcher
 from trimq.client.link import Link
 from trimq.client.messages import MessageQueue
+from trimq.client.once.guard import Guard, Outcome
 from trimq.client.sending.pipeline import Serializer
 from trimq.client.timing import Duration, pause, to_milliseconds
 from trimq.wire.remoting import Command
@@ -46,6 +47,7 @@ from trimq.wire.remoting_codes import RequestCode, ResponseCode
 log = logging.getLogger(__name__)
 
 Handler = Callable[[Received], Awaitable[object] | object]
+GuardedHandler = Callable[[Received, Any], Awaitable[object] | object]
 BatchHandler = Callable[[list[Received]], Awaitable[object] | object]
 Reply = Callable[[Received, Any], Awaitable[None]]
 
@@ -238,14 +240,23 @@ class Consumer:
 
     # -- handling
 
-    async def run(self, handler: Handler | BatchHandler, *, concurrency: int = 20, batch: int = 1) -> None:
+    async def run(
+        self, handler: Handler | GuardedHandler | BatchHandler, *, concurrency: int = 20, batch: int = 1
+    ) -> None:
         """Calls the handler for each message until the consumer is stopped or closed, up to `concurrency` calls at the
         same time. A handler is a coroutine function, or a function that runs in a thread. If it returns, the message is
         done; `Retry` or any other exception lets it be delivered again, `GiveUp` dead-letters it. With `batch` above 1
-        the handler gets lists of up to so many messages of one queue."""
+        the handler gets lists of up to so many messages of one queue. With `once` it gets a second argument from the
+        guard: the cursor of the transaction to write in, or None."""
         if concurrency < 1 or batch < 1:
             raise ValueError("concurrency and batch must be at least 1")
-        call = self._as_coroutine(handler, concurrency)
+        guard = self.options.once
+        if guard is None:
+            call = self._as_coroutine(handler, concurrency)
+        elif batch > 1:
+            raise ValueError("a guard decides about one message at a time: use batch=1")
+        else:
+            call = await self._guarded(guard, handler, concurrency)
         workers = [asyncio.create_task(self._work(call, batch)) for _ in range(concurrency)]
         try:
             done, _ = await asyncio.wait(workers, return_when=asyncio.FIRST_EXCEPTION)
@@ -262,6 +273,28 @@ class Consumer:
         pool = self._pool = ThreadPoolExecutor(concurrency, f"trimq-{self.group}")
         loop = asyncio.get_running_loop()
         return lambda argument: loop.run_in_executor(pool, handler, argument)
+
+    async def _guarded(
+        self, guard: Guard, handler: Callable[..., Any], concurrency: int
+    ) -> Callable[[Any], Awaitable[object]]:
+        pool = self._pool = ThreadPoolExecutor(concurrency, f"trimq-{self.group}")
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(pool, guard.prepare)
+        is_coroutine = inspect.iscoroutinefunction(handler)
+
+        def attempt(message: Received) -> None:
+            def work(given: Any) -> None:
+                found = handler(message, given)
+                if is_coroutine:
+                    asyncio.run_coroutine_threadsafe(found, loop).result()
+
+            if guard.attempt(message, work) is Outcome.REPEAT:
+                loop.call_soon_threadsafe(self._count_known)
+
+        return lambda message: loop.run_in_executor(pool, attempt, message)
+
+    def _count_known(self) -> None:
+        self.stats.known += 1
 
     async def _work(self, call: Callable[[Any], Awaitable[object]], batch: int) -> None:
         while True:

@@ -10,11 +10,12 @@ from trimq.client.consuming.offsets import LocalFile
 from trimq.client.consuming.process_queue import BufferLimits
 from trimq.client.consuming.starts import Start
 from trimq.client.messages import MessageQueue
+from trimq.client.once.guard import Guard
 from trimq.client.timing import Duration, to_milliseconds
 
 OnQueues = Callable[[Sequence[MessageQueue]], Awaitable[object]]
 
-AT_MOST_ONCE, AT_LEAST_ONCE = "at-most-once", "at-least-once"
+AT_MOST_ONCE, AT_LEAST_ONCE, ONCE = "at-most-once", "at-least-once", "once"
 MANUAL = "manual"
 PULL, POP = "pull", "pop"
 DEFAULT_ATTEMPTS = 16
@@ -28,7 +29,8 @@ class ConsumerOptions:
     `start`: where the group begins in queues without a committed offset. `ordered`: one message of a queue at a time,
     with a lock at the broker; failures are tried again in place. `broadcast`: every member gets all messages, once.
     `allocate`: how queues are divided among the members. `commit`: seconds between commits, or "manual".
-    `delivery`: "at-most-once" commits before the handler runs, "at-least-once" after it. `max_attempts`: deliveries of
+    `delivery`: "at-most-once" commits before the handler runs, "at-least-once" after it, "once" does so
+    with a guard `once` that lets the effect of each message happen once. `max_attempts`: deliveries of
     a message before it is dead-lettered; None: 16, or without end if ordered. `revoke_grace`: time for running handlers
     when a queue goes to another member. `work_timeout`: after this time a message is delivered again, and the late
     result of its handler is ignored. `strict`: refuse to start if another member subscribes differently.
@@ -50,13 +52,16 @@ class ConsumerOptions:
     strict: bool = False
     mode: str = PULL
     lease: Duration = 60.0
+    once: Guard | None = None
     on_assigned: OnQueues | None = None
     on_revoked: OnQueues | None = None
     on_lost: OnQueues | None = None
 
     def __post_init__(self) -> None:
-        if self.delivery not in (AT_MOST_ONCE, AT_LEAST_ONCE):
-            raise ValueError(f"delivery must be {AT_MOST_ONCE!r} or {AT_LEAST_ONCE!r}, not {self.delivery!r}")
+        if self.delivery not in (AT_MOST_ONCE, AT_LEAST_ONCE, ONCE):
+            raise ValueError(f"delivery must be {AT_MOST_ONCE!r}, {AT_LEAST_ONCE!r} or {ONCE!r}, not {self.delivery!r}")
+        if (self.delivery == ONCE) != (self.once is not None):
+            raise ValueError(f"delivery={ONCE!r} needs a guard, and a guard delivery={ONCE!r}: see trimq.client.once")
         if isinstance(self.commit, str) and self.commit != MANUAL:
             raise ValueError(f"commit must be a number of seconds or {MANUAL!r}, not {self.commit!r}")
         if self.broadcast and self.ordered:
@@ -71,8 +76,8 @@ class ConsumerOptions:
     def _check_pop(self) -> None:
         if self.ordered or self.broadcast:
             raise ValueError('mode="pop" can be neither ordered nor broadcast')
-        if self.delivery != AT_LEAST_ONCE:
-            raise ValueError(f'mode="pop" delivers {AT_LEAST_ONCE!r}: a message is acknowledged after its handler')
+        if self.delivery == AT_MOST_ONCE:
+            raise ValueError('mode="pop" is at least once: a message is acknowledged after its handler')
         if self.offsets is not None:
             raise ValueError('mode="pop" has no offsets in a file: the broker keeps them')
         if self.start not in (Start.FIRST, Start.LAST):
