@@ -103,9 +103,9 @@ ORDER: dict[str, tuple[str, ...]] = {
         "heartbeats",
         "instance",
         "sending",
-        "consuming numbering",
-        "aio",
-        "sync outbox",
+        "consuming",
+        "aio numbering",
+        "sync outbox dump",
     ),
     "pyspark_trimq": ("mistakes", "arrow runtime", "broker session worker_daemon", "source sink", "pipelines"),
     "trimq.server": (
