@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from trimq.client.consuming.allocation import Allocation, Average
 from trimq.client.consuming.filters import Filter
+from trimq.client.consuming.lanes import Lanes
 from trimq.client.consuming.offsets import LocalFile
 from trimq.client.consuming.options import AT_LEAST_ONCE, PULL, ConsumerOptions, OnQueues
 from trimq.client.consuming.process_queue import BufferLimits
@@ -277,6 +278,7 @@ class AsyncClient:
         mode: str = PULL,
         lease: Duration = 60.0,
         once: Guard | None = None,
+        lanes: Lanes | None = None,
         on_assigned: OnQueues | None = None,
         on_revoked: OnQueues | None = None,
         on_lost: OnQueues | None = None,
@@ -287,7 +289,7 @@ class AsyncClient:
 
         options = ConsumerOptions(
             start, ordered, broadcast, allocate or Average(), commit, delivery, offsets, limits or BufferLimits(),
-            max_attempts, retry_pause, revoke_grace, work_timeout, strict, mode, lease, once, on_assigned,
+            max_attempts, retry_pause, revoke_grace, work_timeout, strict, mode, lease, once, lanes, on_assigned,
             on_revoked, on_lost,
         )  # fmt: skip
         return Consumer(

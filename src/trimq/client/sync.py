@@ -15,6 +15,7 @@ from trimq.client.aio import AsyncClient, Choose, default_clock
 from trimq.client.consuming.allocation import Allocation
 from trimq.client.consuming.consumer import Consumer
 from trimq.client.consuming.filters import Filter
+from trimq.client.consuming.lanes import Lanes
 from trimq.client.consuming.offsets import LocalFile
 from trimq.client.consuming.options import AT_LEAST_ONCE, PULL, OnQueues
 from trimq.client.consuming.process_queue import BufferLimits
@@ -237,6 +238,7 @@ class Client:
         mode: str = PULL,
         lease: Duration = 60.0,
         once: Guard | None = None,
+        lanes: Lanes | None = None,
         on_assigned: OnQueues | None = None,
         on_revoked: OnQueues | None = None,
         on_lost: OnQueues | None = None,
@@ -247,7 +249,7 @@ class Client:
             group, subscriptions, start=start, ordered=ordered, broadcast=broadcast, allocate=allocate, commit=commit,
             delivery=delivery, offsets=offsets, limits=limits, max_attempts=max_attempts, retry_pause=retry_pause,
             revoke_grace=revoke_grace, work_timeout=work_timeout, strict=strict, mode=mode, lease=lease, once=once,
-            on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost,
+            lanes=lanes, on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost,
         )  # fmt: skip
         return BlockingConsumer(member, thread)
 

@@ -94,7 +94,7 @@ class Consumer:
         self.serializer = serializer
         self.is_ordered = options.ordered
         self.stats = ConsumerStatistics()
-        self.inbox: Inbox[Received] = Inbox()
+        self.inbox: Inbox[Received] = Inbox(options.lanes.shares if options.lanes is not None else (1,))
         self.wanted: dict[str, Wanted] = read_filters(subscriptions, 0)
         self._filters = {subscriptions: "*"} if isinstance(subscriptions, str) else dict(subscriptions)
         self._open_instance = open_instance
@@ -381,6 +381,11 @@ class Consumer:
         if waiter.cancelled() or not waiter.done():
             return []
         return waiter.result()
+
+    def level_of(self, topic: str) -> int:
+        """Returns the priority of a topic: 0 is the most urgent."""
+        lanes = self.options.lanes
+        return 0 if lanes is None else lanes.level_of(topic)
 
     # -- settling
 

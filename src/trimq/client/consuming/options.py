@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from trimq.client.consuming.allocation import Allocation, Average
+from trimq.client.consuming.lanes import Lanes
 from trimq.client.consuming.offsets import LocalFile
 from trimq.client.consuming.process_queue import BufferLimits
 from trimq.client.consuming.starts import Start
@@ -35,7 +36,7 @@ class ConsumerOptions:
     when a queue goes to another member. `work_timeout`: after this time a message is delivered again, and the late
     result of its handler is ignored. `strict`: refuse to start if another member subscribes differently.
     `mode`: "pull", or "pop": every member takes messages of every queue, each with a lease of `lease` seconds at the
-    broker, which is renewed while a handler works."""
+    broker, which is renewed while a handler works. `lanes`: priorities of the subscribed topics."""
 
     start: Start = Start.LAST
     ordered: bool = False
@@ -53,6 +54,7 @@ class ConsumerOptions:
     mode: str = PULL
     lease: Duration = 60.0
     once: Guard | None = None
+    lanes: Lanes | None = None
     on_assigned: OnQueues | None = None
     on_revoked: OnQueues | None = None
     on_lost: OnQueues | None = None

@@ -56,6 +56,8 @@ class Popped:
         self._popping = popping
         self.topic = topic
         self.broker = broker
+        lanes = popping.options.lanes
+        self._level = 0 if lanes is None else lanes.level_of(topic)
         self.waiting: deque[Received] = deque()
         self.unfinished: dict[Received, int] = {}
         """Messages that are not settled, and when to renew their leases."""
@@ -104,6 +106,10 @@ class Popped:
             self._popping.inbox.add(self)
 
     # -- handing out
+
+    @property
+    def level(self) -> int:
+        return self._level
 
     @property
     def has_ready(self) -> bool:
