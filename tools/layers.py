@@ -75,7 +75,7 @@ ORDER: dict[str, tuple[str, ...]] = {
         "inspection",
     ),
     "trimq.core": (
-        "write_gate cold_reads name_patterns metadata scheduling failures filters",
+        "log_text write_gate cold_reads name_patterns metadata scheduling failures filters",
         "security",
         "partitions routing",
         "groups transactions queues commit_log",

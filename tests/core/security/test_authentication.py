@@ -12,8 +12,10 @@ from doubles import PassRunner
 from trimq.clock import ManualTime
 from trimq.core.metadata.catalogue import Catalogue, Definition
 from trimq.core.security.access import Access, Right
+from trimq.core.security.audit_log import AuditLog
 from trimq.core.security.authentication import Authenticator, is_loopback
 from trimq.core.security.login_queue import LoginQueue
+from trimq.metrics import Metrics
 from trimq.storage.io.memory_files import MemoryFiles
 from trimq.storage.tables.table import open_table
 
@@ -28,7 +30,7 @@ class Gate:
         files.make_folder("tables")
         runner = PassRunner(files)
         table = open_table(files, "tables", "catalogue", runner.passes, Definition, runner.offload)
-        self.access = Access(Catalogue(table), random.Random(1).randbytes)
+        self.access = Access(Catalogue(table), random.Random(1).randbytes, AuditLog(Metrics(), ManualTime(0), 0))
         self.compared = 0
         logins = LoginQueue(self._work, ManualTime(0), 5000)
         self.authenticator = Authenticator(self.access, logins, random.Random(2).randbytes)

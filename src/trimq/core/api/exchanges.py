@@ -49,7 +49,13 @@ class ExchangeApi:
                 self._access.require(caller, Action.READ, exchange_resource(caller, name))
                 self._access.require(caller, Action.WRITE, exchange_resource(caller, alternate))
             self._gate.require_writable()
-        return self._exchanges.declare(caller.namespace, name, kind, is_durable, is_auto_delete, is_internal, arguments)
+        is_new = self._exchanges.find(caller.namespace, name) is None
+        ticket = self._exchanges.declare(
+            caller.namespace, name, kind, is_durable, is_auto_delete, is_internal, arguments
+        )
+        if is_new:
+            self._access.audit.changed(caller, "create", "exchange", name, caller.namespace, kind=kind)
+        return ticket
 
     def get(self, caller: Caller, name: str) -> Exchange:
         """Raises UnknownExchange if there is none."""
@@ -62,7 +68,11 @@ class ExchangeApi:
     def delete(self, caller: Caller, name: str, if_unused: bool) -> Ticket | None:
         self._exchanges.check_deletion(caller.namespace, name)
         self._access.require(caller, Action.DELETE, exchange_resource(caller, name))
-        return self._exchanges.delete(caller.namespace, name, if_unused)
+        is_known = self._exchanges.find(caller.namespace, name) is not None
+        ticket = self._exchanges.delete(caller.namespace, name, if_unused)
+        if is_known:
+            self._access.audit.changed(caller, "delete", "exchange", name, caller.namespace)
+        return ticket
 
     def bind(self, caller: Caller, binding: Binding, owner: Owner) -> Ticket | None:
         self._require_binding(caller, binding)

@@ -348,11 +348,12 @@ class HttpConversation:
             return act(dataclasses.replace(self._caller, principal=user))
         name = self._certificate_user
         if name is None or request.login:
+            self._login_log.missing(self._caller, request.asked)
             return error_response(401, "LoginNeeded", "authentication required (HTTP Basic)")
         if not self._authenticator.admits_certificate(name, self._caller.address):
             self._login_log.failed(self._caller.protocol, "EXTERNAL", name, self._caller.address, "unknown user")
             return error_response(401, "WrongLogin", "the certificate of the client names no user")
-        self._count_login(name)
+        self._count_login(name, "EXTERNAL")
         return act(dataclasses.replace(self._caller, principal=name))
 
     def _find_session_user(self, request: HttpRequest) -> str | None:
@@ -362,10 +363,10 @@ class HttpConversation:
         user = self._console.sessions.find_user(read_token(request.headers))
         return user if user is not None and self._authenticator.is_admitted(user, self._caller.address) else None
 
-    def _count_login(self, name: str) -> None:
+    def _count_login(self, name: str, mechanism: str) -> None:
         if name != self._logged_in_as:  # each request carries the login: count it once per connection
             self._logged_in_as = name
-            self._login_log.succeeded(self._caller.protocol)
+            self._login_log.succeeded(self._caller.protocol, mechanism, name, self._caller.address)
 
     def _log_in(
         self,
@@ -382,7 +383,7 @@ class HttpConversation:
                 self._login_log.failed(self._caller.protocol, "Basic", name, self._caller.address, reason)
                 done(error_response(401, "WrongLogin", "invalid user name or password"))
                 return
-            self._count_login(name)
+            self._count_login(name, "Basic")
             caller = dataclasses.replace(self._caller, principal=name)
             answer = guarded(request.asked, lambda: act(caller))
             if isinstance(answer, DeferredResponse):

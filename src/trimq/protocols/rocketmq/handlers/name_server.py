@@ -180,6 +180,7 @@ def add_write_permission(context: Context, command: Command) -> Reply:
 def _set_writable(context: Context, command: Command, is_writable: bool) -> int:
     context.commit_log.admin.require_administrator(context.caller)
     name = command.fields.get("brokerName", "")
+    context.commit_log.admin.record_change(context.caller, "alter", "route", name, writable=is_writable)
     own = context.services.naming.own_routes.broker
     if own is not None and own.name == name:
         return context.services.naming.own_routes.set_writable(context.caller, is_writable)
@@ -196,6 +197,7 @@ def register_topic(context: Context, command: Command) -> Reply:
         queue_data = {str(row["brokerName"]): read_queue_data(row) for row in rows}
     except (KeyError, msgspec.MsgspecError) as error:
         raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, f"invalid topic route: {error}") from None
+    context.commit_log.admin.record_change(context.caller, "register", "route", name)
     context.services.naming.registry.put_topic(
         name, {broker: queues for broker, queues in queue_data.items() if _broker(context, broker)}
     )
@@ -205,7 +207,7 @@ def register_topic(context: Context, command: Command) -> Reply:
 def delete_topic(context: Context, command: Command) -> Reply:
     """Deletes the routes of other brokers. A topic of the broker in this process keeps its route while it exists."""
     context.commit_log.admin.require_administrator(context.caller)
-    context.services.naming.registry.delete_topic(
-        command.fields.get("topic", ""), command.fields.get("clusterName") or None
-    )
+    name = command.fields.get("topic", "")
+    context.services.naming.registry.delete_topic(name, command.fields.get("clusterName") or None)
+    context.commit_log.admin.record_change(context.caller, "unregister", "route", name)
     return reply(command)
