@@ -8,11 +8,12 @@ from uuid import UUID
 
 from trimq.core.crossing.partitions import BatchedTopic
 from trimq.core.crossing.producers import ForeignProducers, sequence_text
+from trimq.core.crossing.streams import ForeignStream
 from trimq.core.crossing.targets import ForeignTargets, Placed
 from trimq.core.crossing.topics import ForeignTopic, ForeignTopics
 from trimq.core.crossing.units import UnitTopic
 from trimq.core.security.access import Action
-from trimq.errors import LimitReached
+from trimq.errors import LimitReached, UnknownStream
 from trimq.formats.crossing import kafka
 from trimq.formats.crossing.neutral import Neutral
 from trimq.formats.kafka_batch.header import BatchHeader
@@ -95,6 +96,15 @@ class ForeignTopicApi:
             raise LimitReached(
                 "messages of a batch for a topic of another protocol", self._batch_records, "cross.batch_records"
             )
+
+    def readable_stream(self, caller: Caller, id: UUID, number: int) -> ForeignStream:
+        """Returns a stream of any layout, whose messages are read as neutral ones. Raises AccessDenied unless the
+        caller may read the topic, UnknownStream if there is none."""
+        found = self._topics.find_any(id)
+        if found is None:
+            raise UnknownStream("", number)
+        self._topics.require_read(caller, found)
+        return found.stream(number)
 
     def find(self, caller: Caller, name: str, face: Layout, action: Action = Action.DESCRIBE) -> ForeignTopic | None:
         """Returns the topic that clients of the layout `face` call `name`. None: there is none. Raises AccessDenied

@@ -123,19 +123,28 @@ class ForeignTopics:
             self._access.require(caller, action, topic.resource)
         return topic
 
+    def require_read(self, caller: Caller, topic: ForeignTopic) -> None:
+        """Raises AccessDenied unless the caller may read the topic."""
+        self._access.require(caller, Action.READ, topic.resource)
+
     def require_write(self, caller: Caller, topic: ForeignTopic) -> None:
         """Raises AccessDenied unless the caller may write to the topic."""
         self._access.require(caller, Action.WRITE, topic.resource)
 
+    def find_any(self, id: UUID) -> ForeignTopic | None:
+        """Returns the topic of any layout with this id, without a name of another protocol."""
+        found: _Home | None = self._topics.find_id(id)
+        if found is None and self._commit_log_topics is not None:
+            found = self._commit_log_topics.find_id(id)
+        if found is None:
+            found = self._queues.find_by_id(id)
+        return None if found is None else ForeignTopic("", found, self)
+
     def stream_of(self, id: StreamId) -> ForeignStream | None:
         """Returns a stream of any layout by its id, if its topic still exists."""
-        found: _Home | None = self._topics.find_id(id.topic)
-        if found is None and self._commit_log_topics is not None:
-            found = self._commit_log_topics.find_id(id.topic)
-        if found is None:
-            found = self._queues.find_by_id(id.topic)
+        found = self.find_any(id.topic)
         try:
-            return None if found is None else ForeignTopic("", found, self).stream(id.number)
+            return None if found is None else found.stream(id.number)
         except UnknownStream:
             return None
 
