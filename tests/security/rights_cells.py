@@ -13,6 +13,7 @@ from typing import Any
 from trimq.core.security.access import Access
 from trimq.core.security.acl_entries import AclEntry
 from trimq.core.security.resources import BROKER, Action, ResourceKind
+from trimq.core.security.rights import Right
 
 TOPIC, GROUP, EXCHANGE = ResourceKind.TOPIC, ResourceKind.GROUP, ResourceKind.ROUTE
 TXID, CLUSTER = ResourceKind.TRANSACTION, ResourceKind.BROKER
@@ -66,6 +67,27 @@ def set_entries(access: Access, allowed: Iterable[Need], denied: Iterable[Need] 
         access.entries.put(entry_of(need))
     for need in denied:
         access.entries.put(entry_of(need, is_allowed=False))
+
+
+PERMISSIONS = {
+    "configure": {Action.CREATE, Action.DELETE, Action.ALTER, Action.ALTER_CONFIGS},
+    "write": {Action.WRITE},
+    "read": {Action.READ},
+}
+"""Operations that each of RabbitMQ's permissions allows, besides to describe."""
+
+
+def needs_of_permission(field: str) -> list[Need]:
+    """Returns what this permission allows on all names."""
+    actions = PERMISSIONS[field] | {Action.DESCRIBE, Action.DESCRIBE_CONFIGS}
+    return [(action, kind) for action in actions for kind in ResourceKind if kind is not CLUSTER]
+
+
+def set_permission(access: Access, field: str = "") -> None:
+    """Gives alice this permission of RabbitMQ on all names, and no other; without a field, none."""
+    access.revoke("alice", "")
+    if field:
+        access.grant(Right("alice", "", **{field: ".*"}))
 
 
 class AuditRecords(logging.Handler):

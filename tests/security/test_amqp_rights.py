@@ -10,6 +10,7 @@ from protocols.amqp.desk import Client, Desk
 from protocols.amqp.wires import command, publish
 from security.rights_cells import (
     EXCHANGE,
+    PERMISSIONS,
     SINGLES,
     TOPIC,
     USERS,
@@ -19,7 +20,9 @@ from security.rights_cells import (
     all_of,
     audited,
     is_allowed,
+    needs_of_permission,
     set_entries,
+    set_permission,
 )
 
 from trimq.core.metadata.catalogue import Definition
@@ -244,6 +247,19 @@ def test_a_denial_beats_everything_that_allows(world: World, row: Row) -> None:
         world.set_entries(SINGLES, [need])
         assert world.is_refused(row, "alice"), f"{row.id} was allowed in spite of a denial of {need}"
     assert not world.is_refused(row, "root")
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
+@pytest.mark.parametrize("field", PERMISSIONS)
+def test_a_permission_of_rabbitmq_allows_what_it_is_for(
+    world: World, audit: AuditRecords, row: Row, field: str
+) -> None:
+    world.set_entries([])
+    set_permission(world.access, field)
+    world.desk.settle()
+    check(world, audit, row, needs_of_permission(field), f"a user with the permission {field}")
+    set_permission(world.access)
+    world.desk.settle()
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)

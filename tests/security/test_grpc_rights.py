@@ -12,6 +12,7 @@ from protocols.rocketmq.grpc.grpc_desk import GrpcDesk, Phone, message
 from protocols.rocketmq.test_logins import SECRET
 from security.rights_cells import (
     GROUP,
+    PERMISSIONS,
     SINGLES,
     TOPIC,
     USERS,
@@ -21,7 +22,9 @@ from security.rights_cells import (
     all_of,
     audited,
     is_allowed,
+    needs_of_permission,
     set_entries,
+    set_permission,
 )
 
 from trimq.core.metadata.catalogue import Definition
@@ -234,6 +237,18 @@ def test_a_denial_beats_everything_that_allows(world: World, row: Row) -> None:
         world.register("alice")
         world.set_entries(SINGLES, [need])
         assert world.is_refused(row, "alice"), f"{row.id} was allowed in spite of a denial of {need}"
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
+@pytest.mark.parametrize("field", PERMISSIONS)
+def test_a_permission_of_rabbitmq_allows_what_it_is_for(world: World, row: Row, field: str) -> None:
+    world.register("alice")
+    set_permission(world.access, field)
+    world.set_entries([])
+    refused = world.is_refused(row, "alice")
+    assert refused is not is_allowed(row.ways, needs_of_permission(field)), f"{row.id} with the permission {field}"
+    set_permission(world.access)
+    world.set_entries([])
 
 
 @pytest.mark.parametrize("case", TELEMETRY)

@@ -6,7 +6,8 @@ import ast
 import base64
 import http.client
 import json
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from security.rights_cells import (
     ADMINISTRATORS,
     CLUSTER,
     GROUP,
+    PERMISSIONS,
     SINGLES,
     TOPIC,
     USERS,
@@ -24,8 +26,10 @@ from security.rights_cells import (
     all_of,
     audited,
     is_allowed,
+    needs_of_permission,
     one_of,
     set_entries,
+    set_permission,
 )
 
 import trimq.server.http
@@ -136,6 +140,9 @@ ROWS = (
     Row("GET", "/api/streams/rt", _TOPIC_READER),
     Row("GET", "/api/streams/q", _TOPIC_READER),
     Row("GET", "/api/explain?topic=orders&offset=0", _TOPIC_READER),
+    Row("GET", "/api/messages/orders/0", _TOPIC_READER),
+    Row("GET", "/api/messages/q/0", _TOPIC_READER),
+    Row("GET", "/api/overview", USERS),
     Row("GET", "/log/orders/0", _TOPIC_READER),
     Row("GET", "/log/q/0", _TOPIC_READER),
 )  # fmt: skip
@@ -186,8 +193,13 @@ class World:
     def set_entries(self, allowed: Iterable[Need], denied: Iterable[Need] = ()) -> None:
         self._broker.on_loop(lambda node: set_entries(node.core.broker._access, allowed, denied))
 
-    def ask(self, method: str, target: str, user: str | None, body: Any = None) -> tuple[int, str, Any]:
-        headers = {}
+    def set_permission(self, field: str) -> None:
+        self._broker.on_loop(lambda node: set_permission(node.core.broker._access, field))
+
+    def ask(
+        self, method: str, target: str, user: str | None, body: Any = None, more: Mapping[str, str] | None = None
+    ) -> tuple[int, str, Any]:
+        headers = dict(more or {})
         if user is not None:
             headers["authorization"] = "Basic " + base64.b64encode(f"{user}:{user}'s".encode()).decode()
         self._connection.request(method, target, None if body is None else json.dumps(body), headers)
@@ -268,7 +280,7 @@ def _word(part: Any) -> str:
 def test_every_route_with_every_method_has_a_row(world: World) -> None:
     """The paths are those of the source; the methods of each are those that the broker lists for it."""
     by_module = routes_of_source()
-    delegated = {"topics", "commit_log_topics"}  # the second serves paths of the first
+    delegated = {"commit_log_topics", "console_files"}  # paths of `topics`; files that everybody may load
     assert [name for name, paths in by_module.items() if not paths and name not in delegated] == []
     served = set()
     for route in {route for routes in by_module.values() for route in routes}:
@@ -339,6 +351,44 @@ def test_a_denial_beats_everything_that_allows(world: World, audit: AuditRecords
     world.set_entries(SINGLES, needs)
     assert world.is_refused(row, "alice")
     assert not world.is_refused(row, "root")
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
+@pytest.mark.parametrize("field", PERMISSIONS)
+def test_a_permission_of_rabbitmq_allows_what_it_is_for(
+    world: World, audit: AuditRecords, row: Row, field: str
+) -> None:
+    world.set_entries([])
+    world.set_permission(field)
+    check(world, audit, row, needs_of_permission(field), f"a user with the permission {field}")
+    world.set_permission("")
+
+
+def test_paths_outside_of_the_table_are_known() -> None:
+    tree = ast.parse((Path(trimq.server.http.__file__).parent / "front_end.py").read_text())
+    constants = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+    paths = {value for value in constants if isinstance(value, str) and re.fullmatch(r"/[a-z]+(/[a-z]+)*", value)}
+    assert paths == {*WITHOUT_LOGIN, "/api/session", "/api/live"}
+
+
+def test_live_numbers_need_a_login(world: World, audit: AuditRecords) -> None:
+    audit.take("")
+    assert world.ask("GET", "/api/live", None)[0] == 401
+    (record,) = audit.take("refused")
+    assert (record["action"], record["name"]) == ("login", "GET /api/live")
+
+
+def test_a_session_is_nobody_without_a_login_and_a_wrong_one_opens_none(world: World, audit: AuditRecords) -> None:
+    status, text, _ = world.ask("GET", "/api/session", None)
+    assert (status, json.loads(text)) == (200, {"user": None, "login_required": True})
+    audit.take("")
+    for method in ("POST", "DELETE"):
+        assert world.ask(method, "/api/session", None, {"user": "root", "password": "a guess"})[0] == 403
+    own = {"X-TriMQ": "1"}
+    form = {"user": "root", "password": "a guess"}
+    assert world.ask("POST", "/api/session", None, form, own)[0] == 401
+    (record,) = audit.take("login")
+    assert (record["principal"], record["result"]) == ("root", "failure")
 
 
 @pytest.mark.parametrize("path", WITHOUT_LOGIN)

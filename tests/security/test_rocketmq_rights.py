@@ -11,6 +11,7 @@ from security.rights_cells import (
     ADMINISTRATORS,
     CLUSTER,
     GROUP,
+    PERMISSIONS,
     SINGLES,
     TOPIC,
     USERS,
@@ -20,7 +21,9 @@ from security.rights_cells import (
     all_of,
     audited,
     is_allowed,
+    needs_of_permission,
     set_entries,
+    set_permission,
 )
 from security.rocketmq_world import NO_PERMISSION, World
 
@@ -150,6 +153,18 @@ def test_a_denial_beats_everything_that_allows(world: World, row: Row) -> None:
         assert is_refused(world, row, "alice"), f"{row.id} was allowed in spite of a denial of {need}"
     give(world, SINGLES, needs)
     assert is_refused(world, row, "alice"), row.id
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
+@pytest.mark.parametrize("field", PERMISSIONS)
+def test_a_permission_of_rabbitmq_allows_what_it_is_for(world: World, row: Row, field: str) -> None:
+    give(world, [])
+    set_permission(world.access, field)
+    world.desk.runner.settle()
+    refused = is_refused(world, row, "alice")
+    assert refused is not is_allowed(row.ways, needs_of_permission(field)), f"{row.id} with the permission {field}"
+    set_permission(world.access)
+    world.desk.runner.settle()
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)

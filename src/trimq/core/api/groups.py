@@ -223,9 +223,8 @@ class GroupApi:
         self._require(caller, Action.DELETE, group)
         ticket = self._groups.delete_cursor(group, stream)
         if ticket is not None:
-            self._access.audit.changed(
-                caller, "delete", "offset", group, stream=str(stream.topic), partition=stream.index
-            )
+            where = {"topic_id": str(stream.topic), "partition": stream.number}
+            self._access.audit.changed(caller, "delete", "offset", group, **where)
         return ticket
 
     def _require(self, caller: Caller, action: Action, group: str) -> None:

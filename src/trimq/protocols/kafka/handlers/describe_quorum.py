@@ -8,6 +8,7 @@ writes.
 from __future__ import annotations
 
 from trimq.core.security.access import BROKER, Action
+from trimq.errors import AccessDenied
 from trimq.protocols.contract import Reply
 from trimq.protocols.kafka.handlers.context import Context
 from trimq.protocols.kafka.messages.quorum import (
@@ -29,7 +30,9 @@ _LEADER_EPOCH = 1
 
 def handle(context: Context, request: Request) -> Reply:
     message = request.decode(DescribeQuorumRequest)
-    if not context.broker.allowed(context.caller, Action.DESCRIBE, BROKER):
+    try:
+        context.broker.require(context.caller, Action.DESCRIBE, BROKER)
+    except AccessDenied:
         response = DescribeQuorumResponse(error_code=Code.CLUSTER_AUTHORIZATION_FAILED)
         return Reply.now(encode_response(request, response))
     asked = [(topic.topic_name, [each.partition_index for each in topic.partitions]) for topic in message.topics]
