@@ -93,7 +93,7 @@ class ExchangeApi:
     def publish(self, caller: Caller, exchange: str, key: str, header: bytes, body: bytes) -> PublishResult:
         """Appends the message to every queue it is routed to. Pending; see PublishResult."""
         found = self._writable_exchange(caller, exchange)
-        if self._access.topic_permissions:
+        if self._access.topic_permissions.are_any:
             self._require_keys(caller, found, key, [header])
         self._gate.admit(len(header) + len(body))
         return self._publisher.publish(found, key, header, body)
@@ -105,7 +105,7 @@ class ExchangeApi:
         to, and None where others may have their turn. A refusal applies to the next message; DiskFull, DiskStalled and
         MemoryFull are raised before the first."""
         found = self._writable_exchange(caller, exchange)
-        if self._access.topic_permissions:
+        if self._access.topic_permissions.are_any:
             self._require_keys(caller, found, key, {header for header, _ in contents})
         self._gate.admit(sum([len(header) + len(body) for header, body in contents]))
         return self._publisher.publish_all(found, key, contents)
@@ -126,7 +126,7 @@ class ExchangeApi:
         """Raises as `publish` would now. Returns the route of a message of a transaction, which is published at its
         commit: as in RabbitMQ, what is bound or deleted until then does not count."""
         found = self._writable_exchange(caller, exchange)
-        if self._access.topic_permissions:
+        if self._access.topic_permissions.are_any:
             self._require_keys(caller, found, key, [header])
         self._gate.admit(0)
         return self._publisher.find_existing_route(found, key, header)

@@ -128,6 +128,8 @@ class Consumers:
         self._full: set[Consumer] = set()
         self._exclusive = 0
         self._channels: Counter[object] = Counter()
+        self.share_a_channel = False
+        """True if there are several consumers of one channel. An attribute: it is asked for every turn of the queue."""
 
     def __len__(self) -> int:
         return len(self._all)
@@ -142,13 +144,10 @@ class Consumers:
     def has_exclusive(self) -> bool:
         return self._exclusive > 0
 
-    @property
-    def share_a_channel(self) -> bool:
-        return len(self._channels) < len(self._all)
-
     def add(self, consumer: Consumer) -> None:
         self._all[consumer] = None
         self._channels[consumer.channel] += 1
+        self.share_a_channel = len(self._channels) < len(self._all)
         self._exclusive += consumer.is_exclusive
         if consumer.shared_prefetch is not None:
             consumer.shared_prefetch.consumers.add(consumer)
@@ -169,6 +168,7 @@ class Consumers:
         self._channels[consumer.channel] -= 1
         if not self._channels[consumer.channel]:
             del self._channels[consumer.channel]
+        self.share_a_channel = len(self._channels) < len(self._all)
         self._exclusive -= consumer.is_exclusive
         if consumer is self._active:
             self._active = None
