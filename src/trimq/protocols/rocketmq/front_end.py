@@ -24,6 +24,7 @@ from trimq.core.security.signatures import Signatures
 from trimq.errors import OtherHome, ProtocolError, Refusal
 from trimq.formats.rocketmq_unit.hosts import pack_host
 from trimq.formats.rocketmq_unit.schedule import parse_levels
+from trimq.formats.rocketmq_unit.ttl import EXPIRY_PROPERTIES
 from trimq.model import ANONYMOUS, Caller
 from trimq.protocols.client_counters import Counts
 from trimq.protocols.contract import ConnectionDetails, Parts, Reply, SessionControl
@@ -244,6 +245,7 @@ class RocketMQFrontEnds:
             ),
             put_times=put_times,
             property_templates=PropertyTemplates(added, SPECIAL_PROPERTIES),
+            batch_templates=PropertyTemplates("", EXPIRY_PROPERTIES),
             delayed_templates=DelayedPropertyTemplates(delays, added, SPECIAL_PROPERTIES),
             is_synced=settings.flush == "sync",
             is_pooled=settings.flush == "pooled",

@@ -68,6 +68,8 @@ class SendServices:
     flush_timeouts: FlushTimeouts
     put_times: PutTimes
     property_templates: PropertyTemplates
+    batch_templates: PropertyTemplates
+    """Of the messages in a batch, to which the broker adds nothing."""
     delayed_templates: DelayedPropertyTemplates
     is_synced: bool
     """flush = sync"""
