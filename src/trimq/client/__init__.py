@@ -33,9 +33,11 @@ if TYPE_CHECKING:
         Unsupported,
     )
     from trimq.client.messages import Message, MessageQueue, SendStatus, Sent
+    from trimq.client.requests import Answer
     from trimq.client.sending.choosing import ByKey, LeastLatency, RoundRobin
     from trimq.client.sending.pipeline import Dropped, Json
     from trimq.client.sync import Client
+    from trimq.client.transactions import Half, UndecidedHalf, Verdict
 
 _MODULES = {
     "aio": ("AsyncClient",),
@@ -66,7 +68,9 @@ _MODULES = {
     "messages": ("Message", "MessageQueue", "SendStatus", "Sent"),
     "sending.choosing": ("ByKey", "LeastLatency", "RoundRobin"),
     "sending.pipeline": ("Dropped", "Json"),
+    "requests": ("Answer",),
     "sync": ("Client",),
+    "transactions": ("Half", "UndecidedHalf", "Verdict"),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -84,6 +88,7 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "Answer",
     "AsyncClient",
     "Average",
     "BadBatch",
@@ -100,6 +105,7 @@ __all__ = [
     "Credentials",
     "Dropped",
     "GiveUp",
+    "Half",
     "Json",
     "LeastLatency",
     "LocalFile",
@@ -119,5 +125,7 @@ __all__ = [
     "Start",
     "SubscriptionConflict",
     "TimedOut",
+    "UndecidedHalf",
     "Unsupported",
+    "Verdict",
 ]

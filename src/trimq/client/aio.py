@@ -19,9 +19,11 @@ from trimq.client.consuming.process_queue import BufferLimits
 from trimq.client.consuming.received import Received
 from trimq.client.consuming.starts import Start
 from trimq.client.credentials import Credentials
-from trimq.client.errors import BadMessage, Closed, Unsupported
+from trimq.client.errors import BadMessage, Closed
 from trimq.client.instance import Instance, InstanceKey, fork_count, shared
 from trimq.client.messages import NO_HEADERS, Message, MessageQueue, Sent
+from trimq.client.peers import ANY_DELAY
+from trimq.client.requests import Answer, Properties, ask, send_reply
 from trimq.client.routes import parse_name_servers
 from trimq.client.sending.batches import check_batch
 from trimq.client.sending.choosing import ByKey, BySelector, Choice, RoundRobin
@@ -30,7 +32,10 @@ from trimq.client.sending.encoding import encode_batch_body, write_message_prope
 from trimq.client.sending.pipeline import Dropped, Interceptor, Pipeline, Serializer
 from trimq.client.sending.sender import DEFAULT_MOST_BYTES, DEFAULT_MOST_MESSAGES, Sender
 from trimq.client.timing import Duration, to_milliseconds
+from trimq.client.transactions import Check, CheckBacks, Half, Transaction, half_properties
 from trimq.clock import Clock, system_clock
+from trimq.formats.rocketmq_unit.unit import TRANSACTION_PREPARED
+from trimq.wire.extension import DEDUPLICATE
 
 if TYPE_CHECKING:
     from trimq.client.consuming.consumer import Consumer
@@ -82,6 +87,7 @@ class AsyncClient:
         self._by_key = ByKey()
         self._choose = None if choose is None else as_choice(choose)
         self._plans: dict[tuple[Any, ...], SendPlan] = {}
+        self._checks: list[Check] = []
         self._sender: Sender | None = None
         self._opened_in: tuple[int, asyncio.AbstractEventLoop] | None = None
 
@@ -125,6 +131,9 @@ class AsyncClient:
         sender, self._sender = self._sender, None
         if sender is None or sender.instance.is_closed:
             return
+        for function in self._checks:
+            sender.instance.part(CheckBacks).remove(self.group, function)
+        self._checks.clear()
         await sender.close()
         await sender.instance.heartbeats.remove_producer(self.group)
         await sender.instance.release()
@@ -154,6 +163,8 @@ class AsyncClient:
         level: int | None = None,
         ttl: Duration | None = None,
         id: str | None = None,
+        once: bool = False,
+        priority: int = 0,
         choose: Choose | None = None,
         ordered: bool = False,
         timeout: Duration | None = None,
@@ -162,7 +173,7 @@ class AsyncClient:
 
         `ordered`: one send under way per queue and no second try, so that messages of one key stay in order. The other
         arguments are those of `Message`."""
-        message = Message(body, key, tag, keys, headers, delay, deliver_at, level, ttl, id)
+        message = Message(body, key, tag, keys, headers, delay, deliver_at, level, ttl, id, once, priority)
         timeout_ms = self._timeout_ms if timeout is None else to_milliseconds(timeout)
         sender, prepared = self._opened(), self._prepare(topic, message)
         if prepared is None:
@@ -187,13 +198,15 @@ class AsyncClient:
         level: int | None = None,
         ttl: Duration | None = None,
         id: str | None = None,
+        once: bool = False,
+        priority: int = 0,
         choose: Choose | None = None,
         ordered: bool = False,
         timeout: Duration | None = None,
     ) -> asyncio.Future[Sent] | asyncio.Future[Dropped]:
         """Starts a send and returns its future. Tries again on the same broker. Raises BufferFull if too much is under
         way."""
-        message = Message(body, key, tag, keys, headers, delay, deliver_at, level, ttl, id)
+        message = Message(body, key, tag, keys, headers, delay, deliver_at, level, ttl, id, once, priority)
         timeout_ms = self._timeout_ms if timeout is None else to_milliseconds(timeout)
         sender, prepared = self._opened(), self._prepare(topic, message)
         if prepared is None:
@@ -249,9 +262,89 @@ class AsyncClient:
         if not sender.room.has_room(len(body)):
             timeout_ms = await sender.wait_for_room(len(body), timeout_ms)
         first = prepared[0][0]
-        plan = self._plan(first, choose, self._retries, False, False)
+        once = any(message.once for message, _ in prepared)
+        plan = self._plan(first, choose, self._retries, False, False, needs=(DEDUPLICATE,) if once else ())
         sent = await sender.send_batch(topic, first, body, plan, timeout_ms)
         return split_batch(sent, ids)
+
+    async def recall(self, handle: str, *, timeout: Duration | None = None) -> str:
+        """Cancels a delayed message by the `recall` handle of its `Sent`. Returns the id of the message. Raises Refused
+        if it was delivered already."""
+        timeout_ms = self._timeout_ms if timeout is None else to_milliseconds(timeout)
+        return await self._opened().recall(handle, timeout_ms)
+
+    async def request(
+        self,
+        topic: str,
+        body: Any,
+        *,
+        key: str | None = None,
+        tag: str | None = None,
+        keys: Sequence[str] = (),
+        headers: Mapping[str, str] = NO_HEADERS,
+        choose: Choose | None = None,
+        timeout: Duration | None = None,
+    ) -> Answer:
+        """Sends a request and returns the answer of a consumer, which calls `message.reply`. Raises TimedOut if nobody
+        answers within `timeout`."""
+        timeout_ms = self._timeout_ms if timeout is None else to_milliseconds(timeout)
+        message = Message(body, key, tag, keys, headers)
+        sender, prepared = self._opened(), self._prepare(topic, message)
+        if prepared is None:
+            raise BadMessage("an interceptor dropped the request")
+        message, content = prepared
+        plan = self._plan(message, choose, self._retries, False, False)
+
+        async def send(properties: Properties, left_ms: int) -> None:
+            left_ms = await sender.wait_for_room(len(content), left_ms)
+            await sender.send_nowait(topic, message, content, plan, left_ms, None, properties)
+
+        return await ask(sender.instance, topic, send, timeout_ms, self._pipeline.serializer)
+
+    # -- transactions
+
+    def transaction(
+        self,
+        topic: str,
+        body: Any,
+        *,
+        key: str | None = None,
+        tag: str | None = None,
+        keys: Sequence[str] = (),
+        headers: Mapping[str, str] = NO_HEADERS,
+        id: str | None = None,
+        choose: Choose | None = None,
+        check_after: Duration | None = None,
+        timeout: Duration | None = None,
+    ) -> Transaction:
+        """Stores a half message on entry of `async with mq.transaction(...) as half:`. Leaving the block commits it, an
+        exception rolls it back. If neither arrives, the broker asks the function given to `check`, of any process of
+        this group, for the first time after `check_after`."""
+        message = Message(body, key, tag, keys, headers, id=id)
+        timeout_ms = self._timeout_ms if timeout is None else to_milliseconds(timeout)
+        check_ms = None if check_after is None else to_milliseconds(check_after)
+
+        async def begin() -> Half:
+            sender, prepared = self._opened(), self._prepare(topic, message)
+            if prepared is None:
+                raise BadMessage("an interceptor dropped the message of a transaction")
+            half, content = prepared
+            if (half.delay, half.deliver_at, half.level) != (None, None, None):
+                raise BadMessage("a message of a transaction cannot be delayed")
+            plan = self._plan(half, choose, self._retries, False, False, TRANSACTION_PREPARED)
+            left_ms = await sender.wait_for_room(len(content), timeout_ms)
+            extra = half_properties(self.group, check_ms)
+            return Half(await sender.send_nowait(topic, half, content, plan, left_ms, None, extra), topic, self.group)
+
+        return Transaction(lambda: self._opened().instance, begin)
+
+    def check(self, function: Check) -> Check:
+        """Decorator of the function that decides about undecided half messages of this group: it gets the message and
+        returns a Verdict. If it raises, the broker asks again later."""
+        sender = self._opened()
+        sender.instance.part(CheckBacks).add(self.group, function, self._pipeline.serializer)
+        self._checks.append(function)
+        return function
 
     # -- consuming
 
@@ -302,7 +395,9 @@ class AsyncClient:
         raise AssertionError("unreachable")
 
     async def _reply(self, message: Received, body: Any) -> None:
-        raise Unsupported("this message is no request")
+        sender, content = self._opened(), self._pipeline.body(body)
+        reply, id = Message(content), sender.ids.next()
+        await send_reply(sender.instance, self.group, message, reply, content, id, self._timeout_ms)
 
     @property
     def dropped(self) -> int:
@@ -324,22 +419,32 @@ class AsyncClient:
         return message, body
 
     def _plan(
-        self, message: Message, choose: Choose | None, retries: int, is_ordered: bool, is_same_broker: bool
-    ) -> SendPlan:
+        self, message: Message, choose: Choose | None, retries: int, is_ordered: bool, is_same_broker: bool,
+        sys_flag: int = 0, needs: tuple[str, ...] = (),
+    ) -> SendPlan:  # fmt: skip
         if choose is not None:
             choice = as_choice(choose)
         else:
             choice = self._choose or (self._by_key if message.key is not None else self._round_robin)
-        key = (choice, retries, is_ordered, is_same_broker)
+        if message.once or message.delay is not None or message.deliver_at is not None:
+            needs = needs_of(message)
+        key = (choice, retries, is_ordered, is_same_broker, sys_flag, needs)
         plan = self._plans.get(key)
         if plan is None:
             is_fixed = is_ordered or isinstance(choice, ByKey)
             plan = SendPlan(
-                choice, 0 if is_ordered else retries, is_same_broker or is_fixed, self._retry_not_stored, is_ordered
-            )
+                choice, 0 if is_ordered else retries, is_same_broker or is_fixed, self._retry_not_stored, is_ordered,
+                sys_flag, needs,
+            )  # fmt: skip
             if choose is None:
                 self._plans[key] = plan
         return plan
+
+
+def needs_of(message: Message) -> tuple[str, ...]:
+    """Returns the features that the broker of this message must have."""
+    found = (DEDUPLICATE,) if message.once else ()
+    return found if message.delay is None and message.deliver_at is None else (*found, ANY_DELAY)
 
 
 def as_choice(choose: Choose) -> Choice:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import ssl as tls
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -26,9 +28,11 @@ from trimq.client.errors import Closed
 from trimq.client.instance import fork_count
 from trimq.client.loop_thread import LoopThread, copy_outcome
 from trimq.client.messages import NO_HEADERS, Message, MessageQueue, Sent
+from trimq.client.requests import Answer
 from trimq.client.sending.pipeline import Dropped, Interceptor, Serializer
 from trimq.client.sending.sender import DEFAULT_MOST_BYTES, DEFAULT_MOST_MESSAGES
 from trimq.client.timing import Duration
+from trimq.client.transactions import Check, Half, Transaction, UndecidedHalf, Verdict
 from trimq.clock import Clock
 
 T = TypeVar("T")
@@ -130,6 +134,8 @@ class Client:
         level: int | None = None,
         ttl: Duration | None = None,
         id: str | None = None,
+        once: bool = False,
+        priority: int = 0,
         choose: Choose | None = None,
         ordered: bool = False,
         timeout: Duration | None = None,
@@ -138,7 +144,8 @@ class Client:
         return self._opened().call(
             self._core.send(
                 topic, body, key=key, tag=tag, keys=keys, headers=headers, delay=delay, deliver_at=deliver_at,
-                level=level, ttl=ttl, id=id, choose=choose, ordered=ordered, timeout=timeout,
+                level=level, ttl=ttl, id=id, once=once, priority=priority, choose=choose, ordered=ordered,
+                timeout=timeout,
             )
         )  # fmt: skip
 
@@ -156,6 +163,8 @@ class Client:
         level: int | None = None,
         ttl: Duration | None = None,
         id: str | None = None,
+        once: bool = False,
+        priority: int = 0,
         choose: Choose | None = None,
         ordered: bool = False,
         timeout: Duration | None = None,
@@ -164,7 +173,8 @@ class Client:
         thread, outcome = self._opened(), Future[Any]()
         begin = partial(
             self._core.send_nowait, topic, body, key=key, tag=tag, keys=keys, headers=headers, delay=delay,
-            deliver_at=deliver_at, level=level, ttl=ttl, id=id, choose=choose, ordered=ordered, timeout=timeout,
+            deliver_at=deliver_at, level=level, ttl=ttl, id=id, once=once, priority=priority, choose=choose,
+            ordered=ordered, timeout=timeout,
         )  # fmt: skip
 
         def start() -> None:
@@ -207,6 +217,68 @@ class Client:
         """Sends several messages to one queue as one batch: all of them or none."""
         return self._opened().call(self._core.send_all(topic, messages, choose=choose, timeout=timeout))
 
+    def recall(self, handle: str, *, timeout: Duration | None = None) -> str:
+        """Cancels a delayed message by the `recall` handle of its `Sent`. See `AsyncClient.recall`."""
+        return self._opened().call(self._core.recall(handle, timeout=timeout))
+
+    def request(
+        self,
+        topic: str,
+        body: Any,
+        *,
+        key: str | None = None,
+        tag: str | None = None,
+        keys: Sequence[str] = (),
+        headers: Mapping[str, str] = NO_HEADERS,
+        choose: Choose | None = None,
+        timeout: Duration | None = None,
+    ) -> Answer:
+        """Sends a request and returns the answer of a consumer. See `AsyncClient.request`."""
+        return self._opened().call(
+            self._core.request(
+                topic, body, key=key, tag=tag, keys=keys, headers=headers, choose=choose, timeout=timeout
+            )
+        )
+
+    # -- transactions
+
+    def transaction(
+        self,
+        topic: str,
+        body: Any,
+        *,
+        key: str | None = None,
+        tag: str | None = None,
+        keys: Sequence[str] = (),
+        headers: Mapping[str, str] = NO_HEADERS,
+        id: str | None = None,
+        choose: Choose | None = None,
+        check_after: Duration | None = None,
+        timeout: Duration | None = None,
+    ) -> BlockingTransaction:
+        """Stores a half message on entry of `with mq.transaction(...) as half:`. See `AsyncClient.transaction`."""
+        thread = self._opened()
+        transaction = self._core.transaction(
+            topic, body, key=key, tag=tag, keys=keys, headers=headers, id=id, choose=choose, check_after=check_after,
+            timeout=timeout,
+        )  # fmt: skip
+        return BlockingTransaction(transaction, thread)
+
+    def check(self, function: Check) -> Check:
+        """Decorator of the function that decides about undecided half messages of this group. It runs in a thread of
+        its own. See `AsyncClient.check`."""
+        core = self._core
+
+        async def decide(half: UndecidedHalf) -> Verdict:
+            found = await asyncio.to_thread(function, half)
+            return await found if inspect.isawaitable(found) else found
+
+        async def add() -> None:
+            core.check(decide)
+
+        self._opened().call(add())
+        return function
+
     @property
     def dropped(self) -> int:
         """One-way messages that could not be sent."""
@@ -246,6 +318,22 @@ class Client:
             on_revoked=on_revoked, on_lost=on_lost,
         )  # fmt: skip
         return BlockingConsumer(member, thread)
+
+
+class BlockingTransaction:
+    """Result of `Client.transaction`, to be used with `with`."""
+
+    def __init__(self, transaction: Transaction, thread: LoopThread) -> None:
+        self._transaction = transaction
+        self._thread = thread
+
+    def __enter__(self) -> Half:
+        return self._thread.call(self._transaction.__aenter__())
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._thread.call(self._transaction.__aexit__(kind, error, traceback))
 
 
 class BlockingReceived(ReceivedFields):

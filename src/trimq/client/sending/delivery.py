@@ -16,6 +16,7 @@ from trimq.client.errors import (
     SendFailed,
     SendTimedOut,
     TimedOut,
+    Unsupported,
 )
 from trimq.client.link import Link, Outcome, SentAnswer, SentFields
 from trimq.client.messages import Message, MessageQueue, SendStatus, Sent
@@ -55,7 +56,7 @@ V2_CODE = RequestCode.SEND_MESSAGE_V2
 class SendPlan:
     """How a message is tried: how often, whether on the same broker, and the choice of the queue."""
 
-    __slots__ = ("choice", "is_ordered", "is_same_broker", "must_be_stored", "retries", "sys_flag")
+    __slots__ = ("choice", "is_ordered", "is_same_broker", "must_be_stored", "needs", "retries", "sys_flag")
 
     def __init__(
         self,
@@ -65,6 +66,7 @@ class SendPlan:
         must_be_stored: bool = False,
         is_ordered: bool = False,
         sys_flag: int = 0,
+        needs: tuple[str, ...] = (),
     ) -> None:
         self.choice = choice
         self.retries = retries
@@ -72,6 +74,8 @@ class SendPlan:
         self.must_be_stored = must_be_stored
         self.is_ordered = is_ordered
         self.sys_flag = sys_flag
+        self.needs = needs
+        """Features that the broker must have."""
 
 
 class Delivery:
@@ -134,7 +138,7 @@ class Delivery:
             return
         address = route.master(queue.broker)
         link = None if address is None else sender.links.find(address)
-        if link is None:
+        if address is None or link is None or (self._plan.needs and not sender.has(address, self._plan.needs)):
             sender.spawn(self._prepare())
         else:
             self._send(link)
@@ -159,7 +163,9 @@ class Delivery:
                 raise ConnectionLost(f"the route of {self.topic} names no master of broker {queue.broker}")
             self._began_ms = sender.timeline.now_ms()
             link = await sender.connect(address, self._try_ms())
-        except BadMessage as error:
+            for need in self._plan.needs:
+                await sender.instance.peers.require(address, need, self._try_ms())
+        except (BadMessage, Unsupported) as error:
             self._end(error)
         except ClientError as error:
             self._failed(error)

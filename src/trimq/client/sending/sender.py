@@ -7,13 +7,15 @@ from collections import deque
 from collections.abc import Coroutine
 from typing import Any
 
-from trimq.client.errors import BufferFull, ClientError, Closed
+from trimq.client.errors import BufferFull, ClientError, Closed, NoRoute, Unsupported
 from trimq.client.instance import Instance
 from trimq.client.link import Link
 from trimq.client.messages import Message, MessageQueue, Sent
+from trimq.client.peers import RECALL
 from trimq.client.sending.delivery import Delivery, Lanes, SendPlan
 from trimq.client.sending.encoding import MessageIds, encode_send, send_fields, write_message_properties
 from trimq.client.sending.latency import BrokerHealth
+from trimq.client.sending.recalling import read_recall_handle
 from trimq.client.timing import pause
 from trimq.wire.remoting import ONE_WAY, encode_request
 from trimq.wire.remoting_codes import RequestCode
@@ -229,7 +231,28 @@ class Sender:
             head = encode_request(RequestCode.SEND_MESSAGE_V2, opaque, ONE_WAY, signed, "PYTHON", size)
         link.write(head, body)
 
+    async def recall(self, handle: str, timeout_ms: int) -> str:
+        """Cancels a delayed message. Returns its id."""
+        if not handle:
+            raise Unsupported("the broker gave no recall handle: RocketMQ 5 and TriMQ do, for delay and deliver_at")
+        topic, broker, _, _ = read_recall_handle(handle)
+        deadline_ms = self.timeline.now_ms() + timeout_ms
+        route = await self.routes.get(topic, timeout_ms)
+        address = route.master(broker)
+        if address is None:
+            raise NoRoute(f"the route of {topic} names no master of broker {broker}")
+        await self.instance.peers.require(address, RECALL, max(deadline_ms - self.timeline.now_ms(), 1))
+        fields = {"producerGroup": self.group, "topic": topic, "recallHandle": handle}
+        left_ms = max(deadline_ms - self.timeline.now_ms(), 1)
+        answer = await self.links.ask(address, RequestCode.RECALL_MESSAGE, fields, timeout_ms=left_ms)
+        return answer.fields.get("msgId", "")
+
     # -- connections and tasks
+
+    def has(self, address: str, needs: tuple[str, ...]) -> bool:
+        """Whether the broker is known to have these features."""
+        peers = self.instance.peers
+        return all(peers.has(address, need) for need in needs)
 
     async def connect(self, address: str, timeout_ms: int) -> Link:
         """Returns an open connection, over which the broker is told the groups of this client."""

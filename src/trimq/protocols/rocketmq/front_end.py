@@ -31,6 +31,7 @@ from trimq.protocols.rocketmq.clients.group_listing import ClientMemberSource
 from trimq.protocols.rocketmq.clients.queue_locks import LockLimits, QueueLocks
 from trimq.protocols.rocketmq.clients.registry import ClientRegistry
 from trimq.protocols.rocketmq.clients.requests_to_clients import ClientRequests
+from trimq.protocols.rocketmq.clients.sticky_assignments import StickyAssignments
 from trimq.protocols.rocketmq.config_files import ConfigFiles
 from trimq.protocols.rocketmq.handlers.context import (
     ConsumeServices,
@@ -251,6 +252,7 @@ class RocketMQFrontEnds:
         consuming = ConsumeServices(
             locks=locks,
             offset_resets=resets,
+            sticky=StickyAssignments(),
             pop=PopServices(
                 commit_log.pop_service, commit_log.messages.warm, clock, counts, traffic, resets, PollCounts()
             ),
