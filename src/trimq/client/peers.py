@@ -78,7 +78,7 @@ class Peers:
         if answer.code == ResponseCode.SUCCESS:
             features = answer.fields.get("features", "")
             version = answer.fields.get("version", "")
-            if not version.isdecimal():
+            if not (version.isascii() and version.isdecimal()):
                 raise Refused(answer.code, f"HELLO was answered with version {version[:40]!r}", address)
             peer = Peer(answer.version, int(version), frozenset(features.split(",")) - {""})
         self._known[address] = peer

@@ -19,7 +19,7 @@ FEATURES = (DEDUPLICATE, ASSIGN_STICKY)
 def hello(context: Context, command: Command) -> Reply:
     """Answers with the highest version that both sides speak."""
     asked = command.fields.get("version", "")
-    if not asked.isdecimal() or not int(asked[:9]) >= 1:
+    if not (asked.isascii() and asked.isdecimal()) or int(asked[:9]) < 1:
         raise RemotingRefusal(ResponseCode.INVALID_PARAMETER, f"version must be 1 or higher, not {asked[:40]!r}")
     fields = {
         "features": ",".join(FEATURES),
