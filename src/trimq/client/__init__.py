@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     )
     from trimq.client.messages import Message, MessageQueue, SendStatus, Sent
     from trimq.client.requests import Answer
+    from trimq.client.sending.accumulating import Accumulator
+    from trimq.client.sending.busy import Drop, Spool, Spooled, Wait
     from trimq.client.sending.choosing import ByKey, LeastLatency, RoundRobin
     from trimq.client.sending.pipeline import Dropped, Json
     from trimq.client.sync import Client
@@ -66,6 +68,8 @@ _MODULES = {
         "Unsupported",
     ),
     "messages": ("Message", "MessageQueue", "SendStatus", "Sent"),
+    "sending.accumulating": ("Accumulator",),
+    "sending.busy": ("Drop", "Spool", "Spooled", "Wait"),
     "sending.choosing": ("ByKey", "LeastLatency", "RoundRobin"),
     "sending.pipeline": ("Dropped", "Json"),
     "requests": ("Answer",),
@@ -88,6 +92,7 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "Accumulator",
     "Answer",
     "AsyncClient",
     "Average",
@@ -103,6 +108,7 @@ __all__ = [
     "ConnectionLost",
     "ConsistentHash",
     "Credentials",
+    "Drop",
     "Dropped",
     "GiveUp",
     "Half",
@@ -121,6 +127,8 @@ __all__ = [
     "SendStatus",
     "SendTimedOut",
     "Sent",
+    "Spool",
+    "Spooled",
     "Sql",
     "Start",
     "SubscriptionConflict",
@@ -128,4 +136,5 @@ __all__ = [
     "UndecidedHalf",
     "Unsupported",
     "Verdict",
+    "Wait",
 ]

@@ -11,6 +11,7 @@ from random import Random
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from trimq.client.admin import Admin
 from trimq.client.consuming.allocation import Allocation, Average
 from trimq.client.consuming.filters import Filter
 from trimq.client.consuming.offsets import LocalFile
@@ -25,12 +26,14 @@ from trimq.client.messages import NO_HEADERS, Message, MessageQueue, Sent
 from trimq.client.peers import ANY_DELAY
 from trimq.client.requests import Answer, Properties, ask, send_reply
 from trimq.client.routes import parse_name_servers
-from trimq.client.sending.batches import check_batch
+from trimq.client.sending.accumulating import Accumulator
+from trimq.client.sending.batches import check_batch, split_batch
+from trimq.client.sending.busy import Drop, OnBusy, Spooled
 from trimq.client.sending.choosing import ByKey, BySelector, Choice, RoundRobin
 from trimq.client.sending.delivery import SendPlan
 from trimq.client.sending.encoding import encode_batch_body, write_message_properties
 from trimq.client.sending.pipeline import Dropped, Interceptor, Pipeline, Serializer
-from trimq.client.sending.sender import DEFAULT_MOST_BYTES, DEFAULT_MOST_MESSAGES, Sender
+from trimq.client.sending.sender import DEFAULT_MOST_BYTES, DEFAULT_MOST_MESSAGES, WAIT, Sender
 from trimq.client.timing import Duration, to_milliseconds
 from trimq.client.transactions import Check, CheckBacks, Half, Transaction, half_properties
 from trimq.clock import Clock, system_clock
@@ -52,7 +55,9 @@ class AsyncClient:
     `name_servers`: one address or several, separated by semicolons. `group`: producer group, which the broker asks
     about undecided transactional messages. `timeout`: default time of one operation in seconds, tries included.
     `retries`: further tries of a send. `retry_not_stored`: also when the message was stored, but not yet safely.
-    `choose`: default choice of queues. `avoid_slow`: leaves out brokers that are slow or failed."""
+    `choose`: default choice of queues. `avoid_slow`: leaves out brokers that are slow or failed. `max_messages`,
+    `max_bytes`: limit of what is under way. `accumulator`: gathers messages into batches. `on_busy`: what sends
+    do when the broker is busy: `Wait`, `Drop` or `Spool`."""
 
     def __init__(
         self,
@@ -70,6 +75,8 @@ class AsyncClient:
         serializer: Serializer | None = None,
         max_messages: int = DEFAULT_MOST_MESSAGES,
         max_bytes: int = DEFAULT_MOST_BYTES,
+        accumulator: Accumulator | None = None,
+        on_busy: OnBusy = WAIT,
         clock: Clock = default_clock,
         rng: Random | None = None,
     ) -> None:
@@ -82,6 +89,8 @@ class AsyncClient:
         self._pipeline = Pipeline(interceptors, serializer)
         self._max_messages = max_messages
         self._max_bytes = max_bytes
+        self._accumulator = accumulator
+        self._on_busy = on_busy
         self._rng = rng or Random()
         self._round_robin = RoundRobin(self._rng)
         self._by_key = ByKey()
@@ -94,7 +103,13 @@ class AsyncClient:
     # -- life
 
     async def __aenter__(self) -> AsyncClient:
-        self._open()
+        sender = self._open()
+        if sender.spooler is not None:
+            try:
+                await sender.spooler.open()
+            except BaseException:
+                await self.close()
+                raise
         return self
 
     async def __aexit__(
@@ -111,6 +126,9 @@ class AsyncClient:
             avoid_slow=self._avoid_slow,
             most_messages=self._max_messages,
             most_bytes=self._max_bytes,
+            accumulator=self._accumulator,
+            on_busy=self._on_busy,
+            plan_of=self._plan_again,
         )
         self._opened_in = fork_count(), asyncio.get_running_loop()
         return self._sender
@@ -168,7 +186,7 @@ class AsyncClient:
         choose: Choose | None = None,
         ordered: bool = False,
         timeout: Duration | None = None,
-    ) -> Sent | Dropped:
+    ) -> Sent | Dropped | Spooled:
         """Sends a message and returns where it was stored. Tries again elsewhere if a broker fails, within `timeout`.
 
         `ordered`: one send under way per queue and no second try, so that messages of one key stay in order. The other
@@ -182,6 +200,8 @@ class AsyncClient:
         if not sender.room.has_room(len(content)):
             timeout_ms = await sender.wait_for_room(len(content), timeout_ms)
         plan = self._plan(message, choose, self._retries, ordered, False)
+        if sender.spooler is not None:
+            return await sender.send_or_spool(topic, message, content, plan, timeout_ms)
         return await sender.send_nowait(topic, message, content, plan, timeout_ms)
 
     def send_nowait(
@@ -203,7 +223,7 @@ class AsyncClient:
         choose: Choose | None = None,
         ordered: bool = False,
         timeout: Duration | None = None,
-    ) -> asyncio.Future[Sent] | asyncio.Future[Dropped]:
+    ) -> asyncio.Future[Sent] | asyncio.Future[Dropped] | asyncio.Future[Sent | Dropped | Spooled]:
         """Starts a send and returns its future. Tries again on the same broker. Raises BufferFull if too much is under
         way."""
         message = Message(body, key, tag, keys, headers, delay, deliver_at, level, ttl, id, once, priority)
@@ -215,6 +235,8 @@ class AsyncClient:
             return dropped
         message, content = prepared
         plan = self._plan(message, choose, self._retries, ordered, True)
+        if sender.spooler is not None:
+            return asyncio.ensure_future(sender.send_or_spool(topic, message, content, plan, timeout_ms))
         return sender.send_nowait(topic, message, content, plan, timeout_ms)
 
     def send_oneway(
@@ -300,6 +322,11 @@ class AsyncClient:
             await sender.send_nowait(topic, message, content, plan, left_ms, None, properties)
 
         return await ask(sender.instance, topic, send, timeout_ms, self._pipeline.serializer)
+
+    @property
+    def admin(self) -> Admin:
+        """Creates topics and finds stored messages."""
+        return Admin(lambda: self._opened().instance, self._pipeline.serializer)
 
     # -- transactions
 
@@ -401,8 +428,14 @@ class AsyncClient:
 
     @property
     def dropped(self) -> int:
-        """One-way messages that could not be sent."""
+        """One-way messages that could not be sent, and messages that `Drop` dropped."""
         return self._opened().dropped
+
+    @property
+    def spooled(self) -> int:
+        """Messages that wait in the spool."""
+        spooler = self._opened().spooler
+        return 0 if spooler is None else spooler.count
 
     def _prepare(self, topic: str, message: Message) -> tuple[Message, bytes] | None:
         """Applies interceptors and serializer. Returns None if the message is dropped."""
@@ -418,6 +451,10 @@ class AsyncClient:
             raise BadMessage("the body is empty, which brokers refuse")
         return message, body
 
+    def _plan_again(self, message: Message, needs: tuple[str, ...]) -> SendPlan:
+        """Returns the plan of a message from the spool, whose features are known."""
+        return self._plan(message, None, self._retries, False, False, 0, needs)
+
     def _plan(
         self, message: Message, choose: Choose | None, retries: int, is_ordered: bool, is_same_broker: bool,
         sys_flag: int = 0, needs: tuple[str, ...] = (),
@@ -432,9 +469,10 @@ class AsyncClient:
         plan = self._plans.get(key)
         if plan is None:
             is_fixed = is_ordered or isinstance(choice, ByKey)
+            may_batch = choose is None and not is_ordered and not sys_flag and not isinstance(self._on_busy, Drop)
             plan = SendPlan(
                 choice, 0 if is_ordered else retries, is_same_broker or is_fixed, self._retry_not_stored, is_ordered,
-                sys_flag, needs,
+                sys_flag, needs, may_batch,
             )  # fmt: skip
             if choose is None:
                 self._plans[key] = plan
@@ -449,16 +487,6 @@ def needs_of(message: Message) -> tuple[str, ...]:
 
 def as_choice(choose: Choose) -> Choice:
     return BySelector(choose) if callable(choose) else choose
-
-
-def split_batch(sent: Sent, ids: Sequence[str]) -> list[Sent]:
-    """Returns the result of each message of a batch, which have consecutive offsets in one queue."""
-    offset_ids = sent.offset_id.split(",")
-    if len(offset_ids) != len(ids):
-        offset_ids = [sent.offset_id] * len(ids)
-    return [
-        Sent(id, sent.queue, sent.offset + number, sent.status, offset_ids[number]) for number, id in enumerate(ids)
-    ]
 
 
 _LEGAL_IN_GROUPS = frozenset("%|-_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")

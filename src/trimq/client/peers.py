@@ -80,7 +80,7 @@ class Peers:
             version = answer.fields.get("version", "")
             if not (version.isascii() and version.isdecimal()):
                 raise Refused(answer.code, f"HELLO was answered with version {version[:40]!r}", address)
-            peer = Peer(answer.version, int(version), frozenset(features.split(",")) - {""})
+            peer = Peer(answer.version, int(version[:9]), frozenset(features.split(",")) - {""})
         self._known[address] = peer
         return peer
 

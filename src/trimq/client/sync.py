@@ -13,6 +13,7 @@ from random import Random
 from types import TracebackType
 from typing import Any, TypeVar
 
+from trimq.client.admin import READ, WRITE, Admin
 from trimq.client.aio import AsyncClient, Choose, default_clock
 from trimq.client.consuming.allocation import Allocation
 from trimq.client.consuming.consumer import Consumer
@@ -29,8 +30,10 @@ from trimq.client.instance import fork_count
 from trimq.client.loop_thread import LoopThread, copy_outcome
 from trimq.client.messages import NO_HEADERS, Message, MessageQueue, Sent
 from trimq.client.requests import Answer
+from trimq.client.sending.accumulating import Accumulator
+from trimq.client.sending.busy import OnBusy, Spooled
 from trimq.client.sending.pipeline import Dropped, Interceptor, Serializer
-from trimq.client.sending.sender import DEFAULT_MOST_BYTES, DEFAULT_MOST_MESSAGES
+from trimq.client.sending.sender import DEFAULT_MOST_BYTES, DEFAULT_MOST_MESSAGES, WAIT
 from trimq.client.timing import Duration
 from trimq.client.transactions import Check, Half, Transaction, UndecidedHalf, Verdict
 from trimq.clock import Clock
@@ -60,6 +63,8 @@ class Client:
         serializer: Serializer | None = None,
         max_messages: int = DEFAULT_MOST_MESSAGES,
         max_bytes: int = DEFAULT_MOST_BYTES,
+        accumulator: Accumulator | None = None,
+        on_busy: OnBusy = WAIT,
         clock: Clock = default_clock,
         rng: Random | None = None,
     ) -> None:
@@ -67,7 +72,8 @@ class Client:
         self._make = partial(
             AsyncClient, name_servers, group=group, credentials=credentials, ssl=ssl, timeout=timeout, retries=retries,
             retry_not_stored=retry_not_stored, choose=choose, avoid_slow=avoid_slow, interceptors=interceptors,
-            serializer=serializer, max_messages=max_messages, max_bytes=max_bytes, clock=clock, rng=rng,
+            serializer=serializer, max_messages=max_messages, max_bytes=max_bytes, accumulator=accumulator,
+            on_busy=on_busy, clock=clock, rng=rng,
         )  # fmt: skip
         self._core = self._make()
         self._thread: LoopThread | None = None
@@ -139,7 +145,7 @@ class Client:
         choose: Choose | None = None,
         ordered: bool = False,
         timeout: Duration | None = None,
-    ) -> Sent | Dropped:
+    ) -> Sent | Dropped | Spooled:
         """Sends a message and returns where it was stored. See `AsyncClient.send`."""
         return self._opened().call(
             self._core.send(
@@ -168,7 +174,7 @@ class Client:
         choose: Choose | None = None,
         ordered: bool = False,
         timeout: Duration | None = None,
-    ) -> Future[Sent] | Future[Dropped]:
+    ) -> Future[Sent] | Future[Dropped] | Future[Sent | Dropped | Spooled]:
         """Starts a send and returns its future, which also carries BufferFull and BadMessage."""
         thread, outcome = self._opened(), Future[Any]()
         begin = partial(
@@ -240,6 +246,11 @@ class Client:
             )
         )
 
+    @property
+    def admin(self) -> BlockingAdmin:
+        """Creates topics and finds stored messages."""
+        return BlockingAdmin(self._core.admin, self._opened())
+
     # -- transactions
 
     def transaction(
@@ -281,9 +292,15 @@ class Client:
 
     @property
     def dropped(self) -> int:
-        """One-way messages that could not be sent."""
+        """One-way messages that could not be sent, and messages that `Drop` dropped."""
         self._opened()
         return self._core.dropped
+
+    @property
+    def spooled(self) -> int:
+        """Messages that wait in the spool."""
+        self._opened()
+        return self._core.spooled
 
     # -- consuming
 
@@ -318,6 +335,46 @@ class Client:
             on_revoked=on_revoked, on_lost=on_lost,
         )  # fmt: skip
         return BlockingConsumer(member, thread)
+
+
+class BlockingAdmin:
+    """Reached as `Client.admin`. See `Admin`."""
+
+    def __init__(self, admin: Admin, thread: LoopThread) -> None:
+        self._admin = admin
+        self._thread = thread
+
+    def create_topic(
+        self,
+        topic: str,
+        queues: int = 8,
+        *,
+        read: int | None = None,
+        write: int | None = None,
+        perm: int = READ | WRITE,
+    ) -> None:
+        """Creates or changes a topic on all brokers of the name server. See `Admin.create_topic`."""
+        self._thread.call(self._admin.create_topic(topic, queues, read=read, write=write, perm=perm))
+
+    def find(
+        self,
+        topic: str,
+        *,
+        key: str | None = None,
+        id: str | None = None,
+        between: tuple[datetime | None, datetime | None] = (None, None),
+    ) -> Iterator[ReceivedFields]:
+        """Yields the stored messages with this key or id. See `Admin.find`."""
+        messages = aiter(self._admin.find(topic, key=key, id=id, between=between))
+
+        async def following() -> ReceivedFields:
+            return await anext(messages)
+
+        while True:
+            try:
+                yield self._thread.call(following())
+            except StopAsyncIteration:
+                return
 
 
 class BlockingTransaction:
