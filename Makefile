@@ -13,7 +13,7 @@ AT_LEAST := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check bench bench-kafka bench-amqp bench-rocketmq bench-client bench-spark compat differential example lock clean
+.PHONY: help run test check bench bench-kafka bench-amqp bench-rocketmq bench-client bench-spark compat differential fuzz audit example lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,6 +54,12 @@ compat: $(VENV)/ready ## run the tests that need Java with Maven, Node, Go, Rust
 
 differential: $(VENV)/ready ## compare generated requests with the other brokers, a minute each: ARGS="kafka --seconds 3600"
 	PYTHONPATH=tests $(BIN)/python -m differential $(ARGS)
+
+fuzz: $(VENV)/ready ## send mutated client streams to each port, a minute each: ARGS="kafka http --seconds 3600 --seed 7"
+	PYTHONPATH=tests $(BIN)/python -m fuzz $(ARGS)
+
+audit: $(VENV)/ready ## look for known vulnerabilities of the pinned packages, and write bills of materials to build/
+	$(BIN)/python -m tools.supply_chain $(ARGS)
 
 example: $(VENV)/ready ## run examples/NAME.py against a broker of its own: NAME=e08_send_and_wait
 	@$(BIN)/python -m examples.run $(NAME)

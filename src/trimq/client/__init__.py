@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from trimq.client.aio import AsyncClient
     from trimq.client.consuming.allocation import Average, Circular, ConsistentHash, SameRoom
     from trimq.client.consuming.filters import Sql
+    from trimq.client.consuming.lanes import Lanes
     from trimq.client.consuming.offsets import LocalFile
     from trimq.client.consuming.process_queue import BufferLimits
     from trimq.client.consuming.received import Received
@@ -45,6 +46,7 @@ _MODULES = {
     "aio": ("AsyncClient",),
     "consuming.allocation": ("Average", "Circular", "ConsistentHash", "SameRoom"),
     "consuming.filters": ("Sql",),
+    "consuming.lanes": ("Lanes",),
     "consuming.offsets": ("LocalFile",),
     "consuming.process_queue": ("BufferLimits",),
     "consuming.received": ("Received",),
@@ -113,6 +115,7 @@ __all__ = [
     "GiveUp",
     "Half",
     "Json",
+    "Lanes",
     "LeastLatency",
     "LocalFile",
     "Message",

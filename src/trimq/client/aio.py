@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from trimq.client.admin import Admin
 from trimq.client.consuming.allocation import Allocation, Average
 from trimq.client.consuming.filters import Filter
+from trimq.client.consuming.lanes import Lanes
 from trimq.client.consuming.offsets import LocalFile
-from trimq.client.consuming.options import AT_LEAST_ONCE, ConsumerOptions, OnQueues
+from trimq.client.consuming.options import AT_LEAST_ONCE, PULL, ConsumerOptions, OnQueues
 from trimq.client.consuming.process_queue import BufferLimits
 from trimq.client.consuming.received import Received
 from trimq.client.consuming.starts import Start
@@ -23,6 +24,7 @@ from trimq.client.credentials import Credentials
 from trimq.client.errors import BadMessage, Closed
 from trimq.client.instance import Instance, InstanceKey, fork_count, shared
 from trimq.client.messages import NO_HEADERS, Message, MessageQueue, Sent
+from trimq.client.once.guard import Guard
 from trimq.client.peers import ANY_DELAY
 from trimq.client.requests import Answer, Properties, ask, send_reply
 from trimq.client.routes import parse_name_servers
@@ -393,6 +395,10 @@ class AsyncClient:
         revoke_grace: Duration = 5.0,
         work_timeout: Duration = 900.0,
         strict: bool = False,
+        mode: str = PULL,
+        lease: Duration = 60.0,
+        once: Guard | None = None,
+        lanes: Lanes | None = None,
         on_assigned: OnQueues | None = None,
         on_revoked: OnQueues | None = None,
         on_lost: OnQueues | None = None,
@@ -403,7 +409,8 @@ class AsyncClient:
 
         options = ConsumerOptions(
             start, ordered, broadcast, allocate or Average(), commit, delivery, offsets, limits or BufferLimits(),
-            max_attempts, retry_pause, revoke_grace, work_timeout, strict, on_assigned, on_revoked, on_lost,
+            max_attempts, retry_pause, revoke_grace, work_timeout, strict, mode, lease, once, lanes, on_assigned,
+            on_revoked, on_lost,
         )  # fmt: skip
         return Consumer(
             self._instance_of, check_group(group), subscriptions, options, self._pipeline.serializer, self._reply

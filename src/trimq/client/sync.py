@@ -18,8 +18,9 @@ from trimq.client.aio import AsyncClient, Choose, default_clock
 from trimq.client.consuming.allocation import Allocation
 from trimq.client.consuming.consumer import Consumer
 from trimq.client.consuming.filters import Filter
+from trimq.client.consuming.lanes import Lanes
 from trimq.client.consuming.offsets import LocalFile
-from trimq.client.consuming.options import AT_LEAST_ONCE, OnQueues
+from trimq.client.consuming.options import AT_LEAST_ONCE, PULL, OnQueues
 from trimq.client.consuming.process_queue import BufferLimits
 from trimq.client.consuming.received import Received, ReceivedFields
 from trimq.client.consuming.starts import Start
@@ -29,6 +30,7 @@ from trimq.client.errors import Closed
 from trimq.client.instance import fork_count
 from trimq.client.loop_thread import LoopThread, copy_outcome
 from trimq.client.messages import NO_HEADERS, Message, MessageQueue, Sent
+from trimq.client.once.guard import Guard
 from trimq.client.requests import Answer
 from trimq.client.sending.accumulating import Accumulator
 from trimq.client.sending.busy import OnBusy, Spooled
@@ -322,6 +324,10 @@ class Client:
         revoke_grace: Duration = 5.0,
         work_timeout: Duration = 900.0,
         strict: bool = False,
+        mode: str = PULL,
+        lease: Duration = 60.0,
+        once: Guard | None = None,
+        lanes: Lanes | None = None,
         on_assigned: OnQueues | None = None,
         on_revoked: OnQueues | None = None,
         on_lost: OnQueues | None = None,
@@ -331,8 +337,8 @@ class Client:
         member = self._core.consumer(
             group, subscriptions, start=start, ordered=ordered, broadcast=broadcast, allocate=allocate, commit=commit,
             delivery=delivery, offsets=offsets, limits=limits, max_attempts=max_attempts, retry_pause=retry_pause,
-            revoke_grace=revoke_grace, work_timeout=work_timeout, strict=strict, on_assigned=on_assigned,
-            on_revoked=on_revoked, on_lost=on_lost,
+            revoke_grace=revoke_grace, work_timeout=work_timeout, strict=strict, mode=mode, lease=lease, once=once,
+            lanes=lanes, on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost,
         )  # fmt: skip
         return BlockingConsumer(member, thread)
 
@@ -459,11 +465,11 @@ class BlockingConsumer:
     ) -> None:
         """Calls the handler for each message, in up to `concurrency` threads, until the consumer is stopped. See
         `Consumer.run`."""
-        function: Callable[[Any], object] = handler
+        function: Callable[..., object] = handler
         call = self._thread.call
 
-        def one(message: Received) -> None:
-            function(BlockingReceived(message, call))
+        def one(message: Received, *given: Any) -> None:
+            function(BlockingReceived(message, call), *given)
 
         def several(messages: list[Received]) -> None:
             function([BlockingReceived(message, call) for message in messages])

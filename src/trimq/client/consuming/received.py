@@ -37,6 +37,18 @@ class Settlement(Protocol):
     async def reply(self, message: Received, body: Any) -> None: ...
 
 
+class Source(Protocol):
+    """Owner of a message within its consumer."""
+
+    def handler_began(self) -> None: ...
+
+    def handler_ended(self) -> None: ...
+
+    def put_back(self, message: Received) -> None:
+        """Hands the message out again: its handler was cancelled."""
+        ...
+
+
 class ReceivedFields:
     """Fields of a received message. `attempt` counts its deliveries to this group, from 1 on. Properties are parsed
     when they are first used."""
@@ -155,14 +167,13 @@ class Received(ReceivedFields):
         unit: Unit,
         queue: MessageQueue,
         settlement: Settlement,
-        source: object,
+        source: Source,
         serializer: Serializer | None = None,
         receipt: str = "",
     ) -> None:
         ReceivedFields.__init__(self, unit, queue, serializer)
         self._settlement = settlement
         self.source = source
-        """Owner of the message within its consumer."""
         self.receipt = receipt
         self.is_settled = False
         self.handed_out_ms = 0

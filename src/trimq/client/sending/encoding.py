@@ -29,6 +29,8 @@ DELIVER_MS, DELAY_MS = "TIMER_DELIVER_MS", "TIMER_DELAY_MS"
 LEVELS = 18
 
 _OWN_PREFIX = "TRIMQ_"
+PRODUCER, NUMBER = "TRIMQ_BY", "TRIMQ_NO"
+"""Properties of numbered messages, which only `Numbering` sets: see `trimq.client.numbering`."""
 
 RESERVED = frozenset(
     (
@@ -97,7 +99,7 @@ def write_message_properties(message: Message, id: str, extra: Iterable[tuple[st
         text += f"KEYS\x01{' '.join(keys)}\x02"
     if headers:
         for name, value in headers.items():
-            if name in RESERVED or name.startswith(_OWN_PREFIX):
+            if name in RESERVED or (name.startswith(_OWN_PREFIX) and name not in (PRODUCER, NUMBER)):
                 raise BadMessage(f"header {name}: this name has a meaning of its own in RocketMQ or TriMQ")
             if not isinstance(value, str):
                 raise BadMessage(f"header {name}: its value must be a str, not {type(value).__name__}")

@@ -105,7 +105,9 @@ class GroupApi:
     def delete(self, caller: Caller, group: str) -> Ticket | None:
         """Deletes an empty group and its cursors."""
         self._require(caller, Action.DELETE, group)
-        return self._groups.delete(group)
+        ticket = self._groups.delete(group)
+        self._access.audit.changed(caller, "delete", "group", group)
+        return ticket
 
     # -- members
 
@@ -172,7 +174,10 @@ class GroupApi:
     def change_settings(self, caller: Caller, group: str, settings: GroupSettings) -> Ticket | None:
         """Returns None if nothing changed."""
         self._require(caller, Action.ALTER_CONFIGS, group)
-        return self._groups.change_settings(group, settings)
+        ticket = self._groups.change_settings(group, settings)
+        if ticket is not None:
+            self._access.audit.changed(caller, "alter-configs", "group", group)
+        return ticket
 
     # -- cursors
 
@@ -216,7 +221,12 @@ class GroupApi:
     def delete_cursor(self, caller: Caller, group: str, stream: StreamId) -> Ticket | None:
         """Deletes the group's committed offset of a stream. Returns None if there is none."""
         self._require(caller, Action.DELETE, group)
-        return self._groups.delete_cursor(group, stream)
+        ticket = self._groups.delete_cursor(group, stream)
+        if ticket is not None:
+            self._access.audit.changed(
+                caller, "delete", "offset", group, stream=str(stream.topic), partition=stream.index
+            )
+        return ticket
 
     def _require(self, caller: Caller, action: Action, group: str) -> None:
         self._access.require(caller, action, group_resource(group))

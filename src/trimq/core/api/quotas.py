@@ -36,4 +36,13 @@ class QuotaApi:
     def define(self, caller: Caller, holder: QuotaEntity, rates: Mapping[Direction, int]) -> Ticket | None:
         """Replaces the quota of an entity. Returns None if nothing changed."""
         self._access.require(caller, Action.ALTER_CONFIGS, BROKER)
-        return self._quotas.define(holder, rates)
+        ticket = self._quotas.define(holder, rates)
+        if ticket is not None:
+            named = {direction.name.lower(): rate for direction, rate in rates.items()}
+            self._access.audit.changed(caller, "define", "quota", _name_of(holder), rates=named)
+        return ticket
+
+
+def _name_of(holder: QuotaEntity) -> str:
+    named = {"user": holder.principal, "client-id": holder.client}
+    return ", ".join(f"{kind} {found.name or 'by default'}" for kind, found in named.items() if found is not None)

@@ -51,6 +51,7 @@ class RequestMode(msgspec.Struct, frozen=True):
 
 
 def set_mode(context: Context, command: Command) -> Reply:
+    context.commit_log.admin.require_administrator(context.caller)  # before the group is created
     data = read_object(command)
     topic, group, mode = (_text(data, name) for name in ("topic", "consumerGroup", "mode"))
     share = data.get("popShareQueueNum", 0)
@@ -75,7 +76,8 @@ def all_modes(context: Context, command: Command) -> Reply:
     table: dict[str, dict[str, Any]] = {}
     for text in (context.commit_log.kv_config.all(context.caller, MODES_NAMESPACE) or {}).values():
         mode = msgspec.json.decode(text, type=RequestMode)
-        table.setdefault(mode.topic, {})[mode.group] = mode.described()
+        if context.commit_log.groups.is_visible(context.caller, mode.group):
+            table.setdefault(mode.topic, {})[mode.group] = mode.described()
     return reply_json(command, {"messageRequestModeMap": table})
 
 
@@ -93,6 +95,7 @@ def query_assignment(context: Context, command: Command) -> Reply:
     data = read_object(command)
     topic, group, client_id = (_text(data, name) for name in ("topic", "consumerGroup", "clientId"))
     strategy, model = data.get("strategyName"), data.get("messageModel")
+    context.commit_log.groups.require_read(context.caller, group)
     try:
         found_topic = context.commit_log.topics.get(context.caller, topic)
         definition = found_topic.definition

@@ -35,6 +35,7 @@ def query_assignment(call: Call, request: Any) -> Reply:
     check_topic(call, request.topic.name)
     check_group(request.group.name)
     topic = _known_topic(call, request.topic.name)
+    call.commit_log.groups.require_read(call.caller, request.group.name)
     permissions = topic.definition.permissions
     if not permissions & READABLE or not topic.definition.read_streams:
         raise GrpcRefusal(Code.FORBIDDEN, f"the topic {request.topic.name} has no readable queue")
