@@ -19,6 +19,7 @@ class Answer(NamedTuple):
     body: bytes = b""
     remark: str | None = None
     version: int | None = None
+    after_s: float = 0.0
 
 
 SILENT = None
@@ -46,7 +47,11 @@ class Server:
                     self.requests.append(command)
                     answer = self.script(self, command)
                     if answer is not None and not command.is_one_way:
-                        writer.write(encode_answer(answer, command) + answer.body)
+                        frames = encode_answer(answer, command) + answer.body
+                        if answer.after_s:
+                            asyncio.get_running_loop().call_later(answer.after_s, writer.write, frames)
+                        else:
+                            writer.write(frames)
         except ConnectionError:
             pass
         finally:
