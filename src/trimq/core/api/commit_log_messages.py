@@ -12,7 +12,7 @@ from trimq.core.commit_log.topics import CommitLogTopic
 from trimq.core.security.access import Access, Action, Resource, ResourceKind
 from trimq.core.write_gate import WriteGate
 from trimq.errors import ColdRead, MessageTooLong, PropertiesTooLong
-from trimq.formats.rocketmq_unit.batch_encoder import BatchMessage, QueueTarget
+from trimq.formats.rocketmq_unit.batch_encoder import BatchMessage, QueueTarget, batch_size
 from trimq.formats.rocketmq_unit.unit import LONGEST_PROPERTIES, UnitDraft, draft_size
 from trimq.model import Caller, TopicName
 from trimq.offload import Offload
@@ -106,9 +106,10 @@ class CommitLogMessageApi:
         keys: Sequence[str],
         more_keys: Mapping[int, str],
         store_host: bytes,
+        is_whole: bool = False,
     ) -> AppendedUnits:
         """Appends a batch to these targets in one pass. Each message must be one that `append` would accept. Each has a
-        unique key; `more_keys` has further keys by index in the batch."""
+        unique key; `more_keys` has further keys by index in the batch. `is_whole`: all of them or none."""
         if self._access.is_enforced:
             for topic, _, _ in targets:
                 self._access.require(caller, Action.WRITE, topic.resource)
@@ -117,6 +118,8 @@ class CommitLogMessageApi:
         sizes = [len(message[1]) for message in messages]
         if max(sizes) > self.message_bytes:
             raise MessageTooLong(max(sizes), self.message_bytes)
+        if is_whole:
+            self._store.log.ensure_room(batch_size(messages))
         queues = [stream.queue for _, stream, _ in targets]
         placed = self._store.append_batch(queues, messages, keys, more_keys, store_host)
         count = len(placed.places)

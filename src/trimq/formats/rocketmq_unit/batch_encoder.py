@@ -38,6 +38,12 @@ def checksum(body: Buffer) -> int:
     return zlib.crc32(body) & 0x7FFFFFFF
 
 
+def batch_size(run: Iterable[BatchMessage]) -> int:
+    """Returns the size of the units that these messages will become."""
+    head_bytes = SHORT_HEAD.size + 2
+    return sum([head_bytes + len(body) + len(lane[3]) + len(properties) for lane, body, properties, *_ in run])
+
+
 def encode_batch(
     run: Iterable[BatchMessage], position: int, room: int, store_ms: int, store_host: bytes
 ) -> tuple[bytes, list[UnitPosition]]:

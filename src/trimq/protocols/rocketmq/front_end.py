@@ -245,6 +245,7 @@ class RocketMQFrontEnds:
             ),
             put_times=put_times,
             property_templates=PropertyTemplates(added, SPECIAL_PROPERTIES),
+            batch_templates=PropertyTemplates("", SPECIAL_PROPERTIES),
             delayed_templates=DelayedPropertyTemplates(delays, added, SPECIAL_PROPERTIES),
             is_synced=settings.flush == "sync",
             is_pooled=settings.flush == "pooled",

@@ -69,6 +69,8 @@ class SendServices:
     flush_timeouts: FlushTimeouts
     put_times: PutTimes
     property_templates: PropertyTemplates
+    batch_templates: PropertyTemplates
+    """For messages of a batch, to which the broker adds no properties."""
     delayed_templates: DelayedPropertyTemplates
     is_synced: bool
     """flush = sync"""
