@@ -47,6 +47,7 @@ from trimq.protocols.rocketmq.handlers.send_target import find_obstacle
 from trimq.protocols.rocketmq.state.sent_ids import SendResult
 from trimq.protocols.rocketmq.state.system_topics import RETRY_PREFIX
 from trimq.protocols.rocketmq.transactions.check_back import IMMUNITY_S
+from trimq.wire.extension import ONCE
 
 _OK = status()
 _MAX_PROPERTIES = 128
@@ -131,13 +132,14 @@ def _check(call: Call, messages: Any) -> tuple[CommitLogTopic, list[_Checked]]:
 
 
 def _store_once(call: Call, topic: CommitLogTopic, checked: _Checked) -> SendResult:
-    """Stores a message, unless deduplication is on and a message with its id was stored before."""
+    """Stores a message, unless it is deduplicated and a message with its id was stored before."""
     repeats, name, id = call.services.sending.sent_ids, topic.name.name, checked.properties[UNIQUE_KEY]
-    known = find_earlier_send(call, name, id, checked.properties) if repeats.is_on else None
+    is_once = repeats.is_on or ONCE in checked.properties
+    known = find_earlier_send(call, name, id, checked.properties) if is_once else None
     if known is not None:
         return known
     sent = _store(call, topic, checked)
-    if repeats.is_on:
+    if is_once:
         repeats.remember(name, id, sent)
     return sent
 
@@ -196,7 +198,8 @@ def _store_batch(call: Call, topic: CommitLogTopic, checked: list[_Checked]) -> 
         stream = topic.stream(any_queue if group is None else queue_of_group(group, topic.definition.write_streams))
         draft = _draft(call, topic, stream, message, properties)
         outgoing = OutgoingMessage(topic, stream, draft, tags_code(properties.get(TAGS, "")))
-        batched.append(BatchEntry(outgoing, properties[UNIQUE_KEY]))
+        is_once = call.services.sending.sent_ids.is_on or ONCE in properties
+        batched.append(BatchEntry(outgoing, properties[UNIQUE_KEY] if is_once else None))
     return store_batch(call, topic.name.name, batched)
 
 
