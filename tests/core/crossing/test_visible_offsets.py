@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from core.transacting_core import TOPIC, TransactingCore
 from hypothesis import given
 from hypothesis import strategies as st
-from core.transacting_core import TOPIC, TransactingCore
 
 from trimq.formats.kafka_batch.builder import from_records
 from trimq.formats.kafka_batch.header import check_sent

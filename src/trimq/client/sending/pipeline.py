@@ -39,9 +39,10 @@ class Json:
 
 
 class Dropped(Enum):
-    """Result of a send whose message an interceptor dropped."""
+    """Result of a send whose message an interceptor dropped; BUSY: which `Drop` dropped, as the broker was busy."""
 
     DROPPED = "DROPPED"
+    BUSY = "BUSY"
 
 
 class Pipeline:

@@ -50,7 +50,13 @@ class ExchangeApi:
                 self._access.require(caller, Action.READ, exchange_resource(caller, name))
                 self._access.require(caller, Action.WRITE, exchange_resource(caller, alternate))
             self._gate.require_writable()
-        return self._exchanges.declare(caller.namespace, name, kind, is_durable, is_auto_delete, is_internal, arguments)
+        is_new = self._exchanges.find(caller.namespace, name) is None
+        ticket = self._exchanges.declare(
+            caller.namespace, name, kind, is_durable, is_auto_delete, is_internal, arguments
+        )
+        if is_new:
+            self._access.audit.changed(caller, "create", "exchange", name, caller.namespace, kind=kind)
+        return ticket
 
     def get(self, caller: Caller, name: str) -> Exchange:
         """Raises UnknownExchange if there is none."""
@@ -63,7 +69,11 @@ class ExchangeApi:
     def delete(self, caller: Caller, name: str, if_unused: bool) -> Ticket | None:
         self._exchanges.check_deletion(caller.namespace, name)
         self._access.require(caller, Action.DELETE, exchange_resource(caller, name))
-        return self._exchanges.delete(caller.namespace, name, if_unused)
+        is_known = self._exchanges.find(caller.namespace, name) is not None
+        ticket = self._exchanges.delete(caller.namespace, name, if_unused)
+        if is_known:
+            self._access.audit.changed(caller, "delete", "exchange", name, caller.namespace)
+        return ticket
 
     def bind(self, caller: Caller, binding: Binding, owner: Owner) -> Ticket | None:
         self._require_binding(caller, binding)
@@ -96,7 +106,7 @@ class ExchangeApi:
         found = self._writable_exchange(caller, exchange)
         if not exchange and ((caller.namespace, key) not in self._queue_names or b"CC" in header):
             self._require_topics(caller, key, header)
-        if self._access.topic_permissions:
+        if self._access.topic_permissions.has_any:
             self._require_keys(caller, found, key, [header])
         self._gate.admit(len(header) + len(body))
         return self._publisher.publish(found, key, header, body)
@@ -112,7 +122,7 @@ class ExchangeApi:
             for header in {header for header, _ in contents}:
                 if (caller.namespace, key) not in self._queue_names or b"CC" in header:
                     self._require_topics(caller, key, header)
-        if self._access.topic_permissions:
+        if self._access.topic_permissions.has_any:
             self._require_keys(caller, found, key, {header for header, _ in contents})
         self._gate.admit(sum([len(header) + len(body) for header, body in contents]))
         return self._publisher.publish_all(found, key, contents)
@@ -135,7 +145,7 @@ class ExchangeApi:
         found = self._writable_exchange(caller, exchange)
         if not exchange:
             self._require_topics(caller, key, header)
-        if self._access.topic_permissions:
+        if self._access.topic_permissions.has_any:
             self._require_keys(caller, found, key, [header])
         self._gate.admit(0)
         return self._publisher.find_existing_route(found, key, header)

@@ -117,7 +117,9 @@ class GroupApi:
     def delete(self, caller: Caller, group: str) -> Ticket | None:
         """Deletes an empty group and its cursors."""
         self._require(caller, Action.DELETE, group)
-        return self._groups.delete(group)
+        ticket = self._groups.delete(group)
+        self._access.audit.changed(caller, "delete", "group", group)
+        return ticket
 
     # -- members
 
@@ -182,7 +184,10 @@ class GroupApi:
     def change_settings(self, caller: Caller, group: str, settings: GroupSettings) -> Ticket | None:
         """Returns None if nothing changed."""
         self._require(caller, Action.ALTER_CONFIGS, group)
-        return self._groups.change_settings(group, settings)
+        ticket = self._groups.change_settings(group, settings)
+        if ticket is not None:
+            self._access.audit.changed(caller, "alter-configs", "group", group)
+        return ticket
 
     # -- cursors
 
@@ -191,7 +196,7 @@ class GroupApi:
     ) -> list[Ticket | Refusal]:
         """Commits offsets of streams that the caller may read. Returns for each change its ticket or its refusal."""
         self._require(caller, Action.READ, group)
-        if self._takers is not None and group in self._takers:
+        if self._takers is not None and group in self._takers.groups:
             self._takers.require_alone(group)
         return self._groups.commit(group, claim, changes)
 
@@ -203,6 +208,8 @@ class GroupApi:
     def check_claim(self, caller: Caller, group: str, claim: Claim) -> None:
         """Raises if a transaction may not commit offsets on behalf of this member."""
         self._require(caller, Action.READ, group)
+        if self._takers is not None:
+            self._takers.require_alone(group)
         self._groups.check_claim(group, claim, is_transactional=True)
 
     def cursors(self, caller: Caller, group: str, claim: Claim = NO_MEMBER) -> CommittedCursors:
@@ -230,7 +237,12 @@ class GroupApi:
         self._require(caller, Action.DELETE, group)
         if self._takers is not None:
             self._takers.require_alone(group)
-        return self._groups.delete_cursor(group, stream)
+        ticket = self._groups.delete_cursor(group, stream)
+        if ticket is not None:
+            self._access.audit.changed(
+                caller, "delete", "offset", group, stream=str(stream.topic), partition=stream.index
+            )
+        return ticket
 
     def _require(self, caller: Caller, action: Action, group: str) -> None:
         self._access.require(caller, action, group_resource(group))

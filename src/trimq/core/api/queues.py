@@ -63,7 +63,8 @@ class QueueApi:
         else:
             self._queues.check_name(name)
         self._access.require(caller, Action.CREATE, queue_resource(caller, name))
-        if self._queues.find(caller.namespace, name) is None:
+        is_new = self._queues.find(caller.namespace, name) is None
+        if is_new:
             dead_letters = arguments.get("x-dead-letter-exchange")
             if isinstance(dead_letters, str):
                 self._access.require(caller, Action.READ, queue_resource(caller, name))
@@ -73,9 +74,12 @@ class QueueApi:
             caller.namespace, name, is_durable, is_exclusive, is_auto_delete, arguments, is_server_named
         )
         try:
-            return self._queues.declare(declaration, owner)
+            result = self._queues.declare(declaration, owner)
         except OtherHome:
             return self._topic_queues.declare(caller, declaration)
+        if is_new and is_durable:
+            self._access.audit.changed(caller, "create", "queue", name, caller.namespace)
+        return result
 
     def declare_passively(self, caller: Caller, name: str, owner: Owner) -> Queue:
         """As `queue`; counts as a use of the queue, which prolongs its `x-expires`."""
@@ -151,7 +155,10 @@ class QueueApi:
             self._require_own(caller, name)
             return 0, None
         queue.take_turn()
-        return self._queues.delete(queue, if_unused, if_empty)
+        deleted = self._queues.delete(queue, if_unused, if_empty)
+        if queue.definition.is_durable:
+            self._access.audit.changed(caller, "delete", "queue", name, caller.namespace, messages=deleted[0])
+        return deleted
 
     def _require_own(self, caller: Caller, name: str) -> None:
         """Raises OtherHome for a topic of another layout, which only clients of its own protocol may change."""
@@ -164,7 +171,9 @@ class QueueApi:
         self._require_own(caller, name)
         queue = self._get_work_queue(caller, name, owner, "purge")
         queue.take_turn()
-        return queue.purge()
+        purged = queue.purge()
+        self._access.audit.changed(caller, "purge", "queue", name, caller.namespace, messages=purged)
+        return purged
 
     def release_owner(self, owner: Owner) -> None:
         """Deletes the exclusive queues of a closed connection."""

@@ -55,6 +55,7 @@ from trimq.core.partitions.dynamic_settings import COMPACTION_CHECK_MS, DynamicS
 from trimq.core.partitions.maintenance import PartitionMaintenance
 from trimq.core.partitions.topics import Topics
 from trimq.core.security.access import Access
+from trimq.core.security.audit_log import AuditLog
 from trimq.core.security.authentication import Authenticator
 from trimq.core.security.bearer_tokens import BearerTokens, Expected
 from trimq.core.security.credentials import Credentials
@@ -109,6 +110,7 @@ class Core:
     foreign_targets: ForeignTargets
     authenticator: Authenticator
     credentials: Credentials
+    audit: AuditLog
     login_log: LoginLog
     signatures: Signatures
     bearer_tokens: BearerTokens | None
@@ -131,6 +133,7 @@ class Core:
 
     def stop_writes(self) -> None:
         """Rejects new writes; requests already accepted are still answered."""
+        self.audit.close()
         self.gate.stop()
         self.maintenance.stop()
         self.queues.stop()
@@ -296,7 +299,7 @@ def _open_takers(groups: GroupCoordinator, cursors: Cursors, service: CommitLogS
         return own if others is None else others.newest(group, stream, own)
 
     takers = Takers(fetch, protocol_of)
-    groups.is_taken = takers.__contains__
+    groups.is_taken = takers.groups.__contains__
     if other is not None:
         other.groups.taken_by(takers)
     return takers
@@ -494,7 +497,8 @@ def open_core(
     facts = tables.open("cluster", _FACT)
     cluster = Cluster(facts, Node(settings.node_id), rng.randbytes)
     started = cluster.start()
-    access = Access(catalogue, rng.randbytes, is_login_required(settings))
+    audit = AuditLog(metrics, clock.liveness, settings.log.audit_per_minute)
+    access = Access(catalogue, rng.randbytes, audit, is_login_required(settings))
     store = PartitionStore(files, passes, checkpoints, now_ms)
     damages = _open_damages(metrics)
     dynamic = DynamicSettings(catalogue, settings)
@@ -523,7 +527,7 @@ def open_core(
     loopback_users = frozenset(filter(None, settings.security.loopback_users.split(";")))
     authenticator = Authenticator(access, logins, rng.randbytes, loopback_users)
     credentials = _open_credentials(settings, files, catalogue, rng)
-    login_log = LoginLog(metrics)
+    login_log = LoginLog(metrics, audit)
     commit_log_service = _open_commit_log(
         settings,
         files,
@@ -605,6 +609,7 @@ def open_core(
         targets,
         authenticator,
         credentials,
+        audit,
         login_log,
         Signatures(authenticator, access, credentials.secrets, login_log),
         _open_bearer_tokens(settings, offload, clock),

@@ -165,7 +165,7 @@ class TakenTopic(Queue):
 
     def _fill(self, batches: list[tuple[Consumer, list[Delivery]]], may_wait: bool) -> None:
         left = MESSAGES_AT_ONCE
-        in_order = self.consumers.share_a_channel
+        in_order = self.consumers.is_channel_shared
         while left > 0:
             consumers, room = self.consumers.next(1 if in_order else left)
             if not consumers:

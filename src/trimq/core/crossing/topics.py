@@ -141,19 +141,28 @@ class ForeignTopics:
             self._access.require(caller, action, topic.resource)
         return topic
 
+    def require_read(self, caller: Caller, topic: ForeignTopic) -> None:
+        """Raises AccessDenied unless the caller may read the topic."""
+        self._access.require(caller, Action.READ, topic.resource)
+
     def require_write(self, caller: Caller, topic: ForeignTopic) -> None:
         """Raises AccessDenied unless the caller may write to the topic."""
         self._access.require(caller, Action.WRITE, topic.resource)
 
+    def find_any(self, id: UUID) -> ForeignTopic | None:
+        """Returns the topic of any layout with this id, without a name of another protocol."""
+        found: _Home | None = self._topics.find_id(id)
+        if found is None and self._commit_log_topics is not None:
+            found = self._commit_log_topics.find_id(id)
+        if found is None:
+            found = self._queues.find_by_id(id)
+        return None if found is None else ForeignTopic("", found, self)
+
     def stream_of(self, id: StreamId) -> ForeignStream | None:
         """Returns a stream of any layout by its id, if its topic still exists."""
-        found: _Home | None = self._topics.find_id(id.topic)
-        if found is None and self._commit_log_topics is not None:
-            found = self._commit_log_topics.find_id(id.topic)
-        if found is None:
-            found = self._queues.find_by_id(id.topic)
+        found = self.find_any(id.topic)
         try:
-            return None if found is None else ForeignTopic("", found, self).stream(id.number)
+            return None if found is None else found.stream(id.number)
         except UnknownStream:
             return None
 
@@ -162,19 +171,20 @@ class ForeignTopics:
         found = self._topics.find(TopicName(namespace, name))
         return Layout.COMMIT_LOG if found is None else Layout.PARTITION_LOG
 
-    def visible(self, caller: Caller, face: Layout) -> Iterator[ForeignTopic]:
-        """Yields the topics of other layouts for a list, without those that are hidden."""
+    def visible(self, caller: Caller, face: Layout) -> Iterator[ForeignTopic | None]:
+        """Yields the topics of other layouts for a list, one at a time: the broker may work meanwhile. Yields None for
+        each that is left out."""
         if self._listing != "all":
             return
         for topic in self._iterate(caller, face):
-            if self._access.allowed(caller, Action.DESCRIBE, topic.resource):
-                yield topic
+            is_seen = topic is not None and self._access.allowed(caller, Action.DESCRIBE, topic.resource)
+            yield topic if is_seen else None
 
     def shapes(self, face: Layout) -> Iterator[tuple[str, UUID, int]]:
         """Yields name, id and number of streams of each topic that groups of clients of this layout can be assigned.
         The members' rights are checked elsewhere."""
         if self._listing != "off":
-            for topic in self._iterate(SYSTEM, face):
+            for topic in filter(None, self._iterate(SYSTEM, face)):
                 yield topic.face_name, topic.id, topic.stream_count
 
     def count(self, face: Layout) -> int:
@@ -187,10 +197,9 @@ class ForeignTopics:
         }
         return sum(count for layout, count in counts.items() if layout is not face)
 
-    def _iterate(self, caller: Caller, face: Layout) -> Iterator[ForeignTopic]:
+    def _iterate(self, caller: Caller, face: Layout) -> Iterator[ForeignTopic | None]:
         for home in self._homes(face):
-            if not self._is_hidden(home, is_named=False) and (topic := self._shown(caller, home, face)) is not None:
-                yield topic
+            yield None if self._is_hidden(home, is_named=False) else self._shown(caller, home, face)
 
     def _shown(self, caller: Caller, home: _Home, face: Layout) -> ForeignTopic | None:
         """The topic under the name that `find` finds it by. None: the name is too long, taken, or in a namespace that

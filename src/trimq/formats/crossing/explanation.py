@@ -45,16 +45,12 @@ def explain(layout: Layout, stored: Buffer, name: str, offset: int, max_expanded
         return None
     described, message, own = found
     views = {
-        KAFKA: lambda: _record(kafka.from_neutral(message)),
-        ROCKETMQ: lambda: _unit(rocketmq.from_neutral(message)),
-        AMQP: lambda: _content(amqp.from_neutral(message, name)),
+        KAFKA: _record(kafka.from_neutral(message)),
+        ROCKETMQ: _unit(rocketmq.from_neutral(message)),
+        AMQP: _content(amqp.from_neutral(message, name)),
+        _HOMES[layout]: own,
     }
-    home = _HOMES[layout]
-    return {
-        "stored": described,
-        "neutral": _neutral(message),
-        "views": {face: own if face == home else view() for face, view in views.items()},
-    }
+    return {"stored": described, "neutral": _neutral(message), "views": views}
 
 
 def _explain_batch(stored: Buffer, offset: int, max_expanded_bytes: int) -> _Found | None:

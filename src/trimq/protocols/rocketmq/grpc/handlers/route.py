@@ -36,6 +36,7 @@ def query_assignment(call: Call, request: Any) -> Reply:
     check_topic(call, request.topic.name)
     check_group(request.group.name)
     topic = _known_topic(call, request.topic.name)
+    call.commit_log.groups.require_read(call.caller, request.group.name)
     if isinstance(topic, UnitTopic):
         raise GrpcRefusal(Code.FORBIDDEN, not_received(request.topic.name))
     permissions = topic.definition.permissions

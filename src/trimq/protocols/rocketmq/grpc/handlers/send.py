@@ -51,6 +51,7 @@ from trimq.protocols.rocketmq.handlers.send_target import find_obstacle
 from trimq.protocols.rocketmq.state.sent_ids import SendResult
 from trimq.protocols.rocketmq.state.system_topics import RETRY_PREFIX
 from trimq.protocols.rocketmq.transactions.check_back import IMMUNITY_S
+from trimq.wire.extension import ONCE
 
 _OK = status()
 _MAX_PROPERTIES = 128
@@ -172,13 +173,14 @@ def _check(call: Call, messages: Any) -> tuple[CommitLogTopic | UnitTopic, list[
 
 
 def _store_once(call: Call, topic: CommitLogTopic, checked: _Checked) -> SendResult:
-    """Stores a message, unless deduplication is on and a message with its id was stored before."""
+    """Stores a message, unless it is deduplicated and a message with its id was stored before."""
     repeats, name, id = call.services.sending.sent_ids, topic.name.name, checked.properties[UNIQUE_KEY]
-    known = find_earlier_send(call, name, id, checked.properties) if repeats.is_on else None
+    is_once = repeats.is_on or ONCE in checked.properties
+    known = find_earlier_send(call, name, id, checked.properties) if is_once else None
     if known is not None:
         return known
     sent = _store(call, topic, checked)
-    if repeats.is_on:
+    if is_once:
         repeats.remember(name, id, sent)
     return sent
 
@@ -237,7 +239,8 @@ def _store_batch(call: Call, topic: CommitLogTopic, checked: list[_Checked]) -> 
         stream = topic.stream(any_queue if group is None else queue_of_group(group, topic.definition.write_streams))
         draft = _draft(call, topic, stream, message, properties)
         outgoing = OutgoingMessage(topic, stream, draft, tags_code(properties.get(TAGS, "")))
-        batched.append(BatchEntry(outgoing, properties[UNIQUE_KEY]))
+        is_once = call.services.sending.sent_ids.is_on or ONCE in properties
+        batched.append(BatchEntry(outgoing, properties[UNIQUE_KEY] if is_once else None))
     return store_batch(call, topic.name.name, batched)
 
 
@@ -377,10 +380,10 @@ def _kind_properties(call: Call, system: Any, now_ms: int) -> dict[str, str]:
     if system.message_type == MessageType.TRANSACTION:
         properties[TRANSACTIONAL] = "true"
         if system.HasField("orphaned_transaction_recovery_duration"):
-            seconds = read_ms(system.orphaned_transaction_recovery_duration) // 1000
-            if not 0 <= seconds <= _LONGEST_RECOVERY_S:
+            seconds = system.orphaned_transaction_recovery_duration.seconds
+            if seconds > _LONGEST_RECOVERY_S:
                 raise GrpcRefusal(
-                    Code.BAD_REQUEST, f"orphaned_transaction_recovery_duration must be 0 to {_LONGEST_RECOVERY_S} s"
+                    Code.BAD_REQUEST, f"orphaned_transaction_recovery_duration must be at most {_LONGEST_RECOVERY_S} s"
                 )
             properties[IMMUNITY_S] = str(seconds)
     if system.HasField("delivery_timestamp"):
