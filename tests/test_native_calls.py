@@ -188,7 +188,7 @@ CALLS = {
     send_run: 100,
     send_whole_batch: 120,
     pull: 1760,
-    grpc_send: 2636,
+    grpc_send: 2596,
     amqp_publish: 2960,
     amqp_deliver_and_ack: 2820,
 }
