@@ -79,7 +79,12 @@ def test_messages_of_one_key_stay_in_order_with_one_batch_in_flight(broker: Brok
     asyncio.run(main())
     for key in range(5):
         name = f"key-{key}".encode()
-        mine = [record for queue in range(4) for record in broker.records("orders", queue) if record.key == name]
+        mine = [
+            record
+            for queue in range(4)
+            for record in broker.records("orders", queue)
+            if dict(record.headers).get("__SHARDINGKEY") == name
+        ]
         assert [int(record.body or b"") for record in mine] == list(range(key, 500, 5))
 
 
@@ -130,8 +135,7 @@ def test_memory_is_bounded_a_full_buffer_blocks_and_then_raises() -> None:
             serving(silent) as server,
             AsyncClient(server.address, accumulator=EAGER, max_bytes=limit, timeout=60) as mq,
         ):
-            for _ in range(limit // 8192):
-                mq.send_nowait("orders", b"x" * 8192)
+            futures = [mq.send_nowait("orders", b"x" * 8192) for _ in range(limit // 8192)]
             with pytest.raises(BufferFull, match="under way"):
                 mq.send_nowait("orders", b"x" * 8192)
             loop = asyncio.get_running_loop()
@@ -139,6 +143,8 @@ def test_memory_is_bounded_a_full_buffer_blocks_and_then_raises() -> None:
             with pytest.raises(BufferFull):
                 await mq.send("orders", b"x" * 8192, timeout=0.2)
             assert 0.15 < loop.time() - begun < 5
+        found = await asyncio.gather(*futures, return_exceptions=True)
+        assert all(isinstance(error, Closed) for error in found)
 
     asyncio.run(main())
 
