@@ -54,10 +54,11 @@ def test_few_requests_carry_many_messages_and_bytes_close_a_batch() -> None:
 def test_a_message_above_the_size_of_a_batch_is_sent_alone_behind_the_others() -> None:
     async def main() -> Server:
         async with serving(storing) as server:
-            async with AsyncClient(server.address, accumulator=Accumulator(bytes=500, linger=5, in_flight=1)) as mq:
-                for body in (b"1", b"2", b"x" * 5000, b"3"):
-                    mq.send_nowait("orders", body, key="k")
+            async with AsyncClient(server.address, accumulator=Accumulator(bytes=500, linger=50, in_flight=1)) as mq:
+                bodies = (b"1", b"2", b"x" * 5000, b"3")
+                futures = [mq.send_nowait("orders", body, key="k", timeout=20) for body in bodies]
                 await mq.flush()
+                assert all(future.done() and isinstance(future.result(), Sent) for future in futures)
             return server
 
     server = asyncio.run(main())
@@ -145,6 +146,17 @@ def test_memory_is_bounded_a_full_buffer_blocks_and_then_raises() -> None:
             assert 0.15 < loop.time() - begun < 5
         found = await asyncio.gather(*futures, return_exceptions=True)
         assert all(isinstance(error, Closed) for error in found)
+
+    asyncio.run(main())
+
+
+def test_a_message_does_not_linger_until_its_time_is_over() -> None:
+    async def main() -> None:
+        async with (
+            serving(storing) as server,
+            AsyncClient(server.address, accumulator=Accumulator(linger=60)) as mq,
+        ):
+            assert isinstance(await mq.send("orders", b"x", timeout=0.4), Sent)
 
     asyncio.run(main())
 
