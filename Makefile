@@ -13,7 +13,7 @@ AT_LEAST := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check bench bench-kafka bench-amqp bench-rocketmq bench-client bench-spark compat differential fuzz audit example lock clean
+.PHONY: help run test check bench bench-kafka bench-amqp bench-rocketmq bench-client bench-spark compat browser differential fuzz audit example lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,6 +51,9 @@ bench-spark: $(VENV)/ready ## measure our source for Spark beside Spark's own Ka
 # What these tests fetch and build stays in the user's cache folder (~/.cache/trimq), which make clean leaves alone.
 compat: $(VENV)/ready ## run the tests that need Java with Maven, Node, Go, Rust or a Debian package; JOBS=2 as with test
 	$(BIN)/python -m pytest -m external $(if $(IN_PARALLEL),$(IN_PARALLEL) --dist loadfile) $(ARGS)
+
+browser: $(VENV)/ready ## run the tests of the console in Chromium (Debian's packages chromium, fonts-noto-cjk); part of compat
+	$(BIN)/python -m pytest -m browser $(ARGS)
 
 differential: $(VENV)/ready ## compare generated requests with the other brokers, a minute each: ARGS="kafka --seconds 3600"
 	PYTHONPATH=tests $(BIN)/python -m differential $(ARGS)

@@ -100,7 +100,7 @@ def _use(site: Site) -> None:
     assert site.kafka("PLAIN", f"{PLANT} in a broken token".encode()) == 58
     assert site.kafka("SCRAM-SHA-256", f"n,,n=alice,r={PLANT}".encode()) == 0
     assert site.kafka("SCRAM-SHA-256", f"n,,{PLANT}".encode()) == 58
-    assert b"login was refused" in site.amqp("alice", f"{PLANT}-guess")
+    assert b"Login was refused" in site.amqp("alice", f"{PLANT}-guess")
     site.amqp("alice", ALICE)
     carol = {"username": "carol", "password": f"{PLANT}carol", "userType": "Normal"}
     assert site.rocketmq(3001, SECRET, {"username": "carol"}, carol) == 0

@@ -106,10 +106,9 @@ class CommitLogMessageApi:
         keys: Sequence[str],
         more_keys: Mapping[int, str],
         store_host: bytes,
-        is_whole: bool = False,
     ) -> AppendedUnits:
         """Appends a batch to these targets in one pass. Each message must be one that `append` would accept. Each has a
-        unique key; `more_keys` has further keys by index in the batch. `is_whole`: all of them or none."""
+        unique key; `more_keys` has further keys by index in the batch."""
         if self._access.is_enforced:
             for topic, _, _ in targets:
                 self._access.require(caller, Action.WRITE, topic.resource)
@@ -118,13 +117,33 @@ class CommitLogMessageApi:
         sizes = [len(message[1]) for message in messages]
         if max(sizes) > self.message_bytes:
             raise MessageTooLong(max(sizes), self.message_bytes)
-        if is_whole:
-            self._store.log.ensure_room(batch_size(messages))
         queues = [stream.queue for _, stream, _ in targets]
         placed = self._store.append_batch(queues, messages, keys, more_keys, store_host)
         count = len(placed.places)
         self._gate.count_all(count, sum(sizes) if count == len(sizes) else sum(sizes[:count]))
         return placed
+
+    def append_whole_batch(
+        self,
+        caller: Caller,
+        topic: CommitLogTopic,
+        stream: MessageQueue,
+        messages: Sequence[BatchMessage],
+        keys: Sequence[str],
+        more_keys: Mapping[int, str],
+        store_host: bytes,
+    ) -> tuple[AppendedUnits, int]:
+        """Like `append_batch`, to one queue: all of the messages or none. Returns also their size in the log."""
+        self._access.require(caller, Action.WRITE, topic.resource)
+        self._gate.require_writable()
+        self._stalls.check()
+        sizes = [len(message[1]) for message in messages]
+        if max(sizes) > self.message_bytes:
+            raise MessageTooLong(max(sizes), self.message_bytes)
+        size = batch_size(messages)
+        self._store.log.ensure_room(size)
+        self._gate.count_all(len(sizes), sum(sizes))
+        return self._store.append_batch((stream.queue,), messages, keys, more_keys, store_host), size
 
     def may_write(self, caller: Caller, topic: CommitLogTopic) -> bool:
         return self._access.allowed(caller, Action.WRITE, topic.resource)

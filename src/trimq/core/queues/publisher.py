@@ -244,10 +244,8 @@ class Publisher:
         for options, batch in self._group_by_options(contents):
             names = None if options.is_special else self._router.known(namespace, exchange.name, key)
             if names is None and not options.is_special:  # not known yet, or routed by headers
-                yield self.publish(exchange, key, *batch[0]), 1
-                names, batch = self._router.known(namespace, exchange.name, key), batch[1:]
-                if not batch:
-                    continue
+                self.find_route(exchange, key, batch[0][0])
+                names = self._router.known(namespace, exchange.name, key)
             published: PublishResult | None = None
             if names is not None:
                 encoded_name, encoded_key, now_ms = exchange.encoded_name, _encode(key), self._now_ms()

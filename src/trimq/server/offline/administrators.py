@@ -13,6 +13,7 @@ from trimq.core.security.audit_log import AuditLog
 from trimq.core.security.scram_credentials import ScramCredentials, credentials_of_password
 from trimq.errors import StartupError
 from trimq.metrics import Metrics
+from trimq.model import SYSTEM
 from trimq.offload import Done, Work
 from trimq.storage.group_commit.flusher import SyncFlusher
 from trimq.storage.group_commit.passes import Passes
@@ -82,6 +83,7 @@ class _OpenedUsers:
                 raise StartupError(f"the user {name} could not be stored: {ticket.refusal}")
         while self._tables.mark_synced():
             self._settle()
+        self.access.audit.changed(SYSTEM, "define", "user", name, administrator=True)
 
     def _offload(self, work: Work, done: Done) -> None:
         self._soon.append(lambda: _run(work, done))

@@ -70,7 +70,7 @@ class SendServices:
     put_times: PutTimes
     property_templates: PropertyTemplates
     batch_templates: PropertyTemplates
-    """For messages of a batch, to which the broker adds no properties."""
+    """Of the messages in a batch, to which the broker adds nothing."""
     delayed_templates: DelayedPropertyTemplates
     is_synced: bool
     """flush = sync"""

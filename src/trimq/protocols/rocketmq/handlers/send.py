@@ -43,6 +43,7 @@ from trimq.formats.rocketmq_unit.unit import (
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.handlers.message_ttl import apply_ttl, has_default_ttl
+from trimq.protocols.rocketmq.handlers.plain_batch import send_plain_batch
 from trimq.protocols.rocketmq.handlers.send_back import dead_letter_topic, must_dead_letter
 from trimq.protocols.rocketmq.handlers.send_deduplication import (
     find_duplicates,
@@ -51,7 +52,6 @@ from trimq.protocols.rocketmq.handlers.send_deduplication import (
     reply_to_duplicate,
 )
 from trimq.protocols.rocketmq.handlers.send_foreign import send_foreign
-from trimq.protocols.rocketmq.handlers.send_plain_batch import send_plain_batch
 from trimq.protocols.rocketmq.handlers.send_target import Obstacle, find_obstacle, queue_count
 from trimq.protocols.rocketmq.handlers.topic_creation import after_topic_creation
 from trimq.protocols.rocketmq.schedule.scheduler import DELAY_PROPERTIES
@@ -188,8 +188,8 @@ def _send_batch(
     outer = read_properties(header.properties)
     if DELAY in outer or outer.get(TRANSACTIONAL, "").lower() == "true":
         raise RemotingRefusal(ResponseCode.MESSAGE_ILLEGAL, f"{_ILLEGAL}: a batch cannot be delayed or transactional")
-    if (plain := send_plain_batch(context, command, header, topic, stream)) is not None:
-        return plain
+    if (reply := send_plain_batch(context, command, header, stream)) is not None:
+        return reply
     batched = _read_batch(context, command, header, topic, stream)
     sent = store_batch(context, header.topic, batched)
     ids, queue_id, first = ",".join(each.id for each in sent), sent[0].queue_id, sent[0].queue_offset

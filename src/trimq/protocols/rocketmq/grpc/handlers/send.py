@@ -339,10 +339,10 @@ def _kind_properties(call: Call, system: Any, now_ms: int) -> dict[str, str]:
     if system.message_type == MessageType.TRANSACTION:
         properties[TRANSACTIONAL] = "true"
         if system.HasField("orphaned_transaction_recovery_duration"):
-            seconds = read_ms(system.orphaned_transaction_recovery_duration) // 1000
-            if not 0 <= seconds <= _LONGEST_RECOVERY_S:
+            seconds = system.orphaned_transaction_recovery_duration.seconds
+            if seconds > _LONGEST_RECOVERY_S:
                 raise GrpcRefusal(
-                    Code.BAD_REQUEST, f"orphaned_transaction_recovery_duration must be 0 to {_LONGEST_RECOVERY_S} s"
+                    Code.BAD_REQUEST, f"orphaned_transaction_recovery_duration must be at most {_LONGEST_RECOVERY_S} s"
                 )
             properties[IMMUNITY_S] = str(seconds)
     if system.HasField("delivery_timestamp"):
