@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from trimq.client.admin import Admin
+from trimq.client.braking import BacklogBrake, Brake
 from trimq.client.consuming.allocation import Allocation, Average
 from trimq.client.consuming.filters import Filter
 from trimq.client.consuming.lanes import Lanes
@@ -59,7 +60,8 @@ class AsyncClient:
     `retries`: further tries of a send. `retry_not_stored`: also when the message was stored, but not yet safely.
     `choose`: default choice of queues. `avoid_slow`: leaves out brokers that are slow or failed. `max_messages`,
     `max_bytes`: limit of what is under way. `accumulator`: gathers messages into batches. `on_busy`: what sends
-    do when the broker is busy: `Wait`, `Drop` or `Spool`."""
+    do when the broker is busy: `Wait`, `Drop` or `Spool`. `brake`: drops messages while a
+    consumer group is too far behind."""
 
     def __init__(
         self,
@@ -79,6 +81,7 @@ class AsyncClient:
         max_bytes: int = DEFAULT_MOST_BYTES,
         accumulator: Accumulator | None = None,
         on_busy: OnBusy = WAIT,
+        brake: BacklogBrake | None = None,
         clock: Clock = default_clock,
         rng: Random | None = None,
     ) -> None:
@@ -93,6 +96,7 @@ class AsyncClient:
         self._max_bytes = max_bytes
         self._accumulator = accumulator
         self._on_busy = on_busy
+        self._brake = None if brake is None else Brake(brake, self._lag, clock.liveness)
         self._rng = rng or Random()
         self._round_robin = RoundRobin(self._rng)
         self._by_key = ByKey()
@@ -154,6 +158,8 @@ class AsyncClient:
         for function in self._checks:
             sender.instance.part(CheckBacks).remove(self.group, function)
         self._checks.clear()
+        if self._brake is not None:
+            await self._brake.close()
         await sender.close()
         await sender.instance.heartbeats.remove_producer(self.group)
         await sender.instance.release()
@@ -435,7 +441,7 @@ class AsyncClient:
 
     @property
     def dropped(self) -> int:
-        """One-way messages that could not be sent, and messages that `Drop` dropped."""
+        """One-way messages that could not be sent, and messages that `Drop` or the brake dropped."""
         return self._opened().dropped
 
     @property
@@ -452,11 +458,17 @@ class AsyncClient:
             if changed is None:
                 return None
             message, body = changed, changed.body
+        if self._brake is not None and self._brake.holds(topic, message):
+            self._opened().dropped += 1
+            return None
         if type(body) is not bytes or not pipeline.is_plain:
             body = pipeline.body(body)
         if not body:
             raise BadMessage("the body is empty, which brokers refuse")
         return message, body
+
+    async def _lag(self, group: str, topic: str) -> Mapping[MessageQueue, int]:
+        return await self.admin.lag(group, topic)
 
     def _plan_again(self, message: Message, needs: tuple[str, ...]) -> SendPlan:
         """Returns the plan of a message from the spool, whose features are known."""
