@@ -27,6 +27,7 @@ def test_messages_of_low_priority_are_dropped_while_the_group_is_behind(broker: 
             assert isinstance(await mq.send("orders", b"important", priority=5), Sent)
             assert isinstance(await mq.send("other", b"x"), Sent)
             assert mq.dropped >= 1
+            assert await mq.send("orders", b"x") is Dropped.BUSY
             async with mq.consumer("billing", "orders", start=Start.FIRST, commit=0.05) as consumer:
                 async with asyncio.timeout(20):
                     while sum((await mq.admin.lag("billing", "orders")).values()) > 0:

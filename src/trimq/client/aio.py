@@ -202,8 +202,8 @@ class AsyncClient:
         message = Message(body, key, tag, keys, headers, delay, deliver_at, level, ttl, id, once, priority)
         timeout_ms = self._timeout_ms if timeout is None else to_milliseconds(timeout)
         sender, prepared = self._opened(), self._prepare(topic, message)
-        if prepared is None:
-            return Dropped.DROPPED
+        if isinstance(prepared, Dropped):
+            return prepared
         message, content = prepared
         if not sender.room.has_room(len(content)):
             timeout_ms = await sender.wait_for_room(len(content), timeout_ms)
@@ -237,9 +237,9 @@ class AsyncClient:
         message = Message(body, key, tag, keys, headers, delay, deliver_at, level, ttl, id, once, priority)
         timeout_ms = self._timeout_ms if timeout is None else to_milliseconds(timeout)
         sender, prepared = self._opened(), self._prepare(topic, message)
-        if prepared is None:
+        if isinstance(prepared, Dropped):
             dropped: asyncio.Future[Dropped] = asyncio.get_running_loop().create_future()
-            dropped.set_result(Dropped.DROPPED)
+            dropped.set_result(prepared)
             return dropped
         message, content = prepared
         plan = self._plan(message, choose, self._retries, ordered, True)
@@ -264,7 +264,7 @@ class AsyncClient:
         message = Message(body, key, tag, keys, headers)
         timeout_ms = self._timeout_ms if timeout is None else to_milliseconds(timeout)
         sender, prepared = self._opened(), self._prepare(topic, message)
-        if prepared is not None:
+        if not isinstance(prepared, Dropped):
             message, content = prepared
             sender.send_oneway(topic, message, content, self._plan(message, choose, 0, False, False), timeout_ms)
 
@@ -280,7 +280,8 @@ class AsyncClient:
         message that cannot be part of a batch. Messages that interceptors drop are left out."""
         timeout_ms = self._timeout_ms if timeout is None else to_milliseconds(timeout)
         sender = self._opened()
-        prepared = [each for each in (self._prepare(topic, message) for message in messages) if each is not None]
+        every = [self._prepare(topic, message) for message in messages]
+        prepared = [each for each in every if not isinstance(each, Dropped)]
         if not prepared:
             return []
         check_batch(topic, [message for message, _ in prepared])
@@ -320,8 +321,8 @@ class AsyncClient:
         timeout_ms = self._timeout_ms if timeout is None else to_milliseconds(timeout)
         message = Message(body, key, tag, keys, headers)
         sender, prepared = self._opened(), self._prepare(topic, message)
-        if prepared is None:
-            raise BadMessage("an interceptor dropped the request")
+        if isinstance(prepared, Dropped):
+            raise BadMessage("an interceptor or the brake dropped the request")
         message, content = prepared
         plan = self._plan(message, choose, self._retries, False, False)
 
@@ -361,8 +362,8 @@ class AsyncClient:
 
         async def begin() -> Half:
             sender, prepared = self._opened(), self._prepare(topic, message)
-            if prepared is None:
-                raise BadMessage("an interceptor dropped the message of a transaction")
+            if isinstance(prepared, Dropped):
+                raise BadMessage("an interceptor or the brake dropped the message of a transaction")
             half, content = prepared
             if (half.delay, half.deliver_at, half.level) != (None, None, None):
                 raise BadMessage("a message of a transaction cannot be delayed")
@@ -450,17 +451,17 @@ class AsyncClient:
         spooler = self._opened().spooler
         return 0 if spooler is None else spooler.count
 
-    def _prepare(self, topic: str, message: Message) -> tuple[Message, bytes] | None:
-        """Applies interceptors and serializer. Returns None if the message is dropped."""
+    def _prepare(self, topic: str, message: Message) -> tuple[Message, bytes] | Dropped:
+        """Applies interceptors, brake and serializer."""
         pipeline, body = self._pipeline, message.body
         if not pipeline.is_plain:
             changed = pipeline.intercept(topic, message)
             if changed is None:
-                return None
+                return Dropped.DROPPED
             message, body = changed, changed.body
         if self._brake is not None and self._brake.holds(topic, message):
             self._opened().dropped += 1
-            return None
+            return Dropped.BUSY
         if type(body) is not bytes or not pipeline.is_plain:
             body = pipeline.body(body)
         if not body:
