@@ -119,6 +119,25 @@ class Database:
             raise ValueError("client_flag must not have FOUND_ROWS: it hides whether a row is new")
         return cls(lambda: pymysql.connect(**arguments), MYSQL)
 
+    def create_table(self, table: str, columns: str) -> None:
+        """Creates a table if it does not exist. Several processes may do so at the same time, of which PostgreSQL lets
+        only one succeed."""
+        try:
+            with self.transaction() as cursor:
+                cursor.execute(f"create table if not exists {table} ({columns})")
+        except Exception:
+            if not self._has_table(table):
+                raise
+
+    def _has_table(self, table: str) -> bool:
+        try:
+            with self.transaction() as cursor:
+                cursor.rows(f"select 1 from {table} where 1 = 0")
+        except Exception as error:
+            log.info("table %s: not there (%s)", table, error)
+            return False
+        return True
+
     @contextmanager
     def transaction(self) -> Iterator[Cursor]:
         """Commits at the end, or rolls back if an exception leaves the block."""
