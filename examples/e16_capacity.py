@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from pyspark_trimq.pipelines.capacity import capacity, seconds_to_drain
+from trimq.client.planning import capacity, seconds_to_drain
 
 BROKER = os.environ["TRIMQ_KAFKA"]
 TOPIC = f"e16-{uuid.uuid4().hex[:8]}"

@@ -94,14 +94,16 @@ def test_a_package_has_one_version_in_all_locks(name: str) -> None:
     assert [(name, pin) for name, pin in pins(name).items() if development.get(name, pin) != pin] == []
 
 
-def test_the_lock_of_the_broker_has_the_extras_that_it_serves_with_and_not_those_of_spark() -> None:
+def test_the_lock_of_the_broker_has_the_extras_that_it_serves_with_and_not_those_of_spark_and_clients() -> None:
     extras = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    named = {extra: {re.split(r"[^\w.-]", entry)[0] for entry in entries} for extra, entries in extras.items()}
-    spark = named.pop("spark")
+    named = {extra: {re.split(r"[^\w.-]", entry)[0].lower() for entry in entries} for extra, entries in extras.items()}
+    apart = [extra for extra in named if extra == "spark" or extra.startswith("client-")]
+    others = {package for extra in apart for package in named.pop(extra)}
     runtime = pins("requirements/runtime.txt").keys()
     assert {package for packages in named.values() for package in packages} <= runtime
     assert runtime <= pins("requirements/dev.txt").keys()
-    assert runtime.isdisjoint(spark)
+    assert runtime.isdisjoint(others)
+    assert others <= pins("requirements/dev.txt").keys()
 
 
 def test_the_locks_of_the_project_are_among_those_looked_through() -> None:

@@ -17,6 +17,7 @@ _SHARED_BY_FRONT_ENDS = (
     "protocols.contract",
     "protocols.client_counters",
     "protocols.long_poll",
+    "protocols.turns",
     "wire",
 )
 
@@ -36,6 +37,7 @@ SEES: dict[str, tuple[str, ...]] = {
     "protocols.contract": (*_ROOT, "core"),
     "protocols.client_counters": _ROOT,
     "protocols.long_poll": (*_ROOT, "protocols.contract", "protocols.client_counters"),
+    "protocols.turns": (*_ROOT, "protocols.contract"),
     "protocols.*": (*_ROOT, "core", *_SHARED_BY_FRONT_ENDS),
     "server": (
         *_ROOT,
@@ -59,7 +61,11 @@ OUTSIDE = ("client", "console", "testing", "cli", "__main__", "pyspark_trimq")
 # Each row is a list of tiers: a package sees the packages of earlier tiers, never those of its own or of later ones.
 # Modules beside packages are listed like packages; those joined by "+" count as one.
 ORDER: dict[str, tuple[str, ...]] = {
-    "trimq.formats": ("checksum varints", "kafka_batch kafka_subscription rocketmq_unit amqp_content", "crossing"),
+    "trimq.formats": (
+        "checksum varints sequences",
+        "kafka_batch kafka_subscription rocketmq_unit amqp_content",
+        "crossing",
+    ),
     "trimq.storage": (
         "io",
         "group_commit",
@@ -69,9 +75,9 @@ ORDER: dict[str, tuple[str, ...]] = {
         "inspection",
     ),
     "trimq.core": (
-        "write_gate cold_reads name_patterns metadata scheduling failures filters",
+        "log_text write_gate cold_reads name_patterns metadata scheduling failures filters",
         "security",
-        "partitions routing",
+        "partitions routing readership",
         "groups transactions queues commit_log",
         "pop",
         "crossing",
@@ -91,16 +97,18 @@ ORDER: dict[str, tuple[str, ...]] = {
     "trimq.protocols.rocketmq.grpc": ("wire", "clients", "handlers", "front_end"),
     "trimq.protocols.amqp": ("methods", "wire", "channel+confirms+deliveries+heartbeats", "handlers", "front_end"),
     "trimq.client": (
-        "timing credentials errors loop_thread",
+        "timing credentials errors loop_thread databases",
+        "once agreeing planning",
         "messages link",
         "links",
-        "routes",
+        "routes peers",
         "heartbeats",
         "instance",
         "sending",
         "consuming",
-        "aio",
-        "sync",
+        "transactions requests admin braking",
+        "aio numbering",
+        "sync outbox dump",
     ),
     "pyspark_trimq": ("mistakes", "arrow runtime", "broker session worker_daemon", "source sink", "pipelines"),
     "trimq.server": (

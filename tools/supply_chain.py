@@ -129,7 +129,8 @@ def license_of(name: str) -> str:
     except importlib.metadata.PackageNotFoundError:
         return ""
     classified = [entry.rpartition(" :: ")[2] for entry in stated.get_all("Classifier") or () if "License ::" in entry]
-    text = stated.get("License-Expression") or ", ".join(classified) or (stated.get("License") or "").split("\n")[0]
+    (expression, *_), (plain, *_) = (stated.get_all(field) or [""] for field in ("License-Expression", "License"))
+    text = expression or ", ".join(classified) or plain.split("\n")[0]
     return "" if text.upper() == "UNKNOWN" else text[:_LONGEST_LICENSE]
 
 

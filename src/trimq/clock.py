@@ -155,6 +155,11 @@ def cpu_seconds() -> float:
     return time.process_time()
 
 
+def thread_cpu_seconds() -> float:
+    """Processor time of the calling thread, for reports."""
+    return time.thread_time()
+
+
 def monotonic_seconds() -> float:
     """Real elapsed time, for reports and for command-line tools that wait outside an event loop."""
     return time.monotonic()

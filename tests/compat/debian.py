@@ -18,6 +18,12 @@ _NEEDS += ("--no-replaces", "--no-enhances")
 
 def debian_program(package: str, version: str) -> Program:
     """The program with the name of the package. Skips the test on a machine without apt."""
+    root = debian_folder(package, version)
+    return Program((str(root / "usr" / "bin" / package),), {"LD_LIBRARY_PATH": library_path(root)})
+
+
+def debian_folder(package: str, version: str) -> Path:
+    """The folder with the files of the package and of what it needs. Skips the test on a machine without apt."""
     require("apt-get", "apt-cache", "dpkg", "dpkg-query", "dpkg-deb")
 
     def unpack_into(folder: Path) -> None:
@@ -28,9 +34,11 @@ def debian_program(package: str, version: str) -> Program:
         for archive in folder.glob("*.deb"):
             do(["dpkg", "-x", archive.name, "root"], folder)
 
-    root = cached_folder("debian", f"{package}-{version}", unpack_into) / "root"
-    libraries = [*root.glob("usr/lib/*-linux-*"), *root.glob("lib/*-linux-*")]
-    return Program((str(root / "usr" / "bin" / package),), {"LD_LIBRARY_PATH": ":".join(map(str, libraries))})
+    return cached_folder("debian", f"{package}-{version}".replace(":", "-"), unpack_into) / "root"
+
+
+def library_path(root: Path) -> str:
+    return ":".join(map(str, [*root.glob("usr/lib/*-linux-*"), *root.glob("lib/*-linux-*")]))
 
 
 def _fetch(folder: Path, package: str) -> None:

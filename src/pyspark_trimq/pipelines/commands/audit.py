@@ -13,17 +13,7 @@ from pyspark.sql import DataFrame
 
 from pyspark_trimq.pipelines.lakes.aborted_records import AbortedRecords
 from pyspark_trimq.pipelines.lakes.lake import open_for_reading, read
-from pyspark_trimq.pipelines.messages.sequences import (
-    COLUMNS,
-    RUNS,
-    Fault,
-    FaultKind,
-    ProducerStream,
-    SeenSequences,
-    SequenceLedger,
-    SequenceRun,
-    runs_in,
-)
+from pyspark_trimq.pipelines.messages.sequences import COLUMNS, RUNS, runs_in
 from pyspark_trimq.pipelines.reports.outcome import Figure, Outcome, Plot, Table, batch_plots
 from pyspark_trimq.pipelines.runner.checkpoint import Checkpoint, open_checkpoint, write_atomically
 from pyspark_trimq.pipelines.runner.context import DEFAULT_CONTEXT, PipelineContext
@@ -31,6 +21,7 @@ from pyspark_trimq.pipelines.runner.failure import plain_errors
 from pyspark_trimq.pipelines.runner.runner import read_stream, run_query, subscription
 from pyspark_trimq.pipelines.runner.topics import compacted_topics
 from trimq.errors import StartupError
+from trimq.formats.sequences import Fault, FaultKind, ProducerStream, SeenSequences, SequenceLedger, SequenceRun
 
 FAULT_KINDS: tuple[FaultKind, ...] = ("gap", "duplicate", "reordered")
 

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pyspark_trimq.pipelines.capacity import capacity, seconds_to_drain
 from pyspark_trimq.pipelines.lag_samples import Sample, Samples, sample_groups
 from pyspark_trimq.pipelines.reports.outcome import Outcome, Plot, Table
 from pyspark_trimq.pipelines.runner.checkpoint import open_checkpoint
@@ -22,6 +21,8 @@ from pyspark_trimq.pipelines.runner.durations import parse_duration
 from pyspark_trimq.pipelines.runner.failure import plain_errors
 from pyspark_trimq.pipelines.runner.runner import read_current
 from pyspark_trimq.pipelines.runner.topics import topic_ends
+from trimq.client.planning import capacity, seconds_to_drain
+from trimq.errors import StartupError
 
 RECORD_SCHEMA = "topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP"
 COMMITTED_RANGES_SCHEMA = "group STRING, topic STRING, partition INT, first BIGINT, after BIGINT, at_ms BIGINT"
@@ -300,7 +301,10 @@ def _latency_plots(windows: Sequence[tuple[str, float, int, float, float]]) -> l
 def _add_capacity(outcome: Outcome, load: Load, samples: Sequence[Sample], window_ms: int) -> None:
     measured = rates(samples, window_ms)
     peak = load.peak_rate or max((rate for _, rate in measured["arriving"]), default=0.0)
-    sheet = capacity(load.cores, load.busy_ms, load.waiting_ms, peak, load.node_rate)
+    try:
+        sheet = capacity(load.cores, load.busy_ms, load.waiting_ms, peak, load.node_rate)
+    except ValueError as error:
+        raise StartupError(str(error)) from None
     rows = [
         ("cores of one node, C", sheet.cores),
         ("busy per message, T1 (ms)", sheet.busy_ms),

@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from pyspark_trimq.pipelines.messages.sequences import SEQUENCES, ProducerStream, SequenceRun
 from pyspark_trimq.pipelines.runner.checkpoint import write_atomically
+from trimq.formats.sequences import SEQUENCES, ProducerStream, SequenceRun
 
 FOLDER = "_trimq/aborted"
 

@@ -37,6 +37,7 @@ class Assigned:
     def __init__(self, consumer: Consumer, queue: MessageQueue, offset: int, limits: BufferLimits) -> None:
         self._consumer = consumer
         self.queue = queue
+        self._level = consumer.level_of(queue.topic)
         self.messages: ProcessQueue[Received] = ProcessQueue(offset, limits)
         self.committed = offset
         self.end = offset
@@ -142,6 +143,10 @@ class Assigned:
         self._room.set()
 
     # -- handing out
+
+    @property
+    def level(self) -> int:
+        return self._level
 
     @property
     def has_ready(self) -> bool:

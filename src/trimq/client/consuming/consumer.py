@@ -18,7 +18,8 @@ from trimq.client.consuming.filters import Filter, Wanted, read_filter, read_fil
 from trimq.client.consuming.inbox import Inbox
 from trimq.client.consuming.locks import RENEWED_MS, Locks
 from trimq.client.consuming.offsets import BrokerOffsets, LocalFile, OffsetStore, QueueOffsets
-from trimq.client.consuming.options import AT_MOST_ONCE, DEFAULT_ATTEMPTS, MANUAL, ConsumerOptions
+from trimq.client.consuming.options import AT_MOST_ONCE, DEFAULT_ATTEMPTS, MANUAL, POP, ConsumerOptions
+from trimq.client.consuming.popping import Popping
 from trimq.client.consuming.received import Received
 from trimq.client.consuming.returning import Returner
 from trimq.client.consuming.starts import Start
@@ -37,6 +38,7 @@ from trimq.client.heartbeats import ConsumerData
 from trimq.client.instance import Instance, RouteWatcher
 from trimq.client.link import Link
 from trimq.client.messages import MessageQueue
+from trimq.client.once.guard import Guard, Outcome
 from trimq.client.sending.pipeline import Serializer
 from trimq.client.timing import Duration, pause, to_milliseconds
 from trimq.wire.remoting import Command
@@ -45,6 +47,7 @@ from trimq.wire.remoting_codes import RequestCode, ResponseCode
 log = logging.getLogger(__name__)
 
 Handler = Callable[[Received], Awaitable[object] | object]
+GuardedHandler = Callable[[Received, Any], Awaitable[object] | object]
 BatchHandler = Callable[[list[Received]], Awaitable[object] | object]
 Reply = Callable[[Received, Any], Awaitable[None]]
 
@@ -74,6 +77,11 @@ class _Rebalance(RouteWatcher):
         self._wake()
 
 
+def _is_coroutine(handler: Callable[..., Any]) -> bool:
+    """Returns whether the handler is a coroutine function, or an object whose calls are."""
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None))  # noqa: B004
+
+
 class Consumer:
     """Open it with `async with`; then `run` a handler, or iterate over it."""
 
@@ -91,7 +99,7 @@ class Consumer:
         self.serializer = serializer
         self.is_ordered = options.ordered
         self.stats = ConsumerStatistics()
-        self.inbox: Inbox[Received] = Inbox()
+        self.inbox: Inbox[Received] = Inbox(options.lanes.shares if options.lanes is not None else (1,))
         self.wanted: dict[str, Wanted] = read_filters(subscriptions, 0)
         self._filters = {subscriptions: "*"} if isinstance(subscriptions, str) else dict(subscriptions)
         self._open_instance = open_instance
@@ -105,6 +113,8 @@ class Consumer:
         self._is_open = False
         self._stop = asyncio.Event()
         self._pool: ThreadPoolExecutor | None = None
+        self._popping: Popping | None = None
+        self._conflict: SubscriptionConflict | None = None
         self._instance: Instance
         self._watcher: _Rebalance
 
@@ -131,7 +141,7 @@ class Consumer:
         self._offsets = self._offset_store(instance)
         version = instance.clock.message.now_ms()
         self.wanted = read_filters(self._filters, version)
-        if not self.options.broadcast:
+        if not self.options.broadcast and self.options.mode != POP:
             retry_topic = f"{_RETRY_PREFIX}{self.group}"
             self.wanted[retry_topic] = read_filter(retry_topic, "*", version)
         for topic in self._filters:
@@ -140,18 +150,34 @@ class Consumer:
             except NoRoute as error:
                 log.warning("group %s: %s; waiting until it exists", self.group, error)
         await self._check_filters(instance)
+        if self.options.mode == POP:
+            popping = self._make_popping(instance)
+            await popping.check()
+            self._popping = popping
         await self._check_subscriptions()  # before the broker replaces them by those of this member
         instance.heartbeats.put_consumer(self._heartbeat())
         instance.handlers[RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self.group] = self._members_changed
         await instance.heartbeats.tell_all()
         self._watcher = _Rebalance(self._changed.set, lambda: self.wanted)
         instance.route_watchers.add(self._watcher)
+        if self._popping is not None:
+            self._tasks = [
+                asyncio.create_task(self._keep_popping(self._popping)),
+                asyncio.create_task(self._popping.renew_always()),
+            ]
+            await self._rebalanced.wait()
+            return
         self._tasks = [asyncio.create_task(self._keep_balanced()), asyncio.create_task(self._sweep_always())]
         if self.options.commit != MANUAL:
             self._tasks.append(asyncio.create_task(self._commit_always()))
         if self.is_ordered:
             self._tasks.append(asyncio.create_task(self._renew_locks()))
         await self._rebalanced.wait()
+
+    def _make_popping(self, instance: Instance) -> Popping:
+        return Popping(
+            instance, self.group, self.options, self.wanted, self.serializer, self.inbox, self.stats, self._reply
+        )
 
     def _offset_store(self, instance: Instance) -> OffsetStore:
         local = self.options.offsets
@@ -200,6 +226,8 @@ class Consumer:
         self._stop.set()
         self.inbox.close()
         if not instance.is_closed:
+            if self._popping is not None:
+                await self._popping.close()
             await self._revoke(list(self._assigned.values()))
             instance.handlers.pop((RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self.group), None)
             await instance.heartbeats.remove_consumer(self.group)
@@ -218,30 +246,62 @@ class Consumer:
 
     # -- handling
 
-    async def run(self, handler: Handler | BatchHandler, *, concurrency: int = 20, batch: int = 1) -> None:
+    async def run(
+        self, handler: Handler | GuardedHandler | BatchHandler, *, concurrency: int = 20, batch: int = 1
+    ) -> None:
         """Calls the handler for each message until the consumer is stopped or closed, up to `concurrency` calls at the
         same time. A handler is a coroutine function, or a function that runs in a thread. If it returns, the message is
         done; `Retry` or any other exception lets it be delivered again, `GiveUp` dead-letters it. With `batch` above 1
-        the handler gets lists of up to so many messages of one queue."""
+        the handler gets lists of up to so many messages of one queue. With `once` it gets a second argument from the
+        guard: the cursor of the transaction to write in, or None."""
         if concurrency < 1 or batch < 1:
             raise ValueError("concurrency and batch must be at least 1")
-        call = self._as_coroutine(handler, concurrency)
+        guard = self.options.once
+        if guard is None:
+            call = self._as_coroutine(handler, concurrency)
+        elif batch > 1:
+            raise ValueError("a guard decides about one message at a time: use batch=1")
+        else:
+            call = await self._guarded(guard, handler, concurrency)
         workers = [asyncio.create_task(self._work(call, batch)) for _ in range(concurrency)]
         try:
             done, _ = await asyncio.wait(workers, return_when=asyncio.FIRST_EXCEPTION)
             for worker in done:
                 worker.result()
+            self._raise_conflict()
         finally:
             for worker in workers:
                 worker.cancel()
             await asyncio.gather(*workers, return_exceptions=True)
 
     def _as_coroutine(self, handler: Callable[..., Any], concurrency: int) -> Callable[[Any], Awaitable[object]]:
-        if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None)):  # noqa: B004
+        if _is_coroutine(handler):
             return handler
         pool = self._pool = ThreadPoolExecutor(concurrency, f"trimq-{self.group}")
         loop = asyncio.get_running_loop()
         return lambda argument: loop.run_in_executor(pool, handler, argument)
+
+    async def _guarded(
+        self, guard: Guard, handler: Callable[..., Any], concurrency: int
+    ) -> Callable[[Any], Awaitable[object]]:
+        pool = self._pool = ThreadPoolExecutor(concurrency, f"trimq-{self.group}")
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(pool, guard.prepare)
+        is_coroutine = _is_coroutine(handler)
+
+        def attempt(message: Received) -> None:
+            def work(given: Any) -> None:
+                found = handler(message, given)
+                if is_coroutine:
+                    asyncio.run_coroutine_threadsafe(found, loop).result()
+
+            if guard.attempt(message, work) is Outcome.REPEAT:
+                loop.call_soon_threadsafe(self._count_known)
+
+        return lambda message: loop.run_in_executor(pool, attempt, message)
+
+    def _count_known(self) -> None:
+        self.stats.known += 1
 
     async def _work(self, call: Callable[[Any], Awaitable[object]], batch: int) -> None:
         while True:
@@ -250,13 +310,12 @@ class Consumer:
             except Closed:
                 return
             source = messages[0].source
-            assert isinstance(source, Assigned)
             source.handler_began()
             try:
                 await self._handle(call, messages, batch == 1)
             except asyncio.CancelledError:
                 for message in reversed(messages):
-                    if self._owner(message) is not None:
+                    if self._popping is not None or self._owner(message) is not None:
                         source.put_back(message)
                 raise
             finally:
@@ -272,23 +331,30 @@ class Consumer:
         except Retry as retry:
             self.stats.retried += 1
             for message in messages:
-                if not message.is_settled:
-                    await self.retry(message, retry.after)
+                await message.retry(retry.after)
         except GiveUp as reason:
             for message in messages:
-                if not message.is_settled:
-                    await self.give_up(message, str(reason))
+                await message.give_up(str(reason))
         except Exception as error:
             self.stats.failed += 1
             log.warning("group %s: handler failed for %r", self.group, messages[0], exc_info=error)
             for message in messages:
-                if not message.is_settled:
-                    await self.retry(message, None)
+                await message.retry()
         else:
             for message in messages:
-                if not message.is_settled:
+                if message.is_settled:
+                    continue
+                if self._popping is None:
                     self.stats.handled += 1
                     self._finish(message)
+                else:
+                    await self._ack_popped(self._popping, message)
+
+    async def _ack_popped(self, popping: Popping, message: Received) -> None:
+        try:
+            await popping.ack(message)
+        except ClientError as error:
+            log.warning("group %s: %r not acknowledged; it is delivered again (%s)", self.group, message, error)
 
     async def _commit_first(self, messages: list[Received]) -> None:
         for message in messages:
@@ -306,6 +372,7 @@ class Consumer:
             try:
                 found = await self.inbox.take()
             except Closed:
+                self._raise_conflict()
                 return
             yield found[0]
 
@@ -322,6 +389,11 @@ class Consumer:
         if waiter.cancelled() or not waiter.done():
             return []
         return waiter.result()
+
+    def level_of(self, topic: str) -> int:
+        """Returns the priority of a topic: 0 is the most urgent."""
+        lanes = self.options.lanes
+        return 0 if lanes is None else lanes.level_of(topic)
 
     # -- settling
 
@@ -408,6 +480,7 @@ class Consumer:
 
     async def commit(self) -> None:
         """Commits what is finished in all queues. Raises ClientError if a broker does not accept it."""
+        self._require_pull("commit")
         await self._commit(list(self._assigned.values()))
 
     async def _commit(self, queues: list[Assigned]) -> None:
@@ -447,6 +520,7 @@ class Consumer:
 
     async def seek(self, queue: MessageQueue, to: int | datetime | Start) -> None:
         """Continues an assigned queue at an offset or a time; messages that no handler took are dropped."""
+        self._require_pull("seek")
         assigned = self._assigned.get(queue)
         if assigned is None:
             raise ValueError(f"{queue} is not assigned to this consumer")
@@ -467,12 +541,16 @@ class Consumer:
     def pause(self, *topics: str) -> None:
         """Hands out no messages of these topics, or of any topic if none is given, until `resume`."""
         self._paused.update(topics or self._filters)
+        if self._popping is not None:
+            self._popping.pause(set(topics or self._filters))
         for assigned in self._assigned.values():
             if assigned.queue.topic in self._paused:
                 assigned.pause()
 
     def resume(self, *topics: str) -> None:
         self._paused.difference_update(topics or self._filters)
+        if self._popping is not None:
+            self._popping.resume(set(topics or self._filters))
         for assigned in self._assigned.values():
             if assigned.queue.topic not in self._paused:
                 assigned.resume()
@@ -484,15 +562,21 @@ class Consumer:
 
     def position(self, queue: MessageQueue) -> int:
         """Returns the offset that the next commit of an assigned queue stores."""
+        self._require_pull("position")
         return self._assigned[queue].messages.committable
 
     def lag(self) -> dict[MessageQueue, int]:
         """Returns for each assigned queue the number of messages that are not finished, as of the last pull."""
+        self._require_pull("lag")
         return {
             queue: max(each.end - each.messages.committable, 0)
             for queue, each in self._assigned.items()
             if queue.topic in self._filters
         }
+
+    def _require_pull(self, name: str) -> None:
+        if self._popping is not None:
+            raise Unsupported(f'{name}: with mode="pop" the broker keeps the position of the group')
 
     # -- the group
 
@@ -503,6 +587,8 @@ class Consumer:
     def _members_changed(self, link: Link, command: Command) -> None:
         link.respond(command, ResponseCode.SUCCESS)
         self._changed.set()
+        if self._is_open and self._conflict is None:
+            self._spawn(self._check_again())
 
     def pull_refused(self, queue: MessageQueue, refused: Refused) -> None:
         log.info("%s: not pulled (%s)", queue, refused)
@@ -532,18 +618,38 @@ class Consumer:
             await self._instance.heartbeats.tell_all([address])
         return address
 
+    async def _keep_popping(self, popping: Popping) -> None:
+        while True:
+            self._changed.clear()
+            popping.balance()
+            self._rebalanced.set()
+            is_complete = all(self._instance.routes.find(topic) is not None for topic in self._filters)
+            await self._wait_for_changes(is_complete)
+            if not is_complete:
+                await self._find_routes()
+
+    async def _find_routes(self) -> None:
+        for topic in self._filters:
+            try:
+                await self._instance.routes.get(topic, _TIMEOUT_MS)
+            except ClientError as error:
+                log.info("group %s: %s", self.group, error)
+
     async def _keep_balanced(self) -> None:
         while True:
             self._changed.clear()
             is_complete = await self._rebalance()
             self._rebalanced.set()
-            waiter = asyncio.ensure_future(self._changed.wait())
-            timer = asyncio.ensure_future(pause(self.timeline, REBALANCE_MS if is_complete else _SOON_MS))
-            try:
-                await asyncio.wait((waiter, timer), return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                waiter.cancel()
-                timer.cancel()
+            await self._wait_for_changes(is_complete)
+
+    async def _wait_for_changes(self, is_complete: bool) -> None:
+        waiter = asyncio.ensure_future(self._changed.wait())
+        timer = asyncio.ensure_future(pause(self.timeline, REBALANCE_MS if is_complete else _SOON_MS))
+        try:
+            await asyncio.wait((waiter, timer), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiter.cancel()
+            timer.cancel()
 
     async def _rebalance(self) -> bool:
         """Takes the queues that are this member's, and lets the others go. Returns False if it must be tried again
@@ -675,9 +781,21 @@ class Consumer:
         conflict = await self._find_conflict()
         if conflict is None:
             return
+        self._conflict = SubscriptionConflict(conflict)
         if self.options.strict:
-            raise SubscriptionConflict(conflict)
+            raise self._conflict
         log.warning("%s", conflict)
+
+    async def _check_again(self) -> None:
+        """Compares the subscriptions after members came or went. If `strict`, `run` and iterations end and raise."""
+        try:
+            await self._check_subscriptions()
+        except SubscriptionConflict:
+            self.stop()
+
+    def _raise_conflict(self) -> None:
+        if self.options.strict and self._conflict is not None:
+            raise self._conflict
 
     async def _find_conflict(self) -> str | None:
         route = next((found for topic in self._filters if (found := self._instance.routes.find(topic))), None)
@@ -700,6 +818,8 @@ class Consumer:
         if not others:
             return None
         for topic, theirs in (listed.get("subscriptionTable") or {}).items():
+            if topic.startswith(_RETRY_PREFIX):
+                continue  # popping members have none
             mine = ours.get(topic)
             expression = None if mine is None else mine.subString
             if theirs.get("subString") != expression:

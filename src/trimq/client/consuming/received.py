@@ -37,6 +37,18 @@ class Settlement(Protocol):
     async def reply(self, message: Received, body: Any) -> None: ...
 
 
+class Source(Protocol):
+    """Owner of a message within its consumer."""
+
+    def handler_began(self) -> None: ...
+
+    def handler_ended(self) -> None: ...
+
+    def put_back(self, message: Received) -> None:
+        """Hands the message out again: its handler was cancelled."""
+        ...
+
+
 class ReceivedFields:
     """Fields of a received message. `attempt` counts its deliveries to this group, from 1 on. Properties are parsed
     when they are first used."""
@@ -155,14 +167,13 @@ class Received(ReceivedFields):
         unit: Unit,
         queue: MessageQueue,
         settlement: Settlement,
-        source: object,
+        source: Source,
         serializer: Serializer | None = None,
         receipt: str = "",
     ) -> None:
         ReceivedFields.__init__(self, unit, queue, serializer)
         self._settlement = settlement
         self.source = source
-        """Owner of the message within its consumer."""
         self.receipt = receipt
         self.is_settled = False
         self.handed_out_ms = 0
@@ -193,10 +204,15 @@ class Received(ReceivedFields):
 
 def expand_body(unit: Unit) -> bytes:
     """Returns the body as the producer gave it. Raises ClientError if it cannot be expanded."""
-    body = bytes(unit.body)
-    if not unit.sys_flag & COMPRESSED:
+    return expand(bytes(unit.body), unit.sys_flag)
+
+
+def expand(body: bytes, sys_flag: int) -> bytes:
+    """Returns a body as its sender gave it, which may have compressed it. Raises ClientError if it cannot be
+    expanded."""
+    if not sys_flag & COMPRESSED:
         return body
-    codec = _CODECS.get(unit.sys_flag >> 8 & 7)
+    codec = _CODECS.get(sys_flag >> 8 & 7)
     try:
         if codec is not None:
             return decompress(codec, body, LONGEST_EXPANDED)

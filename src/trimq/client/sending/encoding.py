@@ -19,6 +19,7 @@ from trimq.formats.rocketmq_unit.schedule import DELAY
 from trimq.formats.rocketmq_unit.ttl import TTL_MS
 from trimq.formats.rocketmq_unit.unit import LONGEST_SENT_PROPERTIES
 from trimq.model import Buffer
+from trimq.wire.extension import ONCE
 from trimq.wire.remoting import ONE_WAY, VERSION, frame
 from trimq.wire.remoting_codes import RequestCode
 
@@ -28,6 +29,8 @@ DELIVER_MS, DELAY_MS = "TIMER_DELIVER_MS", "TIMER_DELAY_MS"
 LEVELS = 18
 
 _OWN_PREFIX = "TRIMQ_"
+PRODUCER, NUMBER = "TRIMQ_BY", "TRIMQ_NO"
+"""Properties of numbered messages, which only `Numbering` sets: see `trimq.client.numbering`."""
 
 RESERVED = frozenset(
     (
@@ -96,7 +99,7 @@ def write_message_properties(message: Message, id: str, extra: Iterable[tuple[st
         text += f"KEYS\x01{' '.join(keys)}\x02"
     if headers:
         for name, value in headers.items():
-            if name in RESERVED or name.startswith(_OWN_PREFIX):
+            if name in RESERVED or (name.startswith(_OWN_PREFIX) and name not in (PRODUCER, NUMBER)):
                 raise BadMessage(f"header {name}: this name has a meaning of its own in RocketMQ or TriMQ")
             if not isinstance(value, str):
                 raise BadMessage(f"header {name}: its value must be a str, not {type(value).__name__}")
@@ -106,6 +109,8 @@ def write_message_properties(message: Message, id: str, extra: Iterable[tuple[st
             text += f"{name}\x01{value}\x02"
     if delay is not None or deliver_at is not None or level is not None or ttl is not None:
         text += _times(message)
+    if message.once:
+        text += f"{ONCE}\x01true\x02"
     for name, value in extra:
         _check(name, value)
         text += f"{name}\x01{value}\x02"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_trimq.pipelines.messages.sequences import SEQUENCES, Fault, ProducerStream, SequenceLedger, SequenceRun
+from trimq.formats.sequences import SEQUENCES, Fault, ProducerStream, SequenceLedger, SequenceRun
 
 TRACK = ProducerStream("orders", 0, 7, 0)
 
