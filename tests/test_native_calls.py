@@ -17,6 +17,7 @@ from protocols.rocketmq.rocketmq_desk import Desk as RocketMQDesk
 from protocols.rocketmq.rocketmq_desk import receive, request
 
 from trimq.formats.kafka_batch.builder import from_records
+from trimq.formats.rocketmq_unit.batch_body import BatchEntry, write_batch
 from trimq.model import Record
 from trimq.protocols.amqp import methods
 from trimq.protocols.rocketmq.grpc.wire import wire
@@ -103,6 +104,16 @@ def send_run() -> Step:
     return step
 
 
+def send_whole_batch() -> Step:
+    desk = rocketmq_desk()
+
+    def step(count: int) -> None:
+        entries = [BatchEntry(0, b"hello", f"UNIQ_KEY\x01{number:032d}\x02".encode()) for number in range(count)]
+        assert desk.broker.ask(320, {**_SEND, "i": "", "m": True}, write_batch(entries)).code == 0
+
+    return step
+
+
 _SEND = {"a": "pg", "b": "t", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 77, "h": 0}
 
 
@@ -175,8 +186,9 @@ CALLS = {
     kafka_fetch: 2320,
     send_single: 2022,
     send_run: 100,
+    send_whole_batch: 120,
     pull: 1760,
-    grpc_send: 2636,
+    grpc_send: 2596,
     amqp_publish: 2960,
     amqp_deliver_and_ack: 2820,
 }

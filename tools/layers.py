@@ -17,6 +17,7 @@ _SHARED_BY_FRONT_ENDS = (
     "protocols.contract",
     "protocols.client_counters",
     "protocols.long_poll",
+    "protocols.turns",
     "wire",
 )
 
@@ -36,6 +37,7 @@ SEES: dict[str, tuple[str, ...]] = {
     "protocols.contract": (*_ROOT, "core"),
     "protocols.client_counters": _ROOT,
     "protocols.long_poll": (*_ROOT, "protocols.contract", "protocols.client_counters"),
+    "protocols.turns": (*_ROOT, "protocols.contract"),
     "protocols.*": (*_ROOT, "core", *_SHARED_BY_FRONT_ENDS),
     "server": (
         *_ROOT,
@@ -73,9 +75,9 @@ ORDER: dict[str, tuple[str, ...]] = {
         "inspection",
     ),
     "trimq.core": (
-        "write_gate cold_reads name_patterns metadata scheduling failures filters",
+        "log_text write_gate cold_reads name_patterns metadata scheduling failures filters",
         "security",
-        "partitions routing",
+        "partitions routing readership",
         "groups transactions queues commit_log",
         "pop",
         "crossing",
@@ -99,11 +101,12 @@ ORDER: dict[str, tuple[str, ...]] = {
         "once agreeing planning",
         "messages link",
         "links",
-        "routes",
+        "routes peers",
         "heartbeats",
         "instance",
         "sending",
         "consuming",
+        "transactions requests admin braking",
         "aio numbering",
         "sync outbox dump",
     ),

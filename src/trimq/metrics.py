@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 CONTENT_TYPE = "text/plain; version=1.0.0; charset=utf-8"
 """Media type of the page that Prometheus scrapes."""
@@ -103,11 +103,20 @@ Lines = Iterable[str | None]
 """Lines of the page. None: no line yet."""
 
 
+class Sample(NamedTuple):
+    """Value of one counter or gauge. `labels`: in the order of their declaration."""
+
+    name: str
+    labels: LabelValues
+    value: float
+
+
 class Metrics:
     """All metrics of one broker. Each is declared once, with its help text; names get the prefix `trimq_`."""
 
     def __init__(self) -> None:
         self._exposed: dict[str, tuple[frozenset[str], Callable[[], Lines]]] = {}
+        self._numbers: dict[str, ReadGauges] = {}
 
     def counter(self, name: str, help: str) -> Counter:
         return self.counters(name, help, ()).labelled()
@@ -116,6 +125,7 @@ class Metrics:
         """Exposed to Prometheus as `trimq_<name>_total`."""
         family = Family(name, help, label_names, Counter)
         self._declare(name, label_names, lambda: _counter_lines(family))
+        self._numbers[name] = lambda: ((values, counter.value) for values, counter in family.present())
         return family
 
     def gauge(self, name: str, help: str) -> Gauge:
@@ -133,10 +143,12 @@ class Metrics:
     def gauges_from(self, name: str, help: str, label_names: Sequence[str], read: ReadGauges) -> None:
         """As `gauge_from`, with labels: `read` returns every combination of label values with its number."""
         self._declare(name, label_names, lambda: _read_lines(name, "gauge", help, label_names, read()))
+        self._numbers[name] = read
 
     def counters_from(self, name: str, help: str, label_names: Sequence[str], read: ReadGauges) -> None:
         """As `gauges_from`, for numbers that only grow; exposed as `trimq_<name>_total`."""
         self._declare(name, label_names, lambda: _read_lines(f"{name}_total", "counter", help, label_names, read()))
+        self._numbers[name] = read
 
     def histogram(self, name: str, help: str, bounds: Sequence[float] = SECONDS_BUCKETS) -> Histogram:
         return self.histograms(name, help, (), bounds).labelled()
@@ -159,6 +171,14 @@ class Metrics:
         if name in self._exposed:
             raise ValueError(f"the metric {name} is declared twice")
         self._exposed[name] = frozenset(label_names), expose
+
+    def read(self, names: Iterable[str]) -> Iterator[Sample | None]:
+        """Yields the values of these counters and gauges, and None where the broker may work in between. Names that
+        are not declared have no values: not every broker has all listeners."""
+        for name in names:
+            read = self._numbers.get(name)
+            for found in () if read is None else read():
+                yield None if found is None else Sample(name, *found)
 
     def render(self) -> bytes:
         """Returns the page that Prometheus scrapes. Its media type is `CONTENT_TYPE`."""

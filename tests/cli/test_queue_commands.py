@@ -73,16 +73,23 @@ def test_users_are_listed_with_their_permissions(trimq, broker_http) -> None:
     right = {"user": "alice", "vhost": "/", "configure": "^a", "write": ".*", "read": ""}
     broker_http.answers["GET", "/api/users"] = (
         200,
-        {"users": [{"name": "alice", "administrator": False, "rocketmq_secret": True}]},
+        {"users": [{"name": "alice", "administrator": False, "tags": ["monitoring"], "rocketmq_secret": True}]},
     )
     broker_http.answers["GET", "/api/permissions"] = 200, {"permissions": [right]}
+    topic_right = {"user": "alice", "vhost": "/", "exchange": "amq.topic", "write": "^a", "read": ""}
+    broker_http.answers["GET", "/api/topic-permissions"] = 200, {"topic_permissions": [topic_right]}
+    limits = {"user": "alice", "limits": {"max-connections": 3}}
+    broker_http.answers["GET", "/api/user-limits"] = 200, {"limits": [limits]}
     done = trimq("users", "list", "--http", broker_http.address)
     assert done.stdout.splitlines() == [
-        "user   administrator  RocketMQ secret",
-        "alice  no             yes",
+        "user   tags        RocketMQ secret  limits",
+        "alice  monitoring  yes              max-connections=3",
         "",
         "user   vhost  configure  write  read",
         "alice  /      ^a         .*",
+        "",
+        "user   vhost  exchange   write  read",
+        "alice  /      amq.topic  ^a",
     ]
 
 
@@ -100,10 +107,10 @@ def test_a_user_is_set_and_the_password_is_in_no_argument(trimq, broker_http) ->
 
 
 def test_a_login_is_taken_from_the_environment(trimq, broker_http) -> None:
-    broker_http.answers["GET", "/api/vhosts"] = 200, {"vhosts": [{"name": "/"}]}
+    broker_http.answers["GET", "/api/vhosts"] = 200, {"vhosts": [{"name": "/", "limits": {}}]}
     login = {"TRIMQ_USER": "root", "TRIMQ_PASSWORD": "se:cret"}
     done = trimq("vhosts", "list", "--http", broker_http.address, environment=login)
-    assert done.stdout == "name\n/\n"
+    assert done.stdout == "name  limits\n/\n"
     assert broker_http.logins == ["Basic cm9vdDpzZTpjcmV0"]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from bench.amqp_peer import rabbitmq_in
 from differential.amqp_driver import AmqpDriver
 from differential.amqp_generator import generate
-from differential.amqp_policies import definitions, set_policies
+from differential.amqp_policies import POLICIES, definitions, set_policies
 from differential.sequences import MISSING, Difference, Driver, Explained, Step
 from tools.broker import running
 
@@ -49,9 +49,11 @@ def _is_small_frame_max(found: Difference) -> bool:
 
 
 def _is_unenforceable(found: Difference) -> bool:
-    """Applies to the refusal of an argument that RabbitMQ stores without effect."""
+    """Applies to the refusal of an argument that RabbitMQ stores without effect: it declares the queue."""
     refused = r"invalid arg 'x-(delivery-limit|delayed-retry-\w+)' for queue '[^']+' in vhost '/': "
-    return found.step.request == "queue.declare" and re.search(refused, json.dumps(found.our_answer)) is not None
+    if found.step.request != "queue.declare" or ".close" in json.dumps(found.their_answer):
+        return False
+    return re.search(refused, json.dumps(found.our_answer)) is not None
 
 
 def _is_internal_error(found: Difference) -> bool:
@@ -73,7 +75,7 @@ def _is_internal_error(found: Difference) -> bool:
 
 def _is_lost_property(found: Difference) -> bool:
     """Applies to properties that messages of RabbitMQ's streams lose, as they are stored in the format of AMQP 1.0."""
-    if not re.search(r"\.delivered\..*\.properties\.", found.path):
+    if not re.search(r"\.delivered\..*\.properties\.", found.path) or not any(map(_is_stream, found.earlier)):
         return False
     if found.path.endswith(".cluster_id"):
         return found.theirs == MISSING
@@ -81,6 +83,10 @@ def _is_lost_property(found: Difference) -> bool:
     return is_header and (
         (found.theirs == MISSING and found.ours[0] in "AFD") or (found.ours, found.theirs) == ("x", "S")
     )
+
+
+def _is_stream(step: Step) -> bool:
+    return step.request == "queue.declare" and step.arguments.get("args", {}).get("x-queue-type") == "stream"
 
 
 def _is_announced_size(found: Difference) -> bool:
@@ -92,12 +98,13 @@ def _is_announced_size(found: Difference) -> bool:
 
 
 def _is_strict_limit(found: Difference) -> bool:
-    """Applies where RabbitMQ has more messages in a quorum queue that refuses messages when it is full, or confirms
-    them."""
-    full = [step.arguments.get("queue", "") for step in found.earlier if _refuses_when_full(step)]
+    """Applies where RabbitMQ has more messages than the limit in a quorum queue that refuses messages when it is full,
+    or confirms them."""
+    full = {step.arguments.get("queue", ""): step for step in found.earlier if _refuses_when_full(step)}
     place, _, rest = found.path.removeprefix(".").partition(".")
     if place == "queues":
-        return rest in {f"{queue}.messages" for queue in full} and found.ours < found.theirs
+        step = full.get(rest.removesuffix(".messages"))
+        return step is not None and found.ours < found.theirs and found.theirs > _max_length(step)
     if not full or not rest.startswith(("acked", "nacked")):
         return False
     ours, theirs = ((answer or {}).get(place, {}) for answer in (found.our_answer, found.their_answer))
@@ -109,6 +116,15 @@ def _refuses_when_full(step: Step) -> bool:
     if step.request != "queue.declare" or arguments.get("x-queue-type") != "quorum":
         return False
     return arguments.get("x-overflow") == "reject-publish" or step.arguments.get("queue", "").startswith("p-reject")
+
+
+def _max_length(step: Step) -> int:
+    """Limit of a declared queue in messages; 0 if it has a limit in bytes only."""
+    length = step.arguments.get("args", {}).get("x-max-length", 0)
+    limits = [length] if isinstance(length, int) and not isinstance(length, bool) and length else []
+    if step.arguments.get("queue", "").startswith("p-reject"):
+        limits.append(POLICIES["p-reject"]["max-length"])
+    return min(limits, default=0)
 
 
 def _is_shortcut(found: Difference) -> bool:
@@ -130,6 +146,19 @@ def _is_lost_nack(found: Difference) -> bool:
     return "confirm.select" in requests and "basic.publish" in requests[: requests.index("confirm.select")]
 
 
+def _is_offered_again(found: Difference) -> bool:
+    """Applies to the number of deliveries of a message after the end of a connection with consumers on several
+    channels."""
+    if not re.search(r"\.headers\.x-(acquired|delivery)-count(\[\])?$", found.path) or not found.ours < found.theirs:
+        return False
+    for at, step in enumerate(found.earlier):
+        if step.request in ("drop", "connect", "connection.close", "frames") or "raw" in step.arguments:
+            before = [each for each in found.earlier[:at] if each.connection == step.connection]
+            if len({each.arguments.get("ch") for each in before if each.request == "basic.consume"}) > 1:
+                return True
+    return False
+
+
 EXPLAINED = [
     Explained("login-mechanisms", _is_mechanisms),
     Explained("protocol-header", _is_protocol_header, is_last=True),
@@ -141,6 +170,7 @@ EXPLAINED = [
     Explained("properties-of-streams", _is_lost_property),
     Explained("lost-nack", _is_lost_nack),
     Explained("shortcut-on-closed-channel", _is_shortcut, is_last=True),
+    Explained("offered-again", _is_offered_again),
 ]
 
 

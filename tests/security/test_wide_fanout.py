@@ -9,8 +9,8 @@ from security.attacked import others_are_served
 
 from tools.broker import running
 
-QUEUES = 300
-PUBLISHES = 256
+QUEUES = 2000
+PUBLISHES = 1024
 
 
 def test_many_publishes_to_many_queues(tmp_path: Path) -> None:

@@ -76,9 +76,10 @@ class Process:
         self.process.send_signal(number)
 
     def end(self) -> tuple[int, str]:
-        """Waits for the end. Returns the exit code and the output."""
+        """Waits for the end. Returns the exit code and the output without audit records."""
         _, output = self.process.communicate(timeout=PATIENCE_S)
-        return self.process.returncode, output
+        lines = output.splitlines(keepends=True)
+        return self.process.returncode, "".join(line for line in lines if " trimq.audit: " not in line)
 
 
 @contextmanager

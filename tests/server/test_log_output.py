@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from trimq.config import Log
+from trimq.errors import StartupError
 from trimq.server.log_output import JsonFormatter, LogHandler, TextFormatter, open_log
 
 
@@ -54,6 +57,70 @@ def test_level_and_format_are_those_of_the_settings(
     logging.getLogger("trimq.somewhere").warning("shown")
     (line,) = capsys.readouterr().err.splitlines()
     assert json.loads(line)["message"] == "shown"
+
+
+def audit_record() -> logging.LogRecord:
+    made = record("%s", '{"event":"login"}')
+    made.name, made.audit = "trimq.audit", {"event": "login", "principal": "a\nb"}
+    return made
+
+
+def test_an_audit_record_is_part_of_the_json_log() -> None:
+    assert json.loads(JsonFormatter().format(audit_record())) == {
+        "time": "2023-11-14T22:13:20.250Z",
+        "level": "WARNING",
+        "logger": "trimq.audit",
+        "event": "login",
+        "principal": "a\nb",
+    }
+
+
+def test_audit_records_are_not_left_out_as_repeated(capsys: pytest.CaptureFixture[str]) -> None:
+    handler = LogHandler(1)
+    for _ in range(3):
+        handler.emit(audit_record())
+    handler.close()
+    assert len(capsys.readouterr().err.splitlines()) == 3
+
+
+@pytest.fixture
+def audit_logger(monkeypatch: pytest.MonkeyPatch) -> Iterator[logging.Logger]:
+    """The logger of audit records; closes handlers that the test adds."""
+    logger = logging.getLogger("trimq.audit")
+    monkeypatch.setattr(logger, "handlers", [])
+    monkeypatch.setattr(logger, "propagate", True)
+    monkeypatch.setattr(logger, "level", logging.NOTSET)
+    logger.manager._clear_cache()  # type: ignore[attr-defined]
+    yield logger
+    for handler in logger.handlers:
+        handler.close()
+    logger.manager._clear_cache()  # type: ignore[attr-defined]
+
+
+def test_audit_records_go_to_their_own_file_which_may_be_moved_away(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, audit_logger: logging.Logger
+) -> None:
+    path = tmp_path / "audit.jsonl"
+    open_alone(Log(level="error", audit_file=str(path)), monkeypatch)
+    audit_logger.info("%s", "first", extra={"audit": {"name": "\udcff"}})
+    path.rename(tmp_path / "audit.1")
+    audit_logger.info("%s", "second", extra={"audit": {"name": "b"}})
+    assert json.loads((tmp_path / "audit.1").read_text())["name"] == "\udcff"
+    assert json.loads(path.read_text())["name"] == "b"
+    assert capsys.readouterr().err == ""
+
+
+def test_an_audit_file_that_cannot_be_written_ends_the_start(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, audit_logger: logging.Logger
+) -> None:
+    with pytest.raises(StartupError, match=r"log\.audit_file: .*/none/audit cannot be written \(No such file"):
+        open_alone(Log(audit_file=str(tmp_path / "none" / "audit")), monkeypatch)
+
+
+@pytest.mark.parametrize("formatter", [TextFormatter, JsonFormatter])
+def test_no_control_character_reaches_a_line(formatter: type[logging.Formatter]) -> None:
+    line = formatter().format(record("a\x7fb\x85c\u202ed\ne\udcff"))
+    assert line.replace("\udcff", "").isprintable()
 
 
 def test_text_is_the_default(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

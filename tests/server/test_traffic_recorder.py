@@ -115,6 +115,8 @@ class Scripted:
         self._answer = answer
         self.is_closed = False
 
+    def identify(self, principal: str) -> None: ...
+
     def get_buffer(self, size_hint: int) -> bytearray:
         return bytearray(size_hint)
 

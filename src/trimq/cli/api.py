@@ -172,7 +172,7 @@ def add_address_flag(parser: argparse.ArgumentParser) -> None:
             "--http",
             "ADDRESS",
             "HTTP address of the broker: host:8180, http://host:8180 or https://host:8180 (or TRIMQ_HTTP; default: "
-            "%(default)s)",
+            f"{str(default_target()).replace('%', '%%')})",
         ),
         "ca": (
             "--ca",

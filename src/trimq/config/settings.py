@@ -390,6 +390,22 @@ class Log(msgspec.Struct, frozen=True, kw_only=True):
             description="Lines per minute of one kind of message; more of them are counted, not written. 0: no limit.",
         ),
     ] = 10
+    audit_file: Annotated[
+        Path | None,
+        Meta(
+            description="File to which audit records are appended, one JSON object per line: logins, refusals for lack "
+            "of rights, and changes. It may be moved away at any time. Not set: they are part of the log."
+        ),
+    ] = None
+    audit_per_minute: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=INT32,
+            description="Different logins, and different refusals, that are written as audit records each minute; "
+            "further ones are counted, and so are repetitions. 0: each one is written.",
+        ),
+    ] = 1000
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):

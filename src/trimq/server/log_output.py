@@ -1,28 +1,22 @@
-"""Log of the broker process on its standard error: level and format as the settings say. Text of clients can neither
-forge lines nor flood the log."""
+"""Log of the broker process on its standard error, and audit records in their own file: level and format as the
+settings say. Text of clients can neither forge lines nor flood the log."""
 
 from __future__ import annotations
 
 import logging
-import re
+import logging.handlers
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-import msgspec
-
 from trimq.config import Log
+from trimq.core.log_text import escape, json_line
+from trimq.core.security.audit_log import AUDIT_LOGGER
+from trimq.errors import StartupError
 
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 _WINDOW_S = 60.0
 _MAX_KINDS = 1000
-# Control characters, line and paragraph separators, and characters that change the direction of text.
-_NOT_SHOWN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-
-
-def escape(text: str) -> str:
-    """Replaces characters that would start a line of their own or control a terminal by their escapes in Python."""
-    return _NOT_SHOWN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 class TextFormatter(logging.Formatter):
@@ -41,14 +35,26 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object per line: `time` (UTC), `level`, `logger`, `message`, and `traceback` if there is one."""
+    """One JSON object per line: `time` (UTC), `level`, `logger`, `message`, and `traceback` if there is one. An audit
+    record has its own fields in place of `message`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        line = {"time": time, "level": record.levelname, "logger": record.name, "message": record.getMessage()}
+        line: dict[str, object] = {"time": _time_of(record), "level": record.levelname, "logger": record.name}
+        line |= getattr(record, "audit", None) or {"message": record.getMessage()}
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(line).decode()
+        return json_line(line)
+
+
+class AuditFormatter(logging.Formatter):
+    """One JSON object per line: `time` (UTC), and the fields of the audit record."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return json_line({"time": _time_of(record), **record.audit})  # type: ignore[attr-defined]
+
+
+def _time_of(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 @dataclass(slots=True)
@@ -63,7 +69,8 @@ class _Window:
 
 class LogHandler(logging.StreamHandler):  # type: ignore[type-arg]
     """Writes a bounded number of messages per minute of each kind: logger and text before its values are filled in.
-    The number of those left out is written with the first message after the minute."""
+    The number of those left out is written with the first message after the minute. Audit records, which have a limit
+    of their own, are all written."""
 
     def __init__(self, repeats_per_minute: int) -> None:
         super().__init__()
@@ -71,7 +78,7 @@ class LogHandler(logging.StreamHandler):  # type: ignore[type-arg]
         self._windows: dict[tuple[str, str], _Window] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
-        if self._limit:
+        if self._limit and record.name != AUDIT_LOGGER:
             self._end_windows(record.created)
             kind = (record.name, str(record.msg))
             window = self._windows.get(kind)
@@ -106,3 +113,18 @@ def open_log(settings: Log) -> None:
     handler = LogHandler(settings.repeats_per_minute)
     handler.setFormatter(JsonFormatter() if settings.format == "json" else TextFormatter())
     logging.basicConfig(level=settings.level.upper(), handlers=[handler])
+    if settings.audit_file is not None:
+        _open_audit(settings.audit_file)
+
+
+def _open_audit(path: str) -> None:
+    """Appends audit records to a file, which is opened anew when it was moved away."""
+    try:
+        handler = logging.handlers.WatchedFileHandler(path, encoding="utf-8")
+    except OSError as error:
+        raise StartupError(f"log.audit_file: {path} cannot be written ({error.strerror})") from None
+    handler.setFormatter(AuditFormatter())
+    audit = logging.getLogger(AUDIT_LOGGER)
+    audit.addHandler(handler)
+    audit.setLevel(logging.INFO)
+    audit.propagate = False

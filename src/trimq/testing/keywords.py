@@ -19,6 +19,7 @@ _NOT_FOR_EMBEDDED = {
     "data_dir": "use folder= instead",
     "log_level": "set the level of the logger trimq instead",
     "log_format": "the log of a test is that of Python's logging",
+    "log_audit_file": "add a handler to the logger trimq.audit instead",
     "ready_file": "an embedded broker writes no ready file; use its property `addresses`",
 }
 

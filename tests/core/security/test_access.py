@@ -6,9 +6,12 @@ from dataclasses import replace
 import pytest
 from doubles import FaultyFiles, PassRunner
 
+from trimq.clock import ManualTime
 from trimq.core.metadata.catalogue import Catalogue, Definition
 from trimq.core.security.access import BROKER, Access, Action, Resource, ResourceKind, Right
+from trimq.core.security.audit_log import AuditLog
 from trimq.errors import AccessDenied, InvalidSetting, UnknownUser
+from trimq.metrics import Metrics
 from trimq.model import SYSTEM, Caller
 from trimq.storage.io.files import Files
 from trimq.storage.io.memory_files import MemoryFiles
@@ -22,7 +25,7 @@ DESCRIBE = {Action.DESCRIBE, Action.DESCRIBE_CONFIGS}
 
 def open_access(files: Files, runner: PassRunner) -> Access:
     table = open_table(files, "meta", "catalogue", runner.passes, Definition, runner.offload)
-    return Access(Catalogue(table), random.Random(1).randbytes)
+    return Access(Catalogue(table), random.Random(1).randbytes, AuditLog(Metrics(), ManualTime(0), 0))
 
 
 def allowed(access: Access, resource: Resource, caller: Caller = ALICE) -> set[Action]:

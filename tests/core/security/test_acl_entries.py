@@ -8,13 +8,16 @@ from doubles import FaultyFiles, PassRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trimq.clock import ManualTime
 from trimq.core.metadata.catalogue import Catalogue, Definition
 from trimq.core.security.access import Access
 from trimq.core.security.acl_entries import AclEntry
+from trimq.core.security.audit_log import AuditLog
 from trimq.core.security.resources import BROKER, Action, Resource, ResourceKind
 from trimq.core.security.rights import CONFIGURES, Right
 from trimq.core.security.users import User
 from trimq.errors import AccessDenied, InvalidSetting
+from trimq.metrics import Metrics
 from trimq.model import SYSTEM, Caller
 from trimq.storage.io.files import Files
 from trimq.storage.io.memory_files import MemoryFiles
@@ -29,7 +32,9 @@ GRANTABLE = set(Action) - {Action.ADMINISTER}
 
 def open_access(files: Files, runner: PassRunner, is_login_required: bool = False) -> Access:
     table = open_table(files, "meta", "catalogue", runner.passes, Definition, runner.offload)
-    return Access(Catalogue(table), random.Random(1).randbytes, is_login_required)
+    return Access(
+        Catalogue(table), random.Random(1).randbytes, AuditLog(Metrics(), ManualTime(0), 0), is_login_required
+    )
 
 
 @pytest.fixture

@@ -12,8 +12,11 @@ from doubles import PassRunner
 from trimq.clock import ManualTime
 from trimq.core.metadata.catalogue import Catalogue, Definition
 from trimq.core.security.access import Access, Right
+from trimq.core.security.audit_log import AuditLog
 from trimq.core.security.authentication import Authenticator, is_loopback
 from trimq.core.security.login_queue import LoginQueue
+from trimq.metrics import Metrics
+from trimq.model import Caller
 from trimq.storage.io.memory_files import MemoryFiles
 from trimq.storage.tables.table import open_table
 
@@ -28,7 +31,7 @@ class Gate:
         files.make_folder("tables")
         runner = PassRunner(files)
         table = open_table(files, "tables", "catalogue", runner.passes, Definition, runner.offload)
-        self.access = Access(Catalogue(table), random.Random(1).randbytes)
+        self.access = Access(Catalogue(table), random.Random(1).randbytes, AuditLog(Metrics(), ManualTime(0), 0))
         self.compared = 0
         logins = LoginQueue(self._work, ManualTime(0), 5000)
         self.authenticator = Authenticator(self.access, logins, random.Random(2).randbytes)
@@ -83,17 +86,21 @@ def test_a_verified_password_is_cached_until_it_changes() -> None:
     assert not gate.check("alice", "other")
 
 
+def caller(name: str) -> Caller:
+    return Caller(name, "", "127.0.0.1:5000", "amqp")
+
+
 def test_only_users_with_a_right_in_a_namespace_may_use_it() -> None:
     gate = Gate()
-    assert gate.authenticator.may_access_namespace("guest", "")
-    assert gate.authenticator.may_access_namespace("guest", "shop")
+    assert gate.authenticator.may_access_namespace(caller("guest"), "")
+    assert gate.authenticator.may_access_namespace(caller("guest"), "shop")
     gate.access.define_user("alice", "a")
     gate.access.define_user("root", "r", is_administrator=True)
     gate.access.grant(Right("alice", "shop", ".*", ".*", ".*"))
-    assert gate.authenticator.may_access_namespace("alice", "shop")
-    assert not gate.authenticator.may_access_namespace("alice", "")
-    assert not gate.authenticator.may_access_namespace("guest", "")
-    assert gate.authenticator.may_access_namespace("root", "shop")
+    assert gate.authenticator.may_access_namespace(caller("alice"), "shop")
+    assert not gate.authenticator.may_access_namespace(caller("alice"), "")
+    assert not gate.authenticator.may_access_namespace(caller("guest"), "")
+    assert gate.authenticator.may_access_namespace(caller("root"), "shop")
 
 
 @pytest.mark.parametrize(

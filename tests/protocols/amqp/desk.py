@@ -13,7 +13,7 @@ from protocols.amqp.wire.test_contents import frames_of
 from protocols.amqp.wires import command, publish
 
 from trimq.clock import Clock, ManualTime
-from trimq.config import Amqp, Settings, Storage
+from trimq.config import Amqp, Log, Settings, Storage
 from trimq.core.assembly.core import open_core
 from trimq.errors import ProtocolError, Stopping
 from trimq.formats.amqp_content.field_tables import FieldTable
@@ -36,7 +36,9 @@ class Desk:
         self.files = FaultyFiles(MemoryFiles())
         self.message_time, self.liveness = ManualTime(1_800_000_000_000), ManualTime(1_000_000)
         self.clock = Clock(self.message_time, self.liveness)
-        self.settings = Settings(amqp=Amqp(**settings), rocketmq=NO_ROCKETMQ, storage=storage or Storage())
+        self.settings = Settings(
+            amqp=Amqp(**settings), rocketmq=NO_ROCKETMQ, storage=storage or Storage(), log=Log(audit_per_minute=0)
+        )
         self.runner = PassRunner(self.files)
         self.core = open_core(
             self.settings, self.files, self.runner.passes, self.clock, self.runner.offload, random.Random(7), Metrics()

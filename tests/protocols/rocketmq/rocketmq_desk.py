@@ -15,7 +15,7 @@ from doubles import FaultyFiles, PassRunner
 
 from trimq.clock import Clock, ManualTime
 from trimq.config import Address as Listen
-from trimq.config import RocketMQ, Settings
+from trimq.config import Log, RocketMQ, Settings
 from trimq.core.assembly.core import open_core
 from trimq.core.metadata.cluster import Address
 from trimq.formats.rocketmq_unit.unit import Unit, iterate_units
@@ -29,6 +29,7 @@ from trimq.wire.remoting import Command, RemotingConnection
 NOW_MS = 1_700_000_000_000
 # Each run draws other ids than the run before.
 _SEEDS = count(7)
+EACH_REFUSAL = Log(audit_per_minute=0)
 BROKER_ADDRESS = Address("127.0.0.1", 10911)
 
 
@@ -152,7 +153,7 @@ class Desk:
         self.given = {"commit_file_bytes": 1 << 23, "broker_name": "broker-a", **settings}
         anywhere = Listen("127.0.0.1", 0)
         section = RocketMQ(listen=anywhere, broker_listen=anywhere, **self.given)
-        self.settings = Settings(rocketmq=section, flush=self.flush)
+        self.settings = Settings(rocketmq=section, flush=self.flush, log=EACH_REFUSAL)
         self.message_time, self.liveness = ManualTime(now_ms), ManualTime(1_000_000)
         self.runner = self.make_runner(self.files)
         clock = Clock(self.message_time, self.liveness)

@@ -66,7 +66,8 @@ def with_users(broker: Broker) -> None:
 
 
 def listed(name: str, administrator: bool, has_secret: bool = False) -> dict[str, object]:
-    return {"name": name, "administrator": administrator, "rocketmq_secret": has_secret}
+    tags = ["administrator"] if administrator else []
+    return {"name": name, "administrator": administrator, "tags": tags, "rocketmq_secret": has_secret}
 
 
 # --- users ------------------------------------------------------------------------------------------------------------
@@ -240,7 +241,7 @@ def test_a_deleted_user_is_disconnected(broker: Broker) -> None:
 
 
 def test_a_virtual_host_goes_with_all_that_is_in_it(broker: Broker) -> None:
-    assert ask(broker, "GET", "/api/vhosts") == (200, {"vhosts": [{"name": "/"}]})
+    assert ask(broker, "GET", "/api/vhosts") == (200, {"vhosts": [{"name": "/", "limits": {}}]})
     assert ask(broker, "PUT", "/api/vhosts/shop")[0] == 204
     assert ask(broker, "PUT", "/api/vhosts/shop")[0] == 204
     connection = connect(broker, vhost="shop")

@@ -41,7 +41,7 @@ class AclEntryApi:
         self._access.require(caller, Action.ALTER, BROKER)
         if not self._access.is_enforced:
             raise InvalidSetting("acls", "every client may do everything while no user is defined: define a user first")
-        return self._access.entries.put(entry)
+        return self._recorded(caller, "create", entry, self._access.entries.put(entry))
 
     def is_user(self, caller: Caller, name: str) -> bool:
         """Returns whether there is a user of this name: only callers that may see all entries learn it."""
@@ -65,4 +65,9 @@ class AclEntryApi:
     def delete(self, caller: Caller, entry: AclEntry) -> Ticket | None:
         """Returns None if there is no such entry."""
         self._access.require(caller, Action.ALTER, BROKER)
-        return self._access.entries.delete(entry)
+        return self._recorded(caller, "delete", entry, self._access.entries.delete(entry))
+
+    def _recorded(self, caller: Caller, action: str, entry: AclEntry, ticket: Ticket | None) -> Ticket | None:
+        if ticket is not None:
+            self._access.audit.entry_changed(caller, action, entry)
+        return ticket

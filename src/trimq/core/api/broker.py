@@ -81,6 +81,7 @@ class Broker:
         self.firehose = firehose
         self.tenant_limits = tenant_limits
         self.foreign_topics = foreign_topics
+        self.audit = access.audit
         self._access = access
         self._gate = gate
 

@@ -37,6 +37,10 @@ class CommitLogAdminApi:
         """Raises AccessDenied if the caller has no right at all."""
         self._access.require_known(caller)
 
+    def record_change(self, caller: Caller, action: str, kind: str, name: str, **details: object) -> None:
+        """Writes an audit record of a change that no verb makes: of the routes of other brokers."""
+        self._access.audit.changed(caller, action, kind, name, **details)
+
     def space(self) -> Space:
         """Space on the disk, queried from the operating system."""
         return self._gate.space()
@@ -44,7 +48,10 @@ class CommitLogAdminApi:
     def expire(self, caller: Caller, now_ms: int) -> Ticket | None:
         """Deletes files past their retention now. Returns None if there are none."""
         self._access.require(caller, Action.ADMINISTER, BROKER)
-        return self._store.expire(now_ms, self._retention.oldest_held_position(now_ms))
+        ticket = self._store.expire(now_ms, self._retention.oldest_held_position(now_ms))
+        if ticket is not None:
+            self._access.audit.changed(caller, "delete", "commit-log-files", "expired")
+        return ticket
 
     def set_retention(self, caller: Caller, retention_ms: int, hours: str) -> None:
         """Sets the retention time and the hours of deletion from now on."""
@@ -57,3 +64,4 @@ class CommitLogAdminApi:
         """Drops the remaining messages of deleted topics."""
         self._access.require(caller, Action.ADMINISTER, BROKER)
         self._topics.drop_strays()
+        self._access.audit.changed(caller, "delete", "messages", "deleted-topics")

@@ -208,7 +208,9 @@ class CommitLogGroupAdmin:
             self._member_source.forget(name)
         self._forget_in_flight(name)
         forgotten = self._cursors.delete(name)
-        return self._groups.delete(name) or forgotten
+        ticket = self._groups.delete(name) or forgotten
+        self._access.audit.changed(caller, "delete", "group", name)
+        return ticket
 
     def _may_see(self, caller: Caller, topic: CommitLogTopic) -> bool:
         return self._access.allowed(caller, Action.DESCRIBE, topic.resource)

@@ -8,7 +8,7 @@ from typing import Protocol
 from uuid import UUID
 
 from trimq.core.commit_log.groups import CommitLogGroup, CommitLogGroups
-from trimq.core.crossing.groups import SharedGroups
+from trimq.core.crossing.groups import SharedGroups, Takers
 from trimq.core.metadata.cursors import Cursor, Cursors
 from trimq.core.pop.pop import PopService
 from trimq.core.security.access import Access, Action, Resource, group_resource
@@ -32,13 +32,20 @@ class CommitLogGroupApi:
         self._pop_service = pop_service
         self._access = access
         self._shared: SharedGroups | None = None
+        self._takers: Takers | None = None
 
     def share_with(self, shared: SharedGroups) -> None:
         """Shares groups and their cursors with another protocol."""
         self._shared = shared
 
+    def taken_by(self, takers: Takers) -> None:
+        """Shares groups and their cursors with clients that take messages one by one."""
+        self._takers = takers
+
     def require_alone(self, name: str) -> None:
         """Raises GroupOfOtherProtocol while the group has members of another protocol."""
+        if self._takers is not None:
+            self._takers.require_alone(name)
         if self._shared is not None:
             self._shared.require_alone(name)
 
@@ -70,19 +77,25 @@ class CommitLogGroupApi:
         if found is None:
             found = CommitLogGroup(name)
             self._groups.define(found)
+            self._access.audit.changed(caller, "create", "group", name)
         return found
 
     def define(self, caller: Caller, group: CommitLogGroup) -> Ticket:
         """Creates or changes a group."""
         self._access.require(caller, Action.READ, group_resource(group.name))
-        return self._groups.define(group)
+        ticket = self._groups.define(group)
+        self._access.audit.changed(caller, "define", "group", group.name)
+        return ticket
 
     def delete(self, caller: Caller, name: str, forgets_cursors: bool) -> Ticket | None:
         """Returns None if nothing changed."""
         self._access.require(caller, Action.DELETE, group_resource(name))
         forgotten = self._cursors.delete(name) if forgets_cursors else None
         self._pop_service.forget_group(name)
-        return self._groups.delete(name) or forgotten
+        ticket = self._groups.delete(name) or forgotten
+        if ticket is not None:
+            self._access.audit.changed(caller, "delete", "group", name)
+        return ticket
 
     # -- cursors
 
@@ -92,6 +105,8 @@ class CommitLogGroupApi:
         """Commits the offset up to which `group` has read a queue, with optional metadata."""
         self._access.require(caller, Action.READ, topic.resource)
         self.require_read(caller, group)
+        if self._takers is not None and group in self._takers.groups:
+            self._takers.require_alone(group)
         stream = StreamId(topic.id, number)
         self._pop_service.cursor_moved(group, stream, offset)
         return self._cursors.commit(group, stream, offset, metadata)
@@ -100,9 +115,14 @@ class CommitLogGroupApi:
         """Commits an offset on behalf of an operator: popped messages do not hold up the group."""
         self._access.require(caller, Action.READ, topic.resource)
         self.require_read(caller, group)
+        if self._takers is not None:
+            self._takers.require_alone(group)
         stream = StreamId(topic.id, number)
         self._pop_service.cursor_reset(group, stream, offset)
-        return self._cursors.commit(group, stream, offset)
+        ticket = self._cursors.commit(group, stream, offset)
+        of_stream = {"topic": topic.resource.name, "queue": number, "offset": offset}
+        self._access.audit.changed(caller, "reset", "offset", group, **of_stream)
+        return ticket
 
     def cursor(self, caller: Caller, group: str, topic: IdentifiedTopic, number: int) -> Cursor | None:
         self._access.require(caller, Action.DESCRIBE, topic.resource)

@@ -54,7 +54,9 @@ class CommitLogTopicApi:
         resource = Resource(ResourceKind.TOPIC, definition.namespace, definition.name)
         self._access.require(caller, Action.CREATE, resource)
         self._gate.require_writable()
-        return self._topics.create(definition)
+        created = self._topics.create(definition)
+        self._access.audit.changed(caller, "create", "topic", definition.name, definition.namespace)
+        return created
 
     def prepare(self, definition: CommitLogTopicDefinition) -> None:
         """Creates a topic that the broker itself needs, before any client is served."""
@@ -62,7 +64,9 @@ class CommitLogTopicApi:
 
     def change(self, caller: Caller, topic: CommitLogTopic, definition: CommitLogTopicDefinition) -> Ticket:
         self._access.require(caller, Action.ALTER, topic.resource)
-        return self._topics.change(topic, definition)
+        ticket = self._topics.change(topic, definition)
+        self._access.audit.changed(caller, "alter", "topic", topic.name.name, topic.name.namespace)
+        return ticket
 
     def enable_ttl(self, topic: CommitLogTopic) -> None:
         """Switches the TTL check of readers on; call before appending a message with a TTL."""
@@ -75,6 +79,7 @@ class CommitLogTopicApi:
         for own in find_retry_topics(self._topics, self._cursors, topic):
             self._topics.delete(own)
         ticket = self._topics.delete(topic, gone)
+        self._access.audit.changed(caller, "delete", "topic", topic.name.name, topic.name.namespace)
         for listener in self._delete_listeners:
             listener(topic)
         return ticket

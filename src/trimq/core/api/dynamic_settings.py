@@ -32,4 +32,7 @@ class DynamicSettingsApi:
     def change(self, caller: Caller, level: Level, settings: Mapping[str, str]) -> Ticket | None:
         """Replaces the settings of a level. Returns None if nothing changed."""
         self._access.require(caller, Action.ALTER_CONFIGS, BROKER)
-        return self._dynamic.change(level, settings)
+        ticket = self._dynamic.change(level, settings)
+        if ticket is not None:
+            self._access.audit.changed(caller, "alter-configs", "broker", level.value, settings=sorted(settings))
+        return ticket

@@ -41,4 +41,6 @@ class FailureApi:
         """Sends the message again to its queue, or to the group in which it failed."""
         self._access.require(caller, Action.ADMINISTER, BROKER)
         self._gate.require_writable()
-        return self._failures.redrive(caller, id)
+        ticket = self._failures.redrive(caller, id)
+        self._access.audit.changed(caller, "redrive", "failed-message", str(id), caller.namespace)
+        return ticket

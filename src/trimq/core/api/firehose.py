@@ -42,10 +42,12 @@ class FirehoseApi:
         if namespace not in self._registry:
             raise UnknownNamespace(namespace, "")
         self.namespaces.add(namespace)
+        self._access.audit.changed(caller, "turn-on", "firehose", namespace)
 
     def turn_off(self, caller: Caller, namespace: str) -> None:
         self._access.require(caller, Action.ADMINISTER, BROKER)
         self.namespaces.discard(namespace)
+        self._access.audit.changed(caller, "turn-off", "firehose", namespace)
 
     def routed_queues(self, namespace: str, exchange: str, key: str, header: bytes) -> list[Value]:
         """Returns the names of the queues to which such a message is routed."""

@@ -8,11 +8,12 @@ from uuid import UUID
 
 from trimq.core.crossing.partitions import BatchedTopic
 from trimq.core.crossing.producers import ForeignProducers, sequence_text
+from trimq.core.crossing.streams import ForeignStream
 from trimq.core.crossing.targets import ForeignTargets, Placed
 from trimq.core.crossing.topics import ForeignTopic, ForeignTopics
 from trimq.core.crossing.units import UnitTopic
 from trimq.core.security.access import Action
-from trimq.errors import LimitReached
+from trimq.errors import LimitReached, UnknownStream
 from trimq.formats.crossing import kafka
 from trimq.formats.crossing.neutral import Neutral
 from trimq.formats.kafka_batch.header import BatchHeader
@@ -41,9 +42,11 @@ class ForeignTopicApi:
             found = self._topics.by_id(caller, id, face, action)
         return None if found is None else BatchedTopic(found)
 
-    def batched(self, caller: Caller) -> Iterator[BatchedTopic]:
-        """Yields the topics of other layouts that a reader of batches may see in a list."""
-        return map(BatchedTopic, self._topics.visible(caller, Layout.PARTITION_LOG))
+    def batched(self, caller: Caller) -> Iterator[BatchedTopic | None]:
+        """Yields the topics of other layouts that a reader of batches may see in a list, and None for each that is left
+        out: the broker may work meanwhile."""
+        for topic in self._topics.visible(caller, Layout.PARTITION_LOG):
+            yield None if topic is None else BatchedTopic(topic)
 
     def find_units(
         self, caller: Caller, name: str, store_host: bytes, action: Action = Action.DESCRIBE
@@ -52,10 +55,10 @@ class ForeignTopicApi:
         found = self._topics.find(caller, name, Layout.COMMIT_LOG, action)
         return None if found is None else UnitTopic(found, store_host)
 
-    def units(self, caller: Caller, store_host: bytes) -> Iterator[UnitTopic]:
-        """Yields the topics of other layouts that a reader of message units may see in a list."""
+    def units(self, caller: Caller, store_host: bytes) -> Iterator[UnitTopic | None]:
+        """As `batched`, for a reader of message units."""
         for topic in self._topics.visible(caller, Layout.COMMIT_LOG):
-            yield UnitTopic(topic, store_host)
+            yield None if topic is None else UnitTopic(topic, store_host)
 
     def start(self, store_host: Callable[[], bytes]) -> None:
         """Sets the address of the broker that messages of the commit log carry."""
@@ -94,11 +97,21 @@ class ForeignTopicApi:
                 "messages of a batch for a topic of another protocol", self._batch_records, "cross.batch_records"
             )
 
+    def readable_stream(self, caller: Caller, id: UUID, number: int) -> ForeignStream:
+        """Returns a stream of any layout, whose messages are read as neutral ones. Raises AccessDenied unless the
+        caller may read the topic, UnknownStream if there is none."""
+        found = self._topics.find_any(id)
+        if found is None:
+            raise UnknownStream("", number)
+        self._topics.require_read(caller, found)
+        return found.stream(number)
+
     def find(self, caller: Caller, name: str, face: Layout, action: Action = Action.DESCRIBE) -> ForeignTopic | None:
         """Returns the topic that clients of the layout `face` call `name`. None: there is none. Raises AccessDenied
         unless the caller may perform `action`."""
         return self._topics.find(caller, name, face, action)
 
-    def visible(self, caller: Caller, face: Layout) -> Iterator[ForeignTopic]:
-        """Yields the topics of other layouts that clients of the layout `face` see in a list."""
+    def visible(self, caller: Caller, face: Layout) -> Iterator[ForeignTopic | None]:
+        """Yields the topics of other layouts that clients of the layout `face` see in a list, and None for each that is
+        left out."""
         return self._topics.visible(caller, face)

@@ -22,9 +22,14 @@ class KvConfigApi:
 
     def put(self, caller: Caller, namespace: str, key: str, text: str) -> Ticket:
         self._access.require(caller, Action.ADMINISTER, BROKER)
-        return self._kv_config.put(namespace, key, text)
+        ticket = self._kv_config.put(namespace, key, text)
+        self._access.audit.changed(caller, "define", "kv-config", f"{namespace}/{key}")
+        return ticket
 
     def delete(self, caller: Caller, namespace: str, key: str) -> Ticket | None:
         """Returns None if the key is not stored."""
         self._access.require(caller, Action.ADMINISTER, BROKER)
-        return self._kv_config.delete(namespace, key)
+        ticket = self._kv_config.delete(namespace, key)
+        if ticket is not None:
+            self._access.audit.changed(caller, "delete", "kv-config", f"{namespace}/{key}")
+        return ticket

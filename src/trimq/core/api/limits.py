@@ -49,3 +49,5 @@ class LimitApi:
             self._gate.change_low_water(limits.low_water_bytes)
         if limits.channel_max is not None:
             self.channel_max = limits.channel_max
+        changed = {name: value for name, value in msgspec.to_builtins(limits).items() if value is not None}
+        self._access.audit.changed(caller, "alter-configs", "broker", "limits", limits=changed)

@@ -24,13 +24,18 @@ class NamespaceApi:
             return found
         return [name for name in found if self._access.may_enter(caller.principal, name)]
 
-    def require(self, name: str) -> None:
+    def require(self, caller: Caller, name: str) -> None:
+        """Raises UnknownNamespace if there is none: only administrators learn it."""
+        self._access.require(caller, Action.ADMINISTER, BROKER)
         if name not in self.registry:
             raise UnknownNamespace(name, "")
 
     def define(self, caller: Caller, name: str) -> Ticket | None:
         self._access.require(caller, Action.ADMINISTER, BROKER)
-        return self.registry.define(name)
+        ticket = self.registry.define(name)
+        if ticket is not None:
+            self._access.audit.changed(caller, "create", "vhost", name)
+        return ticket
 
     def delete(self, caller: Caller, name: str) -> Ticket:
         """Deletes the namespace with its contents and all rights in it, and closes its connections."""
@@ -41,4 +46,5 @@ class NamespaceApi:
                 self._access.revoke(right.principal, name)
         self._access.topic_permissions.clear(lambda permission: permission.namespace == name)
         self._limits.forget(Tenant.VHOST, name)
+        self._access.audit.changed(caller, "delete", "vhost", name)
         return ticket

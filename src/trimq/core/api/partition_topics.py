@@ -73,7 +73,9 @@ class PartitionTopicApi:
         full = TopicName(caller.namespace, name)
         self._access.require_any(caller, Action.CREATE, (BROKER, _resource(full)))
         self._gate.require_writable()
-        return self._topics.create(full, layout, streams, settings)
+        created = self._topics.create(full, layout, streams, settings)
+        self._access.audit.changed(caller, "create", "topic", name, full.namespace, partitions=streams)
+        return created
 
     def prepare(
         self, caller: Caller, wanted: Iterable[tuple[str, int, TopicSettings]], done: Callable[[], None]
@@ -97,7 +99,9 @@ class PartitionTopicApi:
     def grow(self, caller: Caller, topic: Topic, streams: int) -> Ticket:
         self._access.require(caller, Action.ALTER, topic.resource)
         self._gate.require_writable()
-        return self._topics.grow(topic, streams)
+        ticket = self._topics.grow(topic, streams)
+        self._access.audit.changed(caller, "alter", "topic", topic.name.name, topic.name.namespace, partitions=streams)
+        return ticket
 
     def check_change(self, caller: Caller, topic: Topic, settings: TopicSettings) -> None:
         """Raises as `change` would."""
@@ -110,11 +114,15 @@ class PartitionTopicApi:
 
     def change(self, caller: Caller, topic: Topic, settings: TopicSettings) -> Ticket:
         self._access.require(caller, Action.ALTER_CONFIGS, topic.resource)
-        return self._topics.change_settings(topic, settings)
+        ticket = self._topics.change_settings(topic, settings)
+        self._access.audit.changed(caller, "alter-configs", "topic", topic.name.name, topic.name.namespace)
+        return ticket
 
     def delete(self, caller: Caller, topic: Topic) -> Ticket:
         self._access.require_any(caller, Action.DELETE, (BROKER, topic.resource))
-        return self._topics.delete(topic)
+        ticket = self._topics.delete(topic)
+        self._access.audit.changed(caller, "delete", "topic", topic.name.name, topic.name.namespace)
+        return ticket
 
     def _may_create(self, caller: Caller, name: TopicName) -> bool:
         return any(self._access.allowed(caller, Action.CREATE, each) for each in (BROKER, _resource(name)))

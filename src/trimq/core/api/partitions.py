@@ -123,7 +123,10 @@ class PartitionApi:
     def cut_head(self, caller: Caller, topic: Topic, index: int, offset: int) -> Ticket:
         """Deletes all records before `offset`."""
         self._access.require(caller, Action.DELETE, topic.resource)
-        return topic.stream(index).log.cut_head(offset)
+        ticket = topic.stream(index).log.cut_head(offset)
+        where = {"partition": index, "before": offset}
+        self._access.audit.changed(caller, "delete", "records", topic.name.name, topic.name.namespace, **where)
+        return ticket
 
     def commit(self, caller: Caller, group: str, topic: Topic, index: int, offset: int, metadata: str = "") -> Ticket:
         """Commits the offset up to which `group` has read a stream."""

@@ -20,8 +20,13 @@ class PolicyApi:
 
     def define(self, caller: Caller, policy: Policy) -> Ticket:
         self._access.require(caller, Action.ADMINISTER, BROKER)
-        return self._policies.define(policy)
+        ticket = self._policies.define(policy)
+        self._access.audit.changed(caller, "define", "policy", policy.name, policy.namespace, pattern=policy.pattern)
+        return ticket
 
     def delete(self, caller: Caller, name: str) -> Ticket | None:
         self._access.require(caller, Action.ADMINISTER, BROKER)
-        return self._policies.delete(caller.namespace, name)
+        ticket = self._policies.delete(caller.namespace, name)
+        if ticket is not None:
+            self._access.audit.changed(caller, "delete", "policy", name, caller.namespace)
+        return ticket

@@ -22,8 +22,13 @@ class ScramCredentialApi:
 
     def put(self, caller: Caller, credential: ScramCredential) -> Ticket:
         self._access.require(caller, Action.ADMINISTER, BROKER)
-        return self._credentials.put(credential)
+        ticket = self._credentials.put(credential)
+        mechanism = credential.mechanism
+        self._access.audit.changed(caller, "define", "scram-credential", credential.user, mechanism=mechanism)
+        return ticket
 
     def delete(self, caller: Caller, user: str, mechanism: str) -> Ticket:
         self._access.require(caller, Action.ADMINISTER, BROKER)
-        return self._credentials.delete(user, mechanism)
+        ticket = self._credentials.delete(user, mechanism)
+        self._access.audit.changed(caller, "delete", "scram-credential", user, mechanism=mechanism)
+        return ticket

@@ -40,4 +40,7 @@ class TenantLimitApi:
             raise UnknownNamespace(name, "")
         if tenant is Tenant.USER and not self._access.is_user(name):
             raise UnknownUser(name)
-        return self._limits.change(tenant, name, changes)
+        ticket = self._limits.change(tenant, name, changes)
+        if ticket is not None:
+            self._access.audit.changed(caller, "define", f"{tenant.name.lower()}-limit", name, limits=dict(changes))
+        return ticket

@@ -91,7 +91,9 @@ class UserApi:
             assert known is not None
             ended = [] if secret is None else self._credentials.secrets.delete(name)
             changed = User(name, known.password_hash, is_administrator, chosen_tags)
-            done(JointTicket([*ended, self._access.put_user(changed)]))
+            ticket = JointTicket([*ended, self._access.put_user(changed)])
+            self._record(caller, changed, known, is_secret_changed=secret is not None)
+            done(ticket)
             return
 
         def derived(result: object, error: BaseException | None) -> None:
@@ -99,11 +101,38 @@ class UserApi:
                 if not isinstance(result, _Derived):
                     raise WriteFailed(f"the key that encrypts secrets: {error}")
                 self._require_change(caller)  # rights may have changed meanwhile
-                done(self._store(name, is_administrator, chosen_tags, result, secret))
+                before = self._find(name)
+                ticket = self._store(name, is_administrator, chosen_tags, result, secret)
+                after = User(name, "", is_administrator, chosen_tags)
+                self._record(caller, after, before, bool(result.password_hash), secret is not None)
+                done(ticket)
             except Refusal as refusal:
                 done(refusal)
 
         self._offload(self._derivation(name, password, secret, keeps_guest), derived)
+
+    def _record(
+        self,
+        caller: Caller,
+        user: User,
+        before: User | None,
+        is_password_changed: bool = False,
+        is_secret_changed: bool = False,
+    ) -> None:
+        changed = [
+            *(["administrator"] if before is None or before.is_administrator != user.is_administrator else ()),
+            *(["tags"] if user.tags != (() if before is None else before.tags) else ()),
+            *(["password"] if is_password_changed else ()),
+            *(["secret"] if is_secret_changed else ()),
+        ]
+        self._access.audit.changed(
+            caller,
+            "create" if before is None else "alter",
+            "user",
+            user.name,
+            administrator=user.is_administrator,
+            changed=changed,
+        )
 
     def _derivation(
         self, name: str, password: str | None, secret: str | None, keeps_guest: bool
@@ -188,7 +217,34 @@ class UserApi:
             *(self._access.topic_permissions.put(permission) for permission in topic_permissions),
             *(self._limits.change(Tenant.USER, name, changes) for name, changes in limits.items()),
         ]
+        self._record_restored(caller, users, rights, entries, topic_permissions, limits)
         return [ticket for ticket in added if ticket is not None]
+
+    def _record_restored(
+        self,
+        caller: Caller,
+        users: Sequence[User],
+        rights: Sequence[Right],
+        entries: Sequence[AclEntry],
+        topic_permissions: Sequence[TopicPermission],
+        limits: Mapping[str, Mapping[str, int]],
+    ) -> None:
+        changed = self._access.audit.changed
+        for user in users:
+            changed(caller, "restore", "user", user.name, administrator=user.is_administrator)
+        for right in rights:
+            self._record_permission(caller, "restore", right)
+        for entry in entries:
+            self._access.audit.entry_changed(caller, "restore", entry)
+        for permission in topic_permissions:
+            name, namespace = permission.principal, permission.namespace
+            changed(caller, "restore", "topic-permission", name, namespace, exchange=permission.exchange)
+        for name, values in limits.items():
+            changed(caller, "restore", "user-limit", name, limits=dict(values))
+
+    def _record_permission(self, caller: Caller, action: str, right: Right) -> None:
+        patterns = {"configure": right.configure, "write": right.write, "read": right.read}
+        self._access.audit.changed(caller, action, "permission", right.principal, right.namespace, patterns=patterns)
 
     def remove(self, caller: Caller, name: str) -> Ticket:
         """Removes a user with all rights and closes the user's connections."""
@@ -199,11 +255,14 @@ class UserApi:
             self._require_administrator(name, False)
         limits = self._limits.forget(Tenant.USER, name)
         forgotten = [] if limits is None else [limits]
-        return JointTicket([*self._credentials.delete_all(name), *forgotten, self._access.remove_user(name)])
+        ticket = JointTicket([*self._credentials.delete_all(name), *forgotten, self._access.remove_user(name)])
+        self._access.audit.changed(caller, "delete", "user", name)
+        return ticket
 
     def _require_change(self, caller: Caller) -> None:
         self._access.require(caller, Action.ADMINISTER, BROKER)
         if not self._access.is_enforced and caller.address and not is_loopback(caller.address):
+            self._access.audit.denied(caller, Action.ADMINISTER, BROKER)
             raise AccessDenied(caller.principal, _FIRST_USER, str(BROKER), BROKER.name, BROKER.namespace)
 
     def _find(self, name: str) -> User | None:
@@ -231,7 +290,11 @@ class UserApi:
             raise UnknownUser(permission.principal)
         if not permission.exchange:
             raise InvalidSetting("exchange", "give the name of a topic exchange")
-        return self._access.topic_permissions.put(permission)
+        ticket = self._access.topic_permissions.put(permission)
+        name, namespace = permission.principal, permission.namespace
+        patterns = {"exchange": permission.exchange, "write": permission.write, "read": permission.read}
+        self._access.audit.changed(caller, "grant", "topic-permission", name, namespace, patterns=patterns)
+        return ticket
 
     def revoke_topic(self, caller: Caller, name: str, namespace: str, exchange: str | None) -> Ticket | None:
         """Removes the user's topic permission for this exchange; for all exchanges of the namespace if it is None."""
@@ -244,6 +307,8 @@ class UserApi:
             return permission.principal == name and permission.namespace == namespace and is_of_exchange
 
         cleared = self._access.topic_permissions.clear(is_cleared)
+        if cleared:
+            self._access.audit.changed(caller, "revoke", "topic-permission", name, namespace, exchange=exchange)
         return JointTicket(cleared) if cleared else None
 
     # -- rights
@@ -257,13 +322,18 @@ class UserApi:
         self._access.require(caller, Action.ADMINISTER, BROKER)
         if self._find(right.principal) is None:
             raise UnknownUser(right.principal)
-        return self._access.grant(right)
+        ticket = self._access.grant(right)
+        self._record_permission(caller, "grant", right)
+        return ticket
 
     def revoke(self, caller: Caller, name: str, namespace: str) -> Ticket | None:
         self._access.require(caller, Action.ADMINISTER, BROKER)
         if self._find(name) is None:
             raise UnknownUser(name)
-        return self._access.revoke(name, namespace)
+        ticket = self._access.revoke(name, namespace)
+        if ticket is not None:
+            self._access.audit.changed(caller, "revoke", "permission", name, namespace)
+        return ticket
 
 
 def _checked_tags(tags: Sequence[str]) -> tuple[str, ...]:

@@ -34,7 +34,7 @@ from trimq.core.api.transactions import TransactionApi
 from trimq.core.api.users import UserApi
 from trimq.core.assembly.commit_log import CommitLogService, open_commit_log_service
 from trimq.core.assembly.queues import QUEUE_ROOTS, OpenQueues, open_queues
-from trimq.core.crossing.groups import SharedGroups
+from trimq.core.crossing.groups import SharedGroups, Takers
 from trimq.core.crossing.producers import ForeignProducers, ProducerRow
 from trimq.core.crossing.targets import AppendUnits, CommitLogDraft, ForeignTargets
 from trimq.core.crossing.topic_queues import TopicQueues
@@ -55,6 +55,7 @@ from trimq.core.partitions.dynamic_settings import COMPACTION_CHECK_MS, DynamicS
 from trimq.core.partitions.maintenance import PartitionMaintenance
 from trimq.core.partitions.topics import Topics
 from trimq.core.security.access import Access
+from trimq.core.security.audit_log import AuditLog
 from trimq.core.security.authentication import Authenticator
 from trimq.core.security.bearer_tokens import BearerTokens, Expected
 from trimq.core.security.credentials import Credentials
@@ -109,6 +110,7 @@ class Core:
     foreign_targets: ForeignTargets
     authenticator: Authenticator
     credentials: Credentials
+    audit: AuditLog
     login_log: LoginLog
     signatures: Signatures
     bearer_tokens: BearerTokens | None
@@ -131,6 +133,7 @@ class Core:
 
     def stop_writes(self) -> None:
         """Rejects new writes; requests already accepted are still answered."""
+        self.audit.close()
         self.gate.stop()
         self.maintenance.stop()
         self.queues.stop()
@@ -257,7 +260,12 @@ def _assign_foreign(assignable: AssignableTopics, foreign_topics: ForeignTopics,
 
 
 def _open_targets(
-    access: Access, appender: PartitionAppender, service: CommitLogService | None, queues: OpenQueues, gate: WriteGate
+    access: Access,
+    appender: PartitionAppender,
+    service: CommitLogService | None,
+    queues: OpenQueues,
+    gate: WriteGate,
+    passes: Passes,
 ) -> ForeignTargets:
     append_units: AppendUnits | None = None
     if service is not None:
@@ -271,7 +279,45 @@ def _open_targets(
             return commit_log.messages.append_all(caller, outgoing, store_host)
 
         append_units = append
-    return ForeignTargets(access, appender.append_records, append_units, queues.parts.publisher, gate.admit)
+    return ForeignTargets(
+        access, appender.append_records, append_units, queues.parts.publisher, gate.admit, lambda: passes.current
+    )
+
+
+def _open_takers(groups: GroupCoordinator, cursors: Cursors, service: CommitLogService | None) -> Takers:
+    """Groups whose AMQP consumers take messages of topics. Their committed offsets are those of Kafka's groups."""
+    other = None if service is None else service.commit_log
+    others = None if service is None else SharedGroups(service.cursors, lambda group: False, "")
+
+    def protocol_of(group: str) -> str | None:
+        if groups.has_members(group):
+            return "Kafka"
+        return "RocketMQ" if other is not None and other.group_admin.has_members(group) else None
+
+    def fetch(group: str, stream: StreamId) -> Cursor | None:
+        own = cursors.fetch(group, stream)
+        return own if others is None else others.newest(group, stream, own)
+
+    takers = Takers(fetch, protocol_of)
+    groups.is_taken = takers.groups.__contains__
+    if other is not None:
+        other.groups.taken_by(takers)
+    return takers
+
+
+def _unbind_deleted_topics(topics: Topics, service: CommitLogService | None, queues: OpenQueues) -> None:
+    """Removes the bindings of deleted topics, as those of deleted queues."""
+    exchanges, registry = queues.parts.exchanges, queues.parts.queues
+
+    def unbind(id: UUID | None = None) -> None:
+        for namespace, name in exchanges.bound_queues():
+            if registry.find_destination(namespace, name) is None:
+                exchanges.unbind_queue(namespace, name)
+
+    unbind()
+    topics.on_deleted(unbind)
+    if service is not None:
+        service.topics.on_deleted(unbind)
 
 
 def _share_groups(broker: Broker, groups: GroupCoordinator, cursors: Cursors, service: CommitLogService) -> None:
@@ -451,7 +497,8 @@ def open_core(
     facts = tables.open("cluster", _FACT)
     cluster = Cluster(facts, Node(settings.node_id), rng.randbytes)
     started = cluster.start()
-    access = Access(catalogue, rng.randbytes, is_login_required(settings))
+    audit = AuditLog(metrics, clock.liveness, settings.log.audit_per_minute)
+    access = Access(catalogue, rng.randbytes, audit, is_login_required(settings))
     store = PartitionStore(files, passes, checkpoints, now_ms)
     damages = _open_damages(metrics)
     dynamic = DynamicSettings(catalogue, settings)
@@ -480,7 +527,7 @@ def open_core(
     loopback_users = frozenset(filter(None, settings.security.loopback_users.split(";")))
     authenticator = Authenticator(access, logins, rng.randbytes, loopback_users)
     credentials = _open_credentials(settings, files, catalogue, rng)
-    login_log = LoginLog(metrics)
+    login_log = LoginLog(metrics, audit)
     commit_log_service = _open_commit_log(
         settings,
         files,
@@ -518,9 +565,10 @@ def open_core(
         settings.cross.list,
     )
     _assign_foreign(assignable, foreign_topics, catalogue)
-    targets = _open_targets(access, appender, commit_log_service, queues, gate)
+    targets = _open_targets(access, appender, commit_log_service, queues, gate, passes)
     producers = ForeignProducers(tables.open("foreign-producers", ProducerRow), foreign_topics.stream_of, now_ms)
     producers.open()
+    takers = _open_takers(groups, cursors, commit_log_service)
     broker = _open_broker(
         settings,
         topics,
@@ -540,8 +588,10 @@ def open_core(
         dynamic,
         credentials,
         ForeignTopicApi(foreign_topics, targets, producers, settings.cross.batch_records),
-        TopicQueues(foreign_topics, queues.parts.queues),
+        TopicQueues(foreign_topics, targets, queues.parts.queues, cursors, access, takers),
     )
+    broker.groups.taken_by(takers)
+    _unbind_deleted_topics(topics, commit_log_service, queues)
     if commit_log_service is not None and settings.cross.list != "off":
         _share_groups(broker, groups, cursors, commit_log_service)
     return Core(
@@ -559,6 +609,7 @@ def open_core(
         targets,
         authenticator,
         credentials,
+        audit,
         login_log,
         Signatures(authenticator, access, credentials.secrets, login_log),
         _open_bearer_tokens(settings, offload, clock),

@@ -36,6 +36,17 @@ class ForeignTopic:
         self.gives_away = isinstance(home, Queue) and home.kind != STREAM
 
     @property
+    def is_internal(self) -> bool:
+        """Whether the broker itself writes to the topic: clients of other protocols must not."""
+        return self._services.is_internal(self.home)
+
+    @property
+    def written_streams(self) -> int:
+        """Number of streams that accept writes, from the first on."""
+        home = self.home
+        return home.definition.write_streams if isinstance(home, CommitLogTopic) else self.stream_count
+
+    @property
     def stream_count(self) -> int:
         home = self.home
         if isinstance(home, Topic):
@@ -107,6 +118,13 @@ class ForeignTopics:
         self._access.require(caller, action, topic.resource)
         return topic
 
+    def find_destination(self, namespace: str, name: str) -> ForeignTopic | None:
+        """Returns the topic to which messages of AMQP clients are routed by this name: one that lists may show."""
+        if self._listing == "off":
+            return None
+        found = self._find_home(TopicName(namespace, name), Layout.QUEUE_LOG)
+        return None if found is None or self._is_hidden(found, is_named=False) else ForeignTopic(name, found, self)
+
     def by_id(self, caller: Caller, id: UUID, face: Layout, action: Action = Action.DESCRIBE) -> ForeignTopic | None:
         """As `find`, by id."""
         if self._listing == "off":
@@ -123,19 +141,28 @@ class ForeignTopics:
             self._access.require(caller, action, topic.resource)
         return topic
 
+    def require_read(self, caller: Caller, topic: ForeignTopic) -> None:
+        """Raises AccessDenied unless the caller may read the topic."""
+        self._access.require(caller, Action.READ, topic.resource)
+
     def require_write(self, caller: Caller, topic: ForeignTopic) -> None:
         """Raises AccessDenied unless the caller may write to the topic."""
         self._access.require(caller, Action.WRITE, topic.resource)
 
+    def find_any(self, id: UUID) -> ForeignTopic | None:
+        """Returns the topic of any layout with this id, without a name of another protocol."""
+        found: _Home | None = self._topics.find_id(id)
+        if found is None and self._commit_log_topics is not None:
+            found = self._commit_log_topics.find_id(id)
+        if found is None:
+            found = self._queues.find_by_id(id)
+        return None if found is None else ForeignTopic("", found, self)
+
     def stream_of(self, id: StreamId) -> ForeignStream | None:
         """Returns a stream of any layout by its id, if its topic still exists."""
-        found: _Home | None = self._topics.find_id(id.topic)
-        if found is None and self._commit_log_topics is not None:
-            found = self._commit_log_topics.find_id(id.topic)
-        if found is None:
-            found = self._queues.find_by_id(id.topic)
+        found = self.find_any(id.topic)
         try:
-            return None if found is None else ForeignTopic("", found, self).stream(id.number)
+            return None if found is None else found.stream(id.number)
         except UnknownStream:
             return None
 
@@ -144,19 +171,20 @@ class ForeignTopics:
         found = self._topics.find(TopicName(namespace, name))
         return Layout.COMMIT_LOG if found is None else Layout.PARTITION_LOG
 
-    def visible(self, caller: Caller, face: Layout) -> Iterator[ForeignTopic]:
-        """Yields the topics of other layouts for a list, without those that are hidden."""
+    def visible(self, caller: Caller, face: Layout) -> Iterator[ForeignTopic | None]:
+        """Yields the topics of other layouts for a list, one at a time: the broker may work meanwhile. Yields None for
+        each that is left out."""
         if self._listing != "all":
             return
         for topic in self._iterate(caller, face):
-            if self._access.allowed(caller, Action.DESCRIBE, topic.resource):
-                yield topic
+            is_seen = topic is not None and self._access.allowed(caller, Action.DESCRIBE, topic.resource)
+            yield topic if is_seen else None
 
     def shapes(self, face: Layout) -> Iterator[tuple[str, UUID, int]]:
         """Yields name, id and number of streams of each topic that groups of clients of this layout can be assigned.
         The members' rights are checked elsewhere."""
         if self._listing != "off":
-            for topic in self._iterate(SYSTEM, face):
+            for topic in filter(None, self._iterate(SYSTEM, face)):
                 yield topic.face_name, topic.id, topic.stream_count
 
     def count(self, face: Layout) -> int:
@@ -169,10 +197,9 @@ class ForeignTopics:
         }
         return sum(count for layout, count in counts.items() if layout is not face)
 
-    def _iterate(self, caller: Caller, face: Layout) -> Iterator[ForeignTopic]:
+    def _iterate(self, caller: Caller, face: Layout) -> Iterator[ForeignTopic | None]:
         for home in self._homes(face):
-            if not self._is_hidden(home, is_named=False) and (topic := self._shown(caller, home, face)) is not None:
-                yield topic
+            yield None if self._is_hidden(home, is_named=False) else self._shown(caller, home, face)
 
     def _shown(self, caller: Caller, home: _Home, face: Layout) -> ForeignTopic | None:
         """The topic under the name that `find` finds it by. None: the name is too long, taken, or in a namespace that
@@ -219,6 +246,11 @@ class ForeignTopics:
             is_passing = home.owner is not None or home.definition.is_auto_delete or home.is_deleted
             return is_passing or home.name.startswith(RESERVED_PREFIX)
         if isinstance(home, CommitLogTopic):
-            name = home.name.name
-            return not is_named and (name.startswith("%") or self.is_system_topic(name))
-        return home.name.name.startswith("__")
+            return not is_named and self.is_internal(home)
+        return self.is_internal(home)
+
+    def is_internal(self, home: _Home) -> bool:
+        """Whether the topic belongs to the broker itself, as retry and dead-letter topics."""
+        if isinstance(home, CommitLogTopic):
+            return home.name.name.startswith("%") or self.is_system_topic(home.name.name)
+        return isinstance(home, Topic) and home.name.name.startswith("__")

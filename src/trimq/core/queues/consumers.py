@@ -128,6 +128,8 @@ class Consumers:
         self._full: set[Consumer] = set()
         self._exclusive = 0
         self._channels: Counter[object] = Counter()
+        self.is_channel_shared = False
+        """Whether two of the consumers have the same channel. A plain attribute: it is read once per delivery."""
 
     def __len__(self) -> int:
         return len(self._all)
@@ -142,13 +144,10 @@ class Consumers:
     def has_exclusive(self) -> bool:
         return self._exclusive > 0
 
-    @property
-    def share_a_channel(self) -> bool:
-        return len(self._channels) < len(self._all)
-
     def add(self, consumer: Consumer) -> None:
         self._all[consumer] = None
         self._channels[consumer.channel] += 1
+        self.is_channel_shared = len(self._channels) < len(self._all)
         self._exclusive += consumer.is_exclusive
         if consumer.shared_prefetch is not None:
             consumer.shared_prefetch.consumers.add(consumer)
@@ -169,6 +168,7 @@ class Consumers:
         self._channels[consumer.channel] -= 1
         if not self._channels[consumer.channel]:
             del self._channels[consumer.channel]
+        self.is_channel_shared = len(self._channels) < len(self._all)
         self._exclusive -= consumer.is_exclusive
         if consumer is self._active:
             self._active = None

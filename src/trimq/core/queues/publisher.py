@@ -4,7 +4,7 @@ nor consumers."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from trimq.core.failures.ledger import Reason
@@ -43,8 +43,10 @@ _new_tuple = tuple.__new__  # half the time of a NamedTuple's own constructor, f
 DELAY = "x-delay"
 
 _NUMBER = re.compile("[+-]?[0-9]{1,30}")  # as RabbitMQ reads an expiration
-# Appends to queues, of a batch of messages, between two chances for others to have their turn: about 5 ms.
+# Of a batch of messages for many queues, between two chances for others to have their turn: about 5 ms. The first
+# message for a queue costs several times as much as the following ones: its log is written, and it is dispatched.
 _APPENDS_PER_SLICE = 2_000
+_QUEUES_PER_SLICE = 200
 
 _CACHED_OPTIONS = 1000
 _CACHED_HEADER_BYTES = 256
@@ -62,14 +64,16 @@ class PublishOptions(NamedTuple):
 
 
 class PublishResult:
-    """`is_routed` False: no queue matched. `is_refused`: a full queue rejected the message. The result is final when
-    pass `number` is durable, or written if `needs_sync` is False; 0: at once."""
+    """`is_routed` False: no queue matched. `is_refused`: a full queue rejected the message, or a topic of another
+    layout did, which says why in `reason`. The result is final when pass `number` is durable, or written if
+    `needs_sync` is False; 0: at once."""
 
-    __slots__ = ("is_refused", "is_routed", "needs_sync", "number", "tickets")
+    __slots__ = ("is_refused", "is_routed", "needs_sync", "number", "reason", "tickets")
 
     def __init__(self, is_routed: bool, is_refused: bool = False) -> None:
         self.is_routed = is_routed
         self.is_refused = is_refused
+        self.reason: Refusal | None = None
         self.needs_sync = False
         self.number = 0
         self.tickets: list[Ticket] = []
@@ -238,27 +242,31 @@ class Publisher:
         the number of messages that it is for, in order. A raised refusal is for the message after these. Messages for
         many queues are published in slices, between which the caller may let others have their turn: it yields None
         with 0 there."""
+        namespace = exchange.namespace
         for options, batch in self._group_by_options(contents):
-            names = self._router.known(exchange.namespace, exchange.name, key)
-            step = len(batch)
-            if names is not None and len(names) * step > _APPENDS_PER_SLICE:
-                step = max(_APPENDS_PER_SLICE // len(names), 1)
-            for begin in range(0, len(batch), step):
-                if begin:
-                    yield None, 0
-                part = batch if step == len(batch) else batch[begin : begin + step]
-                published = self._publish_batch(exchange, key, options, part)
-                if published is not None:
-                    yield published, len(part)
+            names = None if options.is_special else self._router.known(namespace, exchange.name, key)
+            if names is None and not options.is_special:  # not known yet, or routed by headers
+                self.find_route(exchange, key, batch[0][0])
+                names = self._router.known(namespace, exchange.name, key)
+            published: PublishResult | None = None
+            if names is not None:
+                encoded_name, encoded_key, now_ms = exchange.encoded_name, _encode(key), self._now_ms()
+                alike = [_new_tuple(Content, (encoded_name, encoded_key, each[0], each[1], now_ms)) for each in batch]
+                if len(names) <= _QUEUES_PER_SLICE and len(names) * len(batch) <= _APPENDS_PER_SLICE:
+                    published = self.deliver_all(namespace, names, alike, options)
                 else:
-                    yield from self._publish_singly(exchange, key, part)
+                    published = yield from self._deliver_in_slices(namespace, names, alike, options)
+            if published is None:
+                yield from self._publish_singly(exchange, key, batch)
+            else:
+                yield published, len(batch)
 
     def _publish_singly(
         self, exchange: Exchange, key: str, contents: Sequence[tuple[bytes, bytes]]
     ) -> Iterator[tuple[PublishResult | None, int]]:
         appends = 0
         for header, body in contents:
-            if appends > _APPENDS_PER_SLICE:
+            if appends >= _APPENDS_PER_SLICE:
                 appends = 0
                 yield None, 0
             yield self.publish(exchange, key, header, body), 1
@@ -285,17 +293,6 @@ class Publisher:
                 start, options = index, other
         yield options, contents[start:]
 
-    def _publish_batch(
-        self, exchange: Exchange, key: str, options: PublishOptions, batch: Sequence[tuple[bytes, bytes]]
-    ) -> PublishResult | None:
-        """Returns None if the messages must be published one by one."""
-        names = None if options.is_special else self._router.known(exchange.namespace, exchange.name, key)
-        if names is None:
-            return None
-        name, encoded_key, now_ms = exchange.encoded_name, _encode(key), self._now_ms()
-        contents = [_new_tuple(Content, (name, encoded_key, header, body, now_ms)) for header, body in batch]
-        return self.deliver_all(exchange.namespace, names, contents, options)
-
     def deliver_all(
         self,
         namespace: str,
@@ -316,6 +313,27 @@ class Publisher:
             published.add(
                 *queue.publish_all(contents, options.is_transient, options.expiration_ms, options.priority, flags)
             )
+        return published
+
+    def _deliver_in_slices(
+        self, namespace: str, names: Sequence[str], contents: Sequence[Content], options: PublishOptions
+    ) -> Generator[tuple[None, int], None, PublishResult | None]:
+        """Does the same as `deliver_all` for many queues. Each slice appends all messages to some of the queues, since
+        a log that is written once with all of them costs much less than one that is written for each."""
+        if any(len(content[3]) >= self._shared_bytes for content in contents):
+            return None
+        if not self.accepts_batches(namespace, names):
+            return None
+        step = max(min(_APPENDS_PER_SLICE // len(contents), _QUEUES_PER_SLICE), 1)
+        published = PublishResult(False)
+        for begin in range(0, len(names), step):
+            if begin:
+                yield None, 0
+            for name in names[begin : begin + step]:
+                queue = self._find_queue(namespace, name)
+                if queue is not None:
+                    published.is_routed = True
+                    _append_admitted(queue, contents, options, published)
         return published
 
     def accepts_batches(self, namespace: str, names: Sequence[str]) -> bool:
@@ -340,6 +358,9 @@ class Publisher:
                 if queue is None:
                     continue
                 published.is_routed = True
+                if queue.is_topic:
+                    _deliver_to_topic(queue, publication, published)
+                    continue
                 if queue.settings.overflow != DROP_HEAD and queue.is_full:
                     published.is_refused = True
                     self._refuse(queue, shared)
@@ -384,6 +405,33 @@ class Publisher:
                 self._options_cache.clear()
             self._options_cache[header] = options
         return options
+
+
+def _deliver_to_topic(queue: Queue, publication: Publication, published: PublishResult) -> None:
+    try:
+        ticket, needs_sync = queue.publish(publication)
+    except Refusal as refusal:
+        published.is_refused = True
+        published.reason = refusal
+    else:
+        published.add(ticket, needs_sync)
+
+
+def _append_admitted(
+    queue: Queue, contents: Sequence[Content], options: PublishOptions, published: PublishResult
+) -> None:
+    """Appends messages to a queue that accepted batches when they arrived. If a policy has changed that since, they are
+    stored one by one, and a limit on its length does not refuse them."""
+    if queue.accepts_batches:
+        published.add(*queue.publish_all(contents, options.is_transient, options.expiration_ms, options.priority))
+        return
+    for content in contents:
+        sealed = encode_content(content)
+        publication = Publication(sealed, options.is_transient, options.expiration_ms, options.priority)
+        if queue.is_topic:
+            _deliver_to_topic(queue, publication, published)
+        else:
+            published.add(*queue.publish(publication))
 
 
 def read_publish_options(header: bytes) -> PublishOptions:

@@ -201,7 +201,7 @@ class WorkQueue(Queue):
         share a channel, there is a batch for each message, since the channel gets them in the order of the queue."""
         now_ms = self._services.now_ms()
         budget = _TurnBudget(_MESSAGES_PER_TURN, _BYTES_PER_TURN)
-        in_order = self.consumers.share_a_channel
+        in_order = self.consumers.is_channel_shared
         is_batch = not in_order
         own_batches: dict[Consumer, list[Delivery]] = {}
         while (most := min(budget.messages, self.contents.readable)) > 0 < budget.bytes:
@@ -305,7 +305,7 @@ class WorkQueue(Queue):
         delivery = self._make_delivery(*taken, now_ms, False)
         self._grant([delivery], None, no_ack)
         if self.contents.may_expire:  # the new head may have expired behind this message
-            if self.kind == CLASSIC:
+            if self.kind == CLASSIC or no_ack:
                 self._expire_heads(True)
             else:
                 self._services.dispatch.due(self)  # as in RabbitMQ, the answer still counts it

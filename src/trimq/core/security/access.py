@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from trimq.core.metadata.catalogue import Catalogue
 from trimq.core.security.acl_entries import EVERYBODY, AclEntries, host_of
+from trimq.core.security.audit_log import AuditLog, action_name
 from trimq.core.security.passwords import SALT_BYTES, hash_password, matches
 from trimq.core.security.resources import (
     BROKER,
@@ -45,8 +46,14 @@ class Access:
     are required, a caller that did not log in may do nothing."""
 
     def __init__(
-        self, catalogue: Catalogue, random_bytes: Callable[[int], bytes], is_login_required: bool = False
+        self,
+        catalogue: Catalogue,
+        random_bytes: Callable[[int], bytes],
+        audit: AuditLog,
+        is_login_required: bool = False,
     ) -> None:
+        self.audit = audit
+        """Record of refusals, which are written here, and of changes, which are written by who makes them."""
         self.is_login_required = is_login_required
         """True if only users may do anything, also while none is defined."""
         self._random_bytes = random_bytes
@@ -82,6 +89,7 @@ class Access:
 
     def require(self, caller: Caller, action: Action, resource: Resource) -> None:
         if self.is_enforced and not self.allowed(caller, action, resource):
+            self.audit.denied(caller, action, resource)
             raise AccessDenied(caller.principal, action.name.lower(), str(resource), resource.name, resource.namespace)
 
     def require_any(self, caller: Caller, action: Action, resources: Sequence[Resource]) -> None:
@@ -100,18 +108,25 @@ class Access:
             self.require(caller, action, group_resource(group))
 
     def require_routing_key(self, caller: Caller, action: Action, exchange: str, key: str) -> None:
-        """Raises TopicAccessDenied if a topic permission of the caller does not allow this key of a topic exchange."""
-        if not self.topic_permissions or not self.is_enforced or self._is_administrator(caller.principal):
+        """Raises TopicAccessDenied if a topic permission of the caller, be it an administrator, does not allow this key
+        of a topic exchange."""
+        if not self.topic_permissions.has_any or not self.is_enforced:
             return
         principal, namespace = caller.principal, caller.namespace
         if not self.topic_permissions.allows(principal, namespace, exchange, action, key):
+            self.audit.denied_on(caller, action_name(action), "routing-key", key, namespace)
             raise TopicAccessDenied(principal, action.name.lower(), key, exchange, namespace)
 
     def require_known(self, caller: Caller) -> None:
         """Raises AccessDenied if the caller is no user and has no right at all. For requests that concern no topic and
         no group."""
-        if self.is_enforced and caller is not SYSTEM and not self._is_known(caller.principal):
+        if self.is_enforced and not self.is_known(caller):
+            self.audit.denied(caller, Action.DESCRIBE, BROKER)
             raise AccessDenied(caller.principal, "describe", str(BROKER), BROKER.name, BROKER.namespace)
+
+    def is_known(self, caller: Caller) -> bool:
+        """Returns whether the caller is a user or has any right."""
+        return not self.is_enforced or caller is SYSTEM or self._is_known(caller.principal)
 
     def may_write_any_topic(self, caller: Caller) -> bool:
         """Returns whether the caller may write at least one topic that exists or could exist."""

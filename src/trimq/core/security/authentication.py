@@ -11,7 +11,6 @@ from ipaddress import ip_address
 from trimq.core.security.access import Access
 from trimq.core.security.login_queue import IsWanted, LoginQueue
 from trimq.core.security.passwords import matches
-from trimq.errors import AccessDenied
 from trimq.model import Caller
 
 # As in RabbitMQ: a predefined user, by default for clients on the same machine only.
@@ -129,11 +128,7 @@ class Authenticator:
     def must_log_in(self, anonymous: str) -> bool:
         """Returns whether a client has to log in before it may do anything: `anonymous`, as which it acts before, has
         no right at all."""
-        try:
-            self._access.require_known(Caller(anonymous, "", "", ""))
-        except AccessDenied:
-            return True
-        return False
+        return not self._access.is_known(Caller(anonymous, "", "", ""))
 
     def on_removed(self, listener: Callable[[str], None]) -> None:
         """Calls `listener` with the name of every user that is removed."""
@@ -147,9 +142,12 @@ class Authenticator:
         """Calls `listener` with the principal whose rights have changed; None: those of all may have."""
         self._access.on_rights_changed(listener)
 
-    def may_access_namespace(self, name: str, namespace: str) -> bool:
+    def may_access_namespace(self, caller: Caller, namespace: str) -> bool:
         """Returns whether a user has any right in the namespace. While every client may do everything, each has."""
-        return self._access.may_enter(name, namespace)
+        if self._access.may_enter(caller.principal, namespace):
+            return True
+        self._access.audit.denied_on(caller, "open", "vhost", namespace)
+        return False
 
 
 def is_loopback(address: str) -> bool:

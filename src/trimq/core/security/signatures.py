@@ -62,5 +62,5 @@ class Signatures:
         self._login_log.failed(protocol, _MECHANISM, user, address, reason)
         raise LoginFailed
 
-    def succeeded(self, protocol: str) -> None:
-        self._login_log.succeeded(protocol)
+    def succeeded(self, user: str, address: str, protocol: str) -> None:
+        self._login_log.succeeded(protocol, _MECHANISM, user, address)

@@ -34,12 +34,11 @@ class TopicPermissions:
         self._catalogue = catalogue
         self._permissions: dict[tuple[str, str, str], TopicPermission] = {}
         self._compiled: dict[tuple[str, str, str], dict[Action, NamePattern]] = {}
+        self.has_any = False
+        """A plain attribute: it is read once per published message."""
         for key, definition in catalogue.all(_KIND):
             self._changed(key, definition)
         catalogue.watch(_KIND, self._changed)
-
-    def __bool__(self) -> bool:
-        return bool(self._permissions)
 
     def all(self) -> list[TopicPermission]:
         return list(self._permissions.values())
@@ -84,6 +83,7 @@ class TopicPermissions:
         value = getattr(definition, "value", None)
         if value is not None:
             self._permissions[place] = msgspec.convert(value, TopicPermission)
+        self.has_any = bool(self._permissions)
 
 
 def _expand(pattern: str, permission: TopicPermission) -> str:

@@ -51,7 +51,7 @@ class KafkaConversation:
         context = self._context
         if context.authenticator.is_admitted(principal, context.caller.address):
             context.caller = Caller(principal, "", context.caller.address, context.caller.protocol)
-            context.mechanisms.login_log.succeeded(PROTOCOL)
+            context.mechanisms.login_log.succeeded(PROTOCOL, "EXTERNAL", principal, context.caller.address)
 
     def limit_until_login(self, frame_bytes: int, timeout_ms: int) -> None:
         """Accepts short frames only, and closes the connection if it takes longer than that, until the client has
@@ -97,6 +97,7 @@ class KafkaConversation:
         if self._context.caller.principal != ANONYMOUS:
             self._must_log_in = False
         elif api_key not in _BEFORE_LOGIN:
+            self._context.mechanisms.login_log.missing(self._context.caller, APIS[api_key].name)
             raise ProtocolError(f"{APIS[api_key].name} before the login: this broker serves users only (SASL)")
 
     def _remember(self, client_id: str | None) -> None:

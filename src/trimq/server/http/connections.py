@@ -53,6 +53,7 @@ class ConnectionsApi:
         self._broker.require_administrator(caller)
         if not self._connections.close(name, reason):
             return error_response(404, "UnknownConnection", f"no open connection is named {name!r}")
+        self._broker.audit.changed(caller, "close", "connection", name)
         return HttpResponse(204, b"", JSON)
 
 

@@ -13,9 +13,9 @@ from trimq.config import Settings
 _READING = (b"GET", b"HEAD", b"OPTIONS")
 
 
-def is_cross_origin(method: bytes, headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Returns whether a changing request has another origin than the host it is sent to. A host name other than
-    `localhost` counts as cross-origin, too: its owner may have pointed it at this machine (DNS rebinding)."""
+def is_cross_origin(method: bytes, headers: Iterable[tuple[bytes, bytes]], hosts: KnownHosts | None = None) -> bool:
+    """Returns whether a changing request has another origin than the host it is sent to. A host name that is not
+    listed in `hosts` counts as cross-origin, too: its owner may have pointed it at this machine (DNS rebinding)."""
     if method in _READING:
         return False
     named = dict(headers)
@@ -28,7 +28,8 @@ def is_cross_origin(method: bytes, headers: Iterable[tuple[bytes, bytes]]) -> bo
         asked = urlsplit(f"//{host}")
     except ValueError:
         return True
-    return page.netloc != host or not _is_plain(asked.hostname or "")
+    name = asked.hostname or ""
+    return page.netloc != host or not (_is_plain(name) or (hosts is not None and hosts.lists(name)))
 
 
 class KnownHosts:
@@ -36,6 +37,10 @@ class KnownHosts:
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = frozenset(name.lower() for name in names)
+
+    def lists(self, name: str) -> bool:
+        """Returns whether this host name is listed by itself."""
+        return name.rstrip(".").lower() in self._names
 
     def find_unknown(self, headers: Iterable[tuple[bytes, bytes]]) -> str | None:
         """Returns the host that a request names, if it is not known. A request without a host, in HTTP/1.0, comes from

@@ -234,7 +234,7 @@ class DefinitionsApi:
         return self._users.restore(caller, users, rights, entries, topic_permissions, limits)
 
     def _in(self, caller: Caller, vhost: str) -> Caller:
-        self._broker.namespaces.require(namespace_of(vhost))
+        self._broker.namespaces.require(caller, namespace_of(vhost))
         return dataclasses.replace(caller, namespace=namespace_of(vhost))
 
 

@@ -6,14 +6,16 @@ from __future__ import annotations
 import base64
 import dataclasses
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple, cast
 from urllib.parse import parse_qs
 
 import h11
+import msgspec
 
-from trimq.clock import Timeline
+from trimq.clock import LoopTime, Timeline
 from trimq.core.api.broker import Broker
 from trimq.core.api.commit_log_group_admin import CommitLogGroupAdmin
 from trimq.core.api.records import RecordsApi
@@ -25,16 +27,24 @@ from trimq.metrics import CONTENT_TYPE, Metrics
 from trimq.model import ANONYMOUS, Buffer, Caller
 from trimq.protocols.contract import ConnectionDetails, DeferredReply, Parts, Reply, SessionControl
 from trimq.server.http.acls import AclsApi
+from trimq.server.http.browser_sessions import PAGE_HEADER, BrowserSessions, clear_cookie, read_token, set_cookie
 from trimq.server.http.commit_log_topics import CommitLogTopicsApi
+from trimq.server.http.console import Console, LoginForm, without_numbers
 from trimq.server.http.cross_origin import KnownHosts, is_cross_origin, known_hosts
 from trimq.server.http.definitions import DefinitionsApi
+from trimq.server.http.event_streams import EVENT_STREAM, LiveEvents
 from trimq.server.http.groups import GroupsApi
+from trimq.server.http.messages import MessagesApi
+from trimq.server.http.overview import OverviewApi
 from trimq.server.http.producers import ProducersApi
 from trimq.server.http.queues import QueuesApi
 from trimq.server.http.records import StreamsApi
 from trimq.server.http.responses import (
+    JSON,
     DeferredResponse,
     HttpResponse,
+    bad_request,
+    compressed,
     error_response,
     guarded,
     not_allowed,
@@ -69,6 +79,7 @@ class HttpRequest(NamedTuple):
     """True if a web page of another origin sent the request."""
     unknown_host: str | None = None
     """Host that the request names, if it is not known."""
+    headers: Mapping[bytes, bytes] = MappingProxyType({})
 
     @property
     def asked(self) -> str:
@@ -101,8 +112,10 @@ class HttpConversation:
         received: ReceiveMemory | None = None,
         hosts: KnownHosts | None = None,
         metrics_access: str = "all",
+        console: Console | None = None,
     ) -> None:
         """`write_refusal_reason`: returns the reason why writes are refused at present, or an empty text."""
+        self._console = without_numbers(authenticator) if console is None else console
         self._slices = SliceRunner() if slices is None else slices
         self._hosts = KnownHosts("*") if hosts is None else hosts
         self._metrics_access = metrics_access
@@ -195,11 +208,10 @@ class HttpConversation:
             raise BadHttpRequest(400, f"invalid query: {error}") from None
         last = {name: values[-1] for name, values in fields.items()}
         login = next((value for name, value in self._head.headers if name == b"authorization"), b"")
-        foreign = is_cross_origin(self._head.method, self._head.headers)
+        foreign = is_cross_origin(self._head.method, self._head.headers, self._hosts)
         unknown_host = self._hosts.find_unknown(self._head.headers)
-        return HttpRequest(
-            self._head.method.decode("ascii"), path, last, bytes(self._body), login, foreign, unknown_host
-        )
+        method, headers = self._head.method.decode("ascii"), dict(self._head.headers)
+        return HttpRequest(method, path, last, bytes(self._body), login, foreign, unknown_host, headers)
 
     # -- responses
 
@@ -255,6 +267,12 @@ class HttpConversation:
             return self._answer_metrics(request)
         if request.is_cross_origin:
             return error_response(403, "ForeignPage", "cross-origin requests may not change anything")
+        if (page := self._console.answer_file(method, request.path, request.headers)) is not None:
+            return page
+        if request.path == "/api/session":
+            return self._answer_session(method, request)
+        if request.path == "/api/live":
+            return self._answer_live(method, request)
         if not self._authenticator.is_login_required:
             return self._api.answer(self._caller, method, request.path, request.query, request.body)
 
@@ -262,6 +280,46 @@ class HttpConversation:
             return self._api.answer(caller, method, request.path, request.query, request.body)
 
         return self._act_as_user(request, act)
+
+    def _answer_session(self, method: str, request: HttpRequest) -> HttpResponse | DeferredResponse:
+        """GET: the user of the browser's session. POST: opens one. DELETE: ends it."""
+        sessions, token = self._console.sessions, read_token(request.headers)
+        if method == "GET":
+            is_needed = self._authenticator.is_login_required
+            user = sessions.find_user(token) if is_needed else None
+            return HttpResponse.json(200, {"user": user, "login_required": is_needed})
+        if method not in ("POST", "DELETE"):
+            return not_allowed(method, "GET, HEAD, POST, DELETE")
+        if PAGE_HEADER not in request.headers:
+            return error_response(403, "ForeignPage", "sessions are opened by the console: send the header X-TriMQ: 1")
+        if method == "DELETE":
+            sessions.end(token)
+            return HttpResponse(204, b"", JSON, headers=clear_cookie())
+        try:
+            form = msgspec.json.decode(request.body, type=LoginForm)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return bad_request("login", error)
+
+        is_encrypted = request.headers.get(b"origin", b"").startswith(b"https:")
+
+        def opened(caller: Caller) -> HttpResponse:
+            cookie = set_cookie(sessions.open(caller.principal), is_encrypted)
+            return HttpResponse.json(200, {"user": caller.principal, "login_required": True})._replace(headers=cookie)
+
+        return DeferredResponse(partial(self._log_in, request, (form.user, form.password), opened))
+
+    def _answer_live(self, method: str, request: HttpRequest) -> HttpResponse | DeferredResponse:
+        if method != "GET":
+            return not_allowed(method, "GET, HEAD")
+
+        def open_stream(caller: Caller) -> HttpResponse:
+            if self._console.live.is_full:
+                return error_response(503, "TooManyPages", "too many pages with live numbers are open")
+            return HttpResponse(200, b"", EVENT_STREAM, is_stream=request.method != "HEAD")
+
+        if not self._authenticator.is_login_required:
+            return open_stream(self._caller)
+        return self._act_as_user(request, open_stream)
 
     def _answer_metrics(self, request: HttpRequest) -> HttpResponse | DeferredResponse:
         def respond() -> HttpResponse | DeferredResponse:
@@ -286,19 +344,29 @@ class HttpConversation:
         login = read_basic(request.login)
         if login is not None:
             return DeferredResponse(partial(self._log_in, request, login, act))
+        if (user := self._find_session_user(request)) is not None:
+            return act(dataclasses.replace(self._caller, principal=user))
         name = self._certificate_user
         if name is None or request.login:
+            self._login_log.missing(self._caller, request.asked)
             return error_response(401, "LoginNeeded", "authentication required (HTTP Basic)")
         if not self._authenticator.admits_certificate(name, self._caller.address):
             self._login_log.failed(self._caller.protocol, "EXTERNAL", name, self._caller.address, "unknown user")
             return error_response(401, "WrongLogin", "the certificate of the client names no user")
-        self._count_login(name)
+        self._count_login(name, "EXTERNAL")
         return act(dataclasses.replace(self._caller, principal=name))
 
-    def _count_login(self, name: str) -> None:
+    def _find_session_user(self, request: HttpRequest) -> str | None:
+        """Returns the user of the browser's session. Changes need the header that only a page of the console sends."""
+        if request.method not in ("GET", "HEAD") and PAGE_HEADER not in request.headers:
+            return None
+        user = self._console.sessions.find_user(read_token(request.headers))
+        return user if user is not None and self._authenticator.is_admitted(user, self._caller.address) else None
+
+    def _count_login(self, name: str, mechanism: str) -> None:
         if name != self._logged_in_as:  # each request carries the login: count it once per connection
             self._logged_in_as = name
-            self._login_log.succeeded(self._caller.protocol)
+            self._login_log.succeeded(self._caller.protocol, mechanism, name, self._caller.address)
 
     def _log_in(
         self,
@@ -315,7 +383,7 @@ class HttpConversation:
                 self._login_log.failed(self._caller.protocol, "Basic", name, self._caller.address, reason)
                 done(error_response(401, "WrongLogin", "invalid user name or password"))
                 return
-            self._count_login(name)
+            self._count_login(name, "Basic")
             caller = dataclasses.replace(self._caller, principal=name)
             answer = guarded(request.asked, lambda: act(caller))
             if isinstance(answer, DeferredResponse):
@@ -333,8 +401,10 @@ class HttpConversation:
         return HttpResponse.text(200, f"ready, but writes are refused: {refused}\n" if refused else "ready\n")
 
     def _encode(self, request: HttpRequest, answer: HttpResponse) -> Parts:
+        if answer.is_stream:
+            return self._begin_stream(answer)
         self._is_answering = False
-        parts = self._write(answer, has_body=request.method != "HEAD")
+        parts = self._write(answer, has_body=request.method != "HEAD", headers=request.headers)
         self._head = None
         if self._http.our_state is h11.MUST_CLOSE:
             self._outlet.close()
@@ -342,13 +412,47 @@ class HttpConversation:
             self._outlet.release_reading()
         return parts
 
-    def _write(self, answer: HttpResponse, has_body: bool = True, closes: bool = False) -> Parts:
-        headers = []
+    def _begin_stream(self, answer: HttpResponse) -> Parts:
+        """Events follow until the connection ends."""
+        self._outlet.disable_idle_timeout()
+        headers = [("content-type", answer.content_type), ("cache-control", "no-store")]
+        head = self._http.send(h11.Response(status_code=answer.status, headers=headers))
+        event = self._http.send(h11.Data(data=self._console.live.watch(self)))
+        return [part for part in (head, event) if part]
+
+    @property
+    def is_congested(self) -> bool:
+        return self._outlet.is_congested
+
+    def send_event(self, event: bytes) -> None:
+        part = self._http.send(h11.Data(data=event))
+        if part:
+            self._outlet.send([part])
+
+    def give_up(self) -> None:
+        self._outlet.abort("it does not read its live events")
+
+    def _write(
+        self,
+        answer: HttpResponse,
+        has_body: bool = True,
+        closes: bool = False,
+        headers: Mapping[bytes, bytes] = MappingProxyType({}),
+    ) -> Parts:
+        """`headers`: those of the request."""
+        answer = compressed(answer, headers)
+        asks_for_login = answer.status == 401 and PAGE_HEADER not in headers
+        return self._write_parts(answer, has_body, closes, asks_for_login)
+
+    def _write_parts(self, answer: HttpResponse, has_body: bool, closes: bool, asks_for_login: bool) -> Parts:
+        headers = list(answer.headers)
         if answer.status != 204:  # 204 has no body and no content length
-            headers = [("content-type", answer.content_type), ("content-length", str(answer.length))]
+            headers += [("content-type", answer.content_type), ("content-length", str(answer.length))]
+        if answer.content_type == JSON:
+            headers.append(("cache-control", "no-store"))
         if answer.allow:
             headers.append(("allow", answer.allow))
-        if answer.status == 401:
+        if asks_for_login:  # not from a page of the console, which has a form of its own
             headers.append(("www-authenticate", 'Basic realm="trimq", charset="UTF-8"'))
         if closes:
             headers.append(("connection", "close"))
@@ -382,6 +486,7 @@ class HttpConversation:
 
     def closed(self) -> None:
         self._is_closed = True
+        self._console.live.forget(self)
         self._held.give_back()
 
 
@@ -421,6 +526,8 @@ class HttpFrontEnd:
     ) -> None:
         """`further`: APIs of the node itself, beside those of the broker."""
         self._slices = slices = SliceRunner(timeline)
+        time = LoopTime() if timeline is None else timeline
+        overview = OverviewApi(broker, metrics, write_refusal_reason, time, slices)
         is_system_topic = (lambda _: False) if shared is None else shared.is_system_topic
         own: tuple[OtherApi, ...] = (
             GroupsApi(broker.groups, records_api, group_admin, shared, slices),
@@ -430,6 +537,8 @@ class HttpFrontEnd:
             QueuesApi(broker, slices),
             DefinitionsApi(broker, slices),
             ProducersApi(broker, group_admin, slices),
+            overview,
+            MessagesApi(broker, records_api),
         )
         self._api = TopicsApi(broker, (*own, *further), shared, slices)
         self._authenticator = authenticator
@@ -439,6 +548,7 @@ class HttpFrontEnd:
         self._write_refusal_reason = write_refusal_reason
         self._received = ReceiveMemory(broker.settings.http.received_bytes)
         self._hosts = known_hosts(broker.settings)
+        self._console = Console(BrowserSessions(authenticator, time), LiveEvents(time, overview.sample))
         self._metrics_access = broker.settings.http.metrics
 
     def open_conversation(self, address: str, outlet: SessionControl) -> HttpConversation:
@@ -456,4 +566,5 @@ class HttpFrontEnd:
             self._received,
             self._hosts,
             self._metrics_access,
+            self._console,
         )

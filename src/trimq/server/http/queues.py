@@ -100,7 +100,7 @@ class QueuesApi:
                 asked = msgspec.json.decode(body, type=PolicyBody)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 return bad_request("policy", error)
-            self._broker.namespaces.require(caller.namespace)
+            self._broker.namespaces.require(caller, caller.namespace)
             definition = dict[str, Any](asked.definition)
             policy = Policy(caller.namespace, name, asked.pattern, definition, asked.priority, asked.apply_to)
             return HttpResponse(204, b"", JSON, self._broker.policies.define(caller, policy))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -17,12 +18,19 @@ log = logging.getLogger(__name__)
 
 JSON = "application/json"
 
+_SMALLEST_COMPRESSED = 1024
+_LARGEST_COMPRESSED = 128 * 1024
+_GZIP = 31  # window size of zlib, in the format of gzip
+
 T = TypeVar("T")
+
+Headers = tuple[tuple[str, str], ...]
 
 
 class HttpResponse(NamedTuple):
     """Response with status and body. `ticket`: send the response only once its pass is durable. `allow`: allowed
-    methods of a 405 response. `parts`: follow the body, not copied."""
+    methods of a 405 response. `parts`: follow the body, not copied. `headers`: further ones.
+    `is_stream`: the body is sent later, in parts, and ends with the connection."""
 
     status: int
     body: bytes
@@ -30,6 +38,8 @@ class HttpResponse(NamedTuple):
     ticket: Ticket | None = None
     allow: str = ""
     parts: Sequence[Buffer] = ()
+    headers: Headers = ()
+    is_stream: bool = False
 
     @property
     def length(self) -> int:
@@ -42,6 +52,21 @@ class HttpResponse(NamedTuple):
     @classmethod
     def json(cls, status: int, value: object, ticket: Ticket | None = None) -> HttpResponse:
         return cls(status, msgspec.json.encode(value), JSON, ticket)
+
+
+def compressed(response: HttpResponse, headers: Mapping[bytes, bytes]) -> HttpResponse:
+    """Returns the response, compressed if the client accepts that and it is worth the time: neither tiny nor so large
+    that other clients would wait."""
+    is_text = response.content_type == JSON or response.content_type.startswith("text/plain")
+    if (
+        not is_text
+        or response.parts
+        or not _SMALLEST_COMPRESSED <= len(response.body) <= _LARGEST_COMPRESSED
+        or b"gzip" not in headers.get(b"accept-encoding", b"")
+    ):
+        return response
+    further = (*response.headers, ("content-encoding", "gzip"), ("vary", "accept-encoding"))
+    return response._replace(body=zlib.compress(response.body, 5, _GZIP), headers=further)
 
 
 def refusal_response(refusal: Refusal) -> HttpResponse:

@@ -51,7 +51,7 @@ class TopicPermissionsApi:
                 asked = msgspec.json.decode(body or b"{}", type=TopicPermissionBody)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 return bad_request("topic permission", error)
-            self._namespaces.require(namespace)
+            self._namespaces.require(caller, namespace)
             permission = TopicPermission(name, namespace, asked.exchange, asked.write, asked.read)
             return HttpResponse(204, b"", JSON, self._users.grant_topic(caller, permission))
         if method == "DELETE":

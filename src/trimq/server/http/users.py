@@ -125,7 +125,7 @@ class UsersApi:
                 asked = msgspec.json.decode(body or b"{}", type=Permission)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 return bad_request("permission", error)
-            self._broker.namespaces.require(namespace)
+            self._broker.namespaces.require(caller, namespace)
             right = Right(name, namespace, asked.configure, asked.write, asked.read)
             return HttpResponse(204, b"", JSON, self._users.grant(caller, right))
         if method == "DELETE":

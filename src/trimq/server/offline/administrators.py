@@ -9,8 +9,11 @@ from collections.abc import Callable
 from trimq.clock import ManualTime
 from trimq.core.metadata.catalogue import Catalogue, Definition
 from trimq.core.security.access import Access
+from trimq.core.security.audit_log import AuditLog
 from trimq.core.security.scram_credentials import ScramCredentials, credentials_of_password
 from trimq.errors import StartupError
+from trimq.metrics import Metrics
+from trimq.model import SYSTEM
 from trimq.offload import Done, Work
 from trimq.storage.group_commit.flusher import SyncFlusher
 from trimq.storage.group_commit.passes import Passes
@@ -66,7 +69,7 @@ class _OpenedUsers:
         self._tables = Tables(files, passes, self._offload)
         catalogue = Catalogue(self._tables.open("catalogue", Definition))
         random_bytes = random.SystemRandom().randbytes
-        self.access = Access(catalogue, random_bytes)
+        self.access = Access(catalogue, random_bytes, AuditLog(Metrics(), ManualTime(0), 0))
         self._scram = ScramCredentials(catalogue, random_bytes)
 
     def define(self, name: str, password: str) -> None:
@@ -80,6 +83,7 @@ class _OpenedUsers:
                 raise StartupError(f"the user {name} could not be stored: {ticket.refusal}")
         while self._tables.mark_synced():
             self._settle()
+        self.access.audit.changed(SYSTEM, "define", "user", name, administrator=True)
 
     def _offload(self, work: Work, done: Done) -> None:
         self._soon.append(lambda: _run(work, done))

@@ -25,7 +25,9 @@ from protocols.kafka.rights_matrix import (
     holds,
     names,
 )
+from security.rights_cells import audited
 
+from trimq.config import Log
 from trimq.core.metadata.catalogue import Definition
 from trimq.core.security.passwords import hash_password
 from trimq.core.security.rights import Right
@@ -51,7 +53,7 @@ class World:
     """A broker with a topic, a group, a transactional id, an administrator `root` and a user `alice`."""
 
     def __init__(self) -> None:
-        self.desk = Desk()
+        self.desk = Desk(log=Log(audit_per_minute=0))
         access = self.desk.core.broker.users._access
         for name, hashed in HASHES.items():
             access.put_user(User(name, hashed, is_administrator=name == "root"))
@@ -113,7 +115,9 @@ class World:
     def is_refused(self, row: Row, user: str) -> set[int] | None:
         """Returns the codes of a refusal, after checking that nothing was changed; None if it was allowed."""
         before = self.state()
-        response = self._ask_as(user, row.request(), row.version)
+        with audited() as audit:
+            response = self._ask_as(user, row.request(), row.version)
+            records = audit.take("refused")
         refused = error_codes(response) & set(CODES.values())
         if row.seen:
             assert not refused
@@ -123,6 +127,10 @@ class World:
                 self.prepare(row.restore)
             return None
         assert self.state() == before
+        if not row.seen:
+            (record,) = {(record["principal"], record["protocol"]): record for record in records}.values()
+            assert (record["principal"], record["protocol"]) == (user, "kafka"), row.id
+            assert len(records) == 1, (row.id, records)
         return refused
 
 

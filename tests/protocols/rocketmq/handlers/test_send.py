@@ -130,7 +130,14 @@ def test_an_invalid_send_is_refused_with_its_code_and_leaves_nothing_behind(
     assert len(units_of(desk.broker.pull("t"))) == 1
 
 
-@pytest.mark.parametrize("missing", SEND)
+def test_a_send_under_short_names_needs_no_producer_group() -> None:
+    desk = Desk()
+    desk.broker.send("t")
+    fields = {name: value for name, value in SEND.items() if name != "a"}
+    assert desk.broker.ask(310, fields, b"x").code == 0
+
+
+@pytest.mark.parametrize("missing", [name for name in SEND if name != "a"])
 def test_a_send_without_a_required_field_is_refused_and_not_stored(missing: str) -> None:
     desk = Desk()
     desk.broker.send("t")
@@ -169,11 +176,15 @@ def test_flags_about_hosts_are_set_by_the_broker() -> None:
     assert unit.sys_flag == 0
 
 
-def test_a_topic_of_kafka_is_not_touched() -> None:
+def test_a_message_to_a_topic_of_kafka_is_stored_there() -> None:
     desk = Desk()
-    desk.core.broker.topics.create(SYSTEM, "theirs", Layout.PARTITION_LOG, 1, {})
-    answer = desk.broker.send("theirs")
-    assert (answer.code, "partition-log" in (answer.remark or "")) == (16, True)
+    topic, _ = desk.core.broker.topics.create(SYSTEM, "theirs", Layout.PARTITION_LOG, 1, {})
+    assert desk.broker.send("theirs").code == 0
+    assert topic.stream(0).end == 1
+
+
+def test_a_topic_of_rocketmq_cannot_be_created_as_one_of_kafka() -> None:
+    desk = Desk()
     desk.broker.send("ours")
     with pytest.raises(OtherHome, match="commit-log"):
         desk.core.broker.topics.create(SYSTEM, "ours", Layout.PARTITION_LOG, 1, {})

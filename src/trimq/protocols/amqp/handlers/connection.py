@@ -53,9 +53,9 @@ def start_ok(context: Context, method: methods.ConnectionStartOk) -> Reply:
         if not is_wanted:
             return
         if is_right:
-            context.login_log.succeeded(context.caller.protocol)
-            name = method.client_properties.get("connection_name")
             caller = context.caller
+            context.login_log.succeeded(caller.protocol, method.mechanism, login.user, caller.address)
+            name = method.client_properties.get("connection_name")
             context.caller = Caller(login.user, str(name or ""), caller.address, caller.protocol)
             context.connection.phase = Phase.TUNING
             context.offered = _offer(context)
@@ -115,7 +115,7 @@ def open_vhost(context: Context, method: methods.ConnectionOpen) -> Reply:
     except TooManyConnections as refusal:
         raise ConnectionFault(Code.NOT_ALLOWED, rabbitmq_text(refusal), *ids) from None
     context.counted_in = namespace
-    if not context.authenticator.may_access_namespace(user, namespace):
+    if not context.authenticator.may_access_namespace(context.caller, namespace):
         raise ConnectionFault(Code.NOT_ALLOWED, f"access to vhost '{method.vhost}' refused for user '{user}'", *ids)
     caller = context.caller
     context.caller = Caller(user, caller.client_id, caller.address, caller.protocol, namespace)

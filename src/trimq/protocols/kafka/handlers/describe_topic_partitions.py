@@ -67,7 +67,8 @@ def _names(context: Context, message: DescribeTopicPartitionsRequest) -> Iterato
     names = {topic.name for topic in message.topics}
     if not names:
         names = {topic.name.name for topic in context.broker.topics.all(context.caller, Layout.PARTITION_LOG)}
-        names.update(topic.name.name for topic in context.broker.foreign_topics.batched(context.caller))
+        foreign = context.broker.foreign_topics.batched(context.caller)
+        names.update(topic.name.name for topic in foreign if topic is not None)
         names |= set(context.internal_topics())
     cursor = message.cursor
     for name in sorted(names):

@@ -1,5 +1,7 @@
 """Metadata, versions 0 to 13: returns nodes, topics and partitions; creates requested topics where that is allowed.
 
+A list of all topics is made in several turns of the event loop, so that it delays no other client.
+
 A topic that is being created is answered as unknown until it is durable; clients retry. If a request has topic ids,
 possible from version 12 on, its topic names are ignored. A name that belongs to another protocol is answered with
 INVALID_TOPIC_EXCEPTION, which clients do not retry.
@@ -8,7 +10,7 @@ INVALID_TOPIC_EXCEPTION, which clients do not retry.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
 from trimq.core.security.resources import Action, Resource, ResourceKind
 from trimq.errors import InvalidName, NameTooLong, OtherHome, Refusal
@@ -16,6 +18,7 @@ from trimq.model import Layout
 from trimq.protocols.contract import Reply
 from trimq.protocols.kafka.handlers.context import Context, ReadableTopic
 from trimq.protocols.kafka.handlers.create_topics import refuse_colliding_name
+from trimq.protocols.kafka.handlers.long_lists import LongList
 from trimq.protocols.kafka.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -28,11 +31,20 @@ from trimq.protocols.kafka.messages.schema import NO_ID
 from trimq.protocols.kafka.names.codes import Code, code_of
 from trimq.protocols.kafka.names.internal_topics import IDS, INTERNAL, NAMES, PARTITIONS
 from trimq.protocols.kafka.names.operations import cluster_operations, topic_operations
+from trimq.protocols.kafka.wire import codec
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 log = logging.getLogger(__name__)
 
 _BY_ID = 12
+
+# Fields behind the array of topics.
+_WITH_OPERATIONS, _OPERATIONS_BYTES = range(8, 11), 4
+_ERROR, _ERROR_BYTES = 13, 2
+
+# So many partitions take as long as a topic.
+_PARTITIONS_LIKE_A_TOPIC = 10
+
 _MAX_LOGGED = 100
 
 
@@ -46,26 +58,46 @@ def handle(context: Context, request: Request) -> Reply:
         for node in cluster.nodes()
         if (address := node.addresses.get("kafka")) is not None
     ]
-    response = MetadataResponse(
-        brokers=brokers,
-        cluster_id=cluster.id,
-        controller_id=cluster.controller.id,
-        topics=_topics(context, request.api_version, message),
-    )
+    response = MetadataResponse(brokers=brokers, cluster_id=cluster.id, controller_id=cluster.controller.id, topics=[])
     if message.include_cluster_authorized_operations:
         response.cluster_authorized_operations = cluster_operations(context.broker, context.caller)
+    if message.topics is None or (request.api_version == 0 and not message.topics):
+        return _all_topics(context, request, message, response)
+    response.topics = _topics(context, message, message.topics)
     return Reply.now(encode_response(request, response))
 
 
-def _topics(context: Context, version: int, message: MetadataRequest) -> list[MetadataResponseTopic]:
+def _all_topics(context: Context, request: Request, message: MetadataRequest, response: MetadataResponse) -> Reply:
+    version = request.api_version
+
+    def encode(topics: list[MetadataResponseTopic]) -> bytes:
+        response.topics = topics
+        return codec.encode(response, version)
+
+    tail_bytes = (_OPERATIONS_BYTES if version in _WITH_OPERATIONS else 0) + (_ERROR_BYTES if version >= _ERROR else 0)
+    rows = _describe_all(context, message.include_topic_authorized_operations)
+    return LongList(request, rows, encode, tail_bytes, _weight).reply(context)
+
+
+def _weight(topic: MetadataResponseTopic) -> int:
+    return 1 + len(topic.partitions) // _PARTITIONS_LIKE_A_TOPIC
+
+
+def _describe_all(context: Context, with_operations: bool) -> Iterator[MetadataResponseTopic | None]:
+    """Yields None for a topic that the caller may not see."""
+    for topic in context.broker.topics.iterate(context.caller):
+        is_own = topic is not None and topic.layout is Layout.PARTITION_LOG
+        yield _describe(context, topic, with_operations) if topic is not None and is_own else None
+    for foreign in context.broker.foreign_topics.batched(context.caller):
+        yield None if foreign is None else _describe(context, foreign, with_operations)
+    for name in context.internal_topics():
+        yield _internal(context, name)
+
+
+def _topics(
+    context: Context, message: MetadataRequest, asked: Sequence[MetadataRequestTopic]
+) -> list[MetadataResponseTopic]:
     with_operations = message.include_topic_authorized_operations
-    asked = message.topics
-    if asked is None or (version == 0 and not asked):
-        found = context.broker.topics.all(context.caller, Layout.PARTITION_LOG)
-        own = [_describe(context, topic, with_operations) for topic in found]
-        foreign = context.broker.foreign_topics.batched(context.caller)
-        own += [_describe(context, topic, with_operations) for topic in foreign]
-        return own + [_internal(context, name) for name in context.internal_topics()]
     if any(_has_id(topic) for topic in asked):
         return [_find_id(context, id, with_operations) for id in _ids(asked)]
     may_create = message.allow_auto_topic_creation and context.broker.settings.kafka.auto_create_topics

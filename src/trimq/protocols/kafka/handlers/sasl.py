@@ -91,7 +91,10 @@ def _answer(context: Context, request: Request, outcome: Outcome) -> Parts:
         response = SaslAuthenticateResponse(error_message="", auth_bytes=outcome.token)
         response.session_lifetime_ms = context.login.logged_in(outcome)
         context.caller = dataclasses.replace(context.caller, principal=outcome.principal)
-        context.mechanisms.login_log.succeeded(context.caller.protocol)
+        caller = context.caller
+        context.mechanisms.login_log.succeeded(
+            caller.protocol, context.login.mechanism, caller.principal, caller.address
+        )
     else:
         response = _rejected(context, outcome)
     return encode_response(request, response)

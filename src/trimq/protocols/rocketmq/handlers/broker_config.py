@@ -125,4 +125,6 @@ def _apply(context: Context, changes: dict[str, Any]) -> None:
     context.commit_log.messages.message_bytes = settings.message_bytes
     context.commit_log.admin.set_retention(context.caller, settings.retention_ms, settings.delete_when)
     services.sending.transactions.update_check_settings(check_back_settings(settings))
+    named = {"settings": sorted(changes)}
+    context.commit_log.admin.record_change(context.caller, "alter-configs", "broker", "rocketmq", **named)
     services.config_changes = (services.config_changes[0] + 1, now_ms)

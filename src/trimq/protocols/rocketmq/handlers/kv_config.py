@@ -89,6 +89,7 @@ def get_config(context: Context, command: Command) -> Reply:
 
 def update_config(context: Context, command: Command) -> Reply:
     """Applies all settings of the request, or none."""
+    context.commit_log.admin.require_administrator(context.caller)
     given = read_property_lines(command)
     for name, value in given.items():
         if name in _PATHS:

@@ -7,6 +7,8 @@ Routes, topic lists and write permissions of all registered brokers and of the b
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -19,7 +21,8 @@ from trimq.protocols.rocketmq.name_server.broker_registry import BrokerData
 from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
 from trimq.protocols.rocketmq.wire.lenient_json import write_object_keyed
 from trimq.protocols.rocketmq.wire.registrations import QueueData, read_queue_data
-from trimq.protocols.rocketmq.wire.replies import reply, reply_json
+from trimq.protocols.rocketmq.wire.replies import UNORDERED, reply, reply_json
+from trimq.protocols.turns import reply_over_turns
 from trimq.wire.remoting import STRICT_JSON_FROM, Command
 
 UNIT, HAS_UNIT_SUBSCRIBERS = 1, 2  # bits of a topic's flags
@@ -99,22 +102,42 @@ def cluster_info(context: Context, command: Command) -> Reply:
 # -- lists of topics
 
 
-def _topics(context: Context) -> dict[str, dict[str, QueueData]]:
-    found = {name: dict(brokers) for name, brokers in context.services.naming.registry.topics()}
-    for name, queues in context.services.naming.own_routes.topics(context.caller):
-        found.setdefault(name, {})[context.services.identity.broker_name] = queues
-    return found
+_Topics = dict[str, dict[str, QueueData]]
+"""Queues of each topic by broker name."""
+
+# Topics per turn of the loop: about a millisecond.
+_AT_ONCE = 100
+
+
+def _reply_topics(context: Context, command: Command, choose: Callable[[_Topics], Iterable[str]]) -> Reply:
+    """Replies with the names that `choose` returns. The topics are collected over several turns of the loop."""
+    naming, own_name = context.services.naming, context.services.identity.broker_name
+    found = {name: dict(brokers) for name, brokers in naming.registry.topics()}
+    own = naming.own_routes.topics(context.caller)
+
+    def add() -> bool:
+        taken = list(islice(own, _AT_ONCE))
+        for topic in taken:
+            if topic is not None:
+                found.setdefault(topic[0], {})[own_name] = topic[1]
+        return len(taken) == _AT_ONCE
+
+    def finish() -> Reply:
+        return reply_json(command, {"topicList": list(choose(found))})
+
+    return reply_over_turns(context.services.clock.liveness, add, finish, UNORDERED)
 
 
 def topic_list(context: Context, command: Command) -> Reply:
-    return reply_json(command, {"topicList": list(_topics(context))})
+    return _reply_topics(context, command, lambda topics: topics)
 
 
 def topics_by_cluster(context: Context, command: Command) -> Reply:
     cluster = command.fields.get("cluster")
     members = {broker.name for broker in _brokers(context) if broker.cluster == cluster}
-    names = [name for name, brokers in _topics(context).items() if not members.isdisjoint(brokers)]
-    return reply_json(command, {"topicList": names})
+    return _reply_topics(
+        context, command, lambda topics: [name for name in topics if not members.isdisjoint(topics[name])]
+    )
 
 
 def system_topic_list(context: Context, command: Command) -> Reply:
@@ -137,11 +160,10 @@ def unit_subscribed_plain_topic_list(context: Context, command: Command) -> Repl
 
 
 def _flagged(context: Context, command: Command, mask: int, wanted: int) -> Reply:
-    topics = _topics(context).items()
-    return reply_json(
-        command,
-        {"topicList": [name for name, brokers in topics if next(iter(brokers.values())).flags & mask == wanted]},
-    )
+    def choose(topics: _Topics) -> list[str]:
+        return [name for name, brokers in topics.items() if next(iter(brokers.values())).flags & mask == wanted]
+
+    return _reply_topics(context, command, choose)
 
 
 # -- write permissions and routes set by hand
@@ -158,6 +180,7 @@ def add_write_permission(context: Context, command: Command) -> Reply:
 def _set_writable(context: Context, command: Command, is_writable: bool) -> int:
     context.commit_log.admin.require_administrator(context.caller)
     name = command.fields.get("brokerName", "")
+    context.commit_log.admin.record_change(context.caller, "alter", "route", name, writable=is_writable)
     own = context.services.naming.own_routes.broker
     if own is not None and own.name == name:
         return context.services.naming.own_routes.set_writable(context.caller, is_writable)
@@ -174,6 +197,7 @@ def register_topic(context: Context, command: Command) -> Reply:
         queue_data = {str(row["brokerName"]): read_queue_data(row) for row in rows}
     except (KeyError, msgspec.MsgspecError) as error:
         raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, f"invalid topic route: {error}") from None
+    context.commit_log.admin.record_change(context.caller, "register", "route", name)
     context.services.naming.registry.put_topic(
         name, {broker: queues for broker, queues in queue_data.items() if _broker(context, broker)}
     )
@@ -183,7 +207,7 @@ def register_topic(context: Context, command: Command) -> Reply:
 def delete_topic(context: Context, command: Command) -> Reply:
     """Deletes the routes of other brokers. A topic of the broker in this process keeps its route while it exists."""
     context.commit_log.admin.require_administrator(context.caller)
-    context.services.naming.registry.delete_topic(
-        command.fields.get("topic", ""), command.fields.get("clusterName") or None
-    )
+    name = command.fields.get("topic", "")
+    context.services.naming.registry.delete_topic(name, command.fields.get("clusterName") or None)
+    context.commit_log.admin.record_change(context.caller, "unregister", "route", name)
     return reply(command)

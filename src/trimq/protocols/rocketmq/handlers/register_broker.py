@@ -70,6 +70,9 @@ def register(context: Context, command: Command) -> Reply:
         raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, str(error)) from None
     registrant = RegisteredBroker(header.clusterName, header.brokerName, header.brokerAddr, header.brokerId)
     registry = context.services.naming.registry
+    if registry.version(header.clusterName, header.brokerAddr) is None:
+        named = {"broker": header.brokerName, "cluster": header.clusterName}
+        context.commit_log.admin.record_change(context.caller, "register", "route", header.brokerAddr, **named)
     registry.register(
         registrant,
         context.outlet,
@@ -93,7 +96,10 @@ def _order_config(context: Context) -> bytes:
 def unregister(context: Context, command: Command) -> Reply:
     _require_registrant(context, command)
     header = command.read(_Broker)
-    context.services.naming.registry.unregister(header.clusterName, header.brokerAddr)
+    registry = context.services.naming.registry
+    if registry.version(header.clusterName, header.brokerAddr) is not None:
+        context.commit_log.admin.record_change(context.caller, "unregister", "route", header.brokerAddr)
+    registry.unregister(header.clusterName, header.brokerAddr)
     return reply(command)
 
 

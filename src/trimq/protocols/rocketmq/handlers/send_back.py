@@ -51,8 +51,10 @@ def send_back(context: Context, command: Command) -> Reply:
     group = context.get_or_create_group(header.group)
     if group.retry_streams <= 0:
         return reply(command)  # retries are off for this group
-    with suppress(Refusal):  # a dead letter needs no retry topic
-        _group_topic(context, RETRY_PREFIX, group.name, group.retry_streams)  # as in Apache, before the message is read
+    if context.commit_log.messages.may_write_to(context.caller, f"{RETRY_PREFIX}{group.name}"):
+        with suppress(Refusal):  # a dead letter needs no retry topic
+            # as in Apache, before the message is read
+            _group_topic(context, RETRY_PREFIX, group.name, group.retry_streams)
     unit = _find_unit(context, header)
     properties = read_properties(unit.properties)
     keep_expiry(properties, unit.store_ms)

@@ -41,11 +41,13 @@ def queue_count(definition: CommitLogTopicDefinition) -> int:
 def resolve_plain(sender: Context, name: str) -> CommitLogTopic | None:
     """Returns the topic of plain messages, which are stored without another check of it until
     `CommitLogTopicApi.revision` changes. Returns None if something must be created, awaited, filled in or refused
-    first. Raises a Refusal if the sender may not see the topic."""
+    first."""
     services, commit_log = sender.services, sender.commit_log
     if not len(sender.host) == len(services.identity.store_host) == _V4_BYTES or services.sending.sent_ids.is_on:
         return None
-    topic = None if name.startswith(RETRY_PREFIX) else commit_log.topics.find(sender.caller, name)
+    if name.startswith(RETRY_PREFIX) or not commit_log.messages.may_write_to(sender.caller, name):
+        return None
+    topic = commit_log.topics.find(sender.caller, name)
     if topic is None or topic.creation is not None or find_obstacle(name, topic.definition) is not None:
         return None
     if has_default_ttl(topic.definition) or not commit_log.messages.may_write(sender.caller, topic):

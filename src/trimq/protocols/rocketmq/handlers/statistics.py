@@ -189,6 +189,7 @@ def stats_data(context: Context, command: Command) -> Reply:
     counted = _COUNTED.get(name)
     if counted is None:
         raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, f"The stats <{name[:100]}> not exist")
+    _require_visible(context, counted[0], key)
     flow = _find_flow(context, counted[0], key)
     if flow is None:
         raise RemotingRefusal(ResponseCode.SYSTEM_ERROR, f"The stats <{name}> <{key[:200]}> not exist")
@@ -211,6 +212,15 @@ _COUNTED = {
     "BROKER_PUT_NUMS": ("all sent", False),
     "BROKER_GET_NUMS": ("all read", False),
 }
+
+
+def _require_visible(context: Context, counter: str, key: str) -> None:
+    """Raises AccessDenied unless the caller may see the topic and the group that the key names."""
+    if counter in ("sent", "read", "returned"):
+        topic, _, group = key.partition("@")
+        context.commit_log.topics.find(context.caller, topic)
+        if group:
+            context.commit_log.groups.require_describe(context.caller, group)
 
 
 def _find_flow(context: Context, counter: str, key: str) -> TrafficCounter | None:

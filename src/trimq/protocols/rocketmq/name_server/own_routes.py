@@ -30,12 +30,13 @@ class OwnRoutes:
             return None
         return BrokerData(identity.cluster_name, identity.broker_name, addresses={MASTER: identity.address})
 
-    def topics(self, caller: Caller) -> Iterator[tuple[str, QueueData]]:
+    def topics(self, caller: Caller) -> Iterator[tuple[str, QueueData] | None]:
+        """Yields None for each topic that is left out: the broker may work meanwhile."""
         if self._identity.address:
             for topic in self._topic_api.all(caller):
                 yield topic.name.name, self._queues(topic)
             for foreign in self._foreign_topics.units(caller, self._identity.store_host):
-                yield foreign.name.name, _queue_data(foreign.definition)
+                yield None if foreign is None else (foreign.name.name, _queue_data(foreign.definition))
 
     def topic(self, caller: Caller, name: str) -> QueueData | None:
         if not self._identity.address:

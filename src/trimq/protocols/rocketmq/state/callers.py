@@ -53,7 +53,7 @@ class CommandCallers:
         unsigned, known = self._unsigned, self._known
         if known is None or known.principal != user:
             known = self._known = dataclasses.replace(unsigned, principal=user, client_id=client_id)
-            self._signatures.succeeded(unsigned.protocol)
+            self._signatures.succeeded(user, unsigned.address, unsigned.protocol)
         elif known.client_id != client_id:
             known = self._known = dataclasses.replace(known, client_id=client_id)
         return known

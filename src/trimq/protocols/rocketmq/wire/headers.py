@@ -11,7 +11,7 @@ Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
-class SendHeader(msgspec.Struct, gc=False):
+class SendHeader(msgspec.Struct, gc=False, kw_only=True):
     """Header of SEND_MESSAGE (10). Those without a default are the ones that Apache RocketMQ requires."""
 
     producerGroup: str
@@ -28,10 +28,10 @@ class SendHeader(msgspec.Struct, gc=False):
     maxReconsumeTimes: Int32 | None = None
 
 
-class SendV2Header(SendHeader, gc=False):
-    """Header of SEND_MESSAGE_V2 (310): the same fields under one-letter names."""
+class SendV2Header(SendHeader, gc=False, kw_only=True):
+    """Header of SEND_MESSAGE_V2 (310): the same fields under one-letter names. Its producer group may be missing."""
 
-    producerGroup: str = msgspec.field(name="a")
+    producerGroup: str = msgspec.field(default="", name="a")
     topic: str = msgspec.field(name="b")
     defaultTopic: str = msgspec.field(name="c")
     defaultTopicQueueNums: Int32 = msgspec.field(name="d")

@@ -49,7 +49,7 @@ class CallSigners:
     def opened(self, caller: Caller) -> None:
         """Counts the login of a client that opens its stream."""
         if self._signatures.is_login_required:
-            self._signatures.succeeded(caller.protocol)
+            self._signatures.succeeded(caller.principal, caller.address, caller.protocol)
 
     def _is_recent(self, time: str) -> bool:
         try:

@@ -16,11 +16,11 @@ from trimq.protocols.rocketmq.grpc.wire.enums import Code, MessageType
 
 def recall(call: Call, request: Any) -> Reply:
     check_topic(call, request.topic.name)
+    call.commit_log.messages.require_write(call.caller, request.topic.name)
     topic = call.commit_log.topics.find(call.caller, request.topic.name)
     if topic is None or accepted_type(topic.definition) is not MessageType.DELAY:
         reason = f"there is no topic {request.topic.name} for delayed messages"
         raise GrpcRefusal(Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, reason)
-    call.commit_log.messages.require_write(call.caller, topic.name.name)
     unique, placed = call.services.sending.scheduler.recall(topic, request.recall_handle)
 
     def build(refusal: Refusal | None) -> Any:
