@@ -120,6 +120,13 @@ class ReadershipMachine(RuleBasedStateMachine):
 TestReadership = ReadershipMachine.TestCase
 
 
+def test_what_was_settled_before_a_restart_is_not_taken_again() -> None:
+    readership = Readership(0, "1-2;0:1")
+    assert [tuple(each) for each in readership.take([0], 1)] == [(0, 1)]
+    readership.settle([0])
+    assert (readership.start, readership.next_new(), readership.lag(3)) == (2, 2, 1)
+
+
 def test_a_row_of_another_writer_is_only_an_offset() -> None:
     readership = Readership(7, "metadata of a client")
     assert (readership.start, readership.next, readership.row) == (7, 7, "")

@@ -211,6 +211,8 @@ class Readership:
             while end in self._begins:
                 end = self._remove_run(end)
             self.start = end
+            if self.next < end:  # what follows was settled before the restart
+                self.next = end
         else:
             self._add_run(begin, end)
 
