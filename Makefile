@@ -13,7 +13,7 @@ AT_LEAST := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check bench bench-kafka bench-amqp bench-rocketmq bench-spark compat differential fuzz audit example lock clean
+.PHONY: help run test check bench bench-kafka bench-amqp bench-rocketmq bench-client bench-cross bench-spark compat browser differential fuzz audit example lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,12 +42,21 @@ bench-amqp: $(VENV)/ready ## measure beside a genuine RabbitMQ (from Debian's pa
 bench-rocketmq: $(VENV)/ready ## measure beside a genuine RocketMQ (Java, Maven; 30 minutes); see that it runs: ARGS=--quick
 	$(BIN)/python -m bench.rocketmq $(ARGS)
 
+bench-cross: $(VENV)/ready ## measure messages that cross from one protocol to another (1 minute); see that it runs: ARGS=--quick
+	$(BIN)/python -m bench.cross $(ARGS)
+
+bench-client: $(VENV)/ready ## measure our client beside confluent-kafka, pika and RocketMQ's C++ client; see that it runs: ARGS=--tiny
+	$(BIN)/python -m bench.client $(ARGS)
+
 bench-spark: $(VENV)/ready ## measure our source for Spark beside Spark's own Kafka connector (Java, Maven; 15 minutes); see that it runs: ARGS=--quick
 	$(BIN)/python -m bench.spark $(ARGS)
 
 # What these tests fetch and build stays in the user's cache folder (~/.cache/trimq), which make clean leaves alone.
 compat: $(VENV)/ready ## run the tests that need Java with Maven, Node, Go, Rust or a Debian package; JOBS=2 as with test
 	$(BIN)/python -m pytest -m external $(if $(IN_PARALLEL),$(IN_PARALLEL) --dist loadfile) $(ARGS)
+
+browser: $(VENV)/ready ## run the tests of the console in Chromium (Debian's packages chromium, fonts-noto-cjk); part of compat
+	$(BIN)/python -m pytest -m browser $(ARGS)
 
 differential: $(VENV)/ready ## compare generated requests with the other brokers, a minute each: ARGS="kafka --seconds 3600"
 	PYTHONPATH=tests $(BIN)/python -m differential $(ARGS)

@@ -80,7 +80,21 @@ def test_run_removes_nothing_that_a_target_before_it_installed(checkout: Path) -
 
 @pytest.mark.parametrize(
     "target",
-    ["test", "check", "compat", "bench", "bench-kafka", "bench-amqp", "bench-rocketmq", "bench-spark", "example"],
+    [
+        "test",
+        "check",
+        "compat",
+        "bench",
+        "bench-kafka",
+        "bench-amqp",
+        "bench-rocketmq",
+        "bench-client",
+        "bench-cross",
+        "bench-spark",
+        "fuzz",
+        "audit",
+        "example",
+    ],
 )
 def test_the_other_targets_install_the_development_packages(checkout: Path, target: str) -> None:
     make_stamp(checkout, "serves", age_s=60)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
-from trimq.wire.remoting import RESPONSE, Command, RemotingConnection, encode_command
+from trimq.wire.remoting import RESPONSE, Command, RemotingConnection, encode_command, frame
 
 ROUTE, SEND, SEND_BATCH, HEARTBEAT, UNREGISTER = 105, 310, 320, 34, 35
 
@@ -18,6 +18,8 @@ class Answer(NamedTuple):
     fields: Mapping[str, str] = {}
     body: bytes = b""
     remark: str | None = None
+    version: int | None = None
+    after_s: float = 0.0
 
 
 SILENT = None
@@ -45,10 +47,11 @@ class Server:
                     self.requests.append(command)
                     answer = self.script(self, command)
                     if answer is not None and not command.is_one_way:
-                        head = encode_command(
-                            answer.code, command.opaque, RESPONSE, answer.fields, answer.remark, len(answer.body)
-                        )
-                        writer.write(head + answer.body)
+                        frames = encode_answer(answer, command) + answer.body
+                        if answer.after_s:
+                            asyncio.get_running_loop().call_later(answer.after_s, writer.write, frames)
+                        else:
+                            writer.write(frames)
         except ConnectionError:
             pass
         finally:
@@ -76,6 +79,15 @@ async def serving(script: Script) -> AsyncIterator[Server]:
         listener.close()
         server.cut()
         await asyncio.sleep(0)
+
+
+def encode_answer(answer: Answer, command: Command) -> bytes:
+    """Encodes the frame up to its body; `version` is that of another release of RocketMQ."""
+    head = encode_command(answer.code, command.opaque, RESPONSE, answer.fields, answer.remark, len(answer.body))
+    if answer.version is None:
+        return head
+    header = json.dumps({**json.loads(head[8:]), "version": answer.version}).encode()
+    return frame(header, len(answer.body))
 
 
 def route_of(brokers: Mapping[str, str], queues: int = 4, perm: int = 6) -> Answer:

@@ -4,6 +4,7 @@ and the enforcement of settings."""
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, TypeVar
 
 import pytest
 from confluent_kafka import (
+    OFFSET_BEGINNING,
     Consumer,
     KafkaError,
     KafkaException,
@@ -41,7 +43,7 @@ from confluent_kafka.admin import (
 )
 
 from tools.broker import running
-from trimq.core.security.quotas import Direction, QuotaEntity, QuotaEntityName
+from trimq.core.security.quotas import Metered, QuotaEntity, QuotaEntityName
 from trimq.model import SYSTEM
 from trimq.testing import Broker
 
@@ -192,6 +194,82 @@ def test_a_compacted_topic_refuses_messages_without_a_key(broker: str, admin: Ad
     assert refused.value.args[0].code() == KafkaError.INVALID_RECORD
 
 
+def test_only_the_bad_records_of_a_batch_are_refused_as_invalid(broker: str, admin: AdminClient) -> None:
+    create(admin, "ten-of-a-hundred", cleanup_policy="compact")
+    outcomes: Counter[int] = Counter()
+    producer = Producer({"bootstrap.servers": broker, "linger.ms": 1000})
+    for number in range(100):
+        key = None if number % 10 == 3 else b"k"
+        producer.produce("ten-of-a-hundred", b"v", key, on_delivery=lambda error, _: outcomes.update([error.code()]))
+    assert producer.flush(PATIENCE_S) == 0
+    assert outcomes == {KafkaError.INVALID_RECORD: 10, KafkaError._INVALID_DIFFERENT_RECORD: 90}
+
+
+def change_broker(admin: AdminClient, node: str, operation: AlterConfigOpType, name: str, value: str | None) -> None:
+    entry = ConfigEntry(name, value, incremental_operation=operation)
+    the(admin.incremental_alter_configs([ConfigResource(ResourceType.BROKER, node, incremental_configs=[entry])]))
+
+
+def test_broker_settings_change_live_and_can_be_removed(broker: str, admin: AdminClient) -> None:
+    create(admin, "live")
+    send(broker, "live", body=b"x" * 1000)
+    set_, delete = AlterConfigOpType.SET, AlterConfigOpType.DELETE
+    change_broker(admin, "1", set_, "message.max.bytes", "500")
+    try:
+        assert settings(admin, "live")["max.message.bytes"].source == ConfigSource.DYNAMIC_BROKER_CONFIG.value
+        with pytest.raises(KafkaException) as refused:
+            send(broker, "live", body=b"x" * 1000)
+        assert refused.value.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE
+        with pytest.raises(KafkaException) as invalid:
+            change_broker(admin, "1", set_, "message.max.bytes", "-1")
+        assert invalid.value.args[0].code() == KafkaError.INVALID_REQUEST
+    finally:
+        change_broker(admin, "1", delete, "message.max.bytes", None)
+    send(broker, "live", body=b"x" * 1000)
+    change_broker(admin, "1", delete, "leader.replication.throttled.rate", None)  # was not set
+    in_sync = settings(admin, "live")["min.insync.replicas"]
+    assert (in_sync.value, in_sync.source) == ("1", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG.value)
+
+
+def test_records_are_compacted_when_the_maximum_lag_is_over(broker: str, admin: AdminClient) -> None:
+    """The interval is Kafka's 15 s by default; here it is shorter, also set by a client."""
+    change_broker(admin, "1", AlterConfigOpType.SET, "log.cleaner.backoff.ms", "200")
+    create(admin, "lagging", cleanup_policy="compact", max_compaction_lag_ms="100", min_compaction_lag_ms="0")
+    for _ in range(20):
+        send(broker, "lagging")
+    until = time.monotonic() + PATIENCE_S
+    while len(kept(broker, "lagging")) > 2:
+        assert time.monotonic() < until, kept(broker, "lagging")
+        send(broker, "lagging")
+    change_broker(admin, "1", AlterConfigOpType.DELETE, "log.cleaner.backoff.ms", None)
+
+
+def kept(broker: str, topic: str) -> list[int]:
+    """Offsets that are still in the only partition."""
+    options = {"bootstrap.servers": broker, "group.id": "none", "enable.auto.commit": False}
+    consumer = Consumer({**options, "enable.partition.eof": True, "auto.offset.reset": "earliest"})
+    offsets: list[int] = []
+    try:
+        consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+        while (message := consumer.poll(PATIENCE_S)) is not None and message.error() is None:
+            offsets.append(message.offset())
+    finally:
+        consumer.close()
+    return offsets
+
+
+def test_internal_topics_are_listed_and_described(broker: str, admin: AdminClient) -> None:
+    consumer = Consumer({"bootstrap.servers": broker, "group.id": "uses-offsets"})
+    try:
+        create(admin, "committed")
+        consumer.commit(offsets=[TopicPartition("committed", 0, 1)], asynchronous=False)
+    finally:
+        consumer.close()
+    assert len(admin.list_topics(timeout=PATIENCE_S).topics["__consumer_offsets"].partitions) == 50
+    assert the(admin.describe_topics(TopicCollection(["__consumer_offsets"]))).is_internal
+    assert settings(admin, "__consumer_offsets")["cleanup.policy"].value == "compact"
+
+
 def test_times_are_checked_or_set_by_the_broker(broker: str, admin: AdminClient) -> None:
     now_ms = int(time.time() * 1000)
     create(admin, "windows", message_timestamp_before_max_ms="60000")
@@ -233,7 +311,7 @@ def test_a_producer_above_its_quota_is_throttled_and_loses_nothing() -> None:
     with Broker() as broker:
         broker.create_topic("slow")
         quota = QuotaEntity(client=QuotaEntityName("eager"))
-        broker.on_loop(lambda node: node.core.broker.quotas.define(SYSTEM, quota, {Direction.IN: rate}))
+        broker.on_loop(lambda node: node.core.broker.quotas.define(SYSTEM, quota, {Metered.IN: rate}))
         throttled_ms: list[float] = []
         producer = Producer(
             {

@@ -146,6 +146,19 @@ def _is_lost_nack(found: Difference) -> bool:
     return "confirm.select" in requests and "basic.publish" in requests[: requests.index("confirm.select")]
 
 
+def _is_offered_again(found: Difference) -> bool:
+    """Applies to the number of deliveries of a message after the end of a connection with consumers on several
+    channels."""
+    if not re.search(r"\.headers\.x-(acquired|delivery)-count(\[\])?$", found.path) or not found.ours < found.theirs:
+        return False
+    for at, step in enumerate(found.earlier):
+        if step.request in ("drop", "connect", "connection.close", "frames") or "raw" in step.arguments:
+            before = [each for each in found.earlier[:at] if each.connection == step.connection]
+            if len({each.arguments.get("ch") for each in before if each.request == "basic.consume"}) > 1:
+                return True
+    return False
+
+
 EXPLAINED = [
     Explained("login-mechanisms", _is_mechanisms),
     Explained("protocol-header", _is_protocol_header, is_last=True),
@@ -157,6 +170,7 @@ EXPLAINED = [
     Explained("properties-of-streams", _is_lost_property),
     Explained("lost-nack", _is_lost_nack),
     Explained("shortcut-on-closed-channel", _is_shortcut, is_last=True),
+    Explained("offered-again", _is_offered_again),
 ]
 
 

@@ -30,11 +30,34 @@ def _is_acknowledged_twice(found: Difference) -> bool:
     return found.step.request == "AckMessage" and found.step.connection == GROUPS.index("$o0") and found.ours == "OK"
 
 
+def _is_entry_per_message(found: Difference) -> bool:
+    if "several" not in found.step.arguments or ".entries" not in found.path:
+        return False
+    ours, theirs = (answer[0].get("entries", []) for answer in (found.our_answer, found.their_answer))
+    return len(ours) == len(found.step.arguments["message"]["messages"]) and len(theirs) == 1
+
+
+def _is_old_half_message(found: Difference) -> bool:
+    """The check-back is for a message that was born long ago, as its producer says."""
+    if found.step.request != "check-back" or not found.our_answer:
+        return False
+    asked = found.our_answer[0].get("recover_orphaned_transaction_command", {}).get("message", {})
+    born = [
+        message["system_properties"].get("born_timestamp", "")
+        for step in found.earlier
+        if step.request == "SendMessage"
+        for message in step.arguments["message"].get("messages", ())
+        if f"${asked.get('system_properties', {}).get('message_id')}" == message["system_properties"].get("message_id")
+    ]
+    return bool(born) and not born[0].startswith("<now")
+
+
 EXPLAINED = (
     Explained("longest-delay", lambda each: "long" in each.step.arguments),
     Explained("decided-once", _is_decided_once),
     Explained("acknowledged-twice", _is_acknowledged_twice),
-    Explained("entry-per-message", lambda each: "several" in each.step.arguments and ".entries" in each.path),
+    Explained("entry-per-message", _is_entry_per_message),
+    Explained("age-of-half-message", _is_old_half_message, is_last=True),
     Explained("replaced-receipt", lambda each: "again" in each.step.arguments),
     Explained("only-in-flight", _is_only_in_flight),
     Explained("new-kinds", lambda each: each.step.request in ("create new kind", "new kind of client")),
@@ -528,6 +551,23 @@ def _ack(source: random.Random) -> list[Step]:
     return [*steps, ack, ack] if source.random() < 0.2 else [*steps, ack]
 
 
+def _acknowledged_one_by_one(source: random.Random) -> list[Step]:
+    """One of several messages is received and acknowledged, or not; then the others are received."""
+    topic, connection = source.choice([("$n0", 0), ("$n0", 2), ("$f0", 1)])
+    messages = [_message(source, topic) for _ in range(source.choice([2, 3]))]
+    for message in messages:
+        if topic == "$f0":  # of several queues, each broker would choose one at random
+            message["system_properties"]["message_group"] = "a"
+    one = {**_receiving(source, topic, connection), "batch_size": 1}
+    owner = {"group": {"name": GROUPS[connection]}, "topic": {"name": topic}}
+    entry = {"message_id": "id", "receipt_handle": "<handle -1>"}
+    steps = [_step("SendMessage", {"messages": [message]}) for message in messages]
+    steps.append(_step("ReceiveMessage", one, connection))
+    if source.random() < 0.7:
+        steps.append(_step("AckMessage", {**owner, "entries": [entry]}, connection))
+    return [*steps, _step("ReceiveMessage", {**one, "batch_size": source.choice([1, 32])}, connection)]
+
+
 def _change(source: random.Random) -> list[Step]:
     steps, connection, of = _received(source)
     durations = ["30s", "60s", "43200s", "43201s", "-1s", "30.5s"]
@@ -737,6 +777,7 @@ REQUESTS: tuple[tuple[Callable[[random.Random], list[Step]], float], ...] = (
     (_receive_odd, 3),
     (_receive_meanwhile, 0.3),
     (_ack, 4),
+    (_acknowledged_one_by_one, 1),
     (_change, 3),
     (_forward, 2),
     (_redelivery, 0.3),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ from differential.kafka_topic_steps import MANY_PARTITIONS
 from differential.sequences import MISSING, Difference, Explained
 
 _INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
+_UNKNOWN_TOPIC_OR_PARTITION = 3
 _TOPIC_AUTHORIZATION_FAILED = 29
 _CONCURRENT_TRANSACTIONS = 51
 _READS = ("Fetch", "ListOffsets", "OffsetForLeaderEpoch")
@@ -27,7 +29,10 @@ _OF_AN_ASSIGNMENT = {
 
 
 def _says_why(found: Difference) -> bool:
-    return found.path.endswith("error_message") and not found.theirs and found.ours == "<text>"
+    """Both refuse with the same code; Kafka without a message."""
+    if not found.path.endswith("error_message") or found.theirs or found.ours != "<text>":
+        return False
+    return all(ours.get("error_code") == theirs.get("error_code") for ours, theirs in _elements(found))
 
 
 def _is_of_another_group_type(found: Difference) -> bool:
@@ -43,7 +48,7 @@ def _is_refused_quota(found: Difference) -> bool:
 
 
 def _is_matched_at_once(found: Difference) -> bool:
-    if found.step.request == "ListGroups" and found.path == ".groups[].group_state":
+    if found.step.request == "ListGroups" and found.path in (".groups[].group_state", ".groups.length"):
         return _is_only_about(found, f"%{PATTERN_GROUP}")
     return _is_about_assignment(found, PATTERN_GROUP)
 
@@ -69,8 +74,34 @@ def _is_about_assignment(found: Difference, group: str) -> bool:
 
 
 def _is_server_error(found: Difference) -> bool:
-    """Kafka answers with UNKNOWN_SERVER_ERROR, or not at all; TriMQ refuses the request or carries it out."""
-    return found.their_answer == "no answer" or -1 in _codes(found.their_answer)
+    """Kafka answers this element with UNKNOWN_SERVER_ERROR, or nothing at all; TriMQ refuses the request or carries it
+    out."""
+    if found.theirs == "no answer":
+        return True
+    elements = _elements(found)
+    return bool(elements) and all(theirs.get("error_code") == -1 for _, theirs in elements)
+
+
+def _elements(found: Difference) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """The innermost elements of both answers that have this difference."""
+    *names, last = found.path.removesuffix(".length").removesuffix("[]").split(".")
+    pairs: list[tuple[Any, Any]] = [(found.our_answer, found.their_answer)]
+    for name in names[1:]:
+        key = name.removesuffix("[]")
+        pairs = [(ours.get(key), theirs.get(key)) for ours, theirs in pairs]
+        if name != key:
+            pairs = [pair for ours, theirs in pairs for pair in zip(ours or (), theirs or (), strict=False)]
+        pairs = [pair for pair in pairs if all(isinstance(each, dict) for each in pair)]
+    return [pair for pair in pairs if _has(pair, last, found)]
+
+
+def _has(pair: tuple[Any, Any], key: str, found: Difference) -> bool:
+    if not all(isinstance(each, dict) for each in pair):
+        return False
+    values = [each.get(key, MISSING) for each in pair]
+    if found.path.endswith((".length", "[]")):
+        return values[0] != values[1]
+    return values == [found.ours, found.theirs]
 
 
 def _codes(answer: Any) -> Iterator[Any]:
@@ -83,6 +114,36 @@ def _codes(answer: Any) -> Iterator[Any]:
     elif isinstance(answer, list):
         for each in answer:
             yield from _codes(each)
+
+
+def _is_malformed_subscription(found: Difference) -> bool:
+    """Kafka fails where nobody waits for an answer, if it cannot read the subscription of a member."""
+    joins = [step for step in [*found.earlier, found.step] if step.request == "JoinGroup"]
+    is_malformed = any(
+        "cut" in offered["metadata"]
+        for step in joins
+        for offered in step.arguments["protocols"]
+        if step.arguments["group_id"] == found.step.arguments.get("group_id")
+    )
+    return is_malformed and found.step.request == "JoinGroup" and found.theirs == "blocked"
+
+
+def _owns_a_partition_twice(found: Difference) -> bool:
+    """Kafka cannot convert a classic group if two of its members were assigned the same partition."""
+    if found.step.request != "ConsumerGroupHeartbeat" or found.their_answer.get("error_code") != -1:
+        return False
+    synced = [step.arguments for step in found.earlier if step.request == "SyncGroup"]
+    return any(
+        max(Counter(_assigned(each)).values(), default=0) > 1
+        for each in synced
+        if each["group_id"] == found.step.arguments["group_id"]
+    )
+
+
+def _assigned(synced: dict[str, Any]) -> Iterator[tuple[str, int]]:
+    for each in synced["assignments"]:
+        for topic, partitions in each["assignment"]["assigned"].items():
+            yield from ((topic, partition) for partition in partitions)
 
 
 def _is_about_internal_topics(found: Difference) -> bool:
@@ -112,6 +173,33 @@ def _is_aborted_later(found: Difference) -> bool:
     return found.path.endswith(".aborted_transactions.length") and found.ours < found.theirs
 
 
+def _is_of_deleted_topic(found: Difference) -> bool:
+    """The transaction still names the partitions of a topic that was deleted."""
+    has_deleted = any(step.request == "DeleteTopics" for step in found.earlier)
+    is_fewer = found.path == ".transaction_states[].topics.length" and found.ours < found.theirs
+    return found.step.request == "DescribeTransactions" and has_deleted and is_fewer
+
+
+def _is_of_next_segment(found: Difference) -> bool:
+    """Kafka reads one segment at a time. Records without a time, or with one of long ago, end a segment."""
+    if found.step.request != "Fetch" or not found.path.endswith(".records.batches.length"):
+        return False
+    pairs = [(ours["batches"], theirs["batches"]) for ours, theirs in _elements(found)]
+    return all(
+        theirs and ours[: len(theirs)] == theirs and any(isinstance(each["maxts"], int) for each in theirs)
+        for ours, theirs in pairs
+    )
+
+
+def _is_removed_with_its_topic(found: Difference) -> bool:
+    """Kafka removes the partitions of a deleted topic one by one; the first one ends the fetches that wait."""
+    if not found.path.startswith(".late.responses[].partitions[]") or found.step.request == "Fetch":
+        return False
+    codes = [(ours.get("error_code"), theirs.get("error_code")) for ours, theirs in _elements(found)]
+    is_first = all(pair == (_UNKNOWN_TOPIC_OR_PARTITION, 0) for pair in codes)
+    return bool(codes) and is_first and _UNKNOWN_TOPIC_OR_PARTITION in _codes(found.their_answer["late"])
+
+
 def _is_fenced_coordinator(found: Difference) -> bool:
     """Kafka's coordinator cannot write its markers any more, and the transaction stays prepared."""
     by_hand = [
@@ -135,10 +223,15 @@ def _is_retention_in_ms(found: Difference) -> bool:
 
 EXPLAINED = (
     Explained("server-errors", _is_server_error),
+    Explained("malformed-subscriptions", _is_malformed_subscription, is_last=True),
+    Explained("partitions-of-two-members", _owns_a_partition_twice, is_last=True),
     Explained("internal-topics", _is_about_internal_topics),
     Explained("reasons", _says_why),
     Explained("unknown-settings-of-brokers", _is_a_setting_of_no_broker),
     Explained("whole-batches", _is_part_of_a_batch),
+    Explained("segments", _is_of_next_segment),
+    Explained("held-fetches", _is_removed_with_its_topic),
+    Explained("deleted-topics-of-transactions", _is_of_deleted_topic),
     Explained("aborted-transactions", _is_aborted_later),
     Explained("fenced-coordinator", _is_fenced_coordinator, is_last=True),
     Explained("most-partitions", _is_too_many_partitions),

@@ -102,9 +102,9 @@ def _entity(world: World) -> list[Fields]:
     return parts
 
 
-RATES = ["producer_byte_rate", "consumer_byte_rate"]
+RATES = ["producer_byte_rate", "consumer_byte_rate", "controller_mutation_rate"]
 # Quotas that TriMQ refuses: they are only validated, or each following description would differ.
-REFUSED_RATES = ["request_percentage", "controller_mutation_rate", "connection_creation_rate"]
+REFUSED_RATES = ["request_percentage", "connection_creation_rate"]
 
 
 def alter_quotas(world: World) -> None:

@@ -19,6 +19,7 @@ from differential.rocketmq_values import (
     of_queue,
     of_topic,
     offset,
+    pause,
     queue,
     request,
     topic,
@@ -301,6 +302,56 @@ def name_server(source: random.Random, connection: int) -> Step:
     return source.choice(choices)
 
 
+_OTHER = {"brokerName": "$other", "brokerAddr": "1.2.3.4:10911", "clusterName": "$cluster", "brokerId": "0"}
+
+
+def _registration(source: random.Random, connection: int) -> Step:
+    topics = {
+        f"$nt{number}": {
+            "topicName": f"$nt{number}",
+            "readQueueNums": source.choice([1, 4]),
+            "writeQueueNums": source.choice([1, 8]),
+            "perm": source.choice([6, 6, 4, 2]),
+            "topicFilterType": "SINGLE_TAG",
+            "topicSysFlag": source.choice([0, 1]),
+            "order": False,
+        }
+        for number in range(source.randrange(3))
+    }
+    version = {"counter": source.choice([1, 2]), "timestamp": 17, "stateVersion": 0}
+    wrapper = {"topicConfigTable": topics, "dataVersion": version}
+    content = {"topicConfigSerializeWrapper": wrapper, "filterServerList": []}
+    fields = {**_OTHER, "haServerAddr": "1.2.3.4:10912", "compressed": "false", "bodyCrc32": "0"}
+    fields["brokerId"] = source.choice(["0", "0", "1"])
+    if fields["brokerId"] == "1":
+        fields["brokerAddr"] = "1.2.3.5:10911"
+    return request(connection, "register broker", 103, fields, body=json.dumps(content))
+
+
+def another_broker(source: random.Random) -> list[Step]:
+    """Another broker registers with the name server, is asked for, and is removed."""
+    named = {"brokerName": "$other"}
+    version = json.dumps({"counter": source.choice([1, 2]), "timestamp": 17, "stateVersion": 0})
+    of_it = [
+        request(NAME_SERVER, "route", 105, {"topic": source.choice(["$nt0", "$nt1"])}),
+        request(NAME_SERVER, "route", 105, {"topic": "$nt0", "acceptStandardJsonOnly": "true"}),
+        request(NAME_SERVER, "broker members", 901, {**named, "clusterName": "$cluster"}),
+        request(NAME_SERVER, "topics of cluster", 224, {"cluster": "$cluster"}),
+        request(NAME_SERVER, "wipe write permission", 205, named),
+        request(NAME_SERVER, "add write permission", 327, named),
+        request(NAME_SERVER, "delete in name server", 216, {"topic": "$nt0"}),
+        request(NAME_SERVER, "delete in name server", 216, {"topic": "$nt1", "clusterName": "$cluster"}),
+        request(NAME_SERVER, "data version", 322, {**_OTHER}, body=version),
+        request(NAME_SERVER, "broker heartbeat", 904, _OTHER),
+    ]
+    steps = [_registration(source, NAME_SERVER)]
+    for _ in range(source.randrange(2, 7)):
+        steps.append(source.choice(of_it) if source.random() < 0.85 else _registration(source, NAME_SERVER))
+    if source.random() < 0.5:
+        steps += [request(NAME_SERVER, "unregister broker", 104, _OTHER), pause(0.5), of_it[0], of_it[2]]
+    return steps
+
+
 KINDS: tuple[tuple[Kind, float], ...] = (
     (create_topic, 4),
     (create_group, 3),
@@ -340,6 +391,6 @@ KINDS: tuple[tuple[Kind, float], ...] = (
     (unknown, 1),
 )
 
-STORIES: tuple[tuple[Story, float], ...] = ((members_change, 0.5),)
+STORIES: tuple[tuple[Story, float], ...] = ((members_change, 0.5), (another_broker, 2))
 
 LAST: tuple[Kind, ...] = (reset_queue, delete_group_only)

@@ -3,6 +3,7 @@ Remarks are not compared: they are wording, and Apache RocketMQ puts Java stack 
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
 import re
@@ -33,6 +34,8 @@ TABLES = {
     *("groupTopicMap", "pullOffsetTable"),
 }
 """Tables of lists that belong to all sequences: those of one begin with its prefix."""
+OF_A_RUN = re.compile(r"\bx[ab]\d+x")
+"""Names with the prefix of any sequence."""
 PATIENCE_S = 8
 LATE_EFFECTS, LATE_S = (37, 200050), 0.1
 """Apache RocketMQ answers before it has dispatched what a transaction commits, and committed the offset of a pop."""
@@ -79,7 +82,7 @@ class _Run:
         if "pause" in arguments:
             time.sleep(arguments["pause"])
             return None
-        if "handle" in arguments and not self._handles:
+        if ("handle" in arguments or "acks" in arguments) and not self._handles:
             return "no receipt"
         client = self._client(step.connection)
         try:
@@ -100,9 +103,33 @@ class _Run:
         body = self._filled(arguments.get("body", "")).encode()
         if code == 320:
             body = _batch(arguments["bodies"], self._filled(arguments.get("properties", "")))
-        if "handle" in arguments:
+        if "acks" in arguments:
+            body = self._batch_ack(arguments["acks"])
+        elif "handle" in arguments:
             fields = {**self._handles[arguments["handle"] % len(self._handles)], **fields}
         return code, fields, body
+
+    def _batch_ack(self, numbers: list[int]) -> bytes:
+        """Acknowledges several popped messages, each with an entry of its own."""
+        entries = []
+        for number in numbers:
+            handle = self._handles[number % len(self._handles)]
+            start, popped, invisible, revive, retry, _, queue, offset = handle["extraInfo"].split(" ")[:8]
+            bits = 1 << max(int(offset) - int(start), 0)
+            entries.append(
+                {
+                    "c": handle["consumerGroup"],
+                    "t": handle["topic"],
+                    "r": retry,
+                    "so": int(start),
+                    "q": int(queue),
+                    "rq": int(revive),
+                    "pt": int(popped),
+                    "it": int(invisible),
+                    "b": base64.b64encode(bits.to_bytes(bits.bit_length() // 8 + 1, "little")).decode(),
+                }
+            )
+        return json.dumps({"brokerName": self._broker_name, "acks": entries}).encode()
 
     def _taken(
         self, code: int, fields: dict[str, str], header: dict[str, Any], content: bytes, own: bool = False
@@ -300,7 +327,8 @@ class _Run:
 
     def _value(self, value: Any) -> Any:
         if isinstance(value, dict):
-            return {self._text(name): self._leaf(name, each) for name, each in value.items()}
+            own = {name: each for name, each in value.items() if self._prefix in name or not OF_A_RUN.search(name)}
+            return {self._text(name): self._leaf(name, each) for name, each in own.items()}
         if isinstance(value, list):
             return sorted((self._value(each) for each in value), key=lambda each: json.dumps(each, sort_keys=True))
         return self._text(value) if isinstance(value, str) else value

@@ -81,8 +81,33 @@ def send_oddly(source: random.Random, connection: int) -> Step:
     return request(connection, "send oddly", 310, fields, body="a")
 
 
+_NAMES = {
+    "a": "producerGroup",
+    "b": "topic",
+    "c": "defaultTopic",
+    "d": "defaultTopicQueueNums",
+    "e": "queueId",
+    "f": "sysFlag",
+    "g": "bornTimestamp",
+    "h": "flag",
+    "i": "properties",
+    "j": "reconsumeTimes",
+    "k": "unitMode",
+    "m": "batch",
+}
+
+
+def send_named(source: random.Random, connection: int) -> Step:
+    """The older send, whose header has the long names."""
+    fields = _sending(source, topic(source))
+    fields["e"] = source.choice(["0", "0", "1", "9"])  # of a random queue the offset would differ
+    named = {_NAMES[name]: value for name, value in fields.items()}
+    return request(connection, "send named", 10, named, body=source.choice(["", "a", "b" * 100]))
+
+
 def send_batch(source: random.Random, connection: int) -> Step:
-    fields = {**_sending(source, topic(source)), "m": "true", "i": ""}
+    outer = source.choice(["", "", properties({"TAGS": "blue"}), properties({"own": "1"})])
+    fields = {**_sending(source, topic(source)), "m": "true", "i": outer}
     bodies = [source.choice(["one", "two"]) for _ in range(source.randrange(4))]
     texts = [properties({"TAGS": "red"}), properties({"KEYS": "k1"}), "", properties({"UNIQ_KEY": "$u7"})]
     return request(connection, "send batch", 320, fields, bodies=bodies, properties=source.choice(texts))
@@ -199,6 +224,11 @@ def ack(source: random.Random, connection: int) -> Step:
     return request(connection, "ack", 200051, {}, handle=source.randrange(4))
 
 
+def ack_batch(source: random.Random, connection: int) -> Step:
+    numbers = source.sample(range(4), source.choice([1, 1, 2, 3]))
+    return request(connection, "ack batch", 200151, {}, acks=numbers)
+
+
 def change_invisible(source: random.Random, connection: int) -> Step:
     fields = {"invisibleTime": source.choice(["60000", "60000", "30000"])}
     return request(connection, "change invisible", 200053, fields, handle=source.randrange(4))
@@ -257,6 +287,23 @@ def pop_and_wait(source: random.Random) -> list[Step]:
     popped |= {"pollTime": "9000", "invisibleTime": "60000"}
     meanwhile = {"code": 310, "fields": {**_sending(source, "$t0"), "e": "2"}, "body": "a"}
     return [request(1, "pop and wait", 200050, popped, meanwhile=meanwhile)]
+
+
+def notified_and_wait(source: random.Random) -> list[Step]:
+    """A notification that waits is answered when a message is sent."""
+    fields = {"consumerGroup": "$waits", "topic": "$t0", "queueId": "2", "pollTime": "9000", "bornTime": "<now>"}
+    meanwhile = {"code": 310, "fields": {**_sending(source, "$t0"), "e": "2"}, "body": "a"}
+    return [request(1, "notification waits", 200054, fields, meanwhile=meanwhile)]
+
+
+def in_order(source: random.Random) -> list[Step]:
+    """Messages popped in order: acknowledged or given another time, then the next pop of the same queue."""
+    sent = {**_sending(source, ONE_QUEUE), "e": "0"}
+    popped = {**_popping(source, ONE_QUEUE, "$inorder"), "queueId": "0", "exp": "*", "initMode": "0", "order": "true"}
+    popped |= {"invisibleTime": "60000", "maxMsgNums": source.choice(["1", "2", "32"])}
+    pop = request(0, "pop in order", 200050, popped)
+    ended = request(0, "ack", 200051, {}, handle=-1)
+    return [*(request(0, "send", 310, sent, body="a") for _ in range(source.randrange(1, 4))), pop, ended, pop]
 
 
 # -- sent back, transactions, delays
@@ -362,6 +409,7 @@ def query(source: random.Random, connection: int) -> Step:
 
 KINDS: tuple[tuple[Kind, float], ...] = (
     (send, 8),
+    (send_named, 2),
     (send_oddly, 1),
     (send_batch, 3),
     (pull, 8),
@@ -369,6 +417,7 @@ KINDS: tuple[tuple[Kind, float], ...] = (
     (pop_in_order, 1),
     (peek, 1),
     (ack, 3),
+    (ack_batch, 1),
     (change_invisible, 1),
     (notification, 1),
     (polling_info, 0.5),
@@ -386,6 +435,8 @@ STORIES: tuple[tuple[Story, float], ...] = (
     (pull_and_wait, 0.7),
     (pop_and_wait, 0.7),
     (pop_and_return, 0.3),
+    (notified_and_wait, 0.7),
+    (in_order, 0.7),
 )
 
 LAST: tuple[Kind, ...] = (negative_time, decide_again, send_read_only, send_empty_batch, odd_receipt)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,10 +20,17 @@ PAGE = "docs/rocketmq.md"
 
 _REFUSED = (1, 13, 29)
 _READABLE = ("-1", "0", "1", "7")
+_NUMBERS = {
+    *("d", "e", "f", "g", "h", "j", "queueId", "queueOffset", "maxMsgNums", "sysFlag", "commitOffset", "offset"),
+    *("suspendTimeoutMillis", "subVersion", "invisibleTime", "pollTime", "bornTime", "initMode", "timestamp"),
+    *("delayLevel", "maxReconsumeTimes", "tranStateTableOffset", "commitOrRollback", "maxNum", "beginTimestamp"),
+    *("endTimestamp", "index", "count", "readQueueNums", "writeQueueNums", "perm", "topicSysFlag"),
+    *("defaultTopicQueueNums", "bornTimestamp", "flag", "reconsumeTimes", "brokerId", "bodyCrc32", "commitLogOffset"),
+}
 _FILTER_FIELDS = ("subscription", "expressionType")
 _BOOLEANS = {
     *("k", "m", "order", "isForce", "setZeroIfNotFound", "readable", "acceptStandardJsonOnly", "cleanOffset"),
-    *("offline", "fromTransactionCheck", "_UNIQUE_KEY_QUERY"),
+    *("offline", "fromTransactionCheck", "_UNIQUE_KEY_QUERY", "unitMode", "batch", "compressed"),
 }
 
 
@@ -44,7 +51,17 @@ def _is_garbled(found: Difference) -> bool:
     if damage is None or _code(found.our_answer) not in _REFUSED:
         return False
     value = found.step.arguments["fields"].get(damage)
-    return damage in _BOOLEANS or value not in _READABLE
+    return damage in _BOOLEANS or (damage in _NUMBERS and value not in _READABLE)
+
+
+def _is_refused_here(request: str, *codes: int) -> Callable[[Difference], bool]:
+    """The request is refused here with one of these codes, and accepted by the other broker."""
+
+    def applies(found: Difference) -> bool:
+        is_refused = _code(found.our_answer) in codes and _code(found.their_answer) == 0
+        return found.step.request == request and is_refused
+
+    return applies
 
 
 def _code(answer: Any) -> Any:
@@ -67,9 +84,14 @@ def _is_bad_filter(found: Difference) -> bool:
 
 
 def _is_forbidden(found: Difference) -> bool:
-    """A pull that names its own subscription is refused too; what is forbidden is kept by topic, and with its group."""
-    if not any(step.request == "forbid" for step in found.earlier):
+    """A pull that names its own subscription is refused too; what is forbidden is kept by topic, and with its group,
+    which is created."""
+    groups = {step.arguments["fields"].get("group") for step in found.earlier if step.request == "forbid"}
+    if not groups:
         return False
+    if found.step.request == "commit consumer offset":
+        is_created = found.step.arguments["fields"].get("consumerGroup") in groups
+        return is_created and (_code(found.our_answer), _code(found.their_answer)) == (0, 26)
     if found.step.request.startswith("pull"):
         ours = found.our_answer if isinstance(found.our_answer, dict) else {}
         return ours.get("fields", {}).get("forbiddenType") == "5" != found.their_answer["fields"].get("forbiddenType")
@@ -88,6 +110,10 @@ def _is_route_in_cache(found: Difference) -> bool:
 
 def _is_checked_flag(found: Difference) -> bool:
     return found.step.request == "asked 39" and found.path in (".messages[].flag", ".messages[].times")
+
+
+def _is_of_members(found: Difference) -> bool:
+    return found.path.startswith(".body.memberSubscriptions") and found.theirs == MISSING
 
 
 def _is_queue_without_entries(found: Difference) -> bool:
@@ -109,18 +135,18 @@ EXPLAINED = (
     Explained("java-exception", _is_java_exception),
     Explained("garbled-field", _is_garbled),
     Explained("checked-flag", _is_checked_flag),
-    Explained("negative-time", lambda each: each.step.request == "negative time"),
-    Explained("decided-once", lambda each: each.step.request == "decide again"),
+    Explained("negative-time", _is_refused_here("negative time", 29)),
+    Explained("decided-once", _is_refused_here("decide again", 1)),
     Explained("lease-from-now", _is_lease_from_now),
     Explained("delay-time", lambda each: each.path.endswith(".delayTime")),
     Explained("group-topic-map", lambda each: each.path.startswith(".body.groupTopicMap")),
     Explained("read-only-topic", _is_not_writable, is_last=True),
-    Explained("reset-range", lambda each: each.step.request == "reset queue"),
-    Explained("only-in-flight", lambda each: each.step.request == "odd receipt" and each.ours != 0),
+    Explained("reset-range", _is_refused_here("reset queue", 1, 29)),
+    Explained("only-in-flight", _is_refused_here("odd receipt", 1, 13, 17, 29, 400)),
     Explained("queue-entries", _is_queue_without_entries),
     Explained("bad-filter", _is_bad_filter),
     Explained("forbidden-topics", _is_forbidden, is_last=True),
-    Explained("member-subscriptions", lambda each: each.path.startswith(".body.memberSubscriptions")),
+    Explained("member-subscriptions", _is_of_members),
     Explained("route-in-cache", _is_route_in_cache),
     Explained("stats-without-subscription", _is_without_subscription),
     Explained("filtered-messages-skipped", _is_farther),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from trimq.client.aio import AsyncClient
+    from trimq.client.braking import BacklogBrake
     from trimq.client.consuming.allocation import Average, Circular, ConsistentHash, SameRoom
     from trimq.client.consuming.filters import Sql
     from trimq.client.consuming.lanes import Lanes
@@ -34,12 +35,17 @@ if TYPE_CHECKING:
         Unsupported,
     )
     from trimq.client.messages import Message, MessageQueue, SendStatus, Sent
+    from trimq.client.requests import Answer
+    from trimq.client.sending.accumulating import Accumulator
+    from trimq.client.sending.busy import Drop, Spool, Spooled, Wait
     from trimq.client.sending.choosing import ByKey, LeastLatency, RoundRobin
     from trimq.client.sending.pipeline import Dropped, Json
     from trimq.client.sync import Client
+    from trimq.client.transactions import Half, UndecidedHalf, Verdict
 
 _MODULES = {
     "aio": ("AsyncClient",),
+    "braking": ("BacklogBrake",),
     "consuming.allocation": ("Average", "Circular", "ConsistentHash", "SameRoom"),
     "consuming.filters": ("Sql",),
     "consuming.lanes": ("Lanes",),
@@ -66,9 +72,13 @@ _MODULES = {
         "Unsupported",
     ),
     "messages": ("Message", "MessageQueue", "SendStatus", "Sent"),
+    "sending.accumulating": ("Accumulator",),
+    "sending.busy": ("Drop", "Spool", "Spooled", "Wait"),
     "sending.choosing": ("ByKey", "LeastLatency", "RoundRobin"),
     "sending.pipeline": ("Dropped", "Json"),
+    "requests": ("Answer",),
     "sync": ("Client",),
+    "transactions": ("Half", "UndecidedHalf", "Verdict"),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -86,8 +96,11 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "Accumulator",
+    "Answer",
     "AsyncClient",
     "Average",
+    "BacklogBrake",
     "BadBatch",
     "BadMessage",
     "BufferFull",
@@ -100,8 +113,10 @@ __all__ = [
     "ConnectionLost",
     "ConsistentHash",
     "Credentials",
+    "Drop",
     "Dropped",
     "GiveUp",
+    "Half",
     "Json",
     "Lanes",
     "LeastLatency",
@@ -118,9 +133,14 @@ __all__ = [
     "SendStatus",
     "SendTimedOut",
     "Sent",
+    "Spool",
+    "Spooled",
     "Sql",
     "Start",
     "SubscriptionConflict",
     "TimedOut",
+    "UndecidedHalf",
     "Unsupported",
+    "Verdict",
+    "Wait",
 ]

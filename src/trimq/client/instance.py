@@ -10,18 +10,21 @@ import socket
 import ssl
 from collections.abc import Callable
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar, cast
 from weakref import WeakKeyDictionary, WeakSet
 
 from trimq.client.credentials import Credentials
 from trimq.client.heartbeats import Heartbeats
 from trimq.client.link import Link
 from trimq.client.links import Links
+from trimq.client.peers import Peers
 from trimq.client.routes import NameServers, Routes
 from trimq.clock import Clock
 from trimq.errors import ProtocolError
 from trimq.wire.remoting import BadHeader, Command
 from trimq.wire.remoting_codes import ResponseCode
+
+T = TypeVar("T")
 
 OnCommand = Callable[[Link, Command], object]
 
@@ -49,12 +52,14 @@ class Instance:
         self.rng = rng
         self.client_id = f"{_own_address()}@{os.getpid()}#{next(_numbers)}#{rng.getrandbits(48):012x}"
         self.links = Links(clock.liveness, self._handle, self._lost, key.tls, key.credentials)
+        self.peers = Peers(self.links)
         self.servers = NameServers(key.name_servers, self.links, rng)
         self.routes = Routes(self.servers, clock.liveness, self._route_changed)
         self.heartbeats = Heartbeats(self.client_id, self.links, self.routes.brokers)
         self.handlers: dict[tuple[int, str], OnCommand] = {}
         """Handlers of the brokers' requests, by code and group; an empty group stands for all."""
         self.route_watchers: WeakSet[RouteWatcher] = WeakSet()
+        self._parts: dict[object, object] = {}
         self.is_closed = False
         self._users = 0
         self._tasks = [
@@ -78,12 +83,20 @@ class Instance:
 
     def _lost(self, address: str) -> None:
         self.heartbeats.lost(address)
+        self.peers.forget(address)
         for watcher in list(self.route_watchers):
             watcher.connection_lost(address)
 
     def _route_changed(self, topic: str) -> None:
         for watcher in list(self.route_watchers):
             watcher.route_changed(topic)
+
+    def part(self, kind: Callable[[Instance], T]) -> T:
+        """Returns the part of this kind, made on first use and shared by all clients of the instance."""
+        found = self._parts.get(kind)
+        if found is None:
+            found = self._parts[kind] = kind(self)
+        return cast(T, found)
 
     # -- life
 
@@ -107,6 +120,7 @@ class Instance:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.routes.close()
+        await self.peers.close()
         await self.heartbeats.close()
         await self.links.close()
 

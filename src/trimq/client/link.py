@@ -45,6 +45,11 @@ class SentAnswer(msgspec.Struct, gc=False):
     opaque: int
     flag: int
 
+    def as_command(self) -> Command:
+        """Returns the response without the fast path, for the few requests that are not sends."""
+        fields = {name: str(getattr(self.extFields, name)) for name in SentFields.__struct_fields__}
+        return Command(self.code, self.opaque, self.flag, 0, "", None, b"", _fields=fields)
+
 
 Outcome = Command | SentAnswer | Exception
 """Response to a request, or the reason why there is none."""

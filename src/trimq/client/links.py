@@ -200,7 +200,8 @@ class Links:
         outcome = await settled
         if isinstance(outcome, Exception):
             raise outcome
-        assert not isinstance(outcome, SentAnswer), "only sends are read as a batch"
+        if isinstance(outcome, SentAnswer):
+            outcome = outcome.as_command()
         if outcome.code not in expected:
             raise Refused(outcome.code, outcome.remark, address)
         return outcome

@@ -28,7 +28,9 @@ class Message(msgspec.Struct, frozen=True):
 
     `key` decides about the queue (see `ByKey`) and travels with the message; `keys` are found by `admin.find`; `tag` is
     for filters; `headers` are free. `delay` or `deliver_at` postpone the delivery, `level` does so by one of the
-    broker's delay levels (1 to 18); `ttl` lets consumers drop the message when it is that old."""
+    broker's delay levels (1 to 18); `ttl` lets consumers drop the message when it is that old. `once`: TriMQ stores the
+    message once, however often it is sent with this id. `priority` tells `Drop` and `BacklogBrake` what to drop first;
+    higher is more important."""
 
     body: Any
     key: str | None = None
@@ -41,6 +43,9 @@ class Message(msgspec.Struct, frozen=True):
     ttl: Duration | None = None
     id: str | None = None
     """Made by the client unless given: 32 characters that identify the message through retries and redelivery."""
+
+    once: bool = False
+    priority: int = 0
 
 
 class SendStatus(Enum):

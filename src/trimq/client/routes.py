@@ -16,6 +16,7 @@ from trimq.client.links import Links
 from trimq.client.messages import MessageQueue
 from trimq.client.timing import pause
 from trimq.clock import Timeline
+from trimq.wire.remoting import Command
 from trimq.wire.remoting_codes import RequestCode, ResponseCode
 
 log = logging.getLogger(__name__)
@@ -109,25 +110,32 @@ class NameServers:
 
     async def route(self, topic: str, timeout_ms: int) -> bytes | None:
         """Returns the encoded route, or None if the topic is unknown. Raises NoRoute if no name server answers."""
-        errors = []
         fields = {"topic": topic, "acceptStandardJsonOnly": "true"}
+        try:
+            return (await self.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields, timeout_ms)).body
+        except Refused as refused:
+            if refused.code == ResponseCode.TOPIC_NOT_EXIST:
+                return None
+            raise
+
+    async def ask(self, code: int, fields: Mapping[str, str], timeout_ms: int) -> Command:
+        """Returns the response of the first name server that has one. Raises NoRoute if none does, Refused with code 17
+        if the topic is unknown."""
+        errors = []
         deadline_ms = self._links.timeline.now_ms() + timeout_ms
         for address in tuple(self.addresses):
             left_ms = deadline_ms - self._links.timeline.now_ms()
             try:
-                answer = await self._links.ask(
-                    address, RequestCode.GET_ROUTEINFO_BY_TOPIC, fields, timeout_ms=min(left_ms, _ASK_MS)
-                )
-                return answer.body
+                return await self._links.ask(address, code, fields, timeout_ms=min(left_ms, _ASK_MS))
             except Refused as refused:
                 if refused.code == ResponseCode.TOPIC_NOT_EXIST:
-                    return None
+                    raise
                 errors.append(str(refused))
             except ClientError as error:
                 errors.append(str(error))
             self.addresses.sort(key=lambda each, failed=address: each == failed)  # type: ignore[misc]
             if self._links.timeline.now_ms() >= deadline_ms:
-                raise TimedOut(f"no name server told the route of {topic} in time: {'; '.join(errors)}")
+                raise TimedOut(f"no name server answered request {code} in time: {'; '.join(errors)}")
         raise NoRoute(f"no name server answers: {'; '.join(errors)}")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import ssl as tls
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -11,7 +13,9 @@ from random import Random
 from types import TracebackType
 from typing import Any, TypeVar
 
+from trimq.client.admin import READ, WRITE, Admin
 from trimq.client.aio import AsyncClient, Choose, default_clock
+from trimq.client.braking import BacklogBrake
 from trimq.client.consuming.allocation import Allocation
 from trimq.client.consuming.consumer import Consumer
 from trimq.client.consuming.filters import Filter
@@ -28,9 +32,13 @@ from trimq.client.instance import fork_count
 from trimq.client.loop_thread import LoopThread, copy_outcome
 from trimq.client.messages import NO_HEADERS, Message, MessageQueue, Sent
 from trimq.client.once.guard import Guard
+from trimq.client.requests import Answer
+from trimq.client.sending.accumulating import Accumulator
+from trimq.client.sending.busy import OnBusy, Spooled
 from trimq.client.sending.pipeline import Dropped, Interceptor, Serializer
-from trimq.client.sending.sender import DEFAULT_MOST_BYTES, DEFAULT_MOST_MESSAGES
+from trimq.client.sending.sender import DEFAULT_MOST_BYTES, DEFAULT_MOST_MESSAGES, WAIT
 from trimq.client.timing import Duration
+from trimq.client.transactions import Check, Half, Transaction, UndecidedHalf, Verdict
 from trimq.clock import Clock
 
 T = TypeVar("T")
@@ -58,6 +66,9 @@ class Client:
         serializer: Serializer | None = None,
         max_messages: int = DEFAULT_MOST_MESSAGES,
         max_bytes: int = DEFAULT_MOST_BYTES,
+        accumulator: Accumulator | None = None,
+        on_busy: OnBusy = WAIT,
+        brake: BacklogBrake | None = None,
         clock: Clock = default_clock,
         rng: Random | None = None,
     ) -> None:
@@ -65,7 +76,8 @@ class Client:
         self._make = partial(
             AsyncClient, name_servers, group=group, credentials=credentials, ssl=ssl, timeout=timeout, retries=retries,
             retry_not_stored=retry_not_stored, choose=choose, avoid_slow=avoid_slow, interceptors=interceptors,
-            serializer=serializer, max_messages=max_messages, max_bytes=max_bytes, clock=clock, rng=rng,
+            serializer=serializer, max_messages=max_messages, max_bytes=max_bytes, accumulator=accumulator,
+            on_busy=on_busy, brake=brake, clock=clock, rng=rng,
         )  # fmt: skip
         self._core = self._make()
         self._thread: LoopThread | None = None
@@ -132,15 +144,18 @@ class Client:
         level: int | None = None,
         ttl: Duration | None = None,
         id: str | None = None,
+        once: bool = False,
+        priority: int = 0,
         choose: Choose | None = None,
         ordered: bool = False,
         timeout: Duration | None = None,
-    ) -> Sent | Dropped:
+    ) -> Sent | Dropped | Spooled:
         """Sends a message and returns where it was stored. See `AsyncClient.send`."""
         return self._opened().call(
             self._core.send(
                 topic, body, key=key, tag=tag, keys=keys, headers=headers, delay=delay, deliver_at=deliver_at,
-                level=level, ttl=ttl, id=id, choose=choose, ordered=ordered, timeout=timeout,
+                level=level, ttl=ttl, id=id, once=once, priority=priority, choose=choose, ordered=ordered,
+                timeout=timeout,
             )
         )  # fmt: skip
 
@@ -158,15 +173,18 @@ class Client:
         level: int | None = None,
         ttl: Duration | None = None,
         id: str | None = None,
+        once: bool = False,
+        priority: int = 0,
         choose: Choose | None = None,
         ordered: bool = False,
         timeout: Duration | None = None,
-    ) -> Future[Sent] | Future[Dropped]:
+    ) -> Future[Sent] | Future[Dropped] | Future[Sent | Dropped | Spooled]:
         """Starts a send and returns its future, which also carries BufferFull and BadMessage."""
         thread, outcome = self._opened(), Future[Any]()
         begin = partial(
             self._core.send_nowait, topic, body, key=key, tag=tag, keys=keys, headers=headers, delay=delay,
-            deliver_at=deliver_at, level=level, ttl=ttl, id=id, choose=choose, ordered=ordered, timeout=timeout,
+            deliver_at=deliver_at, level=level, ttl=ttl, id=id, once=once, priority=priority, choose=choose,
+            ordered=ordered, timeout=timeout,
         )  # fmt: skip
 
         def start() -> None:
@@ -209,11 +227,84 @@ class Client:
         """Sends several messages to one queue as one batch: all of them or none."""
         return self._opened().call(self._core.send_all(topic, messages, choose=choose, timeout=timeout))
 
+    def recall(self, handle: str, *, timeout: Duration | None = None) -> str:
+        """Cancels a delayed message by the `recall` handle of its `Sent`. See `AsyncClient.recall`."""
+        return self._opened().call(self._core.recall(handle, timeout=timeout))
+
+    def request(
+        self,
+        topic: str,
+        body: Any,
+        *,
+        key: str | None = None,
+        tag: str | None = None,
+        keys: Sequence[str] = (),
+        headers: Mapping[str, str] = NO_HEADERS,
+        choose: Choose | None = None,
+        timeout: Duration | None = None,
+    ) -> Answer:
+        """Sends a request and returns the answer of a consumer. See `AsyncClient.request`."""
+        return self._opened().call(
+            self._core.request(
+                topic, body, key=key, tag=tag, keys=keys, headers=headers, choose=choose, timeout=timeout
+            )
+        )
+
+    @property
+    def admin(self) -> BlockingAdmin:
+        """Creates topics and finds stored messages."""
+        return BlockingAdmin(self._core.admin, self._opened())
+
+    # -- transactions
+
+    def transaction(
+        self,
+        topic: str,
+        body: Any,
+        *,
+        key: str | None = None,
+        tag: str | None = None,
+        keys: Sequence[str] = (),
+        headers: Mapping[str, str] = NO_HEADERS,
+        id: str | None = None,
+        choose: Choose | None = None,
+        check_after: Duration | None = None,
+        timeout: Duration | None = None,
+    ) -> BlockingTransaction:
+        """Stores a half message on entry of `with mq.transaction(...) as half:`. See `AsyncClient.transaction`."""
+        thread = self._opened()
+        transaction = self._core.transaction(
+            topic, body, key=key, tag=tag, keys=keys, headers=headers, id=id, choose=choose, check_after=check_after,
+            timeout=timeout,
+        )  # fmt: skip
+        return BlockingTransaction(transaction, thread)
+
+    def check(self, function: Check) -> Check:
+        """Decorator of the function that decides about undecided half messages of this group. It runs in a thread of
+        its own. See `AsyncClient.check`."""
+        core = self._core
+
+        async def decide(half: UndecidedHalf) -> Verdict:
+            found = await asyncio.to_thread(function, half)
+            return await found if inspect.isawaitable(found) else found
+
+        async def add() -> None:
+            core.check(decide)
+
+        self._opened().call(add())
+        return function
+
     @property
     def dropped(self) -> int:
-        """One-way messages that could not be sent."""
+        """One-way messages that could not be sent, and messages that `Drop` dropped."""
         self._opened()
         return self._core.dropped
+
+    @property
+    def spooled(self) -> int:
+        """Messages that wait in the spool."""
+        self._opened()
+        return self._core.spooled
 
     # -- consuming
 
@@ -252,6 +343,66 @@ class Client:
             lanes=lanes, on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost,
         )  # fmt: skip
         return BlockingConsumer(member, thread)
+
+
+class BlockingAdmin:
+    """Reached as `Client.admin`. See `Admin`."""
+
+    def __init__(self, admin: Admin, thread: LoopThread) -> None:
+        self._admin = admin
+        self._thread = thread
+
+    def create_topic(
+        self,
+        topic: str,
+        queues: int = 8,
+        *,
+        read: int | None = None,
+        write: int | None = None,
+        perm: int = READ | WRITE,
+    ) -> None:
+        """Creates or changes a topic on all brokers of the name server. See `Admin.create_topic`."""
+        self._thread.call(self._admin.create_topic(topic, queues, read=read, write=write, perm=perm))
+
+    def lag(self, group: str, topic: str) -> dict[MessageQueue, int]:
+        """Returns for each queue how many messages the consumer group has not committed yet. See `Admin.lag`."""
+        return self._thread.call(self._admin.lag(group, topic))
+
+    def find(
+        self,
+        topic: str,
+        *,
+        key: str | None = None,
+        id: str | None = None,
+        between: tuple[datetime | None, datetime | None] = (None, None),
+    ) -> Iterator[ReceivedFields]:
+        """Yields the stored messages with this key or id. See `Admin.find`."""
+        messages = aiter(self._admin.find(topic, key=key, id=id, between=between))
+
+        async def following() -> ReceivedFields:
+            return await anext(messages)
+
+        while True:
+            try:
+                yield self._thread.call(following())
+            except StopAsyncIteration:
+                return
+
+
+class BlockingTransaction:
+    """Result of `Client.transaction`, to be used with `with`."""
+
+    def __init__(self, transaction: Transaction, thread: LoopThread) -> None:
+        self._transaction = transaction
+        self._thread = thread
+
+    def __enter__(self) -> Half:
+        return self._thread.call(self._transaction.__aenter__())
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._thread.call(self._transaction.__aexit__(kind, error, traceback))
 
 
 class BlockingReceived(ReceivedFields):

@@ -32,9 +32,11 @@ class MemberNameNeeded(Refusal):
 
 @dataclass(eq=False)
 class InstanceFenced(Refusal):
-    """Another process has joined with the same static member id (`group.instance.id`) and replaced this one."""
+    """Another process has joined with the same static member id (`group.instance.id`) and replaced this one. `member`:
+    id that this one had, if its client waits for the answer to its join and does not know it yet."""
 
     instance: str
+    member: str = ""
 
     def __str__(self) -> str:
         return f"the static member id {self.instance!r} has been taken over by another member"
@@ -63,8 +65,10 @@ class StaleGeneration(Refusal):
 
 @dataclass(eq=False)
 class Rebalancing(Refusal):
-    """The group is rebalancing; the member must join again."""
+    """The group is rebalancing; the member must join again. `member`: its id, if its client waits for the answer to its
+    join and does not know it yet."""
 
+    member: str = ""
     retriable = True
 
     def __str__(self) -> str:

@@ -118,6 +118,7 @@ class RequestCode(IntEnum):
     NOTIFICATION = 200054
     POLLING_INFO = 200055
     BATCH_ACK_MESSAGE = 200151
+    HELLO = 210001
 
 
 class ResponseCode(IntEnum):

@@ -213,6 +213,25 @@ def test_when_a_member_leaves_the_other_is_notified_and_leads(leaver: str) -> No
     assert (answer.generation, answer.leader, len(answer.members)) == (3, stays, 1)
 
 
+def test_a_rebalance_begins_when_a_member_leaves_that_has_not_joined_with_its_id() -> None:
+    group = stable_pair()
+    with pytest.raises(MemberNameNeeded):
+        join(group, "c", requires_member_id=True)
+    refusals, _ = group.leave([LeaveRequest("nobody", None)], 0)
+    assert isinstance(refusals[0], UnknownMember)
+    assert group.state is GroupState.STABLE
+    assert group.leave([LeaveRequest("c", None)], 0) == ([None], [])
+    assert group.state is GroupState.PREPARING_REBALANCE
+
+
+def test_an_empty_group_stays_empty_when_a_member_leaves_that_has_not_joined_with_its_id() -> None:
+    group = ClassicGroup("g")
+    with pytest.raises(MemberNameNeeded):
+        join(group, "c", requires_member_id=True)
+    assert group.leave([LeaveRequest("c", None)], 0) == ([None], [])
+    assert (group.state, group.generation, group.is_unused) == (GroupState.EMPTY, 0, True)
+
+
 def test_a_member_without_heartbeats_is_removed() -> None:
     group = stable_pair()
     group.heartbeat("a", None, 2, 9_000)
@@ -393,7 +412,9 @@ def test_a_pending_join_under_the_old_member_id_is_fenced() -> None:
     group = static_pair()
     group.join(replace(ASKED, member="b", instance="B", offers=(OfferedProtocol("range", b"new"),)), "", "old", 0)
     decisions = outcomes(join(group, "b2", instance="B"))
-    assert isinstance(decisions["old"], InstanceFenced)
+    fenced = decisions["old"]
+    assert isinstance(fenced, InstanceFenced)
+    assert fenced.member == "b"
 
 
 @pytest.mark.parametrize(
@@ -474,6 +495,18 @@ def test_the_initial_rebalance_delay_is_extended_while_members_join() -> None:
     assert group.next_due_ms() == 6_000
     assert set(outcomes(group.expire(6_000))) == {"a", "b"}
     assert group.generation == 1
+
+
+def test_members_keep_their_assignments_unless_a_rebalance_follows_before_the_next_ones() -> None:
+    group = stable_pair()
+    before = [member.assignment for member in group.describe().members]
+    assert all(before)
+    rejoin(group, "a", offers=(OfferedProtocol("range", b"other"),))
+    rejoin(group, "b")
+    assert group.state is GroupState.ASSIGNING
+    assert [member.assignment for member in group.describe().members] == before
+    rejoin(group, "a", offers=(OfferedProtocol("range", b"third"),))
+    assert [member.assignment for member in group.describe().members] == [b"", b""]
 
 
 def test_a_restored_group_has_all_members_and_their_assignments() -> None:

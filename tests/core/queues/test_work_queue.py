@@ -422,14 +422,19 @@ def test_only_the_head_of_a_classic_queue_expires(kind: str, left: int) -> None:
     assert queue.ready_count == 0
 
 
-@pytest.mark.parametrize(("kind", "counted"), [("classic", 0), ("quorum", 1)])
-def test_a_get_counts_an_expired_message_behind_its_own_in_a_quorum_queue(kind: str, counted: int) -> None:
+@pytest.mark.parametrize(
+    ("kind", "no_ack", "counted"),
+    [("classic", True, 0), ("classic", False, 0), ("quorum", True, 0), ("quorum", False, 1)],
+)
+def test_a_get_with_ack_counts_an_expired_message_behind_its_own_in_a_quorum_queue(
+    kind: str, no_ack: bool, counted: int
+) -> None:
     world = World()
     queue = world.queue(queue_type=kind)
     world.publish("q", b"lasting")
     world.publish("q", b"brief", expiration="20")
     world.advance(100)
-    got = world.broker.queues.get(CALLER, "q", OWNER, no_ack=True)
+    got = world.broker.queues.get(CALLER, "q", OWNER, no_ack=no_ack)
     assert got.ready_count == counted
     world.settle()
     assert queue.ready_count == 0

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from trimq.clock import ManualTime
 from trimq.core.metadata.catalogue import Catalogue, Definition
-from trimq.core.security.quotas import Direction, QuotaEntity, QuotaEntityName, Quotas
+from trimq.core.security.quotas import Metered, QuotaEntity, QuotaEntityName, Quotas
 from trimq.errors import InvalidSetting
 from trimq.model import Caller
 from trimq.storage.io.memory_files import MemoryFiles
@@ -17,7 +17,7 @@ from trimq.storage.tables.table import open_table
 
 ALICE = Caller("alice", "app", "10.0.0.1", "kafka")
 BOB = Caller("bob", "app", "10.0.0.2", "kafka")
-IN, OUT = Direction.IN, Direction.OUT
+IN, OUT, MUTATIONS = Metered.IN, Metered.OUT, Metered.MUTATIONS
 NAMED, ANY = QuotaEntityName("alice"), QuotaEntityName(None)
 
 
@@ -60,6 +60,13 @@ def test_a_client_over_quota_is_throttled_until_the_rate_is_kept(rig: Rig) -> No
 def test_sent_bytes_are_not_charged_to_the_receive_quota(rig: Rig) -> None:
     rig.quotas.define(QuotaEntity(NAMED), {IN: 10, OUT: 20})
     assert rig.quotas.charge(ALICE, OUT, 40) == 1000
+    assert rig.quotas.wait_ms(ALICE, IN) == 0
+
+
+def test_mutations_have_a_longer_burst_and_rates_below_one(rig: Rig) -> None:
+    rig.quotas.define(QuotaEntity(NAMED), {MUTATIONS: 0.5})
+    assert rig.quotas.charge(ALICE, MUTATIONS, 5) == 0
+    assert rig.quotas.charge(ALICE, MUTATIONS, 1) == 1000
     assert rig.quotas.wait_ms(ALICE, IN) == 0
 
 
@@ -118,10 +125,16 @@ def test_clients_of_a_principal_share_its_quota_and_a_default_applies_to_each_al
 
 
 @pytest.mark.parametrize(
-    ("holder", "rates"), [(QuotaEntity(), {IN: 1}), (QuotaEntity(NAMED), {IN: 0}), (QuotaEntity(NAMED), {OUT: -1})]
+    ("holder", "rates"),
+    [
+        (QuotaEntity(), {IN: 1}),
+        (QuotaEntity(NAMED), {IN: 0}),
+        (QuotaEntity(NAMED), {OUT: -1}),
+        (QuotaEntity(NAMED), {MUTATIONS: 0}),
+    ],
 )
 def test_a_quota_without_an_entity_or_below_a_byte_is_refused(
-    rig: Rig, holder: QuotaEntity, rates: dict[Direction, int]
+    rig: Rig, holder: QuotaEntity, rates: dict[Metered, float]
 ) -> None:
     with pytest.raises(InvalidSetting):
         rig.quotas.define(holder, rates)

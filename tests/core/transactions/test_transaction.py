@@ -186,6 +186,20 @@ def test_an_ongoing_transaction_is_aborted_under_the_next_epoch_before_its_trans
     assert taken.producer == ProducerIdentity(7, 2)
 
 
+@pytest.mark.parametrize("claimed", [None, ME])
+def test_a_producer_whose_transaction_was_aborted_by_a_renewal_may_renew_itself(
+    claimed: ProducerIdentity | None,
+) -> None:
+    done = complete(renew(ongoing(), claimed, 1_000, 30, new_id), 40)
+    renewed = renew(done, ME, 1_000, 50, new_id)
+    assert renewed.producer == ProducerIdentity(7, 1)
+    assert renew(renewed, ME, 1_000, 60, new_id).producer == ProducerIdentity(7, 1)
+    taken = renew(done, None, 1_000, 50, new_id)
+    for older in (ME, ProducerIdentity(7, 1)):
+        with pytest.raises(ProducerFenced):
+            renew(taken, older, 1_000, 60, new_id)
+
+
 def test_a_producer_that_timed_out_is_fenced_but_may_renew() -> None:
     done = complete(expire(ongoing(), 2_000), 2_010)
     assert (done.state, done.producer) == (CA, ProducerIdentity(7, 1))

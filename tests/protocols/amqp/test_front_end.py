@@ -285,7 +285,7 @@ def test_an_error_within_a_batch_is_sent_after_the_confirms() -> None:
     good, bad = methods.BasicPublish(routing_key="q"), methods.BasicPublish(routing_key="q", is_immediate=True)
     client.feed(publish(1, good, b"1") + publish(1, good, b"2") + publish(1, bad, b""))
     *confirms, close = client.heard()
-    assert confirms == [methods.BasicAck(1, False), methods.BasicAck(2, False)]
+    assert confirms == [methods.BasicAck(2, True)]
     assert close.reply_code == 540
 
 

@@ -169,6 +169,10 @@ def test_a_stream_is_deleted_on_any_condition() -> None:
         ({"expiration": "-1"}, "invalid expiration '-1': {value_negative,-1}"),
         ({"expiration": "1.5"}, "invalid expiration '1.5': {leftover_string,\".5\"}"),
         ({"expiration": "315360000001"}, "invalid expiration '315360000001': {value_too_large,315360000001}"),
+        (
+            {"expiration": "9999999999999999999"},
+            "invalid expiration '9999999999999999999': {value_too_large,\n" + 43 * " " + "9999999999999999999}",
+        ),
     ],
 )
 def test_a_message_with_invalid_properties_is_refused_with_the_text_of_rabbitmq(

@@ -92,6 +92,18 @@ def test_topic_permissions_restrict_the_routing_keys_of_publishers(restricted: B
     assert channel_refusal(restricted, lambda channel: channel.basic_publish("fan", "other", b"")) is None
 
 
+def test_a_topic_permission_that_is_set_for_an_administrator_restricts_them_too(restricted: Broker) -> None:
+    assert channel_refusal(restricted, lambda channel: channel.basic_publish("te", "alice-w", b"")) is None
+    trimq(restricted, "users", "set", "alice", "--administrator", "yes")
+    refused = channel_refusal(restricted, lambda channel: channel.basic_publish("te", "other", b""))
+    assert refused == denied("write", "other")
+    trimq(restricted, "users", "set", "bob", "--administrator", "yes")
+    with connect(restricted, "bob") as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.basic_publish("te", "other", b"")
+
+
 def test_a_batch_of_messages_is_restricted_too(restricted: Broker) -> None:
     with connect(restricted) as connection:
         channel = connection.channel()

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import gc
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
+from loop_turns import measured_turns
 
 from tools.rocketmq_wire import Wire
 from trimq.model import SYSTEM, Layout
@@ -45,28 +42,6 @@ def broker() -> Iterator[Broker]:
             broker.on_loop(lambda node, first=first: make_some(node, first))  # type: ignore[misc]
         broker.advance("1s")
         yield broker
-
-
-@contextmanager
-def longest_turns(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
-    """Collects the milliseconds of CPU time that each callback took on the loop of the broker. CPU time, because the
-    machine may have other work."""
-    taken: list[float] = []
-    run = asyncio.events.Handle._run
-
-    def measured(handle: asyncio.events.Handle) -> None:
-        began = time.thread_time()
-        run(handle)
-        taken.append((time.thread_time() - began) * 1000)
-
-    gc.collect()
-    gc.disable()  # a collection would visit the objects of the test, too
-    with monkeypatch.context() as patch:
-        patch.setattr(asyncio.events.Handle, "_run", measured)
-        try:
-            yield taken
-        finally:
-            gc.enable()
 
 
 def get(broker: Broker, path: str) -> int:
@@ -133,7 +108,7 @@ def test_no_request_keeps_other_clients_waiting(
     ask(broker)  # imports and connections of the first time
     longest: list[float] = []
     while len(longest) < 3 and min(longest, default=LONGEST_MS) >= LONGEST_MS:
-        with longest_turns(monkeypatch) as taken:
+        with measured_turns(monkeypatch) as taken:
             ask(broker)
         longest.append(max(taken))
     print(f"{request_name}: {len(taken)} callbacks, {sum(taken):.0f} ms, longest {min(longest):.2f} ms")

@@ -204,10 +204,15 @@ class Received(ReceivedFields):
 
 def expand_body(unit: Unit) -> bytes:
     """Returns the body as the producer gave it. Raises ClientError if it cannot be expanded."""
-    body = bytes(unit.body)
-    if not unit.sys_flag & COMPRESSED:
+    return expand(bytes(unit.body), unit.sys_flag)
+
+
+def expand(body: bytes, sys_flag: int) -> bytes:
+    """Returns a body as its sender gave it, which may have compressed it. Raises ClientError if it cannot be
+    expanded."""
+    if not sys_flag & COMPRESSED:
         return body
-    codec = _CODECS.get(unit.sys_flag >> 8 & 7)
+    codec = _CODECS.get(sys_flag >> 8 & 7)
     try:
         if codec is not None:
             return decompress(codec, body, LONGEST_EXPANDED)

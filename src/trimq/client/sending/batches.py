@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trimq.client.errors import BadBatch
-from trimq.client.messages import Message
+from trimq.client.messages import Message, Sent
 
 RETRY_PREFIX = "%RETRY%"
 
@@ -25,3 +25,13 @@ def check_batch(topic: str, messages: Sequence[Message]) -> None:
         rule = broken_rule(topic, message)
         if rule is not None:
             raise BadBatch(index, rule)
+
+
+def split_batch(sent: Sent, ids: Sequence[str]) -> list[Sent]:
+    """Returns the result of each message of a batch, which have consecutive offsets in one queue."""
+    offset_ids = sent.offset_id.split(",")
+    if len(offset_ids) != len(ids):
+        offset_ids = [sent.offset_id] * len(ids)
+    return [
+        Sent(id, sent.queue, sent.offset + number, sent.status, offset_ids[number]) for number, id in enumerate(ids)
+    ]

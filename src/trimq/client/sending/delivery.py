@@ -16,6 +16,7 @@ from trimq.client.errors import (
     SendFailed,
     SendTimedOut,
     TimedOut,
+    Unsupported,
 )
 from trimq.client.link import Link, Outcome, SentAnswer, SentFields
 from trimq.client.messages import Message, MessageQueue, SendStatus, Sent
@@ -52,10 +53,23 @@ BATCH_CODE = RequestCode.SEND_BATCH_MESSAGE
 V2_CODE = RequestCode.SEND_MESSAGE_V2
 
 
+class DroppedBusy(ClientError):
+    """The broker was busy, and the message has too low a priority to wait."""
+
+
 class SendPlan:
     """How a message is tried: how often, whether on the same broker, and the choice of the queue."""
 
-    __slots__ = ("choice", "is_ordered", "is_same_broker", "must_be_stored", "retries", "sys_flag")
+    __slots__ = (
+        "choice",
+        "is_ordered",
+        "is_same_broker",
+        "may_batch",
+        "must_be_stored",
+        "needs",
+        "retries",
+        "sys_flag",
+    )
 
     def __init__(
         self,
@@ -65,6 +79,8 @@ class SendPlan:
         must_be_stored: bool = False,
         is_ordered: bool = False,
         sys_flag: int = 0,
+        needs: tuple[str, ...] = (),
+        may_batch: bool = False,
     ) -> None:
         self.choice = choice
         self.retries = retries
@@ -72,6 +88,9 @@ class SendPlan:
         self.must_be_stored = must_be_stored
         self.is_ordered = is_ordered
         self.sys_flag = sys_flag
+        self.needs = needs
+        """Features that the broker must have."""
+        self.may_batch = may_batch
 
 
 class Delivery:
@@ -134,7 +153,7 @@ class Delivery:
             return
         address = route.master(queue.broker)
         link = None if address is None else sender.links.find(address)
-        if link is None:
+        if address is None or link is None or (self._plan.needs and not sender.has(address, self._plan.needs)):
             sender.spawn(self._prepare())
         else:
             self._send(link)
@@ -159,7 +178,9 @@ class Delivery:
                 raise ConnectionLost(f"the route of {self.topic} names no master of broker {queue.broker}")
             self._began_ms = sender.timeline.now_ms()
             link = await sender.connect(address, self._try_ms())
-        except BadMessage as error:
+            for need in self._plan.needs:
+                await sender.instance.peers.require(address, need, self._try_ms())
+        except (BadMessage, Unsupported) as error:
             self._end(error)
         except ClientError as error:
             self._failed(error)
@@ -234,7 +255,12 @@ class Delivery:
         error = Refused(answer.code, answer.remark, address or queue.broker)
         if answer.code in _OUTDATED_ROUTE_CODES:
             self._sender.routes.doubt(self.topic)
-        if answer.code in _BUSY_CODES and self._left_ms() > _BUSY_WAIT_MS and not self._plan.is_ordered:
+        sender, is_busy = self._sender, answer.code in _BUSY_CODES
+        if is_busy and sender.drops_below is not None and self.message.priority < sender.drops_below:
+            self._end(DroppedBusy(str(error)))
+        elif is_busy and not sender.waits_when_busy:
+            self._end(error)
+        elif is_busy and self._left_ms() > _BUSY_WAIT_MS and not self._plan.is_ordered:
             # A busy broker costs time, not tries.
             self._note(error)
             self._sender.spawn(self._wait_for_busy())

@@ -19,6 +19,7 @@ from trimq.formats.rocketmq_unit.schedule import DELAY
 from trimq.formats.rocketmq_unit.ttl import TTL_MS
 from trimq.formats.rocketmq_unit.unit import LONGEST_SENT_PROPERTIES
 from trimq.model import Buffer
+from trimq.wire.extension import ONCE
 from trimq.wire.remoting import ONE_WAY, VERSION, frame
 from trimq.wire.remoting_codes import RequestCode
 
@@ -108,6 +109,8 @@ def write_message_properties(message: Message, id: str, extra: Iterable[tuple[st
             text += f"{name}\x01{value}\x02"
     if delay is not None or deliver_at is not None or level is not None or ttl is not None:
         text += _times(message)
+    if message.once:
+        text += f"{ONCE}\x01true\x02"
     for name, value in extra:
         _check(name, value)
         text += f"{name}\x01{value}\x02"

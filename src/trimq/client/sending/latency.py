@@ -12,7 +12,7 @@ OUTAGES_MS = ((15_000, 30_000), (5000, 10_000), (3000, 6000), (1800, 5000), (550
 ERROR_COUNTS_MS = 15_000
 
 _WEIGHT = 0.3  # of the latest response in the average
-_STALE_MS = 5000  # an average halves when it was not renewed for so long
+_STALE_MS = 1000  # an average halves for each second without a send: a recovered broker is back within 10
 _LEAST_DIFFERENCE_MS = 2.0
 
 
@@ -36,8 +36,10 @@ class BrokerHealth:
 
     def record(self, broker: str, response_ms: int, now_ms: int) -> None:
         """Records the response time of a send that ended now."""
-        known = self._averages.get(broker)
-        average = response_ms if known is None else known[0] + _WEIGHT * (response_ms - known[0])
+        average: float = response_ms
+        if broker in self._averages:
+            known_ms = self._expected_ms(broker, now_ms)
+            average = known_ms + _WEIGHT * (response_ms - known_ms)
         self._averages[broker] = average, now_ms
         if response_ms >= OUTAGES_MS[-1][0]:
             if self._avoid_slow:
@@ -71,6 +73,6 @@ class BrokerHealth:
         return tuple([queue for queue in queues if expected[queue.broker] <= limit])
 
     def _expected_ms(self, broker: str, now_ms: int) -> float:
-        """Expected response time: the average, halved for each 5 seconds without a send."""
+        """Expected response time: the average, halved for each second without a send."""
         average, at_ms = self._averages.get(broker, (0.0, now_ms))
         return float(average / 2 ** ((now_ms - at_ms) // _STALE_MS))

@@ -39,9 +39,11 @@ class Json:
 
 
 class Dropped(Enum):
-    """Result of a send whose message an interceptor dropped."""
+    """Result of a send whose message an interceptor dropped; BUSY: which `Drop` or the brake dropped, as brokers or
+    consumers were busy."""
 
     DROPPED = "DROPPED"
+    BUSY = "BUSY"
 
 
 class Pipeline:

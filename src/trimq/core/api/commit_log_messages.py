@@ -12,7 +12,7 @@ from trimq.core.commit_log.topics import CommitLogTopic
 from trimq.core.security.access import Access, Action, Resource, ResourceKind
 from trimq.core.write_gate import WriteGate
 from trimq.errors import ColdRead, MessageTooLong, PropertiesTooLong
-from trimq.formats.rocketmq_unit.batch_encoder import BatchMessage, QueueTarget
+from trimq.formats.rocketmq_unit.batch_encoder import BatchMessage, QueueTarget, batch_size
 from trimq.formats.rocketmq_unit.unit import LONGEST_PROPERTIES, UnitDraft, draft_size
 from trimq.model import Caller, TopicName
 from trimq.offload import Offload
@@ -122,6 +122,28 @@ class CommitLogMessageApi:
         count = len(placed.places)
         self._gate.count_all(count, sum(sizes) if count == len(sizes) else sum(sizes[:count]))
         return placed
+
+    def append_whole_batch(
+        self,
+        caller: Caller,
+        topic: CommitLogTopic,
+        stream: MessageQueue,
+        messages: Sequence[BatchMessage],
+        keys: Sequence[str],
+        more_keys: Mapping[int, str],
+        store_host: bytes,
+    ) -> tuple[AppendedUnits, int]:
+        """Like `append_batch`, to one queue: all of the messages or none. Returns also their size in the log."""
+        self._access.require(caller, Action.WRITE, topic.resource)
+        self._gate.require_writable()
+        self._stalls.check()
+        sizes = [len(message[1]) for message in messages]
+        if max(sizes) > self.message_bytes:
+            raise MessageTooLong(max(sizes), self.message_bytes)
+        size = batch_size(messages)
+        self._store.log.ensure_room(size)
+        self._gate.count_all(len(sizes), sum(sizes))
+        return self._store.append_batch((stream.queue,), messages, keys, more_keys, store_host), size
 
     def may_write(self, caller: Caller, topic: CommitLogTopic) -> bool:
         return self._access.allowed(caller, Action.WRITE, topic.resource)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trimq.core.security.access import BROKER, Access, Action
-from trimq.core.security.quotas import Direction, Quota, QuotaEntity, Quotas
+from trimq.core.security.quotas import Metered, Quota, QuotaEntity, Quotas
 from trimq.model import Caller
 from trimq.storage.group_commit.passes import Ticket
 
@@ -16,24 +16,24 @@ class QuotaApi:
         self._quotas = quotas
         self._access = access
 
-    def wait_ms(self, caller: Caller, direction: Direction) -> int:
+    def wait_ms(self, caller: Caller, metered: Metered) -> int:
         """Milliseconds until the caller is within its quota again."""
-        return self._quotas.wait_ms(caller, direction)
+        return self._quotas.wait_ms(caller, metered)
 
-    def charge(self, caller: Caller, direction: Direction, size: int) -> int:
-        """Counts `size` bytes of messages against the caller's quota. Returns the milliseconds to wait afterwards."""
-        return self._quotas.charge(caller, direction, size)
+    def charge(self, caller: Caller, metered: Metered, size: int) -> int:
+        """Counts `size` bytes of messages, or `size` partitions. Returns the milliseconds to wait afterwards."""
+        return self._quotas.charge(caller, metered, size)
 
     def all(self, caller: Caller) -> Mapping[QuotaEntity, Quota]:
         self._access.require(caller, Action.DESCRIBE_CONFIGS, BROKER)
         return self._quotas.all()
 
-    def check(self, caller: Caller, holder: QuotaEntity, rates: Mapping[Direction, int]) -> None:
+    def check(self, caller: Caller, holder: QuotaEntity, rates: Mapping[Metered, float]) -> None:
         """Raises as `define` would."""
         self._access.require(caller, Action.ALTER_CONFIGS, BROKER)
         self._quotas.check(holder, rates)
 
-    def define(self, caller: Caller, holder: QuotaEntity, rates: Mapping[Direction, int]) -> Ticket | None:
+    def define(self, caller: Caller, holder: QuotaEntity, rates: Mapping[Metered, float]) -> Ticket | None:
         """Replaces the quota of an entity. Returns None if nothing changed."""
         self._access.require(caller, Action.ALTER_CONFIGS, BROKER)
         ticket = self._quotas.define(holder, rates)

@@ -108,7 +108,7 @@ class ClassicGroup:
         for member in self._roster:
             for waiting in (member.joining, member.syncing):
                 if waiting is not None:
-                    self._decide(waiting, Rebalancing())
+                    self._decide(waiting, Rebalancing(member.id))
         return self._take_results()
 
     def kept(self, emptied_ms: int | None) -> StoredClassicGroup:
@@ -202,9 +202,9 @@ class ClassicGroup:
 
     def leave(self, leavers: Sequence[LeaveRequest], now_ms: int) -> tuple[list[Refusal | None], list[WaiterResult]]:
         """Returns for each leaving member None or a refusal, and the results for waiting requests."""
-        before = len(self._roster)
         refusals = [self._leave(leaver) for leaver in leavers]
-        self._after_removal(len(self._roster) < before, now_ms)
+        # As in Kafka, the others rejoin even if the only one that left had a member id and had not joined with it.
+        self._after_removal(None in refusals and self.state is not GroupState.EMPTY, now_ms)
         return refusals, self._take_results()
 
     def check_claim(self, claim: Claim, is_transactional: bool, now_ms: int) -> None:
@@ -287,7 +287,7 @@ class ClassicGroup:
         """Replaces a static member by its new process, which has a new member id."""
         for waiting in (old.joining, old.syncing):
             if waiting is not None:
-                self._decide(waiting, InstanceFenced(old.instance or ""))
+                self._decide(waiting, InstanceFenced(old.instance or "", old.id))
         before = self._roster.leader
         member = ClassicMember.from_request(name, request)
         member.assignment = old.assignment
@@ -321,6 +321,8 @@ class ClassicGroup:
 
     def _prepare_rebalance(self, now_ms: int) -> None:
         for member in self._roster:
+            if self.state is GroupState.ASSIGNING:  # members that sync get no assignment of an older generation
+                member.assignment = b""
             if member.syncing is not None:
                 self._decide(member.syncing, Rebalancing())
                 member.syncing = None

@@ -305,7 +305,7 @@ class WorkQueue(Queue):
         delivery = self._make_delivery(*taken, now_ms, False)
         self._grant([delivery], None, no_ack)
         if self.contents.may_expire:  # the new head may have expired behind this message
-            if self.kind == CLASSIC:
+            if self.kind == CLASSIC or no_ack:
                 self._expire_heads(True)
             else:
                 self._services.dispatch.due(self)  # as in RabbitMQ, the answer still counts it

@@ -122,7 +122,7 @@ def renew(
     if known.is_prepared:
         raise TransactionUnderWay
     if known.is_ongoing:
-        return _abort_with_next_epoch(known, NONE, now_ms)
+        return _abort_with_next_epoch(known, now_ms)
     producer_id, epoch, previous_id, previous_epoch = (
         known.producer_id,
         known.epoch,
@@ -148,7 +148,7 @@ def renew(
 
 def expire(known: Transaction, now_ms: int) -> Transaction:
     """Aborts an ongoing transaction that timed out, and fences its producer."""
-    return _abort_with_next_epoch(known, known.epoch, now_ms)
+    return _abort_with_next_epoch(known, now_ms)
 
 
 def add(
@@ -280,11 +280,12 @@ def _repeat_end(known: Transaction, is_commit: bool) -> Transaction:
     return known
 
 
-def _abort_with_next_epoch(known: Transaction, previous_epoch: int, now_ms: int) -> Transaction:
+def _abort_with_next_epoch(known: Transaction, now_ms: int) -> Transaction:
+    """Fences the producer, which may take over again: with its old epoch, and only as long as no other has."""
     return replace(
         known,
         state=TransactionState.PREPARE_ABORT,
         changed_ms=now_ms,
         epoch=min(known.epoch + 1, MAX_PRODUCER_EPOCH),
-        previous_epoch=previous_epoch,
+        previous_epoch=known.epoch,
     )

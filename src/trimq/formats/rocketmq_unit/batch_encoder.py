@@ -4,7 +4,7 @@ offsets."""
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from struct import Struct
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ from trimq.formats.rocketmq_unit.unit import SHORT_HEAD
 from trimq.model import Buffer
 
 _LENGTH = Struct(">h")
+_HEAD_BYTES = SHORT_HEAD.size + _LENGTH.size
 
 
 class QueueTarget(NamedTuple):
@@ -38,13 +39,18 @@ def checksum(body: Buffer) -> int:
     return zlib.crc32(body) & 0x7FFFFFFF
 
 
+def batch_size(run: Sequence[BatchMessage]) -> int:
+    """Returns the total size of the units that the messages will become."""
+    return len(run) * _HEAD_BYTES + sum([len(each[1]) + len(each[0].topic_field) + len(each[2]) for each in run])
+
+
 def encode_batch(
     run: Iterable[BatchMessage], position: int, room: int, store_ms: int, store_host: bytes
 ) -> tuple[bytes, list[UnitPosition]]:
     """Fast path of `encode_unit` for many messages; the caller falls back to it unless all hosts are IPv4 and all
     properties short enough. Returns the units of as many messages as fit into `room`, and the position of each."""
     pack, pack_length = SHORT_HEAD.pack, _LENGTH.pack
-    head_bytes, end = SHORT_HEAD.size + 2, position + room
+    head_bytes, end = _HEAD_BYTES, position + room
     parts: list[Buffer] = []
     places: list[UnitPosition] = []
     for lane, body, properties, flag, sys_flag, born_ms, times, code, crc, born_host in run:

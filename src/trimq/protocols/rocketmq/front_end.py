@@ -24,6 +24,7 @@ from trimq.core.security.signatures import Signatures
 from trimq.errors import OtherHome, ProtocolError, Refusal
 from trimq.formats.rocketmq_unit.hosts import pack_host
 from trimq.formats.rocketmq_unit.schedule import parse_levels
+from trimq.formats.rocketmq_unit.ttl import EXPIRY_PROPERTIES
 from trimq.model import ANONYMOUS, Caller
 from trimq.protocols.client_counters import Counts
 from trimq.protocols.contract import ConnectionDetails, Parts, Reply, SessionControl
@@ -31,6 +32,7 @@ from trimq.protocols.rocketmq.clients.group_listing import ClientMemberSource
 from trimq.protocols.rocketmq.clients.queue_locks import LockLimits, QueueLocks
 from trimq.protocols.rocketmq.clients.registry import ClientRegistry
 from trimq.protocols.rocketmq.clients.requests_to_clients import ClientRequests
+from trimq.protocols.rocketmq.clients.sticky_assignments import StickyAssignments
 from trimq.protocols.rocketmq.config_files import ConfigFiles
 from trimq.protocols.rocketmq.handlers.context import (
     ConsumeServices,
@@ -70,6 +72,7 @@ from trimq.protocols.rocketmq.wire.codes import ResponseCode
 from trimq.protocols.rocketmq.wire.fast_properties import PropertyTemplates
 from trimq.protocols.rocketmq.wire.headers import SignedSendCommand
 from trimq.protocols.rocketmq.wire.replies import reply, reply_refused
+from trimq.wire.extension import ONCE
 from trimq.wire.receive_buffer import ReceiveMemory
 from trimq.wire.remoting import ONE_WAY, RESPONSE, BadHeader, Command, RemotingConnection
 
@@ -244,6 +247,7 @@ class RocketMQFrontEnds:
             ),
             put_times=put_times,
             property_templates=PropertyTemplates(added, SPECIAL_PROPERTIES),
+            batch_templates=PropertyTemplates("", EXPIRY_PROPERTIES | {ONCE}),
             delayed_templates=DelayedPropertyTemplates(delays, added, SPECIAL_PROPERTIES),
             is_synced=settings.flush == "sync",
             is_pooled=settings.flush == "pooled",
@@ -251,6 +255,7 @@ class RocketMQFrontEnds:
         consuming = ConsumeServices(
             locks=locks,
             offset_resets=resets,
+            sticky=StickyAssignments(),
             pop=PopServices(
                 commit_log.pop_service, commit_log.messages.warm, clock, counts, traffic, resets, PollCounts()
             ),

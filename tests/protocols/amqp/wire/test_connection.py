@@ -208,13 +208,14 @@ def test_an_unknown_method_and_a_malformed_table_close_silently(sent: bytes) -> 
         connection.next_event()
 
 
-def test_more_channels_than_agreed_end_the_connection() -> None:
+@pytest.mark.parametrize("sent", [command(3, methods.ChannelOpen()), command(3, methods.BasicAck(1)), frame(3, 3, b"")])
+def test_more_channels_than_agreed_end_the_connection_whatever_is_sent_on_them(sent: bytes) -> None:
     connection = running(1, 9)
     connection.channel_max = 2
-    connection.receive(command(3, methods.ChannelOpen()))
+    connection.receive(sent)
     with pytest.raises(ConnectionFault, match="channel_max") as raised:
         connection.next_event()
-    assert raised.value.code is Code.NOT_ALLOWED
+    assert (raised.value.code, raised.value.class_id) == (Code.NOT_ALLOWED, 0)
 
 
 @pytest.mark.parametrize("phase", [phase for phase in Phase if phase not in (Phase.GREETING, Phase.RUNNING)])

@@ -116,7 +116,9 @@ CLOSE_THE_CONNECTION = {
     "a header of another class": Mistake(505, (60, 40), PUBLISH + header_frame(1, 0, class_id=50)),
     "a heartbeat on a channel": Mistake(505, (0, 0), frame(HEARTBEAT, 1, b"")),
     "a tag that is taken": Mistake(530, (60, 20), encoded(consumed(), consumed())),
-    "more channels than agreed": Mistake(530, (0, 0), encoded(methods.ChannelOpen(), channel=4)),
+    "more channels than agreed": Mistake(
+        530, (0, 0), encoded(methods.ChannelOpen(), channel=4) + encoded(methods.ChannelOpen(), channel=5)
+    ),
     "prefetch by size": Mistake(540, (60, 10), encoded(methods.BasicQos(prefetch_size=1))),
     "immediate delivery": Mistake(
         540, (60, 40), publish(1, methods.BasicPublish(routing_key="q", is_immediate=True), b"")
@@ -129,8 +131,8 @@ CLOSE_THE_CONNECTION = {
 
 
 def one_of_two(desk: Desk) -> Client:
-    """Opens a client with channels 1 and 2, of three that it may have."""
-    client = desk.client(1, 2, channel_max=3)
+    """Opens a client with channels 1, 2 and 3, of four that it may have."""
+    client = desk.client(1, 2, channel_max=4)
     client.declare(1, "q")
     client.declare(1, "stream", arguments={"x-queue-type": "stream"})
     client.ask(1, methods.ExchangeDeclare(exchange="inside", type="fanout", is_internal=True))

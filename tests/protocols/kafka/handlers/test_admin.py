@@ -359,6 +359,7 @@ def test_a_cursor_that_no_page_begins_with_refuses_each_topic(desk: Desk, name: 
 )
 def test_only_brokers_are_described(desk: Desk, kind: int, code: Code) -> None:
     found = desk.ask(DescribeClusterRequest(endpoint_type=kind))
+    assert found.endpoint_type == 1
     assert found.error_code == code
     assert [node.port for node in found.brokers] == ([9092] if code == Code.NONE else [])
 

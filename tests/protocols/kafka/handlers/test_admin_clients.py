@@ -26,6 +26,14 @@ from trimq.protocols.kafka.messages.quotas import (
     EntityData,
     OpData,
 )
+from trimq.protocols.kafka.messages.topics import (
+    CreatableTopic,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
 from trimq.protocols.kafka.names.codes import Code
 from trimq.storage.io.files import Memory
 from trimq.storage.io.memory_files import MemoryFiles
@@ -149,7 +157,10 @@ def test_an_invalid_request_is_refused(desk: Desk, components: list[Any], code: 
         ([("user", "u")], {"producer_byte_rate": float("inf")}),
         ([("user", "u")], {"nope": 1.0}),
         ([("user", "u")], {"request_percentage": 50.0}),
-        ([("user", "u")], {"producer_byte_rate": 5.0, "controller_mutation_rate": 1.0}),
+        ([("user", "u")], {"producer_byte_rate": 5.0, "request_percentage": 1.0}),
+        ([("user", "u")], {"controller_mutation_rate": 0.0}),
+        ([("user", "u")], {"controller_mutation_rate": float("nan")}),
+        ([("user", "u")], {"controller_mutation_rate": float("inf")}),
     ],
 )
 def test_a_quota_that_is_not_enforced_is_refused(
@@ -240,6 +251,55 @@ def test_a_consumer_above_its_rate_gets_nothing_until_it_is_within_it(desk: Desk
     assert desk.way.pauses_ms == [1000]
     desk.let_pass(1000)
     assert desk.fetch("t").throttle_time_ms == 0
+
+
+def create(desk: Desk, name: str, partitions: int, version: int = 7, validate_only: bool = False) -> tuple[int, int]:
+    """Error code and throttle time."""
+    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
+    request = CreateTopicsRequest(topics=[topic], timeout_ms=1000, validate_only=validate_only)
+    found = desk.ask(request, version)
+    return found.topics[0].error_code, found.throttle_time_ms
+
+
+@pytest.mark.parametrize("validate_only", [False, True])
+def test_a_client_that_creates_more_partitions_than_its_rate_is_refused_until_it_is_within_it(
+    desk: Desk, validate_only: bool
+) -> None:
+    assert alter(desk, CLIENT, controller_mutation_rate=0.5) == Code.NONE
+    assert described(desk) == {(("client-id", "client"),): {"controller_mutation_rate": 0.5}}
+    assert create(desk, "many", 10, validate_only=validate_only) == (Code.NONE, 0)  # a burst may be of any size
+    wait_ms = (10 - 5.5) / 0.5 * 1000
+    assert create(desk, "t", 1) == (Code.THROTTLING_QUOTA_EXCEEDED, wait_ms)
+    assert desk.way.pauses_ms == [wait_ms]
+    desk.let_pass(9000)
+    assert create(desk, "t", 1) == (Code.NONE, 0)
+
+
+def test_an_older_client_that_creates_too_many_partitions_is_only_throttled(desk: Desk) -> None:
+    alter(desk, CLIENT, controller_mutation_rate=1.0)
+    assert create(desk, "first", 11, version=5) == (Code.NONE, 0)
+    assert create(desk, "second", 2, version=5) == (Code.NONE, 2000)
+    assert desk.way.pauses_ms == [2000]
+
+
+def test_added_and_deleted_partitions_count_too(desk: Desk) -> None:
+    desk.create("t")
+    alter(desk, CLIENT, controller_mutation_rate=1.0)
+    more = CreatePartitionsRequest(
+        topics=[CreatePartitionsTopic(name="t", count=13, assignments=None)], timeout_ms=1000
+    )
+    assert desk.ask(more).results[0].error_code == Code.NONE
+    more = CreatePartitionsRequest(
+        topics=[CreatePartitionsTopic(name="t", count=14, assignments=None)], timeout_ms=1000
+    )
+    answer = desk.ask(more)
+    assert (answer.results[0].error_code, answer.throttle_time_ms) == (Code.THROTTLING_QUOTA_EXCEEDED, 1000)
+    request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1000)
+    answer = desk.ask(request)
+    assert (answer.responses[0].error_code, answer.throttle_time_ms) == (Code.THROTTLING_QUOTA_EXCEEDED, 1000)
+    desk.let_pass(1000)
+    assert desk.ask(request).responses[0].error_code == Code.NONE
+    assert create(desk, "later", 1) == (Code.THROTTLING_QUOTA_EXCEEDED, 13_000)
 
 
 def test_a_quota_of_another_client_has_no_effect(desk: Desk) -> None:

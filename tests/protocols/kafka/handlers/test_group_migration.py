@@ -158,6 +158,19 @@ def test_a_member_of_the_newer_protocol_joins_a_classic_group(desk: Desk) -> Non
     assert desk.ask(DescribeGroupsRequest(groups=["g"])).groups[0].error_code == Code.GROUP_ID_NOT_FOUND
 
 
+def test_a_member_that_waits_for_its_first_join_gets_its_id_when_the_group_changes(desk: Desk) -> None:
+    classic_group(desk)
+    protocols = [JoinGroupRequestProtocol(name="cooperative", metadata=subscription())]
+    fields = {"group_id": "g", "session_timeout_ms": 10_000, "rebalance_timeout_ms": 30_000, "member_id": ""}
+    request = JoinGroupRequest(**fields, protocol_type="consumer", protocols=protocols)
+    waiting = desk.connect().begin(request, 3)
+    assert waiting is not None
+    assert beat(desk, "new", 0)[0] == Code.NONE
+    answer = desk.read_answer(waiting, request, 3)
+    assert answer.error_code == Code.REBALANCE_IN_PROGRESS
+    assert leave(desk, answer.member_id) == Code.NONE
+
+
 def test_members_that_wait_in_a_classic_group_are_asked_to_rejoin(desk: Desk) -> None:
     old = classic_group(desk)
     generation = 1

@@ -19,15 +19,26 @@ from trimq.protocols.kafka.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
 )
-from trimq.protocols.kafka.messages.logs import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from trimq.protocols.kafka.messages.logs import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 from trimq.protocols.kafka.messages.metadata import (
     DescribeTopicPartitionsRequest,
     MetadataRequest,
     MetadataRequestTopic,
     TopicRequest,
 )
-from trimq.protocols.kafka.messages.transactions import InitProducerIdRequest
+from trimq.protocols.kafka.messages.transactions import DescribeProducersRequest, InitProducerIdRequest
+from trimq.protocols.kafka.messages.transactions import TopicRequest as TransactionTopic
 from trimq.protocols.kafka.names.codes import Code
 
 OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
@@ -99,5 +110,23 @@ def test_internal_topics_are_neither_read_nor_written(desk: Desk) -> None:
     asked = ListOffsetsTopic(name=OFFSETS, partitions=[ListOffsetsPartition(partition_index=0, timestamp=-2)])
     found = desk.ask(ListOffsetsRequest(replica_id=-1, topics=[asked])).topics[0].partitions[0]
     assert found.error_code == Code.TOPIC_AUTHORIZATION_FAILED
+    epoch = OffsetForLeaderPartition(partition=0, leader_epoch=0)
+    request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic=OFFSETS, partitions=[epoch])])
+    assert desk.ask(request).topics[0].partitions[0].error_code == Code.TOPIC_AUTHORIZATION_FAILED
     batch = bytearray(from_records([Record(b"x", b"k", timestamp_ms=1)]))
     assert desk.produce(OFFSETS, batch).error_code == Code.INVALID_TOPIC
+
+
+def test_internal_topics_have_no_committed_offsets(desk: Desk) -> None:
+    (known,) = desk.ask(MetadataRequest(topics=[MetadataRequestTopic(name=OFFSETS)])).topics
+    topics = [OffsetFetchRequestTopics(topic_id=known.topic_id, partition_indexes=[0])]
+    (group,) = desk.ask(OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=topics)]), 10).groups
+    (partition,) = group.topics[0].partitions
+    assert (partition.error_code, partition.committed_offset) == (Code.NONE, -1)
+
+
+def test_internal_topics_have_no_producers(desk: Desk) -> None:
+    asked = TransactionTopic(name=OFFSETS, partition_indexes=[0, 50])
+    (topic,) = desk.ask(DescribeProducersRequest(topics=[asked])).topics
+    assert [each.error_code for each in topic.partitions] == [Code.NONE, Code.UNKNOWN_TOPIC_OR_PARTITION]
+    assert topic.partitions[0].active_producers == []

@@ -104,4 +104,6 @@ def test_a_partition_stays_in_the_one_folder(desk: Desk) -> None:
 
     assert place(desk.settings.data_dir, "t", 0) == Code.NONE
     assert place("/elsewhere", "t", 0) == Code.LOG_DIR_NOT_FOUND
+    assert place("/elsewhere", "t" * 213, 0) == Code.LOG_DIR_NOT_FOUND
+    assert place("/elsewhere", "t" * 214, 0) == Code.INVALID_TOPIC
     assert place(desk.settings.data_dir, "t", 7) == Code.UNKNOWN_TOPIC_OR_PARTITION

@@ -234,6 +234,8 @@ def test_an_unknown_codec_refuses_the_request_of_an_old_client_only_for_a_partit
     assert ask(desk, missing, good, version=5) == [(Code.UNKNOWN_TOPIC_OR_PARTITION, -1), (Code.NONE, 0)]
     unknown, good = data(unknown_codec(), 1), data(batch())
     assert ask(desk, good, unknown, version=5) == [(Code.UNSUPPORTED_COMPRESSION_TYPE, -1)] * 2
+    unknown = data(unknown_codec(), topic="__transaction_state")
+    assert ask(desk, good, unknown, version=5) == [(Code.UNSUPPORTED_COMPRESSION_TYPE, -1)] * 2
 
 
 @pytest.mark.parametrize(("records", "topic"), [(bend(batch(), CRC), "t"), (batch(), "none")])

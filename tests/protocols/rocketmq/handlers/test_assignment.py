@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 from protocols.rocketmq.handlers.test_pop import made
 from protocols.rocketmq.rocketmq_desk import Desk, Peer
 
+from trimq.protocols.rocketmq.clients.sticky_assignments import StickyAssignments
 from trimq.protocols.rocketmq.wire.lenient_json import read_json
 
 QUERY, SET, ALL = 400, 401, 402
@@ -102,3 +104,34 @@ def test_a_mode_is_set_only_for_a_topic_that_exists() -> None:
     desk = made()
     assert set_mode(desk, topic="none") == 17
     assert set_mode(desk) == 0
+
+
+def shares(desk: Desk, *names: str) -> list[list[int]]:
+    return [[number for _, number in asked(desk, name, strategyName="STICKY")] for name in names]
+
+
+def test_sticky_members_keep_their_queues_when_another_leaves() -> None:
+    desk = made(6)
+    _, leaver, _ = joined(desk, "c1", "c2", "c3")
+    first, left, third = shares(desk, "c1", "c2", "c3")
+    assert [len(share) for share in (first, left, third)] == [2, 2, 2]
+    assert sorted(first + left + third) == list(range(6))
+    leaver.ask(35, {"clientID": "c2", "consumerGroup": "g"})
+    one, three = shares(desk, "c1", "c3")
+    assert set(first) < set(one)
+    assert set(third) < set(three)
+    assert (len(one), len(three), shares(desk, "c2")) == (3, 3, [[]])
+    joined(desk, "c4")
+    one_now, three_now, four = shares(desk, "c1", "c3", "c4")
+    assert set(one_now) < set(one)
+    assert set(three_now) < set(three)
+    assert sorted(one_now + three_now + four) == list(range(6))
+
+
+def test_sticky_groups_without_members_are_forgotten() -> None:
+    sticky = StickyAssignments(limit=1)
+    topic, other = UUID(int=1), UUID(int=2)
+    assert sticky.queues_of("g", topic, ["a", "b"], 2, "a") == [0]
+    assert sticky.queues_of("g", topic, ["b"], 2, "b") == [0, 1]
+    assert sticky.queues_of("g", other, ["a"], 1, "a") == [0]  # takes the place of the first
+    assert sticky.queues_of("g", topic, [], 2, "a") == []

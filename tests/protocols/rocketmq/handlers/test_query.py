@@ -110,6 +110,14 @@ def test_a_query_for_no_messages_finds_none() -> None:
     assert desk.broker.ask(12, {**fields, "maxNum": 1}).code == 0
 
 
+@pytest.mark.parametrize(("flag", "code"), [("true", 0), ("True", 22), ("false", 22)])
+def test_a_query_by_unique_key_finds_messages_whatever_number_it_asks_for(flag: str, code: int) -> None:
+    desk = Desk()
+    desk.broker.send("t", properties="KEYS\x01k\x02")
+    fields = {"topic": "t", "key": "k", "beginTimestamp": 0, "endTimestamp": 1 << 60, "maxNum": 0}
+    assert desk.broker.ask(12, {**fields, "_UNIQUE_KEY_QUERY": flag}).code == code
+
+
 def tagged(desk: Desk, count: int = 12) -> None:
     desk.broker.ask(17, {"topic": "tags", "readQueueNums": 3, "writeQueueNums": 3, "perm": 6})
     for number in range(count):

@@ -31,7 +31,7 @@ export function Topics() {
   const toggle = (kind) => setShown((last) => new Set(last.has(kind) ? [...last].filter((each) => each !== kind) : [...last, kind]));
   const boxes = KINDS.map((kind) => html`<label key=${kind}><input type="checkbox" checked=${shown.has(kind)} onChange=${() => toggle(kind)}/> ${t(`kind.${kind}`)}</label>`);
   return html`<h1>${t("page.topics")}</h1><${Failed} error=${error} reload=${reload}/>
-    ${value && rows.length === 0 && html`<${Empty} text=${t("topics.empty")} line="trimq topics create hello"/>`}
+    ${value && rows.every((row) => row.kind === "internal") && html`<${Empty} text=${t("topics.empty")} line="trimq topics create hello"/>`}
     ${value && html`<${Table} name=${t("page.topics")} rows=${rows.filter((row) => shown.has(row.kind))} search=${(row) => row.name}
       tools=${html`${boxes}<button class="main" onClick=${() => setCreating(true)}>${t("create")}</button>`}
       columns=${[

@@ -235,7 +235,9 @@ class AmqpConnection:
         if number == 0:
             return self._take_connection_frame(kind, payload)
         channel = self._channels.get(number)
-        if channel is not None and not channel.is_open:
+        if channel is None:
+            self._check_channel_max()
+        elif not channel.is_open:
             return self._take_last_frame(number, kind, payload)
         content = None if channel is None else channel.content
         if content is not None:
@@ -272,7 +274,9 @@ class AmqpConnection:
     def _take_method(self, number: int, channel: _Channel | None, payload: bytes) -> Event | None:
         method = self._read(payload)
         if isinstance(method, methods.ChannelOpen):
-            self._open_channel(number, channel, method)
+            if channel is not None:
+                raise ConnectionFault(Code.CHANNEL_ERROR, "second 'channel.open' seen", *method.class_and_method)
+            self._channels[number] = _Channel()
             return Command(number, method)
         if channel is None:
             raise ConnectionFault(Code.CHANNEL_ERROR, "expected 'channel.open'", *method.class_and_method)
@@ -288,16 +292,14 @@ class AmqpConnection:
             return Acks(number, [method.delivery_tag], method.is_multiple)
         return Command(number, method)
 
-    def _open_channel(self, number: int, channel: _Channel | None, method: methods.Method) -> None:
-        if channel is not None:
-            raise ConnectionFault(Code.CHANNEL_ERROR, "second 'channel.open' seen", *method.class_and_method)
+    def _check_channel_max(self) -> None:
+        """Raises NOT_ALLOWED if no further channel may be used. As in RabbitMQ, before the frame is looked at."""
         if self.channel_max and len(self._channels) >= self.channel_max:
             reason = (
                 f"number of channels opened ({len(self._channels)}) has reached the negotiated channel_max "
                 f"({self.channel_max})"
             )
             raise ConnectionFault(Code.NOT_ALLOWED, reason)
-        self._channels[number] = _Channel()
 
     def _read(self, payload: bytes) -> methods.Method:
         """Decodes a method. Raises the errors that RabbitMQ has for a malformed one: none at all for an unknown method

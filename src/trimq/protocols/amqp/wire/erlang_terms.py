@@ -38,6 +38,7 @@ _TYPES: tuple[tuple[type, str], ...] = (
     (Sequence, "array"),
 )
 _VOID = "void"
+_LINE = 79
 
 
 def type_name(value: object) -> str:
@@ -86,6 +87,13 @@ def quoted(text: str) -> str:
     """Prints a string of Erlang, a list of characters."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
+
+
+def pair(tag: str, value: str, column: int) -> str:
+    """Prints a tuple of an atom and a printed value that begins in this column, as `~p` does: the value is on a line of
+    its own if the line would be too long."""
+    printed = f"{{{tag},{value}}}"
+    return printed if column + len(printed) < _LINE else f"{{{tag},\n{' ' * (column + 1)}{value}}}"
 
 
 def _binary(octets: bytes) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from trimq.errors import AccessDenied, MessageTooLong, Refusal
 from trimq.errors import queues as refusals
 from trimq.model import DEFAULT_NAMESPACE
-from trimq.protocols.amqp.wire.erlang_terms import atom, quoted, term, text_or_term, type_name, typed_term
+from trimq.protocols.amqp.wire.erlang_terms import atom, pair, quoted, term, text_or_term, type_name, typed_term
 
 ROOT = "/"
 
@@ -150,15 +150,15 @@ def _invalid_header(refusal: Any) -> str:
 def _invalid_expiration(refusal: Any) -> str:
     """Prints the reason as Erlang's string:to_integer and RabbitMQ's check of the number do."""
     text = refusal.value
+    beginning = f"invalid expiration '{text}': "
     found = re.match(r"[+-]?[0-9]+", text)
     if found is None:
-        reason = "no_integer"
-    elif found[0] != text:
-        reason = f"{{leftover_string,{quoted(text[found.end() :])}}}"
+        return f"{beginning}no_integer"
+    if found[0] != text:
+        tag, value = "leftover_string", quoted(text[found.end() :])
     else:
-        number = int(text)
-        reason = f"{{value_negative,{number}}}" if number < 0 else f"{{value_too_large,{number}}}"
-    return f"invalid expiration '{text}': {reason}"
+        tag, value = "value_negative" if int(text) < 0 else "value_too_large", str(int(text))
+    return beginning + pair(tag, value, len(beginning))
 
 
 def _invalid_match(refusal: Any) -> str:

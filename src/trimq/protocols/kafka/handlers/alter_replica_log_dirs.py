@@ -18,6 +18,9 @@ from trimq.protocols.kafka.messages.logs import (
 from trimq.protocols.kafka.names.codes import Code, code_of
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
+# Kafka keeps the copy in a folder that is named like the partition, with 40 more characters of the 255 it may have.
+_MOST_CHARACTERS = 255 - len("." + 32 * "0" + "-future")
+
 
 def handle(context: Context, request: Request) -> Reply:
     message = request.decode(AlterReplicaLogDirsRequest)
@@ -42,6 +45,8 @@ def handle(context: Context, request: Request) -> Reply:
 def _place(context: Context, path: str, topic: str, index: int) -> Code:
     try:
         context.broker.require(context.caller, Action.ALTER, BROKER)
+        if len(f"{topic}-{index}") > _MOST_CHARACTERS:
+            return Code.INVALID_TOPIC
         if path != context.broker.settings.data_dir:
             return Code.LOG_DIR_NOT_FOUND
         context.any_topic(topic).stream(index)

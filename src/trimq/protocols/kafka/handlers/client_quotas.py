@@ -1,15 +1,16 @@
-"""DescribeClientQuotas and AlterClientQuotas, versions 0 and 1: byte rates of users and client ids. Changes are
-answered when all of them are durable.
+"""DescribeClientQuotas and AlterClientQuotas, versions 0 and 1: byte rates, and rates of created and deleted
+partitions, of users and client ids. Changes are answered when all of them are durable.
 
-Not served: quotas of IP addresses, request time, connection rate and controller mutations (refused).
+Not served: quotas of IP addresses, request time and connection rate (refused).
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 
-from trimq.core.security.quotas import Direction, Quota, QuotaEntity, QuotaEntityName
+from trimq.core.security.quotas import Metered, Quota, QuotaEntity, QuotaEntityName
 from trimq.errors import InvalidSetting, Refusal
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.kafka.handlers.context import Context
@@ -31,9 +32,13 @@ from trimq.protocols.kafka.names.codes import Code, KafkaRefusal, code_of
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _USER, _CLIENT, _ADDRESS = "user", "client-id", "ip"
-_RATES = {"producer_byte_rate": Direction.IN, "consumer_byte_rate": Direction.OUT}
-_KEYS = {direction.value: key for key, direction in _RATES.items()}
-_NOT_SERVED = ("request_percentage", "controller_mutation_rate", "connection_creation_rate")
+_RATES = {
+    "producer_byte_rate": Metered.IN,
+    "consumer_byte_rate": Metered.OUT,
+    "controller_mutation_rate": Metered.MUTATIONS,
+}
+_KEYS = {metered.value: key for key, metered in _RATES.items()}
+_NOT_SERVED = ("request_percentage", "connection_creation_rate")
 _EXACT, _DEFAULT, _SPECIFIED = 0, 1, 2
 _MOST = 2.0**63
 _ROUNDING = 1e-6
@@ -97,7 +102,7 @@ def _names(holder: QuotaEntity) -> dict[str, str | None]:
 
 def _entry(holder: QuotaEntity, quota: Quota) -> DescribeClientQuotasEntryData:
     entity = [EntityData(entity_type=kind, entity_name=name) for kind, name in _names(holder).items()]
-    values = [ValueData(key=_KEYS[direction], value=float(rate)) for direction, rate in quota.rates.items()]
+    values = [ValueData(key=_KEYS[metered], value=float(rate)) for metered, rate in quota.rates.items()]
     return DescribeClientQuotasEntryData(entity=entity, values=values)
 
 
@@ -148,7 +153,7 @@ def _alter(
 ) -> None:
     holder = _read_holder(_parts(entry))
     before = context.broker.quotas.all(context.caller).get(holder, Quota())
-    rates = {Direction(word): rate for word, rate in before.rates.items()}
+    rates = {Metered(word): rate for word, rate in before.rates.items()}
     if len({operation.key for operation in entry.ops}) < len(entry.ops):
         raise KafkaRefusal(Code.INVALID_REQUEST, "a quota is listed more than once for the entity")
     for operation in entry.ops:
@@ -177,15 +182,19 @@ def _read_holder(entity: Mapping[str, str | None]) -> QuotaEntity:
     return QuotaEntity(names.get(_USER), names.get(_CLIENT))
 
 
-def _read_key(key: str) -> Direction:
-    direction = _RATES.get(key)
-    if direction is not None:
-        return direction
+def _read_key(key: str) -> Metered:
+    metered = _RATES.get(key)
+    if metered is not None:
+        return metered
     reason = "is not supported" if key in _NOT_SERVED else "is not a quota"
     raise KafkaRefusal(Code.INVALID_REQUEST, f"{key[:40]} {reason}; use {' or '.join(_RATES)} instead")
 
 
-def _read_rate(operation: OpData) -> int:
+def _read_rate(operation: OpData) -> float:
+    if operation.key == "controller_mutation_rate":
+        if not 0 < operation.value < math.inf:
+            raise KafkaRefusal(Code.INVALID_REQUEST, f"{operation.key}: {operation.value} is not a positive number")
+        return operation.value
     if not (0 < operation.value <= _MOST and operation.value % 1 <= _ROUNDING):
         raise KafkaRefusal(Code.INVALID_REQUEST, f"{operation.key}: {operation.value} is not a positive integer")
     return int(operation.value)

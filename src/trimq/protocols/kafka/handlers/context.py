@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 from uuid import UUID
@@ -14,7 +14,7 @@ from trimq.core.partitions.stream import Stream
 from trimq.core.partitions.topics import Topic
 from trimq.core.security.access import Action, Resource, ResourceKind
 from trimq.core.security.authentication import Authenticator
-from trimq.core.security.quotas import Direction
+from trimq.core.security.quotas import Metered
 from trimq.errors import Refusal, UnknownTopic
 from trimq.model import SYSTEM, Caller, Layout, TopicName
 from trimq.protocols.client_counters import Counts
@@ -58,7 +58,7 @@ class Context:
     logged_conflicts: set[str] = field(default_factory=set)
     """Names of other protocols that this connection asked for; each is logged once."""
 
-    def charge(self, direction: Direction, size: int) -> int:
+    def charge(self, direction: Metered, size: int) -> int:
         """Counts `size` bytes of records against the caller's quota. Returns the throttle time for the response; the
         broker stops reading from the connection for that long."""
         throttle_ms = self.broker.quotas.charge(self.caller, direction, size)
@@ -66,9 +66,27 @@ class Context:
             self.outlet.throttle_reading(throttle_ms)
         return throttle_ms
 
+    def require_mutations(self, is_strict: bool) -> None:
+        """Raises KafkaRefusal if the caller is over its quota of created and deleted partitions, and `is_strict`."""
+        if is_strict and self.broker.quotas.wait_ms(self.caller, Metered.MUTATIONS):
+            raise KafkaRefusal(Code.THROTTLING_QUOTA_EXCEEDED, "the quota of partitions per second is exceeded")
+
+    def charge_mutations(self, partitions: int) -> None:
+        self.broker.quotas.charge(self.caller, Metered.MUTATIONS, partitions)
+
+    def throttle_mutations(self, is_strict: bool, codes: Iterable[int]) -> int:
+        """Returns the throttle time of a response with these error codes, as for `charge`. A strict request that was
+        not refused is not throttled."""
+        if is_strict and Code.THROTTLING_QUOTA_EXCEEDED not in codes:
+            return 0
+        throttle_ms = self.broker.quotas.wait_ms(self.caller, Metered.MUTATIONS)
+        if throttle_ms:
+            self.outlet.throttle_reading(throttle_ms)
+        return throttle_ms
+
     def charge_write(self, size: int) -> int:
         """Same as `charge` for records of a producer, which also waits while memory or disk space is short."""
-        throttle_ms = self.charge(Direction.IN, size)
+        throttle_ms = self.charge(Metered.IN, size)
         shortage_ms = self.broker.partitions.throttle_ms()
         if shortage_ms <= throttle_ms:
             return throttle_ms
@@ -127,6 +145,15 @@ class Context:
             raise refusal
         return found
 
+    def own_topic(self, name: str, id: bytes, action: Action = Action.DESCRIBE) -> Topic:
+        """As `topic`, for a change or a deletion: a topic of another layout is changed through its own protocol."""
+        try:
+            return self.topic(name, id, action)
+        except Refusal as refusal:
+            found = self.foreign_topic(name, id, Action.DESCRIBE, refusal)
+        reason = f"{found.name.name} is a topic of another protocol: change or delete it through that, HTTP or trimq"
+        raise KafkaRefusal(Code.INVALID_TOPIC, reason)
+
     def topic(self, name: str, id: bytes, action: Action = Action.DESCRIBE) -> Topic:
         """Returns the topic with this name or, in newer request versions, this id, if the caller may perform `action`
         on it. Raises a Refusal if unknown."""
@@ -134,19 +161,20 @@ class Context:
             try:
                 return self.broker.topics.get(self.caller, name, Layout.PARTITION_LOG, action)
             except UnknownTopic:
-                _refuse_internal(name)
+                refuse_internal(name)
                 raise
         try:
             topic = self.broker.topics.by_id(self.caller, UUID(bytes=id), action)
         except UnknownTopic as refusal:
-            _refuse_internal(NAMES.get(id, ""))
+            refuse_internal(NAMES.get(id, ""))
             raise KafkaRefusal(Code.UNKNOWN_TOPIC_ID, str(refusal)) from None
         if topic.layout is not Layout.PARTITION_LOG:
             raise KafkaRefusal(Code.UNKNOWN_TOPIC_ID, f"topic {topic.name} is not a Kafka topic")
         return topic
 
 
-def _refuse_internal(name: str) -> None:
+def refuse_internal(name: str) -> None:
+    """Raises KafkaRefusal if this is the name of an internal topic, whose records cannot be read."""
     if name in INTERNAL:
         reason = f"{name} has no records here: the state is in tables; read committed offsets with OffsetFetch"
         raise KafkaRefusal(Code.TOPIC_AUTHORIZATION_FAILED, reason)

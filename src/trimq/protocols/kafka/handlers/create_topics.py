@@ -32,6 +32,7 @@ from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _CHOOSE = -1  # the broker chooses the number
 MANY_PARTITIONS = 25  # above this number in one request, files are prepared over several turns of the event loop
+_QUOTA_SINCE = 6  # versions from this one on are refused beyond the quota, older ones only throttled
 _MAX_PARTITIONS = 10_000  # in one request, as in Apache Kafka
 
 
@@ -79,24 +80,29 @@ def _create_all(context: Context, request: Request, message: CreateTopicsRequest
                 raise KafkaRefusal(Code.INVALID_REQUEST, "the topic is listed more than once in the request")
             if message.timeout_ms <= 0:
                 raise KafkaRefusal(Code.REQUEST_TIMED_OUT, "the request has no time left: timeout_ms must be positive")
-            results.append(_create(context, asked, message.validate_only, tickets))
+            results.append(_create(context, request, asked, message.validate_only, tickets))
         except InvalidSetting as refusal:
             results.append(_failed(name, Code.INVALID_CONFIG, str(with_kafka_name(refusal))))
         except Refusal as refusal:
             results.append(_failed(name, code_of(refusal), str(refusal)))
-    return Reply.when_durable(tickets.number, lambda: _answer(request, results, tickets))
+    throttle_ms = context.throttle_mutations(_is_strict(request), [result.error_code for result in results])
+    return Reply.when_durable(tickets.number, lambda: _answer(request, results, tickets, throttle_ms))
 
 
-def _answer(request: Request, results: list[CreatableTopicResult], tickets: ChangeTickets) -> Parts:
+def _is_strict(request: Request) -> bool:
+    return request.api_version >= _QUOTA_SINCE
+
+
+def _answer(request: Request, results: list[CreatableTopicResult], tickets: ChangeTickets, throttle_ms: int) -> Parts:
     for index, result in enumerate(results):
         refusal = tickets.refusal(result.name)
         if refusal is not None:
             results[index] = _failed(result.name, code_of(refusal), str(refusal))
-    return encode_response(request, CreateTopicsResponse(topics=results))
+    return encode_response(request, CreateTopicsResponse(topics=results, throttle_time_ms=throttle_ms))
 
 
 def _create(
-    context: Context, asked: CreatableTopic, validate_only: bool, tickets: ChangeTickets
+    context: Context, request: Request, asked: CreatableTopic, validate_only: bool, tickets: ChangeTickets
 ) -> CreatableTopicResult:
     context.broker.topics.require_create(context.caller, asked.name)
     _refuse_existing(context, asked.name)
@@ -104,18 +110,23 @@ def _create(
     refuse_colliding_name(context, asked.name)
     plan = _plan(context, asked)
     topics, caller = context.broker.topics, context.caller
+    context.require_mutations(_is_strict(request))
     if validate_only:
-        return _made(context, asked, topics.check_new(caller, asked.name, plan.streams, plan.settings), plan)
+        id = topics.check_new(caller, asked.name, plan.streams, plan.settings)
+        context.charge_mutations(plan.streams)
+        return _made(context, asked, id, plan)
     topic, ticket = topics.create(caller, asked.name, Layout.PARTITION_LOG, plan.streams, plan.settings)
+    context.charge_mutations(plan.streams)
     tickets.add(asked.name, ticket)
     return _made(context, asked, topic.id, plan)
 
 
 def _refuse_existing(context: Context, name: str) -> None:
-    """Raises if the topic exists. Called before name and settings are checked: this error takes precedence."""
+    """Raises if the topic exists, of whatever protocol. Called before name and settings are checked: this error takes
+    precedence."""
     if name not in INTERNAL:
         try:
-            context.broker.topics.get(context.caller, name)
+            context.readable_topic(name, b"")
         except Refusal:
             return
     raise KafkaRefusal(Code.TOPIC_ALREADY_EXISTS, f"topic {name} already exists")

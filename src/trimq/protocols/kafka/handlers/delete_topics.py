@@ -21,6 +21,7 @@ from trimq.protocols.kafka.names.internal_topics import INTERNAL
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _BY_ID = 6
+_QUOTA_SINCE = 5  # versions from this one on are refused beyond the quota, older ones only throttled
 
 _TopicKey = tuple[str | None, bytes]
 
@@ -31,6 +32,7 @@ def handle(context: Context, request: Request) -> Reply:
         asked: list[_TopicKey] = [(topic.name, topic.topic_id) for topic in message.topics]
     else:
         asked = [(name, NO_ID) for name in message.topic_names]
+    is_strict = request.api_version >= _QUOTA_SINCE
     tickets = ChangeTickets()
     results: list[DeletableTopicResult] = []
     twice = _named_both_ways(context, asked)
@@ -38,16 +40,17 @@ def handle(context: Context, request: Request) -> Reply:
         if each[1] in twice:
             continue  # answered under its name
         times = count if (each[0] is None) == (each[1] == NO_ID) else 1
-        results += [_delete(context, each, count, twice, tickets) for _ in range(times)]
-    return Reply.when_durable(tickets.number, lambda: _answer(request, results, tickets))
+        results += [_delete(context, each, count, twice, tickets, is_strict) for _ in range(times)]
+    throttle_ms = context.throttle_mutations(is_strict, [result.error_code for result in results])
+    return Reply.when_durable(tickets.number, lambda: _answer(request, results, tickets, throttle_ms))
 
 
-def _answer(request: Request, results: list[DeletableTopicResult], tickets: ChangeTickets) -> Parts:
+def _answer(request: Request, results: list[DeletableTopicResult], tickets: ChangeTickets, throttle_ms: int) -> Parts:
     for result in results:
         refusal = tickets.refusal(result.topic_id)
         if refusal is not None:
             result.error_code, result.error_message = code_of(refusal), str(refusal)
-    return encode_response(request, DeleteTopicsResponse(responses=results))
+    return encode_response(request, DeleteTopicsResponse(responses=results, throttle_time_ms=throttle_ms))
 
 
 def _named_both_ways(context: Context, asked: list[_TopicKey]) -> set[bytes]:
@@ -62,7 +65,7 @@ def _named_both_ways(context: Context, asked: list[_TopicKey]) -> set[bytes]:
 
 
 def _delete(
-    context: Context, asked: _TopicKey, count: int, twice: set[bytes], tickets: ChangeTickets
+    context: Context, asked: _TopicKey, count: int, twice: set[bytes], tickets: ChangeTickets, is_strict: bool
 ) -> DeletableTopicResult:
     name, id = asked
     try:
@@ -71,7 +74,10 @@ def _delete(
         if topic.id.bytes in twice:
             id = topic.id.bytes
             raise KafkaRefusal(Code.INVALID_REQUEST, "the topic is listed by its name and by its id")
+        context.require_mutations(is_strict)
+        partitions = len(topic.streams)
         tickets.add(topic.id.bytes, context.broker.topics.delete(context.caller, topic))
+        context.charge_mutations(partitions)
     except Refusal as refusal:
         return DeletableTopicResult(name=name, topic_id=id, error_code=code_of(refusal), error_message=str(refusal))
     return DeletableTopicResult(name=topic.name.name, topic_id=topic.id.bytes)
@@ -79,8 +85,9 @@ def _delete(
 
 def _find(context: Context, name: str, id: bytes) -> Topic:
     if name and context.broker.allowed(context.caller, Action.DELETE, BROKER):
-        return context.any_topic(name)
-    return context.topic(name, id)
+        with suppress(Refusal):
+            return context.any_topic(name)
+    return context.own_topic(name, id)
 
 
 def _check(name: str | None, id: bytes, count: int) -> None:

@@ -27,9 +27,9 @@ def handle(context: Context, request: Request) -> Reply:
 def _describe(context: Context, message: DescribeClusterRequest) -> DescribeClusterResponse:
     kind = message.endpoint_type
     if kind == _CONTROLLERS:
-        return _failed(kind, Code.MISMATCHED_ENDPOINT_TYPE, "this is a broker, not a controller")
+        return _failed(Code.MISMATCHED_ENDPOINT_TYPE, "this is a broker, not a controller")
     if kind != _BROKERS:
-        return _failed(kind, Code.UNSUPPORTED_ENDPOINT_TYPE, f"unknown endpoint type {kind}")
+        return _failed(Code.UNSUPPORTED_ENDPOINT_TYPE, f"unknown endpoint type {kind}")
     cluster = context.broker.cluster
     brokers = [
         DescribeClusterBroker(broker_id=node.id, host=address.host, port=address.port, rack=node.rack)
@@ -47,8 +47,8 @@ def _describe(context: Context, message: DescribeClusterRequest) -> DescribeClus
     )
 
 
-def _failed(kind: int, code: Code, reason: str) -> DescribeClusterResponse:
-    return DescribeClusterResponse(endpoint_type=kind, error_code=code, error_message=reason)
+def _failed(code: Code, reason: str) -> DescribeClusterResponse:
+    return DescribeClusterResponse(error_code=code, error_message=reason)
 
 
 HANDLERS = {"DescribeCluster": handle}

@@ -14,6 +14,7 @@ from trimq.protocols.kafka.messages.transactions import (
     TopicResponse,
 )
 from trimq.protocols.kafka.names.codes import code_of
+from trimq.protocols.kafka.names.internal_topics import INTERNAL
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 
@@ -31,6 +32,10 @@ def handle(context: Context, request: Request) -> Reply:
 def _describe(context: Context, topic: str, index: int) -> PartitionResponse:
     try:
         context.broker.topics.check_name(topic)
+        if topic in INTERNAL:
+            context.require_topic(Action.READ, topic)
+            context.require_partition(topic, index)
+            return PartitionResponse(partition_index=index)
         stream = context.broker.partitions.readable(context.caller, context.topic(topic, b"", Action.READ), index)
     except Refusal as refusal:
         return PartitionResponse(partition_index=index, error_code=code_of(refusal), error_message=str(refusal))

@@ -15,7 +15,7 @@ from functools import partial
 from trimq.core.cold_reads import ColdReadRetry
 from trimq.core.crossing.partitions import BatchedStream
 from trimq.core.scheduling.waiters import AnyWatch
-from trimq.core.security.quotas import Direction
+from trimq.core.security.quotas import Metered
 from trimq.core.security.resources import Action
 from trimq.errors import ColdRead, DamagedSegment, OffsetOutOfRange, Refusal, StaleEpoch, UnknownTopic
 from trimq.protocols.contract import Parts, Reply
@@ -55,7 +55,7 @@ def handle(context: Context, request: Request) -> Reply:
         context, request, session_fetch
     ):
         return Reply.now(encode_response(request, FetchResponse(error_code=Code.INVALID_REQUEST, responses=[])))
-    throttle_ms = context.charge(Direction.OUT, 0)
+    throttle_ms = context.charge(Metered.OUT, 0)
     if throttle_ms or session_fetch.error:
         told = FetchResponse(
             throttle_time_ms=throttle_ms,
@@ -99,7 +99,7 @@ class _Fetch(WaitingRequest):
 
     def encode(self, response: FetchResponse) -> Parts:
         # A client over quota is throttled at its next request, not at this one.
-        self._context.broker.quotas.charge(self._context.caller, Direction.OUT, self._found_bytes)
+        self._context.broker.quotas.charge(self._context.caller, Metered.OUT, self._found_bytes)
         if self._session_fetch.opens_session or self._session_fetch.session is not None:
             self._context.fetch_sessions.finish(self._session_fetch, response, self._context.clock.liveness.now_ms())
         return encode_response(self._request, response)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from trimq.core.groups.group import JoinRequest, JoinResult, OfferedProtocol, SyncResult
 from trimq.errors import Refusal
-from trimq.errors.groups import MemberNameNeeded
+from trimq.errors.groups import InstanceFenced, MemberNameNeeded, Rebalancing
 from trimq.model import Caller
 from trimq.protocols.contract import DeferredReply, Parts, Reply
 from trimq.protocols.kafka.handlers.context import Context
@@ -93,10 +93,11 @@ def _joined(outcome: JoinResult) -> JoinGroupResponse:
 
 
 def _refused(request: Request, member: str, refusal: Refusal) -> Parts:
+    given = refusal.member if isinstance(refusal, MemberNameNeeded | Rebalancing | InstanceFenced) else ""
     response = JoinGroupResponse(
         error_code=group_code(refusal),
         protocol_name=None if request.api_version >= 7 else "",
-        member_id=refusal.member if isinstance(refusal, MemberNameNeeded) else member,
+        member_id=given or member,
     )
     return encode_response(request, response)
 

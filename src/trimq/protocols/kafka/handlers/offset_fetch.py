@@ -26,7 +26,7 @@ from trimq.protocols.kafka.messages.group_offsets import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from trimq.protocols.kafka.names.codes import Code, GroupTicket, group_code, reply_after
+from trimq.protocols.kafka.names.codes import Code, GroupTicket, KafkaRefusal, group_code, reply_after
 from trimq.protocols.kafka.wire.connection import Request, encode_response
 
 _GROUPS_SINCE, _IDS_SINCE = 8, 10
@@ -116,6 +116,8 @@ class _CursorReader:
     def _code(self, refusal: Refusal) -> Code:
         if isinstance(refusal, AccessDenied):
             return group_code(refusal)
+        if isinstance(refusal, KafkaRefusal) and refusal.code is Code.TOPIC_AUTHORIZATION_FAILED:
+            return Code.NONE  # internal topic: it exists, and nobody commits offsets for it
         return Code.UNKNOWN_TOPIC_ID if self._version >= _IDS_SINCE else Code.NONE
 
 

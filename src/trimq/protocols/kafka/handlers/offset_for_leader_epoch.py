@@ -6,7 +6,7 @@ from __future__ import annotations
 from trimq.core.security.resources import BROKER, Action
 from trimq.errors import Refusal
 from trimq.protocols.contract import Reply
-from trimq.protocols.kafka.handlers.context import Context, ReadableStream
+from trimq.protocols.kafka.handlers.context import Context, ReadableStream, refuse_internal
 from trimq.protocols.kafka.messages.logs import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -35,6 +35,8 @@ def handle(context: Context, request: Request) -> Reply:
 def _answer(context: Context, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
     try:
         is_node = context.broker.allowed(context.caller, Action.CLUSTER_ACTION, BROKER)
+        if is_node:
+            refuse_internal(topic)
         stream = (context.any_topic(topic) if is_node else context.readable_topic(topic, b"")).stream(asked.partition)
         if asked.current_leader_epoch != _NOT_CHECKED:
             context.broker.cluster.require_epoch(stream.id, asked.current_leader_epoch)

@@ -99,6 +99,11 @@ class _NoWrite(KafkaRefusal):
     """The request has nothing to write; not counted as a refused write."""
 
 
+class _UnknownCodec(KafkaRefusal):
+    """An old client sent a batch with an unknown codec to a partition that exists. Kafka looks for zstd there, and the
+    whole request fails."""
+
+
 @dataclass(eq=False)  # exceptions must stay hashable
 class _NotInTransaction(Refusal):
     """The batch is not part of the transaction, which is known before the partition is looked at."""
@@ -185,15 +190,13 @@ class _Appends:
             place = (topic.name, topic.topic_id, each.index)
             try:
                 batch = _find_batch(self._context, self._request.api_version, message, topic, each)
+            except _UnknownCodec as error:
+                self._refuse_all(sent, error)
+                return
             except (Refusal, BadBatch) as error:
                 self._refused[place] = _refuse(self._context, each.index, error)
                 yield
                 continue
-            if self._request.api_version < _ZSTD_SINCE and batch.header.codec > Codec.ZSTD:
-                # Kafka fails where it looks for zstd, which it does in batches for partitions that exist.
-                code = Code.UNSUPPORTED_COMPRESSION_TYPE
-                self._refuse_all(sent, KafkaRefusal(code, f"unknown codec {batch.header.codec}"))
-                return
             self._batches[place] = batch
             yield
         for current in self._batches.items():
@@ -416,11 +419,16 @@ def _find_batch(
             fault = error
     if topic.name in INTERNAL and fault is None and records and message.acks not in _ACKS:
         raise _NoWrite(Code.INVALID_REQUIRED_ACKS, "acks must be -1, 0 or 1")
+    has_unknown_codec = bool(records) and fault is None and version < _ZSTD_SINCE and header.codec > Codec.ZSTD
+    if has_unknown_codec and topic.name in INTERNAL and 0 <= sent.index < PARTITIONS:
+        raise _UnknownCodec(Code.UNSUPPORTED_COMPRESSION_TYPE, f"unknown codec {header.codec}")
     found, stream = _find_stream(context, version, topic.name, topic.topic_id, sent.index)
     if fault is not None:
         raise fault
     if not records:
         raise _NoWrite(Code.INVALID_RECORD, "the request has no batch for this partition")
+    if has_unknown_codec:
+        raise _UnknownCodec(Code.UNSUPPORTED_COMPRESSION_TYPE, f"unknown codec {header.codec}")
     if version < _ZSTD_SINCE and header.codec == Codec.ZSTD:
         raise KafkaRefusal(Code.UNSUPPORTED_COMPRESSION_TYPE, f"zstd requires Produce version {_ZSTD_SINCE} or later")
     return _Batch(found, stream, records[: LENGTH_ENDS_AT + header.length], header)

@@ -2,7 +2,8 @@
 
 Divides the queues of a topic among the members of a group, as clients do that rebalance themselves. In POP mode each
 member reads all queues, or its own and those of `popShareQueueNum` other members. The mode is set per topic and group.
-Not served: strategies other than AVG and AVG_BY_CIRCLE."""
+Strategies: AVG, AVG_BY_CIRCLE, and STICKY of TriMQ's extension, in which members keep their queues. Not served:
+others."""
 
 from __future__ import annotations
 
@@ -20,6 +21,7 @@ from trimq.protocols.rocketmq.handlers.json_bodies import read_object
 from trimq.protocols.rocketmq.state.system_topics import RETRY_PREFIX
 from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, ResponseCode
 from trimq.protocols.rocketmq.wire.replies import done_when_durable, reply_json
+from trimq.wire.extension import STICKY
 from trimq.wire.remoting import Command
 
 MODES_NAMESPACE = "TRIMQ_MESSAGE_REQUEST_MODE"
@@ -27,7 +29,7 @@ MODES_NAMESPACE = "TRIMQ_MESSAGE_REQUEST_MODE"
 
 _PULL, _POP = "PULL", "POP"
 _ALL_QUEUES = -1
-_EVENLY, _IN_CIRCLES = _STRATEGIES = ("AVG", "AVG_BY_CIRCLE")
+_EVENLY, _IN_CIRCLES, _ = _STRATEGIES = ("AVG", "AVG_BY_CIRCLE", STICKY)
 
 
 class RequestMode(msgspec.Struct, frozen=True):
@@ -95,7 +97,8 @@ def query_assignment(context: Context, command: Command) -> Reply:
     strategy, model = data.get("strategyName"), data.get("messageModel")
     context.commit_log.groups.require_read(context.caller, group)
     try:
-        definition = context.commit_log.topics.get(context.caller, topic).definition
+        found_topic = context.commit_log.topics.get(context.caller, topic)
+        definition = found_topic.definition
     except UnknownTopic:
         return reply_json(command, {})  # without a list, clients keep the queues that they have
     is_divided = model != BROADCASTING
@@ -107,6 +110,9 @@ def query_assignment(context: Context, command: Command) -> Reply:
         numbers: Sequence[int] = range(count)
     elif mode.mode == _POP and not topic.startswith(RETRY_PREFIX):
         numbers = _pop_queues(mode, _members(context, group), client_id, count)
+    elif strategy == STICKY:
+        members = _members(context, group)
+        numbers = context.services.consuming.sticky.queues_of(group, found_topic.id, members, count, client_id)
     else:
         numbers = _allocate(str(strategy), _members(context, group), client_id, range(count))
     broker = context.services.identity.broker_name

@@ -26,6 +26,7 @@ from trimq.protocols.contract import Reply, SessionControl
 from trimq.protocols.rocketmq.clients.queue_locks import QueueLocks
 from trimq.protocols.rocketmq.clients.registry import ClientRegistry
 from trimq.protocols.rocketmq.clients.requests_to_clients import ClientRequests
+from trimq.protocols.rocketmq.clients.sticky_assignments import StickyAssignments
 from trimq.protocols.rocketmq.clients.subscriptions import FilterLimits
 from trimq.protocols.rocketmq.name_server.broker_registry import BrokerRegistry
 from trimq.protocols.rocketmq.name_server.own_routes import OwnRoutes
@@ -68,6 +69,8 @@ class SendServices:
     flush_timeouts: FlushTimeouts
     put_times: PutTimes
     property_templates: PropertyTemplates
+    batch_templates: PropertyTemplates
+    """Of the messages in a batch, to which the broker adds nothing."""
     delayed_templates: DelayedPropertyTemplates
     is_synced: bool
     """flush = sync"""
@@ -81,6 +84,7 @@ class ConsumeServices:
 
     locks: QueueLocks
     offset_resets: OffsetResets
+    sticky: StickyAssignments
     pop: PopServices
     searches: IncrementalSearches
 

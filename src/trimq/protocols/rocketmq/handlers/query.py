@@ -24,6 +24,7 @@ from trimq.wire.remoting import Command
 
 _MAX_FOUND = 64
 _MAX_ENTRIES = 1000
+_MAX_OF_UNIQUE_KEY = 32  # whatever the query asks for, as in Apache RocketMQ
 _BY_TAG = "T"  # indexType of a query by tag; all others are by key
 
 
@@ -38,6 +39,7 @@ class _Query(msgspec.Struct):
     beginTimestamp: Int64
     endTimestamp: Int64
     indexType: str | None = None
+    of_unique_key: str | None = msgspec.field(default=None, name="_UNIQUE_KEY_QUERY")
 
 
 def view_message(context: Context, command: Command) -> Reply:
@@ -61,6 +63,8 @@ def query_message(context: Context, command: Command) -> Reply:
 def _find(context: Context, opaque: int, header: _Query) -> Iterator[Parts | None]:
     """Yields None after each step, then the response."""
     most = min(max(header.maxNum, 0), _MAX_FOUND)
+    if header.of_unique_key == "true":
+        most = _MAX_OF_UNIQUE_KEY
     units: list[Unit] = []
     for unit in _search(context, header):
         if unit is None:

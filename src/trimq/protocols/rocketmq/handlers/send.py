@@ -43,8 +43,14 @@ from trimq.formats.rocketmq_unit.unit import (
 from trimq.protocols.contract import Parts, Reply
 from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.handlers.message_ttl import apply_ttl, has_default_ttl
+from trimq.protocols.rocketmq.handlers.plain_batch import send_plain_batch
 from trimq.protocols.rocketmq.handlers.send_back import dead_letter_topic, must_dead_letter
-from trimq.protocols.rocketmq.handlers.send_deduplication import find_duplicates, given_id, reply_to_duplicate
+from trimq.protocols.rocketmq.handlers.send_deduplication import (
+    find_duplicates,
+    given_id,
+    is_deduplicated,
+    reply_to_duplicate,
+)
 from trimq.protocols.rocketmq.handlers.send_foreign import send_foreign
 from trimq.protocols.rocketmq.handlers.send_target import Obstacle, find_obstacle, queue_count
 from trimq.protocols.rocketmq.handlers.topic_creation import after_topic_creation
@@ -55,6 +61,7 @@ from trimq.protocols.rocketmq.wire.codes import RemotingRefusal, RequestCode, Re
 from trimq.protocols.rocketmq.wire.headers import SendHeader, SendV2Header
 from trimq.protocols.rocketmq.wire.replies import UNORDERED, refused_parts, reply_refused
 from trimq.protocols.rocketmq.wire.responses import REGION, SENT_FIELDS, encode_send_response
+from trimq.wire.extension import ONCE
 from trimq.wire.remoting import Command
 
 log = logging.getLogger(__name__)
@@ -72,8 +79,10 @@ def send(context: Context, command: Command) -> Reply:
             raise RemotingRefusal(ResponseCode.MESSAGE_ILLEGAL, "the message body is empty")
         try:
             topic, stream = find_stream(context, header)
-        except Refusal:
+        except Refusal as refusal:
             if (foreign := context.foreign_topic(header.topic, Action.WRITE)) is None:
+                if isinstance(refusal, OtherHome):  # the C++ client does not show the remark to the application
+                    log.warning("RocketMQ client %s: send refused (%s)", context.caller.address, refusal)
                 raise
             return send_foreign(context, command, header, foreign)
         is_dead = header.topic.startswith(RETRY_PREFIX) and must_dead_letter(context, command, header)
@@ -84,7 +93,7 @@ def send(context: Context, command: Command) -> Reply:
         if header.batch:
             return _send_batch(context, command, header, topic, stream)
         if (
-            context.services.sending.sent_ids.is_on
+            is_deduplicated(context, header.properties)
             and (known := reply_to_duplicate(context, command, header)) is not None
         ):
             return known
@@ -132,7 +141,7 @@ def _send_one(
     ticket, offset = placed.ticket, placed.queue_offset
     id = offset_message_id(store_host, placed.position)
     unique = properties[UNIQUE_KEY]
-    if context.services.sending.sent_ids.is_on and given_id(header) is not None:
+    if is_deduplicated(context, header.properties) and given_id(header) is not None:
         context.services.sending.sent_ids.remember(
             header.topic, unique, SendResult(id, queue_id, offset, handle, ticket)
         )
@@ -181,6 +190,8 @@ def _send_batch(
     outer = read_properties(header.properties)
     if DELAY in outer or outer.get(TRANSACTIONAL, "").lower() == "true":
         raise RemotingRefusal(ResponseCode.MESSAGE_ILLEGAL, f"{_ILLEGAL}: a batch cannot be delayed or transactional")
+    if (reply := send_plain_batch(context, command, header, stream)) is not None:
+        return reply
     batched = _read_batch(context, command, header, topic, stream)
     sent = store_batch(context, header.topic, batched)
     ids, queue_id, first = ",".join(each.id for each in sent), sent[0].queue_id, sent[0].queue_offset
@@ -200,6 +211,8 @@ def _send_batch(
 
 
 class BatchEntry(NamedTuple):
+    """`id`: by which the message is deduplicated, if it is."""
+
     outgoing: OutgoingMessage
     id: str | None
 
@@ -222,10 +235,9 @@ def store_batch(context: Context, name: str, batched: Sequence[BatchEntry]) -> l
     if placed:
         services.sending.flush_timeouts.begin(placed[-1].ticket)
     sent = [place if isinstance(place, SendResult) else fresh[place] for place in places]
-    if services.sending.sent_ids.is_on:
-        for each, answered in zip(batched, sent, strict=True):
-            if each.id is not None:
-                services.sending.sent_ids.remember(name, each.id, answered)
+    for each, answered in zip(batched, sent, strict=True):
+        if each.id is not None:
+            services.sending.sent_ids.remember(name, each.id, answered)
     return sent
 
 
@@ -241,12 +253,14 @@ def _read_batch(
     if len(command.body) > context.services.settings.message_bytes:
         raise MessageTooLong(len(command.body), context.services.settings.message_bytes)
     read = []
+    is_on = context.services.sending.sent_ids.is_on
     for flag, body, raw in batched:
         properties = read_properties(raw)
         apply_ttl(context, topic, properties)
         draft = make_draft(context, header, topic, stream, body, flag, encode_properties(properties))
         outgoing = OutgoingMessage(topic, stream, draft, tags_code(properties.get(TAGS, "")))
-        read.append(BatchEntry(outgoing, properties.get(UNIQUE_KEY)))
+        is_once = is_on or ONCE in properties
+        read.append(BatchEntry(outgoing, properties.get(UNIQUE_KEY) if is_once else None))
     return read
 
 
@@ -325,13 +339,7 @@ def _create_topic(context: Context, header: SendHeader) -> CommitLogTopic:
         count = max(min(header.defaultTopicQueueNums, pattern.definition.write_streams), 0)
         permissions = pattern.definition.permissions & ~INHERITABLE
         definition = CommitLogTopicDefinition(context.caller.namespace, name, count, count, permissions)
-    try:
-        topic, _ = context.commit_log.topics.create(context.caller, definition)
-    except OtherHome as refusal:
-        # The C++ client does not show the remark to the application.
-        log.warning("RocketMQ client %s: send refused (%s)", context.caller.address, refusal)
-        raise
-    return topic
+    return context.commit_log.topics.create(context.caller, definition)[0]
 
 
 def _refuse_unknown(context: Context, name: str) -> None:
@@ -363,7 +371,7 @@ _BROKERS_OWN = ("MSG_REGION", "TRACE_ON", "CLUSTER", "POP_CK")
 _INNER_BATCH_COUNT = "INNER_NUM"  # only messages of a batch consume queue have it; those are not served
 
 SPECIAL_PROPERTIES = frozenset(
-    (*_BROKERS_OWN, TRANSACTIONAL, _INNER_BATCH_COUNT, *DELAY_PROPERTIES, *EXPIRY_PROPERTIES)
+    (*_BROKERS_OWN, TRANSACTIONAL, _INNER_BATCH_COUNT, ONCE, *DELAY_PROPERTIES, *EXPIRY_PROPERTIES)
 )
 
 

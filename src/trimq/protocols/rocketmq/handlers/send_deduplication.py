@@ -1,5 +1,6 @@
 """Deduplication of sends: a message that its producer sends again under the same unique id (UNIQ_KEY) is not stored
-again, and gets the first response. Active if `rocketmq.remembered_ids` is above 0."""
+again, and gets the first response. Active for all messages if `rocketmq.remembered_ids` is above 0, and for those with
+the property TRIMQ_ONCE always."""
 
 from __future__ import annotations
 
@@ -23,6 +24,7 @@ from trimq.protocols.rocketmq.wire.codes import ResponseCode
 from trimq.protocols.rocketmq.wire.headers import SendHeader
 from trimq.protocols.rocketmq.wire.replies import UNORDERED, refused_parts
 from trimq.protocols.rocketmq.wire.responses import SENT_FIELDS, encode_send_response
+from trimq.wire.extension import ONCE
 from trimq.wire.remoting import Command
 
 
@@ -32,6 +34,11 @@ def given_id(header: SendHeader) -> str | None:
     if header.topic.startswith(RETRY_PREFIX):
         return None
     return read_properties(header.properties).get(UNIQUE_KEY)
+
+
+def is_deduplicated(context: Context, properties: str) -> bool:
+    """Whether a message with these encoded properties is stored once."""
+    return context.services.sending.sent_ids.is_on or (ONCE in properties and ONCE in read_properties(properties))
 
 
 def reply_to_duplicate(context: Context, command: Command, header: SendHeader) -> Reply | None:
@@ -102,8 +109,8 @@ def _sent_to_wait(context: Context, topic: str, unit: Unit, properties: Mapping[
 
 def find_duplicates(context: Context, topic: str, ids: Sequence[str | None]) -> list[SendResult | int]:
     """Returns for each message of a batch its earlier result, or else the index among the new messages of the first one
-    with its id."""
-    if not context.services.sending.sent_ids.is_on:
+    with its id. An id of None stands for a message that is not deduplicated."""
+    if not any(ids):
         return list(range(len(ids)))
     found: list[SendResult | int] = []
     fresh: dict[str, int] = {}

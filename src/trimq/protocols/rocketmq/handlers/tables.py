@@ -9,6 +9,7 @@ from trimq.protocols.rocketmq.handlers import (
     assignment,
     broker_admin,
     broker_config,
+    extension,
     forbidden_topics,
     groups,
     heartbeat,
@@ -117,6 +118,7 @@ BROKER: dict[int, Handler] = {
     RequestCode.AUTH_DELETE_ACL: acls.delete,
     RequestCode.AUTH_GET_ACL: acls.get,
     RequestCode.AUTH_LIST_ACL: acls.list_acls,
+    RequestCode.HELLO: extension.hello,
 }
 
 # Not limited by `rocketmq.command_bytes`: messages and registrations of brokers have limits of their own.
@@ -165,4 +167,5 @@ NAME_SERVER: dict[int, Handler] = {
     RequestCode.GET_KVLIST_BY_NAMESPACE: kv_config.list_kv,
     RequestCode.GET_NAMESRV_CONFIG: kv_config.get_config,
     RequestCode.UPDATE_NAMESRV_CONFIG: kv_config.update_config,
+    RequestCode.HELLO: extension.hello,
 }

@@ -1,5 +1,5 @@
 """Deduplication of sends by unique message id: a repeated send of a remembered id is not stored again and gets the
-result of the first one. Off by default."""
+result of the first one. Off by default, except for messages with the property TRIMQ_ONCE."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ class SendResult(NamedTuple):
     pending: PendingWrite | None
 
 
+ONCE_IDS = 10_000
+"""Remembered ids of messages with TRIMQ_ONCE if no others are remembered; older ones are found by the key index."""
+
+
 class SentIds:
-    """`limit`: number of remembered ids; 0: off."""
+    """`limit`: number of remembered ids; 0: only those of messages with TRIMQ_ONCE are remembered."""
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
+        self.limit = limit or ONCE_IDS
+        self.is_on = limit > 0
         self._sent: OrderedDict[tuple[str, str], SendResult] = OrderedDict()
-
-    @property
-    def is_on(self) -> bool:
-        return self._limit > 0
 
     def find(self, topic: str, unique: str) -> SendResult | None:
         """Returns the result of an earlier send, unless that was refused."""
@@ -40,7 +41,7 @@ class SentIds:
 
     def remember(self, topic: str, unique: str, sent: SendResult) -> None:
         self._sent[topic, unique] = sent
-        while len(self._sent) > self._limit:
+        while len(self._sent) > self.limit:
             self._sent.popitem(last=False)
 
     def forget_topic(self, topic: str) -> None:

@@ -324,3 +324,11 @@ def test_an_empty_key_is_accepted_and_left_out(keys: list[str], stored: str | No
     assert answer.status.code == Code.OK
     (unit,) = units_of(desk.desk.broker.pull("t"))
     assert read_properties(unit.properties).get("KEYS") == stored
+
+
+@pytest.mark.parametrize("recovery_ms", [-1000, 0, 3_600_000])
+def test_a_recovery_duration_may_be_negative_as_for_apache_rocketmq(recovery_ms: int) -> None:
+    desk = GrpcDesk()
+    desk.make_topic("x", kind="TRANSACTION")
+    sent = desk.client().send(message("x", kind=MessageType.TRANSACTION, recovery_ms=recovery_ms))
+    assert sent.status.code == Code.OK
