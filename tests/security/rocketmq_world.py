@@ -123,6 +123,7 @@ REQUESTS: dict[int, tuple[dict[str, Any], Any]] = {
     217: ({}, {"queueDatas": []}),
     318: ({}, b"orderMessageEnable=true\n"),
     322: ({}, {"counter": 1}),
+    210001: ({"version": 1}, b""),
 }
 
 

@@ -57,8 +57,8 @@ AT_BROKER: dict[int, Ways] = {
     207: all_of((DELETE, GROUP)),
     **dict.fromkeys((17, 18), all_of((ALTER, TOPIC))),
     215: all_of((DELETE, TOPIC)),
-    # Lists and counters of what the caller may see, or what the client itself has sent.
-    **dict.fromkeys((21, 35, 43, 46, 201, 305, 317, 328, 402), USERS),
+    # Lists and counters of what the caller may see, what the client itself has sent, and the features of the broker.
+    **dict.fromkeys((21, 35, 43, 46, 201, 305, 317, 328, 402, 210001), USERS),
     **dict.fromkeys((25, 26, 28, 306, 316, 323, 329, 353, 401, 907), ADMINISTRATORS),
     **dict.fromkeys((3001, 3002, 3003, 3004, 3005), ADMINISTRATORS),
     **dict.fromkeys((3006, 3007, 3008), all_of((ALTER, CLUSTER))),
@@ -66,8 +66,8 @@ AT_BROKER: dict[int, Ways] = {
 }
 AT_NAME_SERVER: dict[int, Ways] = {
     105: _SEES_TOPIC,
-    # Lists of what the caller may see; addresses of brokers; texts that operators have stored for clients.
-    **dict.fromkeys((101, 106, 206, 219, 224, 304, 311, 312, 313, 319, 901), USERS),
+    # Lists of what the caller may see; addresses of brokers; texts that operators have stored for clients; features.
+    **dict.fromkeys((101, 106, 206, 219, 224, 304, 311, 312, 313, 319, 901, 210001), USERS),
     **dict.fromkeys((100, 102, 103, 104, 205, 216, 217, 318, 322, 327, 904), ADMINISTRATORS),
 }
 
