@@ -13,10 +13,12 @@ from differential.kafka_topic_steps import MANY_PARTITIONS
 from differential.sequences import MISSING, Difference, Explained
 
 _INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
+_UNKNOWN_SERVER_ERROR = -1
 _UNKNOWN_TOPIC_OR_PARTITION = 3
 _TOPIC_AUTHORIZATION_FAILED = 29
 _CONCURRENT_TRANSACTIONS = 51
 _READS = ("Fetch", "ListOffsets", "OffsetForLeaderEpoch")
+_TOO_LARGE = "x" * 4097  # metadata of a committed offset
 _OTHER_GROUP_SETTINGS = ("share.", "streams.", "consumer.assignment.", "consumer.assignor.")
 _OF_AN_ASSIGNMENT = {
     "assignment",
@@ -79,7 +81,15 @@ def _is_server_error(found: Difference) -> bool:
     if found.theirs == "no answer":
         return True
     elements = _elements(found)
-    return bool(elements) and all(theirs.get("error_code") == -1 for _, theirs in elements)
+    if found.path.endswith(".length"):
+        key = found.path.removesuffix(".length").rpartition(".")[2]
+        return any(_has_failed(theirs) or any(map(_has_failed, theirs.get(key) or ())) for _, theirs in elements)
+    return bool(elements) and all(_has_failed(theirs) for _, theirs in elements)
+
+
+def _has_failed(element: Any) -> bool:
+    """Returns whether nothing in the element was carried out."""
+    return set(_codes(element)) == {_UNKNOWN_SERVER_ERROR}
 
 
 def _elements(found: Difference) -> list[tuple[dict[str, Any], dict[str, Any]]]:
@@ -125,7 +135,28 @@ def _is_malformed_subscription(found: Difference) -> bool:
         for offered in step.arguments["protocols"]
         if step.arguments["group_id"] == found.step.arguments.get("group_id")
     )
-    return is_malformed and found.step.request == "JoinGroup" and found.theirs == "blocked"
+    has_failed = found.theirs == "blocked" or _UNKNOWN_SERVER_ERROR in _codes(found.their_answer)
+    return is_malformed and found.step.request == "JoinGroup" and has_failed
+
+
+def _is_of_another_leader(found: Difference) -> bool:
+    """When the leader leaves, the first of the others in a hash map of Kafka's leads. Only the leader is told who the
+    members are."""
+    path = found.path.removeprefix(".late").removeprefix(".answer")
+    is_other = path == ".leader" or (path == ".members.length" and 0 in (found.ours, found.theirs))
+    return is_other and any(step.request == "LeaveGroup" for step in found.earlier)
+
+
+def _is_group_without_offsets(found: Difference) -> bool:
+    """Kafka lists a group that a refused commit made only after the next write of its coordinator."""
+    if found.step.request != "ListGroups" or found.path != ".groups.length":
+        return False
+    ours, theirs = (
+        {each["group_id"] for each in answer["groups"]} for answer in (found.our_answer, found.their_answer)
+    )
+    commits = [step.arguments for step in found.earlier if step.request == "OffsetCommit"]
+    refused = {each["group_id"] for each in commits if _TOO_LARGE in json.dumps(each)}
+    return theirs < ours and ours - theirs <= refused
 
 
 def _owns_a_partition_twice(found: Difference) -> bool:
@@ -224,6 +255,8 @@ def _is_retention_in_ms(found: Difference) -> bool:
 EXPLAINED = (
     Explained("server-errors", _is_server_error),
     Explained("malformed-subscriptions", _is_malformed_subscription, is_last=True),
+    Explained("leaders", _is_of_another_leader, is_last=True),
+    Explained("groups-without-offsets", _is_group_without_offsets),
     Explained("partitions-of-two-members", _owns_a_partition_twice, is_last=True),
     Explained("internal-topics", _is_about_internal_topics),
     Explained("reasons", _says_why),

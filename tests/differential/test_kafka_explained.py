@@ -41,6 +41,15 @@ def test_a_message_is_only_explained_if_both_refuse_with_the_same_code(our_code:
     assert (".results[].error_message", name) in explained("DescribeConfigs", ours, theirs)
 
 
+def test_only_the_members_and_the_leader_differ_if_another_member_leads() -> None:
+    join = Step(0, "JoinGroup", {"group_id": "g", "protocols": []})
+    steps = [Step(0, "LeaveGroup", {"group_id": "g"}), join]
+    ours = [{}, {"leader": "a", "members": [], "metadata": ["x"]}]
+    theirs = [{}, {"leader": "b", "members": ["b"], "metadata": "x"}]
+    names = [{reason.name for reason in EXPLAINED if reason.applies(each)} for each in differences(steps, ours, theirs)]
+    assert names == [{"leaders"}, {"leaders"}, set()]
+
+
 def test_batches_of_the_next_segment_follow_those_that_kafka_sends() -> None:
     old, new = {"base": 0, "maxts": 7_200_000}, {"base": 1, "maxts": "now"}
 

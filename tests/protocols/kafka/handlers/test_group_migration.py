@@ -258,6 +258,15 @@ def test_only_consumers_with_a_common_protocol_join(desk: Desk, changes: dict[st
     assert join(desk, version=3, **changes).error_code == Code.INCONSISTENT_GROUP_PROTOCOL
 
 
+def test_a_refused_join_repeats_its_member_id_only_in_a_classic_group(desk: Desk) -> None:
+    classic_group(desk)
+    refused = join(desk, "unknown", group_instance_id="static")
+    assert (refused.error_code, refused.member_id) == (Code.UNKNOWN_MEMBER_ID, "unknown")
+    beat(desk, "new", 0)
+    refused = join(desk, "unknown", group_instance_id="static")
+    assert (refused.error_code, refused.member_id) == (Code.UNKNOWN_MEMBER_ID, "")
+
+
 def test_a_group_of_other_clients_is_not_converted(desk: Desk) -> None:
     join(desk, version=3, protocol_type="connect")
     assert beat(desk, "new", 0)[0] == Code.GROUP_ID_NOT_FOUND

@@ -9,7 +9,7 @@ partitions, and there is no leader.
 
 from __future__ import annotations
 
-from trimq.core.groups.group import JoinRequest, JoinResult, OfferedProtocol, SyncResult
+from trimq.core.groups.group import GroupKind, JoinRequest, JoinResult, OfferedProtocol, SyncResult
 from trimq.errors import Refusal
 from trimq.errors.groups import InstanceFenced, MemberNameNeeded, Rebalancing
 from trimq.model import Caller
@@ -43,7 +43,7 @@ def handle(context: Context, request: Request) -> Reply:
                 return encode_response(request, _joined(outcome))
             refusal = lost if lost is not None else outcome
             assert isinstance(refusal, Refusal)
-            return _refused(request, message.member_id, refusal)
+            return _refused(context, request, message, refusal)
 
         resolve_after(reply, ticket, build)
 
@@ -52,7 +52,7 @@ def handle(context: Context, request: Request) -> Reply:
         asked = _read_request(context.caller, request.api_version, message)
         context.broker.groups.join(context.caller, message.group_id, asked, answer)
     except Refusal as refusal:
-        return Reply.now(_refused(request, message.member_id, refusal))
+        return Reply.now(_refused(context, request, message, refusal))
     return reply
 
 
@@ -92,14 +92,22 @@ def _joined(outcome: JoinResult) -> JoinGroupResponse:
     )
 
 
-def _refused(request: Request, member: str, refusal: Refusal) -> Parts:
+def _refused(context: Context, request: Request, message: JoinGroupRequest, refusal: Refusal) -> Parts:
     given = refusal.member if isinstance(refusal, MemberNameNeeded | Rebalancing | InstanceFenced) else ""
     response = JoinGroupResponse(
         error_code=group_code(refusal),
         protocol_name=None if request.api_version >= 7 else "",
-        member_id=given or member,
+        member_id=given or ("" if _is_assigned_by_broker(context, message.group_id) else message.member_id),
     )
     return encode_response(request, response)
+
+
+def _is_assigned_by_broker(context: Context, group: str) -> bool:
+    """As in Kafka, such a group does not repeat the member id of a request that it refuses."""
+    try:
+        return context.broker.groups.describe(context.caller, group).kind is GroupKind.BROKER_ASSIGNED
+    except Refusal:
+        return False
 
 
 HANDLERS = {"JoinGroup": handle}
