@@ -13,7 +13,7 @@ AT_LEAST := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check bench bench-kafka bench-amqp bench-rocketmq bench-client bench-spark compat browser differential fuzz audit example lock clean
+.PHONY: help run test check bench bench-kafka bench-amqp bench-rocketmq bench-client bench-cross bench-spark compat browser differential fuzz audit example lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ bench-amqp: $(VENV)/ready ## measure beside a genuine RabbitMQ (from Debian's pa
 
 bench-rocketmq: $(VENV)/ready ## measure beside a genuine RocketMQ (Java, Maven; 30 minutes); see that it runs: ARGS=--quick
 	$(BIN)/python -m bench.rocketmq $(ARGS)
+
+bench-cross: $(VENV)/ready ## measure messages that cross from one protocol to another (1 minute); see that it runs: ARGS=--quick
+	$(BIN)/python -m bench.cross $(ARGS)
 
 bench-client: $(VENV)/ready ## measure our client beside confluent-kafka, pika and RocketMQ's C++ client; see that it runs: ARGS=--tiny
 	$(BIN)/python -m bench.client $(ARGS)

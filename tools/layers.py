@@ -77,7 +77,7 @@ ORDER: dict[str, tuple[str, ...]] = {
     "trimq.core": (
         "log_text write_gate cold_reads name_patterns metadata scheduling failures filters",
         "security",
-        "partitions routing",
+        "partitions routing readership",
         "groups transactions queues commit_log",
         "pop",
         "crossing",

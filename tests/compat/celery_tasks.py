@@ -13,6 +13,7 @@ from celery import Celery
 from celery.exceptions import Reject
 
 QUEUES: dict[str, dict[str, Any]] = {
+    "topic": {},
     "classic": {"task_queue_max_priority": 10},
     # Native delayed delivery needs topic exchanges; Celery detects by itself that the queue is a quorum queue.
     "quorum": {

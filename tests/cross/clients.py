@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from urllib.request import urlopen
 
 import pika
 from confluent_kafka import Consumer, KafkaError, Message
+from confluent_kafka.admin import AdminClient
 from pika.adapters.blocking_connection import BlockingChannel
+
+from trimq.testing import Broker
 
 PATIENCE_S = 30
 
@@ -49,6 +54,17 @@ def receive(consumer: Consumer, count: int) -> list[Message]:
 
 def described(message: Message) -> tuple[bytes | None, bytes | None, dict[str, bytes]]:
     return message.value(), message.key(), dict(message.headers() or ())
+
+
+def ask_http(broker: Broker, path: str) -> Any:
+    """Returns what the broker's own API answers."""
+    with urlopen(f"{broker.http}{path}") as answer:
+        return json.load(answer)
+
+
+def delete_topic(broker: Broker, name: str) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.kafka})
+    admin.delete_topics([name])[name].result(PATIENCE_S)
 
 
 @contextmanager

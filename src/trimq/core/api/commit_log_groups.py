@@ -8,7 +8,7 @@ from typing import Protocol
 from uuid import UUID
 
 from trimq.core.commit_log.groups import CommitLogGroup, CommitLogGroups
-from trimq.core.crossing.groups import SharedGroups
+from trimq.core.crossing.groups import SharedGroups, Takers
 from trimq.core.metadata.cursors import Cursor, Cursors
 from trimq.core.pop.pop import PopService
 from trimq.core.security.access import Access, Action, Resource, group_resource
@@ -32,13 +32,20 @@ class CommitLogGroupApi:
         self._pop_service = pop_service
         self._access = access
         self._shared: SharedGroups | None = None
+        self._takers: Takers | None = None
 
     def share_with(self, shared: SharedGroups) -> None:
         """Shares groups and their cursors with another protocol."""
         self._shared = shared
 
+    def taken_by(self, takers: Takers) -> None:
+        """Shares groups and their cursors with clients that take messages one by one."""
+        self._takers = takers
+
     def require_alone(self, name: str) -> None:
         """Raises GroupOfOtherProtocol while the group has members of another protocol."""
+        if self._takers is not None:
+            self._takers.require_alone(name)
         if self._shared is not None:
             self._shared.require_alone(name)
 
@@ -98,6 +105,8 @@ class CommitLogGroupApi:
         """Commits the offset up to which `group` has read a queue, with optional metadata."""
         self._access.require(caller, Action.READ, topic.resource)
         self.require_read(caller, group)
+        if self._takers is not None and group in self._takers.groups:
+            self._takers.require_alone(group)
         stream = StreamId(topic.id, number)
         self._pop_service.cursor_moved(group, stream, offset)
         return self._cursors.commit(group, stream, offset, metadata)
@@ -106,6 +115,8 @@ class CommitLogGroupApi:
         """Commits an offset on behalf of an operator: popped messages do not hold up the group."""
         self._access.require(caller, Action.READ, topic.resource)
         self.require_read(caller, group)
+        if self._takers is not None:
+            self._takers.require_alone(group)
         stream = StreamId(topic.id, number)
         self._pop_service.cursor_reset(group, stream, offset)
         ticket = self._cursors.commit(group, stream, offset)

@@ -26,6 +26,7 @@ class ExchangeApi:
     ) -> None:
         self._exchanges = exchanges
         self._queues = queues
+        self._queue_names = queues.names
         self._publisher = publisher
         self._access = access
         self._gate = gate
@@ -77,8 +78,8 @@ class ExchangeApi:
     def bind(self, caller: Caller, binding: Binding, owner: Owner) -> Ticket | None:
         self._require_binding(caller, binding)
         binding = binding.with_sorted_arguments()
-        self._exchanges.check_ends(caller.namespace, binding, self._queues.find)
-        if binding.to_queue:
+        self._exchanges.check_ends(caller.namespace, binding, self._queues.find_destination)
+        if binding.to_queue and self._queues.find(caller.namespace, binding.destination) is not None:
             self._queues.get(caller.namespace, binding.destination, owner)
         if not self._exchanges.has_binding(caller.namespace, binding):
             self._gate.require_writable()
@@ -103,6 +104,8 @@ class ExchangeApi:
     def publish(self, caller: Caller, exchange: str, key: str, header: bytes, body: bytes) -> PublishResult:
         """Appends the message to every queue it is routed to. Pending; see PublishResult."""
         found = self._writable_exchange(caller, exchange)
+        if not exchange and ((caller.namespace, key) not in self._queue_names or b"CC" in header):
+            self._require_topics(caller, key, header)
         if self._access.topic_permissions.has_any:
             self._require_keys(caller, found, key, [header])
         self._gate.admit(len(header) + len(body))
@@ -115,6 +118,10 @@ class ExchangeApi:
         to, and None where others may have their turn. A refusal applies to the next message; DiskFull, DiskStalled and
         MemoryFull are raised before the first."""
         found = self._writable_exchange(caller, exchange)
+        if not exchange:
+            for header in {header for header, _ in contents}:
+                if (caller.namespace, key) not in self._queue_names or b"CC" in header:
+                    self._require_topics(caller, key, header)
         if self._access.topic_permissions.has_any:
             self._require_keys(caller, found, key, {header for header, _ in contents})
         self._gate.admit(sum([len(header) + len(body) for header, body in contents]))
@@ -136,6 +143,8 @@ class ExchangeApi:
         """Raises as `publish` would now. Returns the route of a message of a transaction, which is published at its
         commit: as in RabbitMQ, what is bound or deleted until then does not count."""
         found = self._writable_exchange(caller, exchange)
+        if not exchange:
+            self._require_topics(caller, key, header)
         if self._access.topic_permissions.has_any:
             self._require_keys(caller, found, key, [header])
         self._gate.admit(0)
@@ -162,6 +171,14 @@ class ExchangeApi:
         for header in headers:
             for found in (key, *self._publisher.further_keys(header)):
                 self._access.require_routing_key(caller, Action.WRITE, exchange.name, found)
+
+    def _require_topics(self, caller: Caller, key: str, header: bytes) -> None:
+        """Checks the right to write to topics of other layouts to which the default exchange routes. Whoever binds
+        another exchange to a topic needs that right instead."""
+        for name in (key, *self._publisher.further_keys(header)):
+            found = self._queues.find_destination(caller.namespace, name)
+            if found is not None and found.is_topic:
+                self._access.require(caller, Action.WRITE, queue_resource(caller, name))
 
     def _writable_exchange(self, caller: Caller, name: str) -> Exchange:
         found = self._exchanges.find(caller.namespace, name)

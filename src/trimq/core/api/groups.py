@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from trimq.core.crossing.groups import SharedGroups
+from trimq.core.crossing.groups import SharedGroups, Takers
 from trimq.core.groups.assigned_group import HeartbeatResult, MemberHeartbeat
 from trimq.core.groups.coordinator import GroupCallback, GroupCoordinator
 from trimq.core.groups.group import (
@@ -43,6 +43,7 @@ class GroupApi:
         self._access = access
         self._is_running = is_running
         self._shared: SharedGroups | None = None
+        self._takers: Takers | None = None
         # Whether an open transaction may still move a cursor of a group, and the cursors concerned.
         self.is_offset_unstable = cursors.is_unstable
         self.unstable_offsets = cursors.unstable
@@ -50,6 +51,17 @@ class GroupApi:
     def share_with(self, shared: SharedGroups) -> None:
         """Shares groups and their cursors with another protocol."""
         self._shared = shared
+
+    def taken_by(self, takers: Takers) -> None:
+        """Shares groups and their cursors with clients that take messages one by one."""
+        self._takers = takers
+
+    def _require_alone(self, group: str) -> None:
+        """Raises GroupOfOtherProtocol while the group has members of another protocol."""
+        if self._takers is not None:
+            self._takers.require_alone(group)
+        if self._shared is not None:
+            self._shared.require_alone(group)
 
     # -- groups
 
@@ -114,8 +126,7 @@ class GroupApi:
     def join(self, caller: Caller, group: str, request: JoinRequest, answer: GroupCallback) -> None:
         """Calls `answer` once, perhaps before this returns. If this raises a refusal, `answer` is not called."""
         self._require(caller, Action.READ, group)
-        if self._shared is not None:
-            self._shared.require_alone(group)
+        self._require_alone(group)
         self._groups.join(group, request, answer)
 
     def sync(self, caller: Caller, group: str, request: SyncRequest, answer: GroupCallback) -> None:
@@ -141,8 +152,7 @@ class GroupApi:
         """Adds the member or renews its session. The result is valid once the ticket's pass is durable; without a
         ticket, at once."""
         self._require(caller, Action.READ, group)
-        if self._shared is not None:
-            self._shared.require_alone(group)
+        self._require_alone(group)
         for topic in request.topics or ():
             self._access.require(caller, Action.DESCRIBE, Resource(ResourceKind.TOPIC, caller.namespace, topic))
         return self._groups.heartbeat_assigned(group, request)
@@ -186,6 +196,8 @@ class GroupApi:
     ) -> list[Ticket | Refusal]:
         """Commits offsets of streams that the caller may read. Returns for each change its ticket or its refusal."""
         self._require(caller, Action.READ, group)
+        if self._takers is not None and group in self._takers.groups:
+            self._takers.require_alone(group)
         return self._groups.commit(group, claim, changes)
 
     def check_commit(self, caller: Caller, group: str, claim: Claim) -> None:
@@ -196,6 +208,8 @@ class GroupApi:
     def check_claim(self, caller: Caller, group: str, claim: Claim) -> None:
         """Raises if a transaction may not commit offsets on behalf of this member."""
         self._require(caller, Action.READ, group)
+        if self._takers is not None:
+            self._takers.require_alone(group)
         self._groups.check_claim(group, claim, is_transactional=True)
 
     def cursors(self, caller: Caller, group: str, claim: Claim = NO_MEMBER) -> CommittedCursors:
@@ -221,6 +235,8 @@ class GroupApi:
     def delete_cursor(self, caller: Caller, group: str, stream: StreamId) -> Ticket | None:
         """Deletes the group's committed offset of a stream. Returns None if there is none."""
         self._require(caller, Action.DELETE, group)
+        if self._takers is not None:
+            self._takers.require_alone(group)
         ticket = self._groups.delete_cursor(group, stream)
         if ticket is not None:
             self._access.audit.changed(

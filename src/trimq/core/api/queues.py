@@ -10,6 +10,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from trimq.core.api.exchanges import exchange_resource, queue_resource
+from trimq.core.crossing.taken_topic import TakenTopic
 from trimq.core.crossing.topic_queues import TopicQueues
 from trimq.core.queues.arguments import QUORUM
 from trimq.core.queues.consumers import Consumer, SharedPrefetch, Subscription
@@ -151,6 +152,7 @@ class QueueApi:
         try:
             queue = self._queues.get(caller.namespace, name, owner)
         except UnknownQueue:
+            self._require_own(caller, name)
             return 0, None
         queue.take_turn()
         deleted = self._queues.delete(queue, if_unused, if_empty)
@@ -158,9 +160,15 @@ class QueueApi:
             self._access.audit.changed(caller, "delete", "queue", name, caller.namespace, messages=deleted[0])
         return deleted
 
+    def _require_own(self, caller: Caller, name: str) -> None:
+        """Raises OtherHome for a topic of another layout, which only clients of its own protocol may change."""
+        if self._queues.find(caller.namespace, name) is None:
+            self._topic_queues.require_none(caller, name)
+
     def purge_queue(self, caller: Caller, name: str, owner: Owner) -> int:
         """Returns the number of purged messages."""
         self._access.require(caller, Action.READ, queue_resource(caller, name))
+        self._require_own(caller, name)
         queue = self._get_work_queue(caller, name, owner, "purge")
         queue.take_turn()
         purged = queue.purge()
@@ -177,11 +185,19 @@ class QueueApi:
             raise NotForStreams(verb, name, caller.namespace)
         return queue
 
+    def _get_queue(self, caller: Caller, name: str, owner: Owner, verb: str) -> WorkQueue | TakenTopic:
+        """As `_get_work_queue`; also a topic of another layout, of which the caller takes messages."""
+        if self._queues.find(caller.namespace, name) is None:
+            found = self._topic_queues.get(caller, name, Action.READ)
+            if isinstance(found, TakenTopic):
+                return found
+        return self._get_work_queue(caller, name, owner, verb)
+
     def get(self, caller: Caller, name: str, owner: Owner, no_ack: bool) -> GetResult:
         """Gets one message. Waits for the disk if the message is cold; to avoid that, see `Queue.cold_head`."""
         self._access.require(caller, Action.READ, queue_resource(caller, name))
-        queue = self._get_work_queue(caller, name, owner, "get")
-        if queue.settings.is_single_active and queue.kind == QUORUM:
+        queue = self._get_queue(caller, name, owner, "get")
+        if isinstance(queue, WorkQueue) and queue.settings.is_single_active and queue.kind == QUORUM:
             raise SingleActiveGet(name, caller.namespace)
         queue.take_turn()
         return GetResult(queue.get(no_ack), queue.ready_count)
@@ -196,7 +212,7 @@ class QueueApi:
         try:
             queue = self._queues.get(caller.namespace, name, owner)
         except UnknownQueue:
-            queue = self._topic_queues.get(caller, name, Action.READ)
+            queue = self._topic_queues.get(caller, name, Action.READ, subscription.arguments)
         return queue.subscribe(subscription)
 
     def unsubscribe(self, consumer: Consumer) -> None:

@@ -34,7 +34,7 @@ from trimq.core.api.transactions import TransactionApi
 from trimq.core.api.users import UserApi
 from trimq.core.assembly.commit_log import CommitLogService, open_commit_log_service
 from trimq.core.assembly.queues import QUEUE_ROOTS, OpenQueues, open_queues
-from trimq.core.crossing.groups import SharedGroups
+from trimq.core.crossing.groups import SharedGroups, Takers
 from trimq.core.crossing.producers import ForeignProducers, ProducerRow
 from trimq.core.crossing.targets import AppendUnits, CommitLogDraft, ForeignTargets
 from trimq.core.crossing.topic_queues import TopicQueues
@@ -260,7 +260,12 @@ def _assign_foreign(assignable: AssignableTopics, foreign_topics: ForeignTopics,
 
 
 def _open_targets(
-    access: Access, appender: PartitionAppender, service: CommitLogService | None, queues: OpenQueues, gate: WriteGate
+    access: Access,
+    appender: PartitionAppender,
+    service: CommitLogService | None,
+    queues: OpenQueues,
+    gate: WriteGate,
+    passes: Passes,
 ) -> ForeignTargets:
     append_units: AppendUnits | None = None
     if service is not None:
@@ -274,7 +279,45 @@ def _open_targets(
             return commit_log.messages.append_all(caller, outgoing, store_host)
 
         append_units = append
-    return ForeignTargets(access, appender.append_records, append_units, queues.parts.publisher, gate.admit)
+    return ForeignTargets(
+        access, appender.append_records, append_units, queues.parts.publisher, gate.admit, lambda: passes.current
+    )
+
+
+def _open_takers(groups: GroupCoordinator, cursors: Cursors, service: CommitLogService | None) -> Takers:
+    """Groups whose AMQP consumers take messages of topics. Their committed offsets are those of Kafka's groups."""
+    other = None if service is None else service.commit_log
+    others = None if service is None else SharedGroups(service.cursors, lambda group: False, "")
+
+    def protocol_of(group: str) -> str | None:
+        if groups.has_members(group):
+            return "Kafka"
+        return "RocketMQ" if other is not None and other.group_admin.has_members(group) else None
+
+    def fetch(group: str, stream: StreamId) -> Cursor | None:
+        own = cursors.fetch(group, stream)
+        return own if others is None else others.newest(group, stream, own)
+
+    takers = Takers(fetch, protocol_of)
+    groups.is_taken = takers.groups.__contains__
+    if other is not None:
+        other.groups.taken_by(takers)
+    return takers
+
+
+def _unbind_deleted_topics(topics: Topics, service: CommitLogService | None, queues: OpenQueues) -> None:
+    """Removes the bindings of deleted topics, as those of deleted queues."""
+    exchanges, registry = queues.parts.exchanges, queues.parts.queues
+
+    def unbind(id: UUID | None = None) -> None:
+        for namespace, name in exchanges.bound_queues():
+            if registry.find_destination(namespace, name) is None:
+                exchanges.unbind_queue(namespace, name)
+
+    unbind()
+    topics.on_deleted(unbind)
+    if service is not None:
+        service.topics.on_deleted(unbind)
 
 
 def _share_groups(broker: Broker, groups: GroupCoordinator, cursors: Cursors, service: CommitLogService) -> None:
@@ -522,9 +565,10 @@ def open_core(
         settings.cross.list,
     )
     _assign_foreign(assignable, foreign_topics, catalogue)
-    targets = _open_targets(access, appender, commit_log_service, queues, gate)
+    targets = _open_targets(access, appender, commit_log_service, queues, gate, passes)
     producers = ForeignProducers(tables.open("foreign-producers", ProducerRow), foreign_topics.stream_of, now_ms)
     producers.open()
+    takers = _open_takers(groups, cursors, commit_log_service)
     broker = _open_broker(
         settings,
         topics,
@@ -544,8 +588,10 @@ def open_core(
         dynamic,
         credentials,
         ForeignTopicApi(foreign_topics, targets, producers, settings.cross.batch_records),
-        TopicQueues(foreign_topics, queues.parts.queues),
+        TopicQueues(foreign_topics, targets, queues.parts.queues, cursors, access, takers),
     )
+    broker.groups.taken_by(takers)
+    _unbind_deleted_topics(topics, commit_log_service, queues)
     if commit_log_service is not None and settings.cross.list != "off":
         _share_groups(broker, groups, cursors, commit_log_service)
     return Core(

@@ -117,7 +117,7 @@ def open_queues(
     metrics.gauge_from("queues", "AMQP queues.", lambda: len(queues))
     exchanges = Exchanges(catalogue, queues.is_durable)
     router = Router(exchanges)
-    publisher = Publisher(router, queues.find, store.blobs, settings.amqp.shared_body_bytes, now_ms)
+    publisher = Publisher(router, queues.find_destination, store.blobs, settings.amqp.shared_body_bytes, now_ms)
     ledger = _make_ledger(settings, store, now_ms)
     failures = FailedMessageLedger(clock.message, metrics, ledger.append_entry, ledger.read, passes.on_durable)
     dead_letter_publisher = DeadLetterPublisher(exchanges, router, publisher, ledger, failures, clock.message)
@@ -213,6 +213,6 @@ def _delete_namespace_contents(queues: QueueRegistry, exchanges: Exchanges, poli
 
 
 def _on_queue_timer(queues: QueueRegistry, id: UUID, kind: int) -> None:
-    queue = queues.find_by_id(id)
+    queue = queues.find_timed(id)
     if queue is not None:
         queue.on_timer(kind)

@@ -3,6 +3,7 @@ group has members of one protocol at a time."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 from trimq.core.metadata.cursors import Cursor, Cursors
@@ -11,6 +12,45 @@ from trimq.model import StreamId
 from trimq.storage.group_commit.passes import Ticket
 
 HasMembers = Callable[[str], bool]
+
+_TAKING = "AMQP"
+
+
+class Takers:
+    """Groups that take messages of topics one by one, at present AMQP clients of topics of other layouts. `fetch`
+    returns the committed offset of a group, whatever its protocol. `protocol_of` returns the protocol of the members
+    that a group has elsewhere, if any."""
+
+    def __init__(
+        self,
+        fetch: Callable[[str, StreamId], Cursor | None],
+        protocol_of: Callable[[str], str | None],
+    ) -> None:
+        self.fetch = fetch
+        self._protocol_of = protocol_of
+        self.groups: Counter[str] = Counter()
+        """Groups that take messages now, with the number of their topics: a look-up in it costs no call."""
+
+    def cursor(self, group: str, stream: StreamId) -> Cursor | None:
+        return self.fetch(group, stream)
+
+    def begin(self, group: str) -> None:
+        """Notes that the group takes messages of one more topic. Raises GroupOfOtherProtocol if it has members of
+        another protocol."""
+        protocol = self._protocol_of(group)
+        if protocol is not None:
+            raise GroupOfOtherProtocol(group, protocol)
+        self.groups[group] += 1
+
+    def end(self, group: str) -> None:
+        self.groups[group] -= 1
+        if not self.groups[group]:
+            del self.groups[group]
+
+    def require_alone(self, group: str) -> None:
+        """Raises GroupOfOtherProtocol while the group takes messages: its committed offset is theirs."""
+        if group in self.groups:
+            raise GroupOfOtherProtocol(group, _TAKING)
 
 
 class SharedGroups:

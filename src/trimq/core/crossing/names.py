@@ -14,6 +14,11 @@ _ILLEGAL = {
     Layout.PARTITION_LOG: re.compile(rb"[^a-zA-Z0-9._-]"),
     Layout.COMMIT_LOG: re.compile(rb"[^%|a-zA-Z0-9._-]"),  # clients that only read accept a "."
 }
+# What is escaped in a name with an illegal byte: its own "%" and ".xHH" too, or they would be read as escapes.
+_ESCAPES = {
+    Layout.PARTITION_LOG: re.compile(rb"[^a-zA-Z0-9._-]|\.(?=x[0-9A-Fa-f]{2})"),
+    Layout.COMMIT_LOG: re.compile(rb"[^|a-zA-Z0-9._-]"),
+}
 _MARK = {Layout.PARTITION_LOG: ".x", Layout.COMMIT_LOG: "%"}
 _ESCAPED = {
     Layout.PARTITION_LOG: re.compile(r"\.x([0-9A-Fa-f]{2})"),
@@ -24,24 +29,27 @@ _LONGEST = {Layout.PARTITION_LOG: 249, Layout.COMMIT_LOG: 127, Layout.QUEUE_LOG:
 
 def escape(name: TopicName, face: Layout) -> str | None:
     """Returns the name as clients of the layout `face` write it. None: it is too long for them."""
-    if face is Layout.QUEUE_LOG:
+    if face is Layout.QUEUE_LOG or (name.namespace == DEFAULT_NAMESPACE and _is_legal(name.name, face)):
         text = name.name
     else:
-        mark = _MARK[face]
-        text = _escape_part(name.name, face, slash=f"{mark}2f")
+        text = _escape_part(name.name, face)
         if name.namespace != DEFAULT_NAMESPACE:
-            text = f"{_escape_part(name.namespace, face, slash=f'{mark}2f')}{mark}2F{text}"
-    return text if len(text.encode()) <= _LONGEST[face] else None
+            text = f"{_escape_part(name.namespace, face)}{_MARK[face]}2F{text}"
+    return text if len(text.encode("utf-8", "surrogateescape")) <= _LONGEST[face] else None
 
 
-def _escape_part(text: str, face: Layout, slash: str) -> str:
+def _is_legal(text: str, face: Layout) -> bool:
+    return _ILLEGAL[face].search(text.encode("utf-8", "surrogateescape")) is None
+
+
+def _escape_part(text: str, face: Layout) -> str:
     mark = _MARK[face]
 
     def escaped(found: re.Match[bytes]) -> bytes:
-        byte = found[0]
-        return slash.encode() if byte == b"/" else f"{mark}{byte[0]:02X}".encode()
+        byte = found[0][0]
+        return f"{mark}2f".encode() if byte == ord("/") else f"{mark}{byte:02X}".encode()
 
-    return _ILLEGAL[face].sub(escaped, text.encode("utf-8", "surrogateescape")).decode("ascii")
+    return _ESCAPES[face].sub(escaped, text.encode("utf-8", "surrogateescape")).decode("ascii")
 
 
 def unescape(text: str, face: Layout) -> TopicName | None:

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 
 from trimq.core.commit_log.stream import MessageQueue
 from trimq.core.commit_log.topics import WRITABLE, CommitLogTopic
+from trimq.core.crossing.placement import find_place
 from trimq.core.crossing.topics import ForeignTopic
 from trimq.core.partitions.stream import Stream
 from trimq.core.partitions.topics import Topic
@@ -23,9 +24,9 @@ from trimq.formats.crossing.neutral import Neutral
 from trimq.formats.rocketmq_unit.properties import tags_code, write_properties
 from trimq.formats.rocketmq_unit.ttl import TTL_MS
 from trimq.formats.rocketmq_unit.unit import UnitDraft
-from trimq.model import Caller, Record
+from trimq.model import SYSTEM, Caller, Record
 from trimq.storage.commit_log.log import AppendedUnit
-from trimq.storage.group_commit.passes import Ticket
+from trimq.storage.group_commit.passes import JointTicket, Ticket
 
 
 class Placed(NamedTuple):
@@ -86,18 +87,22 @@ class ForeignTargets:
         append_units: AppendUnits | None,
         publisher: Publisher,
         admit: Callable[[int], None],
+        pass_number: Callable[[], int],
     ) -> None:
         self._access = access
         self._append_records = append_records
         self._append_units = append_units
         self._publisher = publisher
         self._admit = admit
+        self._pass_number = pass_number
         self.store_host: Callable[[], bytes] = lambda: _NO_HOST
 
     def append(self, caller: Caller, topic: ForeignTopic, number: int, messages: Sequence[Neutral]) -> Placed:
         """Appends messages to one stream in one pass: all of them or none. Raises AccessDenied unless the caller may
         write, UnknownStream, ReadOnly, and what the layout refuses."""
         self._access.require(caller, Action.WRITE, topic.resource)
+        if topic.is_internal:
+            raise ReadOnly(f"topic {topic.home_name}, which belongs to the broker,")
         home = topic.home
         if isinstance(home, Topic):
             return self._append_to_partition(home, number, messages)
@@ -106,6 +111,15 @@ class ForeignTargets:
         if not 0 <= number < topic.stream_count:
             raise UnknownStream(topic.face_name, number)
         return self._append_to_queue(home, number, messages)
+
+    def append_routed(self, topic: ForeignTopic, message: Neutral) -> Ticket:
+        """Appends a message that an exchange has routed to the topic, whose writer names no stream."""
+        count = topic.written_streams
+        if not count:
+            raise ReadOnly(f"topic {topic.home_name}")
+        number = find_place(message, count, self._pass_number())
+        tickets = self.append(SYSTEM, topic, number, (message,)).tickets
+        return tickets[0] if len(tickets) == 1 else JointTicket(tickets)
 
     def _append_to_partition(self, topic: Topic, number: int, messages: Sequence[Neutral]) -> Placed:
         stream = topic.stream(number)

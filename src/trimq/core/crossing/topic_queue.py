@@ -1,10 +1,11 @@
-"""A topic of another layout as a queue that AMQP clients read by offset (`x-stream-offset`): an observer, which takes
-nothing. It exists while it has consumers. Taking messages one by one is not served."""
+"""A topic of another layout as a queue that AMQP clients publish to, and that they read by offset (`x-stream-offset`):
+as observers, which take nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from trimq.core.crossing.placement import PARTITION
 from trimq.core.crossing.streams import MESSAGES_AT_ONCE, ForeignStream
 from trimq.core.crossing.topics import ForeignTopic
 from trimq.core.queues.arguments import STREAM, QueueSettings, read_age_ms
@@ -26,27 +27,30 @@ from trimq.storage.queue_log.log import QueueLog
 _BYTES_PER_TURN = 1 << 20
 _NEVER_DELIVERED = DeliveryCounts()
 
-OFFSET_HEADER, STREAM_HEADER = "x-stream-offset", "trimq.partition"
+OFFSET_HEADER = "x-stream-offset"
+
+
+AppendRouted = Callable[[Neutral], Ticket]
+"""Appends a message that was routed to the topic."""
 
 
 class TopicQueue(Queue):
-    """`on_used` is called with the first consumer, `on_idle` when the last one has gone. `is_known`: whether the topic
-    still exists."""
+    """`is_known`: whether the topic still exists."""
+
+    is_topic = True
 
     def __init__(
         self,
         topic: ForeignTopic,
         services: QueueServices,
-        on_idle: Callable[[TopicQueue], None],
-        on_used: Callable[[TopicQueue], None],
+        append: AppendRouted,
         is_known: Callable[[], bool],
     ) -> None:
         namespace, name = topic.home_name
         definition = QueueDefinition(namespace, name, True, False, write_table({"x-queue-type": STREAM}), 0)
         super().__init__(topic.id, definition, QueueSettings(kind=STREAM), None, services)
-        self._topic = topic
-        self._on_idle = on_idle
-        self._on_used = on_used
+        self.topic = topic
+        self._append = append
         self._is_known = is_known
         self._positions: dict[Consumer, list[int]] = {}
         self._first: dict[Consumer, int] = {}  # the stream that a consumer reads next
@@ -59,21 +63,22 @@ class TopicQueue(Queue):
     @property
     def ready_count(self) -> int:
         """Number of stored messages, gaps included."""
-        streams = [self._topic.stream(number) for number in range(self._topic.stream_count)]
+        streams = [self.topic.stream(number) for number in range(self.topic.stream_count)]
         return sum(max(stream.readable_end - stream.start, 0) for stream in streams)
 
     def publish(self, publication: Publication) -> tuple[Ticket, bool]:
-        raise NotImplementedError("no route leads to this queue")
+        """Raises the refusal of a message that the topic cannot keep. It is durable whatever its delivery mode."""
+        message = amqp.to_neutral(publication.sealed.content, self.name, is_stored=False)
+        return self._append(message), True
 
     # -- consumers
 
     def subscribe(self, subscription: Subscription) -> Consumer:
         consumer = super().subscribe(subscription)
         requested = subscription.arguments[OFFSET_HEADER]
-        streams = [self._topic.stream(number) for number in range(self._topic.stream_count)]
+        streams = [self.topic.stream(number) for number in range(self.topic.stream_count)]
         self._positions[consumer] = [_start_offset(each, requested, self._services.now_ms()) for each in streams]
         self._first[consumer] = 0
-        self._on_used(self)
         return consumer
 
     def _check_subscription(self, subscription: Subscription) -> None:
@@ -91,7 +96,6 @@ class TopicQueue(Queue):
         super().unsubscribe(consumer)
         if not len(self.consumers):
             self._cancel_watches()
-            self._on_idle(self)
 
     def _cancel_watches(self) -> None:
         for watch in self._watches.values():
@@ -127,14 +131,14 @@ class TopicQueue(Queue):
     def _fill(self, consumer: Consumer, batch: list[Delivery], room: int, may_wait: bool) -> int:
         """Reads the streams in turn. Returns the number of offsets that were looked at."""
         positions = self._positions[consumer]
-        count = min(len(positions), self._topic.stream_count)
+        count = min(len(positions), self.topic.stream_count)
         now_ms = self._services.now_ms()
         size = looked_at = 0
         for step in range(count):
             if room <= len(batch) or size >= _BYTES_PER_TURN:
                 break
             number = (self._first[consumer] + step) % count
-            stream = self._topic.stream(number)
+            stream = self.topic.stream(number)
             self._watch(number, stream)
             if positions[number] >= stream.readable_end:
                 continue
@@ -156,7 +160,7 @@ class TopicQueue(Queue):
 
     def _delivery(self, consumer: Consumer, number: int, offset: int, message: Neutral, now_ms: int) -> Delivery:
         content = amqp.from_neutral(message, self.name)
-        headers = {**read_headers(content.header), OFFSET_HEADER: offset, STREAM_HEADER: number}
+        headers = {**read_headers(content.header), OFFSET_HEADER: offset, PARTITION: number}
         header = replace(content.header, headers=headers)
         stored = StoredContent(offset, 0, NEVER, content._replace(header=header))
         return Delivery(self, None, stored, consumer, header, _NEVER_DELIVERED, now_ms)
@@ -176,7 +180,6 @@ class TopicQueue(Queue):
             consumer.receiver.cancelled(consumer)
         self._positions.clear()
         self._cancel_watches()
-        self._on_idle(self)
 
     # -- ack, requeue, reject: each frees prefetch, the message stays
 

@@ -36,6 +36,17 @@ class ForeignTopic:
         self.gives_away = isinstance(home, Queue) and home.kind != STREAM
 
     @property
+    def is_internal(self) -> bool:
+        """Whether the broker itself writes to the topic: clients of other protocols must not."""
+        return self._services.is_internal(self.home)
+
+    @property
+    def written_streams(self) -> int:
+        """Number of streams that accept writes, from the first on."""
+        home = self.home
+        return home.definition.write_streams if isinstance(home, CommitLogTopic) else self.stream_count
+
+    @property
     def stream_count(self) -> int:
         home = self.home
         if isinstance(home, Topic):
@@ -106,6 +117,13 @@ class ForeignTopics:
         topic = ForeignTopic(name, found, self)
         self._access.require(caller, action, topic.resource)
         return topic
+
+    def find_destination(self, namespace: str, name: str) -> ForeignTopic | None:
+        """Returns the topic to which messages of AMQP clients are routed by this name: one that lists may show."""
+        if self._listing == "off":
+            return None
+        found = self._find_home(TopicName(namespace, name), Layout.QUEUE_LOG)
+        return None if found is None or self._is_hidden(found, is_named=False) else ForeignTopic(name, found, self)
 
     def by_id(self, caller: Caller, id: UUID, face: Layout, action: Action = Action.DESCRIBE) -> ForeignTopic | None:
         """As `find`, by id."""
@@ -228,6 +246,11 @@ class ForeignTopics:
             is_passing = home.owner is not None or home.definition.is_auto_delete or home.is_deleted
             return is_passing or home.name.startswith(RESERVED_PREFIX)
         if isinstance(home, CommitLogTopic):
-            name = home.name.name
-            return not is_named and (name.startswith("%") or self.is_system_topic(name))
-        return home.name.name.startswith("__")
+            return not is_named and self.is_internal(home)
+        return self.is_internal(home)
+
+    def is_internal(self, home: _Home) -> bool:
+        """Whether the topic belongs to the broker itself, as retry and dead-letter topics."""
+        if isinstance(home, CommitLogTopic):
+            return home.name.name.startswith("%") or self.is_system_topic(home.name.name)
+        return isinstance(home, Topic) and home.name.name.startswith("__")

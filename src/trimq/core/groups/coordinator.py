@@ -87,6 +87,8 @@ class GroupCoordinator:
         self._emptied_ms: dict[str, int] = {}
         self._unsettled: dict[str, Ticket] = {}
         self._timers: dict[str, tuple[int, Timer]] = {}
+        self.is_taken: Callable[[str], bool] = lambda group: False
+        """Whether clients of another protocol take messages for this group: its cursors are in use."""
         self._sweep_timer: Timer | None = None
 
     # -- life cycle
@@ -154,7 +156,7 @@ class GroupCoordinator:
 
     def delete(self, name: str) -> Ticket | None:
         """Deletes the group and its cursors, also those in open transactions. Returns None if nothing was stored."""
-        if self._find(name).state is not GroupState.EMPTY:
+        if self._find(name).state is not GroupState.EMPTY or self.is_taken(name):
             raise GroupNotEmpty(name)
         dropped = self._drop_pending(name, None)
         return self._forget(name) or dropped
@@ -512,7 +514,7 @@ class GroupCoordinator:
 
     def _sweep_group(self, name: str, before_ms: int) -> None:
         group = self._find(name)
-        if group.state is not GroupState.EMPTY or not group.is_unused:
+        if group.state is not GroupState.EMPTY or not group.is_unused or self.is_taken(name):
             return
         if self._emptied_ms.get(name, 0) <= before_ms:
             self._forget_old(name, before_ms)

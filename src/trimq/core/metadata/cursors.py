@@ -18,12 +18,14 @@ NO_LEADER_EPOCH = -1
 
 
 class Cursor(msgspec.Struct, frozen=True, array_like=True):
-    """`offset` is the next offset to read. `committed_ms` shows how long a group has been unused."""
+    """`offset` is the next offset to read. `committed_ms` shows how long a group has been unused. `readership`: what a
+    group that takes messages one by one has settled behind `offset`."""
 
     offset: int
     committed_ms: int
     leader_epoch: int = NO_LEADER_EPOCH
     metadata: str = ""
+    readership: str = ""
 
 
 _NONE: Mapping[StreamId, Cursor] = MappingProxyType({})
@@ -53,11 +55,12 @@ class Cursors:
         metadata: str = "",
         leader_epoch: int = NO_LEADER_EPOCH,
         committed_ms: int | None = None,
+        readership: str = "",
     ) -> Ticket:
         """Sets the group's next offset to read. `committed_ms` is for transactions: the time at which the offset was
         sent, if the transaction commits later."""
         at_ms = self._timeline.now_ms() if committed_ms is None else committed_ms
-        cursor = Cursor(offset, at_ms, leader_epoch, metadata)
+        cursor = Cursor(offset, at_ms, leader_epoch, metadata, readership)
         self.latest = ticket = self._table.put(_key(group, stream), cursor)
         self._groups.setdefault(group, {})[stream] = cursor
         return ticket

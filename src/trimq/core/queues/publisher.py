@@ -64,14 +64,16 @@ class PublishOptions(NamedTuple):
 
 
 class PublishResult:
-    """`is_routed` False: no queue matched. `is_refused`: a full queue rejected the message. The result is final when
-    pass `number` is durable, or written if `needs_sync` is False; 0: at once."""
+    """`is_routed` False: no queue matched. `is_refused`: a full queue rejected the message, or a topic of another
+    layout did, which says why in `reason`. The result is final when pass `number` is durable, or written if
+    `needs_sync` is False; 0: at once."""
 
-    __slots__ = ("is_refused", "is_routed", "needs_sync", "number", "tickets")
+    __slots__ = ("is_refused", "is_routed", "needs_sync", "number", "reason", "tickets")
 
     def __init__(self, is_routed: bool, is_refused: bool = False) -> None:
         self.is_routed = is_routed
         self.is_refused = is_refused
+        self.reason: Refusal | None = None
         self.needs_sync = False
         self.number = 0
         self.tickets: list[Ticket] = []
@@ -356,6 +358,9 @@ class Publisher:
                 if queue is None:
                     continue
                 published.is_routed = True
+                if queue.is_topic:
+                    _deliver_to_topic(queue, publication, published)
+                    continue
                 if queue.settings.overflow != DROP_HEAD and queue.is_full:
                     published.is_refused = True
                     self._refuse(queue, shared)
@@ -402,6 +407,16 @@ class Publisher:
         return options
 
 
+def _deliver_to_topic(queue: Queue, publication: Publication, published: PublishResult) -> None:
+    try:
+        ticket, needs_sync = queue.publish(publication)
+    except Refusal as refusal:
+        published.is_refused = True
+        published.reason = refusal
+    else:
+        published.add(ticket, needs_sync)
+
+
 def _append_admitted(
     queue: Queue, contents: Sequence[Content], options: PublishOptions, published: PublishResult
 ) -> None:
@@ -412,9 +427,11 @@ def _append_admitted(
         return
     for content in contents:
         sealed = encode_content(content)
-        published.add(
-            *queue.publish(Publication(sealed, options.is_transient, options.expiration_ms, options.priority))
-        )
+        publication = Publication(sealed, options.is_transient, options.expiration_ms, options.priority)
+        if queue.is_topic:
+            _deliver_to_topic(queue, publication, published)
+        else:
+            published.add(*queue.publish(publication))
 
 
 def read_publish_options(header: bytes) -> PublishOptions:

@@ -106,6 +106,9 @@ class QueueServices(NamedTuple):
 
 
 class Queue(ABC):
+    is_topic = False
+    """True for a topic of another layout, which may refuse a message."""
+
     publish: Callable[[Publication], tuple[Ticket, bool]]
     """Appends a message. Returns the ticket, and whether its pass must be synced. An attribute, so that a work queue
     can bind the method of its contents: one call less for every message."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 from base64 import urlsafe_b64encode
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from typing import NamedTuple
 from uuid import UUID
 
@@ -104,6 +104,10 @@ class QueueRegistry:
         """Returns the limit of queues that is set for this namespace."""
         self.apply_policy: ApplyPolicy = lambda namespace, name, arguments: arguments
         self.on_deleted: Callable[[Queue], Ticket | None] = lambda queue: None
+        self.find_topic: Callable[[str, str], Queue | None] = lambda namespace, name: None
+        """Returns the topic of another layout with this name, as a queue that messages are routed to."""
+        self.find_taken: Callable[[UUID], Queue | None] = lambda id: None
+        """Returns the topic of another layout whose messages are taken, by the id of its timers."""
         names.add(Layout.QUEUE_LOG, self._by_name.__contains__)
         catalogue.watch(_KIND, self._definition_changed)
 
@@ -139,6 +143,20 @@ class QueueRegistry:
     def find(self, namespace: str, name: str) -> Queue | None:
         return self._by_name.get((namespace, name))
 
+    def find_timed(self, id: UUID) -> Queue | None:
+        """Returns the queue, or the topic whose messages are taken, to which a timer belongs."""
+        return self._by_id.get(id) or self.find_taken(id)
+
+    def find_destination(self, namespace: str, name: str) -> Queue | None:
+        """Returns the queue to which messages are routed by this name: a queue, else a topic of another layout."""
+        found = self._by_name.get((namespace, name))
+        return self.find_topic(namespace, name) if found is None else found
+
+    @property
+    def names(self) -> Container[tuple[str, str]]:
+        """Namespaces and names of all queues."""
+        return self._by_name
+
     def find_by_id(self, id: UUID) -> Queue | None:
         return self._by_id.get(id)
 
@@ -152,7 +170,7 @@ class QueueRegistry:
         return found
 
     def is_durable(self, namespace: str, name: str) -> bool | None:
-        found = self._by_name.get((namespace, name))
+        found = self.find_destination(namespace, name)
         return None if found is None else not found.is_volatile
 
     # -- declaration

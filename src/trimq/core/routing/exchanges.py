@@ -257,6 +257,10 @@ class Exchanges:
         """Removes all bindings of a deleted queue."""
         return self._unbind_destination(namespace, Destination(True, name))
 
+    def bound_queues(self) -> list[tuple[str, str]]:
+        """Returns namespace and name of all queues with bindings."""
+        return [(namespace, to.name) for namespace, to in self._bindings_by_destination if to.to_queue]
+
     def bindings_of(self, namespace: str, queue: str) -> list[Binding]:
         return list(self._bindings_by_destination.get((namespace, Destination(True, queue)), {}).values())
 

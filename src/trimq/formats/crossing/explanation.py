@@ -6,26 +6,32 @@ from __future__ import annotations
 from typing import Any
 
 from trimq.errors import InvalidRecords
-from trimq.formats.amqp_content.content import read_stored
+from trimq.formats.amqp_content.content import Content, read_stored
 from trimq.formats.amqp_content.field_tables import BadField
-from trimq.formats.amqp_content.property_list import read_properties
+from trimq.formats.amqp_content.private_headers import without_private_headers
+from trimq.formats.amqp_content.property_list import read_properties as read_property_list
 from trimq.formats.crossing import amqp, kafka, rocketmq
 from trimq.formats.crossing.neutral import AMQP, KAFKA, KEPT, ROCKETMQ, Kept, Neutral, decode_kept
+from trimq.formats.crossing.rocketmq import UnitFields
 from trimq.formats.kafka_batch.header import BadBatch, walk
 from trimq.formats.kafka_batch.records import to_records
+from trimq.formats.rocketmq_unit.properties import read_properties
 from trimq.formats.rocketmq_unit.unit import BadUnit, read_unit
 from trimq.model import Buffer, Layout, Record
 
 FACES = (KAFKA, ROCKETMQ, AMQP)
 _HEAD_BYTES = 64
+_HOMES = {Layout.PARTITION_LOG: KAFKA, Layout.COMMIT_LOG: ROCKETMQ, Layout.QUEUE_LOG: AMQP}
 
 Explanation = dict[str, Any]
+_Found = tuple[Explanation, Neutral, Explanation]
+"""Description of the stored bytes, the message, and the view of clients of its own protocol."""
 
 
 def explain(layout: Layout, stored: Buffer, name: str, offset: int, max_expanded_bytes: int) -> Explanation | None:
     """Returns the explanation of the message with this offset, which `stored` begins with or whose batch it is. None:
     these bytes do not hold it. Raises InvalidRecords if they cannot be read."""
-    found: tuple[Explanation, Neutral] | None
+    found: _Found | None
     try:
         if layout is Layout.PARTITION_LOG:
             found = _explain_batch(stored, offset, max_expanded_bytes)
@@ -37,15 +43,17 @@ def explain(layout: Layout, stored: Buffer, name: str, offset: int, max_expanded
         raise InvalidRecords(str(error)) from error
     if found is None:
         return None
-    described, message = found
-    return {
-        "stored": described,
-        "neutral": _neutral(message),
-        "views": {KAFKA: _record(message), ROCKETMQ: _unit(message), AMQP: _content(message, name)},
+    described, message, own = found
+    views = {
+        KAFKA: _record(kafka.from_neutral(message)),
+        ROCKETMQ: _unit(rocketmq.from_neutral(message)),
+        AMQP: _content(amqp.from_neutral(message, name)),
+        _HOMES[layout]: own,
     }
+    return {"stored": described, "neutral": _neutral(message), "views": views}
 
 
-def _explain_batch(stored: Buffer, offset: int, max_expanded_bytes: int) -> tuple[Explanation, Neutral] | None:
+def _explain_batch(stored: Buffer, offset: int, max_expanded_bytes: int) -> _Found | None:
     for position, header in walk(stored, 0, len(stored)):
         if not header.base_offset <= offset <= header.last_offset:
             continue
@@ -63,11 +71,11 @@ def _explain_batch(stored: Buffer, offset: int, max_expanded_bytes: int) -> tupl
                     "base_sequence": header.base_sequence,
                     "is_transactional": header.is_transactional,
                 }
-                return described, kafka.to_neutral(record)
+                return described, kafka.to_neutral(record), _record(record)
     return None
 
 
-def _explain_unit(stored: Buffer, offset: int, max_expanded_bytes: int) -> tuple[Explanation, Neutral] | None:
+def _explain_unit(stored: Buffer, offset: int, max_expanded_bytes: int) -> _Found | None:
     unit = read_unit(stored)
     if unit.queue_offset != offset:
         return None
@@ -78,10 +86,11 @@ def _explain_unit(stored: Buffer, offset: int, max_expanded_bytes: int) -> tuple
         "stored_ms": unit.store_ms,
         "properties": _text(unit.properties),
     }
-    return described, rocketmq.to_neutral(unit, max_expanded_bytes)
+    own = UnitFields(bytes(unit.body), read_properties(unit.properties), unit.born_ms, unit.flag, unit.reconsume_times)
+    return described, rocketmq.to_neutral(unit, max_expanded_bytes), _unit(own)
 
 
-def _explain_content(stored: Buffer, name: str, offset: int) -> tuple[Explanation, Neutral] | None:
+def _explain_content(stored: Buffer, name: str, offset: int) -> _Found | None:
     found = read_stored(stored, 0)
     if found is None or found[0].offset != offset:
         return None
@@ -92,7 +101,8 @@ def _explain_content(stored: Buffer, name: str, offset: int) -> tuple[Explanatio
         "published_ms": message.content.published_ms,
         "expires_ms": message.expires_ms,
     }
-    return described, amqp.to_neutral(message.content, name)
+    own = message.content._replace(header=without_private_headers(message.content.header))
+    return described, amqp.to_neutral(message.content, name), _content(own)
 
 
 def _bytes(raw: bytes, form: str) -> Explanation:
@@ -123,8 +133,7 @@ def _residue(kept: Kept) -> Explanation:
     }
 
 
-def _record(message: Neutral) -> Explanation:
-    record: Record = kafka.from_neutral(message)
+def _record(record: Record) -> Explanation:
     return {
         "key": _text(record.key),
         "value_bytes": None if record.body is None else len(record.body),
@@ -136,8 +145,7 @@ def _record(message: Neutral) -> Explanation:
     }
 
 
-def _unit(message: Neutral) -> Explanation:
-    fields = rocketmq.from_neutral(message)
+def _unit(fields: UnitFields) -> Explanation:
     properties = dict(fields.properties)
     cut = properties.get(rocketmq.CUT_PROPERTY, "").split()
     if rocketmq.KEPT_PROPERTY in properties:
@@ -145,10 +153,9 @@ def _unit(message: Neutral) -> Explanation:
     return {"body_bytes": len(fields.body), "born_ms": fields.born_ms, "properties": properties, "cut": cut}
 
 
-def _content(message: Neutral, name: str) -> Explanation:
-    content = amqp.from_neutral(message, name)
+def _content(content: Content) -> Explanation:
     try:
-        properties = read_properties(content.header)
+        properties = read_property_list(content.header)
     except BadField:
         properties = {}
     table = properties.pop("headers", None)

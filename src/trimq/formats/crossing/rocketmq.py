@@ -102,6 +102,8 @@ _FIELD_OF_AMQP = {name: field for field, name in _NATURAL_OF_AMQP.items()}
 
 FLAG, RECONSUME_TIMES, BORN_HOST = "rmq.flag", "rmq.reconsume-times", "rmq.born-host"
 
+_OR_GZIP = 32  # for zlib: accepts a gzip header too, which gRPC producers write
+
 # Bits 8 to 10 of a unit's system flag: compression of the body. Old producers left them 0 and used zlib.
 _COMPRESSIONS = {1: Codec.LZ4, 2: Codec.ZSTD}
 COMPRESSION_BITS = COMPRESSED | 7 << 8
@@ -228,12 +230,14 @@ def expanded_body(body: Buffer, sys_flag: int, max_bytes: int = MAX_EXPANDED_BYT
         codec = _COMPRESSIONS.get(sys_flag >> 8 & 7)
         if codec is not None:
             return bytes(decompress_once(codec, body, max_bytes))
-        expander = zlib.decompressobj()
+        expander = zlib.decompressobj(zlib.MAX_WBITS | _OR_GZIP)
         expanded = expander.decompress(body, max_bytes)
     except (zlib.error, BadCompression) as error:
         raise InvalidRecords(f"the body cannot be expanded: {error}") from error
     if expander.unconsumed_tail:
         raise InvalidRecords(f"the body expands to more than {max_bytes} bytes")
+    if not expander.eof:
+        raise InvalidRecords("the body cannot be expanded: its end is missing")
     return expanded
 
 

@@ -9,7 +9,6 @@ from protocols.rocketmq.rocketmq_desk import Desk
 
 from trimq.core.commit_log.topics import READABLE, WRITABLE, CommitLogTopicDefinition
 from trimq.core.security.access import Right
-from trimq.errors import Refusal
 from trimq.model import DEFAULT_NAMESPACE
 from trimq.protocols.rocketmq.handlers.context import Context
 from trimq.protocols.rocketmq.handlers.message_ttl import ATTRIBUTE
@@ -110,8 +109,7 @@ def test_a_right_to_write_is_needed_and_one_to_know_of_the_topic() -> None:
     assert resolve_plain(sender, "t") is None
     access.grant(Right("anonymous", DEFAULT_NAMESPACE, write="u", read="u"))
     desk.runner.settle()
-    with pytest.raises(Refusal):
-        resolve_plain(sender, "t")
+    assert resolve_plain(sender, "t") is None
 
 
 def test_a_cache_forgets_when_something_changed_or_it_holds_too_much() -> None:

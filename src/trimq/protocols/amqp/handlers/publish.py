@@ -4,10 +4,10 @@ Served: mandatory, publisher confirms, transactions of one channel. Not served: 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from trimq.core.queues.publisher import PublishRoute
+from trimq.core.queues.publisher import PublishResult, PublishRoute
 from trimq.errors import MessageTooLong, Refusal
 from trimq.formats.amqp_content.property_list import FLAGS, read_text
 from trimq.protocols.amqp import methods
@@ -17,7 +17,7 @@ from trimq.protocols.amqp.handlers import direct_replies
 from trimq.protocols.amqp.handlers.basic import apply_acknowledgement
 from trimq.protocols.amqp.handlers.context import Context
 from trimq.protocols.amqp.handlers.firehose import trace_publishes
-from trimq.protocols.amqp.wire.codes import AmqpRefusal, Code
+from trimq.protocols.amqp.wire.codes import AmqpRefusal, Code, code_of, reply_text
 from trimq.protocols.amqp.wire.contents import write_command, write_content
 from trimq.protocols.amqp.wire.events import Oversized, Publish
 from trimq.protocols.contract import Parts, Reply
@@ -60,7 +60,9 @@ def publish_batch(context: Context, channel: Channel, event: Publish) -> Iterato
         if published is None:
             yield None
             continue
-        if event.is_mandatory and not published.is_routed:
+        if published.reason is not None:
+            _tell_refused(context, channel, event, published.reason, contents[done : done + count])
+        elif event.is_mandatory and not published.is_routed:
             for header, body in contents[done : done + count]:
                 context.outlet.send(_write_return(context, channel, event, header, body))
         done += count
@@ -84,6 +86,8 @@ def publish(context: Context, channel: Channel, event: Publish) -> Reply | None:
         _keep(context, channel.transaction, event, _route(context, event))
         return None
     outcome = _send(context, channel, event)
+    if isinstance(outcome, PublishResult) and outcome.reason is not None:
+        _tell_refused(context, channel, event, outcome.reason, [(event.header, event.body)])
     return None if channel.confirms is None else channel.confirms.add(outcome)
 
 
@@ -125,8 +129,25 @@ def _send(context: Context, channel: Channel, event: Publish, route: PublishRout
     return published
 
 
-def _write_return(context: Context, channel: Channel, event: Publish, header: bytes, body: bytes) -> Parts:
-    back = methods.BasicReturn(Code.NO_ROUTE, Code.NO_ROUTE.name, event.exchange, event.key)
+def _tell_refused(
+    context: Context, channel: Channel, event: Publish, reason: Refusal, contents: Sequence[tuple[bytes, bytes]]
+) -> None:
+    """Tells why a topic of another protocol refuses messages: a mandatory one is returned with the reason before its
+    nack; a channel without confirms is closed."""
+    if channel.confirms is None:
+        raise reason
+    for header, body in contents if event.is_mandatory else ():
+        context.outlet.send(_write_return(context, channel, event, header, body, reason))
+
+
+def _write_return(
+    context: Context, channel: Channel, event: Publish, header: bytes, body: bytes, reason: Refusal | None = None
+) -> Parts:
+    code, text = Code.NO_ROUTE, Code.NO_ROUTE.name
+    if reason is not None:
+        code = code_of(reason)
+        text = reply_text(code, str(reason))
+    back = methods.BasicReturn(code, text, event.exchange, event.key)
     header = context.broker.exchanges.stored_header(header)
     content = write_content(channel.number, header, body, context.connection.frame_max)
     return [write_command(channel.number, back), *content]

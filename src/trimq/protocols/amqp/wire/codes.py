@@ -7,6 +7,7 @@ from enum import IntEnum
 
 from trimq import errors
 from trimq.errors import ProtocolError, Refusal
+from trimq.errors import groups as group_refusals
 from trimq.errors import queues as queue_refusals
 
 
@@ -118,6 +119,7 @@ CODES: dict[type[Refusal], Code] = {
     errors.StaleProducer: Code.ACCESS_REFUSED,
     errors.UnknownGroup: Code.NOT_FOUND,
     errors.GroupNotEmpty: Code.PRECONDITION_FAILED,
+    group_refusals.GroupOfOtherProtocol: Code.RESOURCE_LOCKED,
     queue_refusals.TopicAccessDenied: Code.ACCESS_REFUSED,
     queue_refusals.TooManyQueues: Code.PRECONDITION_FAILED,
     queue_refusals.TooManyConnections: Code.NOT_ALLOWED,

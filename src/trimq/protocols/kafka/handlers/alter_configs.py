@@ -215,7 +215,7 @@ def _alter_one(context: Context, asked: _ResourceChange, validate_only: bool, ti
 def _find_topic(context: Context, asked: _ResourceChange) -> Topic:
     """Returns the topic. As in Kafka, an invalid setting or name is refused first."""
     try:
-        return context.topic(asked.resource.name, b"", Action.ALTER_CONFIGS)
+        return context.own_topic(asked.resource.name, b"", Action.ALTER_CONFIGS)
     except AccessDenied:
         raise
     except Refusal:

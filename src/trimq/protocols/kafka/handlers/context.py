@@ -145,6 +145,15 @@ class Context:
             raise refusal
         return found
 
+    def own_topic(self, name: str, id: bytes, action: Action = Action.DESCRIBE) -> Topic:
+        """As `topic`, for a change or a deletion: a topic of another layout is changed through its own protocol."""
+        try:
+            return self.topic(name, id, action)
+        except Refusal as refusal:
+            found = self.foreign_topic(name, id, Action.DESCRIBE, refusal)
+        reason = f"{found.name.name} is a topic of another protocol: change or delete it through that, HTTP or trimq"
+        raise KafkaRefusal(Code.INVALID_TOPIC, reason)
+
     def topic(self, name: str, id: bytes, action: Action = Action.DESCRIBE) -> Topic:
         """Returns the topic with this name or, in newer request versions, this id, if the caller may perform `action`
         on it. Raises a Refusal if unknown."""

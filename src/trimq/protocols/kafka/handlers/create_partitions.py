@@ -46,7 +46,7 @@ def _wanted(context: Context, message: CreatePartitionsRequest) -> Iterator[tupl
     for asked in message.topics:
         with suppress(Refusal):
             if asked.name not in INTERNAL:
-                topic = context.topic(asked.name, b"", Action.ALTER)
+                topic = context.own_topic(asked.name, b"", Action.ALTER)
                 context.broker.topics.check_growth(context.caller, topic, asked.count)
                 yield topic, asked.count
 
@@ -87,7 +87,7 @@ def _grow(
         if not validate_only:
             raise KafkaRefusal(Code.INVALID_TOPIC, f"{asked.name} is an internal topic")
         return
-    topic = context.topic(asked.name, b"", Action.ALTER)
+    topic = context.own_topic(asked.name, b"", Action.ALTER)
     added = asked.count - len(topic.streams)
     if asked.assignments is not None and added > 0 and len(asked.assignments) != added:
         reason = f"{added} new partitions require the same number of assignments"

@@ -122,10 +122,11 @@ def _create(
 
 
 def _refuse_existing(context: Context, name: str) -> None:
-    """Raises if the topic exists. Called before name and settings are checked: this error takes precedence."""
+    """Raises if the topic exists, of whatever protocol. Called before name and settings are checked: this error takes
+    precedence."""
     if name not in INTERNAL:
         try:
-            context.broker.topics.get(context.caller, name)
+            context.readable_topic(name, b"")
         except Refusal:
             return
     raise KafkaRefusal(Code.TOPIC_ALREADY_EXISTS, f"topic {name} already exists")

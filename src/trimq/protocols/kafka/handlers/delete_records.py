@@ -65,7 +65,7 @@ def _truncate(context: Context, name: str, index: int, offset: int, tickets: Cha
         if name in INTERNAL:
             context.require_topic(Action.DELETE, name)
             raise KafkaRefusal(Code.INVALID_TOPIC, f"{name} is an internal topic")
-        topic = context.topic(name, b"", Action.DELETE)
+        topic = context.own_topic(name, b"", Action.DELETE)
         stream = topic.stream(index)
         if needs_keys(topic.settings) and not is_retention_enabled(topic.settings):
             raise KafkaRefusal(Code.POLICY_VIOLATION, f"{name} is compacted: its records cannot be deleted by offset")

@@ -85,8 +85,9 @@ def _delete(
 
 def _find(context: Context, name: str, id: bytes) -> Topic:
     if name and context.broker.allowed(context.caller, Action.DELETE, BROKER):
-        return context.any_topic(name)
-    return context.topic(name, id)
+        with suppress(Refusal):
+            return context.any_topic(name)
+    return context.own_topic(name, id)
 
 
 def _check(name: str | None, id: bytes, count: int) -> None:

@@ -132,6 +132,9 @@ def find_topic(context: Context, group: str, name: str, queue_id: int = _ANY_QUE
     try:
         topic = context.commit_log.topics.get(context.caller, name)
     except UnknownTopic:
+        if context.foreign_topic(name) is not None:
+            reason = f"{name} is a topic of another protocol: POP consumers receive only from topics of RocketMQ"
+            raise RemotingRefusal(ResponseCode.NO_PERMISSION, reason) from None
         raise RemotingRefusal(
             ResponseCode.TOPIC_NOT_EXIST, f"topic[{name[:200]}] not exist, apply first please!"
         ) from None

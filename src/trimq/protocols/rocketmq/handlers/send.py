@@ -79,8 +79,10 @@ def send(context: Context, command: Command) -> Reply:
             raise RemotingRefusal(ResponseCode.MESSAGE_ILLEGAL, "the message body is empty")
         try:
             topic, stream = find_stream(context, header)
-        except Refusal:
+        except Refusal as refusal:
             if (foreign := context.foreign_topic(header.topic, Action.WRITE)) is None:
+                if isinstance(refusal, OtherHome):  # the C++ client does not show the remark to the application
+                    log.warning("RocketMQ client %s: send refused (%s)", context.caller.address, refusal)
                 raise
             return send_foreign(context, command, header, foreign)
         is_dead = header.topic.startswith(RETRY_PREFIX) and must_dead_letter(context, command, header)
@@ -337,13 +339,7 @@ def _create_topic(context: Context, header: SendHeader) -> CommitLogTopic:
         count = max(min(header.defaultTopicQueueNums, pattern.definition.write_streams), 0)
         permissions = pattern.definition.permissions & ~INHERITABLE
         definition = CommitLogTopicDefinition(context.caller.namespace, name, count, count, permissions)
-    try:
-        topic, _ = context.commit_log.topics.create(context.caller, definition)
-    except OtherHome as refusal:
-        # The C++ client does not show the remark to the application.
-        log.warning("RocketMQ client %s: send refused (%s)", context.caller.address, refusal)
-        raise
-    return topic
+    return context.commit_log.topics.create(context.caller, definition)[0]
 
 
 def _refuse_unknown(context: Context, name: str) -> None:

@@ -67,10 +67,16 @@ def _attribute_text(given: object) -> str:
     return ",".join(f"{name if str(name)[:1] in '+-' else f'+{name}'}={value}" for name, value in given.items())
 
 
-def _define(context: Context, header: _Topic) -> PendingWrite:
+def _define(context: Context, header: _Topic) -> PendingWrite | None:
     check_topic_name(context, header.topic)
     _refuse_system_topic(context, header.topic)
     known = context.commit_log.topics.find(context.caller, header.topic)
+    if known is None and (foreign := context.foreign_topic(header.topic)) is not None:
+        own = foreign.definition
+        asked = (header.readQueueNums, header.writeQueueNums, header.perm & 7, header.attributes)
+        if asked != (own.read_streams, own.write_streams, own.permissions, ""):
+            raise _not_ours(header.topic)
+        return None
     definition = CommitLogTopicDefinition(
         context.caller.namespace,
         header.topic,
@@ -88,6 +94,11 @@ def _define(context: Context, header: _Topic) -> PendingWrite:
         definition = msgspec.structs.replace(definition, created_ms=kept.created_ms, may_expire=kept.may_expire)
         ticket = context.commit_log.topics.change(context.caller, known, definition)
     return ticket
+
+
+def _not_ours(name: str) -> RemotingRefusal:
+    reason = f"{name} is a topic of another protocol: change or delete it through that protocol, HTTP or trimq"
+    return RemotingRefusal(ResponseCode.NO_PERMISSION, reason)
 
 
 def _refuse_system_topic(context: Context, name: str) -> None:
@@ -136,6 +147,8 @@ def delete_topic(context: Context, command: Command) -> Reply:
     _refuse_system_topic(context, name)
     known = context.commit_log.topics.find(context.caller, name)
     if known is None:
+        if context.foreign_topic(name) is not None:
+            raise _not_ours(name)
         return reply(command)
     # Not when it is durable: with flush = async, the name is free a little later.
     waiting = DeferredReply(UNORDERED, resolves_soon=True)

@@ -22,6 +22,7 @@ from trimq.protocols.rocketmq.grpc.clients.call import Call, refusal_status, sta
 from trimq.protocols.rocketmq.grpc.clients.message_view import encode_message, read_ms, set_ms
 from trimq.protocols.rocketmq.grpc.clients.name_rules import check_group, check_topic
 from trimq.protocols.rocketmq.grpc.clients.settings import BATCH_SIZE, LONG_POLL_MS
+from trimq.protocols.rocketmq.grpc.handlers.route import not_received
 from trimq.protocols.rocketmq.grpc.wire import wire
 from trimq.protocols.rocketmq.grpc.wire.codes import GrpcRefusal
 from trimq.protocols.rocketmq.grpc.wire.enums import Code, FilterType
@@ -103,6 +104,8 @@ def _topic(call: Call, group: str, name: str) -> CommitLogTopic:
     """An unknown topic is INTERNAL_SERVER_ERROR, as in the proxy of Apache RocketMQ, which gets the error from a
     broker."""
     if call.commit_log.topics.find(call.caller, name) is None:
+        if call.foreign_topic(name) is not None:
+            raise GrpcRefusal(Code.FORBIDDEN, not_received(name))
         raise GrpcRefusal(Code.INTERNAL_SERVER_ERROR, f"there is no topic {name}")
     return find_topic(call, group, name)
 

@@ -6,6 +6,7 @@ import ipaddress
 from typing import Any
 
 from trimq.core.commit_log.topics import READABLE, WRITABLE, CommitLogTopic, CommitLogTopicDefinition
+from trimq.core.crossing.units import UnitTopic
 from trimq.protocols.contract import Reply
 from trimq.protocols.rocketmq.grpc.clients.call import Call, reply, status
 from trimq.protocols.rocketmq.grpc.clients.name_rules import check_group, check_topic
@@ -36,6 +37,8 @@ def query_assignment(call: Call, request: Any) -> Reply:
     check_group(request.group.name)
     topic = _known_topic(call, request.topic.name)
     call.commit_log.groups.require_read(call.caller, request.group.name)
+    if isinstance(topic, UnitTopic):
+        raise GrpcRefusal(Code.FORBIDDEN, not_received(request.topic.name))
     permissions = topic.definition.permissions
     if not permissions & READABLE or not topic.definition.read_streams:
         raise GrpcRefusal(Code.FORBIDDEN, f"the topic {request.topic.name} has no readable queue")
@@ -51,9 +54,14 @@ def query_assignment(call: Call, request: Any) -> Reply:
     return reply(wire.QueryAssignmentResponse(status=status(), assignments=assignments))
 
 
-def _known_topic(call: Call, name: str) -> CommitLogTopic:
+def not_received(name: str) -> str:
+    """Returns the reason for refusing to receive messages of a topic of another layout."""
+    return f"{name} is a topic of another protocol: gRPC consumers receive only from topics of RocketMQ"
+
+
+def _known_topic(call: Call, name: str) -> CommitLogTopic | UnitTopic:
     check_topic(call, name)
-    found = call.commit_log.topics.find(call.caller, name)
+    found = call.commit_log.topics.find(call.caller, name) or call.foreign_topic(name)
     if found is None:
         raise GrpcRefusal(Code.TOPIC_NOT_FOUND, f"there is no topic {name}")
     return found

@@ -17,7 +17,11 @@ from typing import Any, NamedTuple
 from trimq.core.api.commit_log_messages import OutgoingMessage
 from trimq.core.commit_log.stream import MessageQueue
 from trimq.core.commit_log.topics import CommitLogTopic
+from trimq.core.crossing.units import UnitTopic
+from trimq.core.security.access import Action
 from trimq.errors import Refusal, UnknownTopic
+from trimq.formats.crossing import rocketmq
+from trimq.formats.crossing.rocketmq import UnitFields
 from trimq.formats.rocketmq_unit.dead_letters import PRODUCER_GROUP, TRANSACTIONAL
 from trimq.formats.rocketmq_unit.hosts import offset_message_id
 from trimq.formats.rocketmq_unit.properties import KEYS, TAGS, UNIQUE_KEY, java_hash, tags_code
@@ -54,6 +58,8 @@ _MAX_PROPERTIES = 128
 MAX_PROPERTY_BYTES = 16 * 1024
 _LONGEST_GROUP = 64
 _LONGEST_RECOVERY_S = 3600
+# Properties of a message that a unit has fields for, or that only say how a client sent it.
+_ADDED = frozenset((PRODUCER_GROUP, "RECONSUME_TIME", BORN_MS, BORN_HOST))
 LATEST_MS = 253_402_300_799_999  # end of the year 9999, the last protobuf Timestamp
 
 
@@ -67,6 +73,8 @@ class _Checked(NamedTuple):
 def send(call: Call, request: Any) -> Reply:
     try:
         topic, checked = _check(call, request.messages)
+        if isinstance(topic, UnitTopic):
+            return _send_foreign(call, topic, checked)
         stored = [_store_once(call, topic, checked[0])] if len(checked) == 1 else _store_batch(call, topic, checked)
     except Refusal as refusal:
         call.services.counts.refused_write(type(refusal).__name__)
@@ -96,6 +104,37 @@ def send(call: Call, request: Any) -> Reply:
     )
 
 
+def _send_foreign(call: Call, topic: UnitTopic, checked: list[_Checked]) -> Reply:
+    """Sends to a topic of another layout: plain messages, which the broker puts into one queue."""
+    services, count = call.services, topic.definition.write_streams
+    if not count:
+        raise GrpcRefusal(Code.FORBIDDEN, f"the topic {topic.name.name} has no writable queue")
+    number = services.rng.randrange(count)
+    units = []
+    for message, properties in checked:
+        is_compressed = message.system_properties.body_encoding == Encoding.GZIP
+        body = rocketmq.expanded_body(message.body, COMPRESSED if is_compressed else 0, services.settings.message_bytes)
+        own = {name: value for name, value in properties.items() if name not in _ADDED}
+        units.append(UnitFields(body, own, int(properties[BORN_MS]), 0, 0, call.host))
+    messages = [rocketmq.sent_to_neutral(unit) for unit in units]
+    placed = services.foreign_topics.append(call.caller, topic.foreign, number, messages)
+    now_ms = services.clock.message.now_ms()
+    for unit in units:
+        services.traffic.count_sent(topic.name.name, now_ms, len(unit.body))
+
+    def build(refusal: Refusal | None) -> Any:
+        if refusal is not None:
+            return wire.SendMessageResponse(status=refusal_status(refusal))
+        answer = wire.SendMessageResponse(status=_OK)
+        for index, each in enumerate(checked):
+            offset = placed.base_offset + index
+            unique = each.properties[UNIQUE_KEY]
+            answer.entries.add(status=_OK, message_id=unique, transaction_id=unique, offset=offset)
+        return answer
+
+    return reply_when_durable(placed.tickets, build)
+
+
 def flush_timeout_response(count: int) -> Parts:
     """Response to messages that are not durable in time. They stay stored; as in Apache RocketMQ's proxy, the response
     has no message ids."""
@@ -105,7 +144,7 @@ def flush_timeout_response(count: int) -> Parts:
     return [wire.SendMessageResponse(status=status(code, code.name), entries=entries).SerializeToString()]
 
 
-def _check(call: Call, messages: Any) -> tuple[CommitLogTopic, list[_Checked]]:
+def _check(call: Call, messages: Any) -> tuple[CommitLogTopic | UnitTopic, list[_Checked]]:
     if not messages:
         raise GrpcRefusal(Code.MESSAGE_CORRUPTED, "no message to send")
     name = messages[0].topic.name
@@ -115,7 +154,9 @@ def _check(call: Call, messages: Any) -> tuple[CommitLogTopic, list[_Checked]]:
     checked = [_Checked(message, _properties_of(call, message)) for message in messages]
     if name.startswith(RETRY_PREFIX):
         raise GrpcRefusal(Code.INTERNAL_SERVER_ERROR, "sending to a retry topic is forbidden: only the broker does so")
-    topic = call.commit_log.topics.find(call.caller, name)
+    topic: CommitLogTopic | UnitTopic | None = call.commit_log.topics.find(call.caller, name)
+    if topic is None:
+        topic = call.foreign_topic(name, Action.WRITE)
     if topic is None:
         with suppress(UnknownTopic):  # answered below, as Apache RocketMQ's proxy does
             call.commit_log.topics.get(call.caller, name)
@@ -126,7 +167,7 @@ def _check(call: Call, messages: Any) -> tuple[CommitLogTopic, list[_Checked]]:
             reason = f"the topic accepts messages of type {expected.name}, but this message is of type {kind.name}"
             raise GrpcRefusal(Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, reason)
     assert topic is not None, "message_type_of never returns MESSAGE_TYPE_UNSPECIFIED"
-    if find_obstacle(name, topic.definition) is not None:
+    if isinstance(topic, CommitLogTopic) and find_obstacle(name, topic.definition) is not None:
         raise GrpcRefusal(Code.FORBIDDEN, f"the topic {name} has no writable queue")
     return topic, checked
 
