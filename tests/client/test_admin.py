@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -68,7 +69,8 @@ def test_what_cannot_be_found_says_so(broker: Broker) -> None:
         assert [found.id for found in mq.admin.find("orders", key="k")] == [sent.id]
         with pytest.raises(NoRoute):
             list(mq.admin.find("nothing", key="k"))
-        for asked in ({}, {"key": "k", "id": "i"}, {"key": ""}):
+        senseless: list[dict[str, Any]] = [{}, {"key": "k", "id": "i"}, {"key": ""}]
+        for asked in senseless:
             with pytest.raises(ValueError, match="either key or id"):
                 list(mq.admin.find("orders", **asked))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 from client.scripted import ROUTE, SEND, SEND_BATCH, Answer, Server, route_of, serving, storing
@@ -112,8 +113,8 @@ def test_at_most_so_many_batches_of_a_queue_are_in_flight() -> None:
 
 
 def test_delayed_messages_and_those_with_a_choice_of_their_own_are_sent_alone(broker: Broker) -> None:
-    def last(queues: object, message: Message) -> MessageQueue:
-        return queues[-1]  # type: ignore[index,no-any-return]
+    def last(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
+        return queues[-1]
 
     async def main() -> None:
         async with AsyncClient(broker.rocketmq, accumulator=Accumulator(linger=60)) as mq:

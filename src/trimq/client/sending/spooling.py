@@ -199,7 +199,8 @@ class Spooler:
                 raise
             except ClientError:
                 return [*left, *rows[number:]] if not groups else await self._send_groups(groups, rows[number:])
-            groups.setdefault((row.topic, number if row.is_alone else queue, row.needs), []).append(row)
+            place: MessageQueue | int = number if row.is_alone else queue
+            groups.setdefault((row.topic, place, row.needs), []).append(row)
         return await self._send_groups(groups, ())
 
     async def _send_groups(
