@@ -10,6 +10,8 @@ from trimq.client.consuming.consumer import Consumer
 from trimq.client.consuming.lanes import Lanes
 from trimq.client.consuming.received import Received
 from trimq.client.consuming.starts import Start
+from trimq.client.errors import ClientError
+from trimq.client.sending.pipeline import Dropped
 from trimq.client.timing import pause
 from trimq.clock import Timeline, system_clock
 
@@ -48,10 +50,12 @@ class Dump:
         return sum(count for queue, count in consumer.lag().items() if queue.topic in self._low)
 
     async def _copy(self, message: Received, topic: str) -> None:
-        await self._mq.send(
+        sent = await self._mq.send(
             topic, message.body, key=message.key, tag=message.tag, keys=message.keys, headers=message.headers,
             id=message.id,
         )  # fmt: skip
+        if sent is Dropped.BUSY:
+            raise ClientError(f"{message!r} was not copied to {topic}: the broker is busy")
 
     async def replay(self, group: str, rate: float, quiet: float = 1.0, timeline: Timeline | None = None) -> int:
         """Sends what was dumped back to its lane, `rate` messages per second, until none arrives for `quiet` seconds.

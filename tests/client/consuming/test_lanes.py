@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+from client.scripted import ROUTE, SEND, Answer, Server, route_of, serving
 
-from trimq.client import AsyncClient, BufferLimits, Lanes, Received, Start
+from trimq.client import AsyncClient, BufferLimits, ClientError, Drop, Lanes, Received, Start
 from trimq.client.consuming.inbox import Inbox
 from trimq.client.dump import Dump
 from trimq.testing import Broker
+from trimq.wire.remoting import Command
 
 PATIENCE_S = 30
 LANES = Lanes("orders")
@@ -124,6 +126,36 @@ def test_a_backlog_of_low_priority_is_dumped_and_read_later(broker: Broker) -> N
             assert len({message.id for message in worked} - known) == 80
             assert {message.topic for message in worked} == {"orders_p2"}
             assert all(message.key for message in worked)
+
+    run(main)
+
+
+def test_a_message_that_a_busy_broker_did_not_take_is_not_finished(broker: Broker) -> None:
+    def busy(server: Server, command: Command) -> Answer | None:
+        if command.code == ROUTE:
+            return route_of({"a": server.address})
+        return Answer(2 if command.code == SEND else 0, remark="busy")
+
+    async def main() -> None:
+        async with (
+            AsyncClient(broker.rocketmq) as mq,
+            serving(busy) as server,
+            AsyncClient(server.address, on_busy=Drop(below=5)) as elsewhere,
+        ):
+            await send(mq, 2, 3)
+            await send(mq, 1, 1)
+            await send(mq, 0, 1)
+            dump = Dump(elsewhere, LANES, lane=2, above=0, to="orders_dump")
+            async with mq.consumer("g", LANES.subscriptions(), start=Start.FIRST, lanes=LANES) as consumer:
+                handle = dump.handler(consumer, pytest.fail)  # type: ignore[arg-type]
+                low = None
+                while low is None:
+                    messages = await consumer.receive(PATIENCE_S)
+                    low = next((message for message in messages if message.topic == LANES.lane(2)), None)
+                with pytest.raises(ClientError, match="busy"):
+                    await handle(low)
+                assert not low.is_settled
+            assert dump.dumped == 0
 
     run(main)
 
