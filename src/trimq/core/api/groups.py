@@ -240,7 +240,7 @@ class GroupApi:
         ticket = self._groups.delete_cursor(group, stream)
         if ticket is not None:
             self._access.audit.changed(
-                caller, "delete", "offset", group, stream=str(stream.topic), partition=stream.index
+                caller, "delete", "offset", group, stream=str(stream.topic), partition=stream.number
             )
         return ticket
 
