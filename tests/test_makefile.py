@@ -91,6 +91,8 @@ def test_run_removes_nothing_that_a_target_before_it_installed(checkout: Path) -
         "bench-client",
         "bench-cross",
         "bench-spark",
+        "fuzz",
+        "audit",
         "example",
     ],
 )

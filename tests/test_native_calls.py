@@ -3,6 +3,7 @@ needs a reason in the commit."""
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -36,11 +37,14 @@ def calls_of(work: Callable[[], object]) -> int:
             code = frame.f_code
             count += "/src/trimq/" in code.co_filename and not code.co_name.startswith("<")
 
+    gc.collect()
+    gc.disable()  # a collection would call finalizers of objects that other tests left
     sys.setprofile(note)
     try:
         work()
     finally:
         sys.setprofile(None)
+        gc.enable()
     return count
 
 

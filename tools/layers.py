@@ -106,7 +106,7 @@ ORDER: dict[str, tuple[str, ...]] = {
         "instance",
         "sending",
         "consuming",
-        "transactions requests admin",
+        "transactions requests admin braking",
         "aio numbering",
         "sync outbox dump",
     ),

@@ -74,6 +74,6 @@ def test_what_cannot_be_found_says_so(broker: Broker) -> None:
 
 
 def test_both_forms_have_the_same_arguments() -> None:
-    for name in ("create_topic", "find"):
+    for name in ("create_topic", "find", "lag"):
         forms = [inspect.signature(getattr(kind, name)).parameters for kind in (Admin, BlockingAdmin)]
         assert list(map(str, forms[0].values())) == list(map(str, forms[1].values()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -36,8 +37,10 @@ def _as_nobody(command: Sequence[str]) -> list[str]:
 
 
 @contextmanager
-def _running(command: Sequence[str], log: Path, answers: Callable[[], object], libraries: str) -> Iterator[None]:
-    """Starts a server and waits until it answers."""
+def _running(
+    command: Sequence[str], log: Path, answers: Callable[[], object], libraries: str, stop: int = signal.SIGTERM
+) -> Iterator[None]:
+    """Starts a server and waits until it answers; ends it without waiting for its clients."""
     with log.open("wb") as output:
         process = subprocess.Popen(
             command,
@@ -58,7 +61,7 @@ def _running(command: Sequence[str], log: Path, answers: Callable[[], object], l
                 time.sleep(0.05)
         yield
     finally:
-        process.terminate()
+        process.send_signal(stop)
         process.wait(PATIENCE_S)
 
 
@@ -106,7 +109,8 @@ def postgres_server(folder: Path) -> Iterator[str]:
         psycopg.connect(conninfo).close()
 
     command = _as_nobody([str(programs / "postgres"), *words])
-    with _running(command, folder / "postgres.log", answers, libraries):
+    # SIGTERM would wait until all clients are gone.
+    with _running(command, folder / "postgres.log", answers, libraries, signal.SIGINT):
         yield conninfo
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from trimq.client.aio import AsyncClient
+    from trimq.client.braking import BacklogBrake
     from trimq.client.consuming.allocation import Average, Circular, ConsistentHash, SameRoom
     from trimq.client.consuming.filters import Sql
     from trimq.client.consuming.lanes import Lanes
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "aio": ("AsyncClient",),
+    "braking": ("BacklogBrake",),
     "consuming.allocation": ("Average", "Circular", "ConsistentHash", "SameRoom"),
     "consuming.filters": ("Sql",),
     "consuming.lanes": ("Lanes",),
@@ -98,6 +100,7 @@ __all__ = [
     "Answer",
     "AsyncClient",
     "Average",
+    "BacklogBrake",
     "BadBatch",
     "BadMessage",
     "BufferFull",

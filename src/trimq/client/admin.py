@@ -9,6 +9,7 @@ from datetime import datetime
 
 import msgspec
 
+from trimq.client.consuming.offsets import BrokerOffsets, QueueOffsets
 from trimq.client.consuming.received import ReceivedFields, read_units
 from trimq.client.errors import NoRoute
 from trimq.client.instance import Instance
@@ -85,6 +86,18 @@ class Admin:
         found = [each.brokerAddrs[MASTER] for each in brokers if MASTER in each.brokerAddrs]
         if not found:
             raise NoRoute("the name server knows no broker")
+        return found
+
+    async def lag(self, group: str, topic: str) -> dict[MessageQueue, int]:
+        """Returns for each queue how many messages the consumer group has not committed yet; all of them if it never
+        committed."""
+        instance = self._instance()
+        offsets, committed = QueueOffsets(instance), BrokerOffsets(instance, group)
+        route = await instance.routes.get(topic, _TIMEOUT_MS)
+        found = {}
+        for queue in route.readable:
+            done = await committed.read(queue)
+            found[queue] = await offsets.last(queue) - (await offsets.first(queue) if done is None else done)
         return found
 
     async def find(

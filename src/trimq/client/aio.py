@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from trimq.client.admin import Admin
+from trimq.client.braking import BacklogBrake, Brake
 from trimq.client.consuming.allocation import Allocation, Average
 from trimq.client.consuming.filters import Filter
 from trimq.client.consuming.lanes import Lanes
@@ -59,7 +60,8 @@ class AsyncClient:
     `retries`: further tries of a send. `retry_not_stored`: also when the message was stored, but not yet safely.
     `choose`: default choice of queues. `avoid_slow`: leaves out brokers that are slow or failed. `max_messages`,
     `max_bytes`: limit of what is under way. `accumulator`: gathers messages into batches. `on_busy`: what sends
-    do when the broker is busy: `Wait`, `Drop` or `Spool`."""
+    do when the broker is busy: `Wait`, `Drop` or `Spool`. `brake`: drops messages while a
+    consumer group is too far behind."""
 
     def __init__(
         self,
@@ -79,6 +81,7 @@ class AsyncClient:
         max_bytes: int = DEFAULT_MOST_BYTES,
         accumulator: Accumulator | None = None,
         on_busy: OnBusy = WAIT,
+        brake: BacklogBrake | None = None,
         clock: Clock = default_clock,
         rng: Random | None = None,
     ) -> None:
@@ -93,6 +96,7 @@ class AsyncClient:
         self._max_bytes = max_bytes
         self._accumulator = accumulator
         self._on_busy = on_busy
+        self._brake = None if brake is None else Brake(brake, self._lag, clock.liveness)
         self._rng = rng or Random()
         self._round_robin = RoundRobin(self._rng)
         self._by_key = ByKey()
@@ -154,6 +158,8 @@ class AsyncClient:
         for function in self._checks:
             sender.instance.part(CheckBacks).remove(self.group, function)
         self._checks.clear()
+        if self._brake is not None:
+            await self._brake.close()
         await sender.close()
         await sender.instance.heartbeats.remove_producer(self.group)
         await sender.instance.release()
@@ -196,8 +202,8 @@ class AsyncClient:
         message = Message(body, key, tag, keys, headers, delay, deliver_at, level, ttl, id, once, priority)
         timeout_ms = self._timeout_ms if timeout is None else to_milliseconds(timeout)
         sender, prepared = self._opened(), self._prepare(topic, message)
-        if prepared is None:
-            return Dropped.DROPPED
+        if isinstance(prepared, Dropped):
+            return prepared
         message, content = prepared
         if not sender.room.has_room(len(content)):
             timeout_ms = await sender.wait_for_room(len(content), timeout_ms)
@@ -231,9 +237,9 @@ class AsyncClient:
         message = Message(body, key, tag, keys, headers, delay, deliver_at, level, ttl, id, once, priority)
         timeout_ms = self._timeout_ms if timeout is None else to_milliseconds(timeout)
         sender, prepared = self._opened(), self._prepare(topic, message)
-        if prepared is None:
+        if isinstance(prepared, Dropped):
             dropped: asyncio.Future[Dropped] = asyncio.get_running_loop().create_future()
-            dropped.set_result(Dropped.DROPPED)
+            dropped.set_result(prepared)
             return dropped
         message, content = prepared
         plan = self._plan(message, choose, self._retries, ordered, True)
@@ -258,7 +264,7 @@ class AsyncClient:
         message = Message(body, key, tag, keys, headers)
         timeout_ms = self._timeout_ms if timeout is None else to_milliseconds(timeout)
         sender, prepared = self._opened(), self._prepare(topic, message)
-        if prepared is not None:
+        if not isinstance(prepared, Dropped):
             message, content = prepared
             sender.send_oneway(topic, message, content, self._plan(message, choose, 0, False, False), timeout_ms)
 
@@ -274,7 +280,8 @@ class AsyncClient:
         message that cannot be part of a batch. Messages that interceptors drop are left out."""
         timeout_ms = self._timeout_ms if timeout is None else to_milliseconds(timeout)
         sender = self._opened()
-        prepared = [each for each in (self._prepare(topic, message) for message in messages) if each is not None]
+        every = [self._prepare(topic, message) for message in messages]
+        prepared = [each for each in every if not isinstance(each, Dropped)]
         if not prepared:
             return []
         check_batch(topic, [message for message, _ in prepared])
@@ -314,8 +321,8 @@ class AsyncClient:
         timeout_ms = self._timeout_ms if timeout is None else to_milliseconds(timeout)
         message = Message(body, key, tag, keys, headers)
         sender, prepared = self._opened(), self._prepare(topic, message)
-        if prepared is None:
-            raise BadMessage("an interceptor dropped the request")
+        if isinstance(prepared, Dropped):
+            raise BadMessage("an interceptor or the brake dropped the request")
         message, content = prepared
         plan = self._plan(message, choose, self._retries, False, False)
 
@@ -355,8 +362,8 @@ class AsyncClient:
 
         async def begin() -> Half:
             sender, prepared = self._opened(), self._prepare(topic, message)
-            if prepared is None:
-                raise BadMessage("an interceptor dropped the message of a transaction")
+            if isinstance(prepared, Dropped):
+                raise BadMessage("an interceptor or the brake dropped the message of a transaction")
             half, content = prepared
             if (half.delay, half.deliver_at, half.level) != (None, None, None):
                 raise BadMessage("a message of a transaction cannot be delayed")
@@ -435,7 +442,7 @@ class AsyncClient:
 
     @property
     def dropped(self) -> int:
-        """One-way messages that could not be sent, and messages that `Drop` dropped."""
+        """One-way messages that could not be sent, and messages that `Drop` or the brake dropped."""
         return self._opened().dropped
 
     @property
@@ -444,19 +451,25 @@ class AsyncClient:
         spooler = self._opened().spooler
         return 0 if spooler is None else spooler.count
 
-    def _prepare(self, topic: str, message: Message) -> tuple[Message, bytes] | None:
-        """Applies interceptors and serializer. Returns None if the message is dropped."""
+    def _prepare(self, topic: str, message: Message) -> tuple[Message, bytes] | Dropped:
+        """Applies interceptors, brake and serializer."""
         pipeline, body = self._pipeline, message.body
         if not pipeline.is_plain:
             changed = pipeline.intercept(topic, message)
             if changed is None:
-                return None
+                return Dropped.DROPPED
             message, body = changed, changed.body
+        if self._brake is not None and self._brake.holds(topic, message):
+            self._opened().dropped += 1
+            return Dropped.BUSY
         if type(body) is not bytes or not pipeline.is_plain:
             body = pipeline.body(body)
         if not body:
             raise BadMessage("the body is empty, which brokers refuse")
         return message, body
+
+    async def _lag(self, group: str, topic: str) -> Mapping[MessageQueue, int]:
+        return await self.admin.lag(group, topic)
 
     def _plan_again(self, message: Message, needs: tuple[str, ...]) -> SendPlan:
         """Returns the plan of a message from the spool, whose features are known."""

@@ -15,13 +15,14 @@ log = logging.getLogger(__name__)
 
 _is_name = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?").fullmatch
 LONGEST_ID = 255
+_FOUND_ROWS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
     """`mark`: placeholder of a parameter. `id_type`: column for texts of up to 255 characters that compare exactly.
-    `insert_new`: begin and end of an insert that does nothing if the row exists. `skip_locked`: end of a select that
-    locks rows and leaves out those that others hold."""
+    `if_new`: end of an insert that does nothing if the row exists. `skip_locked`: end of a select that locks rows and
+    leaves out those that others hold."""
 
     name: str
     mark: str
@@ -30,7 +31,7 @@ class Dialect:
     bytes_type: str
     number_type: str
     serial_type: str
-    insert_new: tuple[str, str]
+    if_new: str
     for_update: str
     skip_locked: str
 
@@ -41,15 +42,15 @@ class Dialect:
 
 SQLITE = Dialect(
     "sqlite", "?", "begin immediate", "text", "blob", "integer", "integer primary key autoincrement",
-    ("insert into", "on conflict do nothing"), "", "",
+    "on conflict do nothing", "", "",
 )  # fmt: skip
 POSTGRES = Dialect(
     "postgres", "%s", None, "text", "bytea", "bigint", "bigserial primary key",
-    ("insert into", "on conflict do nothing"), "for update", "for update skip locked",
+    "on conflict do nothing", "for update", "for update skip locked",
 )  # fmt: skip
 MYSQL = Dialect(
     "mysql", "%s", None, "varbinary(1020)", "longblob", "bigint", "bigint auto_increment primary key",
-    ("insert ignore into", ""), "for update", "for update skip locked",
+    "on duplicate key update {key} = {key}", "for update", "for update skip locked",
 )  # fmt: skip
 
 
@@ -79,9 +80,9 @@ class Cursor:
 
     def insert_new(self, table: str, **columns: object) -> bool:
         """Inserts a row. Returns False if there is one with the same key; waits for a transaction that inserts it."""
-        begin, end = self.dialect.insert_new
         names, marks = ", ".join(columns), ", ".join("?" * len(columns))
-        return self.execute(f"{begin} {table} ({names}) values ({marks}) {end}", *columns.values()) == 1
+        end = self.dialect.if_new.format(key=next(iter(columns)))
+        return self.execute(f"insert into {table} ({names}) values ({marks}) {end}", *columns.values()) == 1
 
 
 class Database:
@@ -114,7 +115,28 @@ class Database:
         """MySQL 8 or MariaDB 10.6 and later; `arguments` are those of `pymysql.connect`. Needs the extra
         `client-mysql`."""
         pymysql = _driver("pymysql", "client-mysql")
+        if arguments.get("client_flag", 0) & _FOUND_ROWS:
+            raise ValueError("client_flag must not have FOUND_ROWS: it hides whether a row is new")
         return cls(lambda: pymysql.connect(**arguments), MYSQL)
+
+    def create_table(self, table: str, columns: str) -> None:
+        """Creates a table if it does not exist. Several processes may do so at the same time, of which PostgreSQL lets
+        only one succeed."""
+        try:
+            with self.transaction() as cursor:
+                cursor.execute(f"create table if not exists {table} ({columns})")
+        except Exception:
+            if not self._has_table(table):
+                raise
+
+    def _has_table(self, table: str) -> bool:
+        try:
+            with self.transaction() as cursor:
+                cursor.rows(f"select 1 from {table} where 1 = 0")
+        except Exception as error:
+            log.info("table %s: not there (%s)", table, error)
+            return False
+        return True
 
     @contextmanager
     def transaction(self) -> Iterator[Cursor]:

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from trimq.client.admin import READ, WRITE, Admin
 from trimq.client.aio import AsyncClient, Choose, default_clock
+from trimq.client.braking import BacklogBrake
 from trimq.client.consuming.allocation import Allocation
 from trimq.client.consuming.consumer import Consumer
 from trimq.client.consuming.filters import Filter
@@ -67,6 +68,7 @@ class Client:
         max_bytes: int = DEFAULT_MOST_BYTES,
         accumulator: Accumulator | None = None,
         on_busy: OnBusy = WAIT,
+        brake: BacklogBrake | None = None,
         clock: Clock = default_clock,
         rng: Random | None = None,
     ) -> None:
@@ -75,7 +77,7 @@ class Client:
             AsyncClient, name_servers, group=group, credentials=credentials, ssl=ssl, timeout=timeout, retries=retries,
             retry_not_stored=retry_not_stored, choose=choose, avoid_slow=avoid_slow, interceptors=interceptors,
             serializer=serializer, max_messages=max_messages, max_bytes=max_bytes, accumulator=accumulator,
-            on_busy=on_busy, clock=clock, rng=rng,
+            on_busy=on_busy, brake=brake, clock=clock, rng=rng,
         )  # fmt: skip
         self._core = self._make()
         self._thread: LoopThread | None = None
@@ -361,6 +363,10 @@ class BlockingAdmin:
     ) -> None:
         """Creates or changes a topic on all brokers of the name server. See `Admin.create_topic`."""
         self._thread.call(self._admin.create_topic(topic, queues, read=read, write=write, perm=perm))
+
+    def lag(self, group: str, topic: str) -> dict[MessageQueue, int]:
+        """Returns for each queue how many messages the consumer group has not committed yet. See `Admin.lag`."""
+        return self._thread.call(self._admin.lag(group, topic))
 
     def find(
         self,

@@ -565,6 +565,29 @@ def test_a_member_with_another_subscription_is_named(broker: Broker, caplog: pyt
     run(main)
 
 
+def test_a_member_that_comes_later_with_another_subscription_is_named_and_ends_a_strict_one(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with AsyncClient(broker.rocketmq) as mq:
+            await mq.send("orders", b"0")
+            async with (
+                mq.consumer("g", {"orders": "a"}) as tolerant,
+                mq.consumer("h", {"orders": "a"}, strict=True) as strict,
+            ):
+                work = asyncio.create_task(strict.run(print))
+                async with mq.consumer("g", {"orders": "b"}), mq.consumer("h", {"orders": "b"}) as other:
+                    with pytest.raises(SubscriptionConflict, match=other.client_id):
+                        await asyncio.wait_for(work, PATIENCE_S)
+                    named = [
+                        record for record in caplog.records if "all members of a group must agree" in record.message
+                    ]
+                    assert any("group g" in record.message for record in named)
+                    assert tolerant.assignment
+
+    run(main)
+
+
 def test_a_handler_that_takes_too_long_does_not_keep_its_message(broker: Broker) -> None:
     async def main() -> None:
         async with AsyncClient(broker.rocketmq) as mq:
@@ -579,7 +602,7 @@ def test_a_handler_that_takes_too_long_does_not_keep_its_message(broker: Broker)
                     consumer.stop()
 
                 work = asyncio.create_task(consumer.run(handle))
-                await until(lambda: consumer.stats.overdue == 1)
+                await until(lambda: consumer.stats.overdue == 1 and not any(consumer.lag().values()))  # sent back
                 await asyncio.to_thread(broker.advance, "10s")
                 await until(lambda: len(attempts) == 2)
                 work.cancel()

@@ -285,7 +285,7 @@ def test_receipts_are_read_and_renewed() -> None:
     assert receipt._replace(mark="2").stored_topic("orders", "g") == "%RETRY%g+orders"
     assert receipt._replace(mark="0").stored_topic("orders", "g") == "orders"
     changed = receipt.renewed({"popTime": "2000", "invisibleTime": "30000", "reviveQid": "4"})
-    assert changed.text == "5 2000 30000 4 1 broker-a 3 7"
+    assert changed.text == "7 2000 30000 4 1 broker-a 3 7"
     assert read_starts("0 3 5;1 3 9;0 1 0") == {"3": "5", "1": "0"}
     with pytest.raises(ValueError, match="not a receipt"):
         read_receipt("1 2 3")

@@ -124,7 +124,6 @@ def handle(way: str, spec: Spec, point: str = "") -> Outcome:
     before_mark = point == "before mark"
     database = open_database(spec, DyingDatabase if before_mark and way != "marks" else Database)
     guard = make_guard(way, spec, database, DyingMarks if before_mark else RedisMarks)
-    guard.prepare()
 
     def work(given: Cursor | None) -> None:
         if point == "before":
@@ -140,6 +139,7 @@ def handle(way: str, spec: Spec, point: str = "") -> Outcome:
             database.worked = True
 
     try:
+        guard.prepare()
         outcome = guard.attempt(Paid(), work)
     finally:
         guard.close()

@@ -54,10 +54,11 @@ def test_few_requests_carry_many_messages_and_bytes_close_a_batch() -> None:
 def test_a_message_above_the_size_of_a_batch_is_sent_alone_behind_the_others() -> None:
     async def main() -> Server:
         async with serving(storing) as server:
-            async with AsyncClient(server.address, accumulator=Accumulator(bytes=500, linger=5, in_flight=1)) as mq:
-                for body in (b"1", b"2", b"x" * 5000, b"3"):
-                    mq.send_nowait("orders", body, key="k")
+            async with AsyncClient(server.address, accumulator=Accumulator(bytes=500, linger=50, in_flight=1)) as mq:
+                bodies = (b"1", b"2", b"x" * 5000, b"3")
+                futures = [mq.send_nowait("orders", body, key="k", timeout=20) for body in bodies]
                 await mq.flush()
+                assert all(future.done() and isinstance(future.result(), Sent) for future in futures)
             return server
 
     server = asyncio.run(main())
@@ -79,7 +80,12 @@ def test_messages_of_one_key_stay_in_order_with_one_batch_in_flight(broker: Brok
     asyncio.run(main())
     for key in range(5):
         name = f"key-{key}".encode()
-        mine = [record for queue in range(4) for record in broker.records("orders", queue) if record.key == name]
+        mine = [
+            record
+            for queue in range(4)
+            for record in broker.records("orders", queue)
+            if dict(record.headers).get("__SHARDINGKEY") == name
+        ]
         assert [int(record.body or b"") for record in mine] == list(range(key, 500, 5))
 
 
@@ -130,8 +136,7 @@ def test_memory_is_bounded_a_full_buffer_blocks_and_then_raises() -> None:
             serving(silent) as server,
             AsyncClient(server.address, accumulator=EAGER, max_bytes=limit, timeout=60) as mq,
         ):
-            for _ in range(limit // 8192):
-                mq.send_nowait("orders", b"x" * 8192)
+            futures = [mq.send_nowait("orders", b"x" * 8192) for _ in range(limit // 8192)]
             with pytest.raises(BufferFull, match="under way"):
                 mq.send_nowait("orders", b"x" * 8192)
             loop = asyncio.get_running_loop()
@@ -139,6 +144,19 @@ def test_memory_is_bounded_a_full_buffer_blocks_and_then_raises() -> None:
             with pytest.raises(BufferFull):
                 await mq.send("orders", b"x" * 8192, timeout=0.2)
             assert 0.15 < loop.time() - begun < 5
+        found = await asyncio.gather(*futures, return_exceptions=True)
+        assert all(isinstance(error, Closed) for error in found)
+
+    asyncio.run(main())
+
+
+def test_a_message_does_not_linger_until_its_time_is_over() -> None:
+    async def main() -> None:
+        async with (
+            serving(storing) as server,
+            AsyncClient(server.address, accumulator=Accumulator(linger=60)) as mq,
+        ):
+            assert isinstance(await mq.send("orders", b"x", timeout=0.4), Sent)
 
     asyncio.run(main())
 

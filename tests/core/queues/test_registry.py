@@ -269,7 +269,7 @@ def test_a_queue_and_a_topic_cannot_have_the_same_name() -> None:
     world = World()
     world.core.broker.topics.create(CALLER, "topic", Layout.PARTITION_LOG, 1, {})
     world.settle()
-    with pytest.raises(InvalidArgument):
+    with pytest.raises(InvalidArgument, match="not for a topic of another protocol"):
         world.queue("topic", max_length=5)
     world.queue("queue")
     with pytest.raises(OtherHome):

@@ -35,12 +35,11 @@ class TccBranch:
     def prepare(self) -> None:
         """Creates the table of marks if it does not exist."""
         dialect = self._database.dialect
-        with self._database.transaction() as cursor:
-            cursor.execute(
-                f"create table if not exists {self._table} (change_id {dialect.id_type} not null, "
-                f"branch {dialect.id_type} not null, phase {dialect.number_type} not null, "
-                "primary key (change_id, branch))"
-            )
+        self._database.create_table(
+            self._table,
+            f"change_id {dialect.id_type} not null, branch {dialect.id_type} not null, "
+            f"phase {dialect.number_type} not null, primary key (change_id, branch)",
+        )
 
     def try_(self, id: str, payload: Any) -> None:
         """Raises LateTry if the change was cancelled before."""

@@ -28,11 +28,11 @@ class Journal:
     def prepare(self) -> None:
         """Creates the table if it does not exist."""
         dialect = self._database.dialect
-        with self._database.transaction() as cursor:
-            cursor.execute(
-                f"create table if not exists {self._table} (id {dialect.id_type} not null primary key, "
-                f"decision {dialect.number_type} not null, payload {dialect.bytes_type} not null)"
-            )
+        self._database.create_table(
+            self._table,
+            f"id {dialect.id_type} not null primary key, "
+            f"decision {dialect.number_type} not null, payload {dialect.bytes_type} not null",
+        )
 
     def begin(self, id: str, payload: Any) -> bool:
         """Returns False if this change has begun before and not ended."""

@@ -30,10 +30,13 @@ class PostgresParticipant:
         return f"{self._name}:{check_id(id)}"
 
     def prepare(self, id: str, payload: Any) -> None:
-        with self._psycopg.connect(self._conninfo) as connection:
+        connection = self._psycopg.connect(self._conninfo)
+        try:
             connection.tpc_begin(self._global_id(id))
             self._work(Cursor(connection.cursor(), POSTGRES), payload)
             connection.tpc_prepare()
+        finally:
+            connection.close()  # rolls back what was not prepared
 
     def commit(self, id: str) -> None:
         self._end(id, "commit prepared")

@@ -77,6 +77,11 @@ class _Rebalance(RouteWatcher):
         self._wake()
 
 
+def _is_coroutine(handler: Callable[..., Any]) -> bool:
+    """Returns whether the handler is a coroutine function, or an object whose calls are."""
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None))  # noqa: B004
+
+
 class Consumer:
     """Open it with `async with`; then `run` a handler, or iterate over it."""
 
@@ -109,6 +114,7 @@ class Consumer:
         self._stop = asyncio.Event()
         self._pool: ThreadPoolExecutor | None = None
         self._popping: Popping | None = None
+        self._conflict: SubscriptionConflict | None = None
         self._instance: Instance
         self._watcher: _Rebalance
 
@@ -262,13 +268,14 @@ class Consumer:
             done, _ = await asyncio.wait(workers, return_when=asyncio.FIRST_EXCEPTION)
             for worker in done:
                 worker.result()
+            self._raise_conflict()
         finally:
             for worker in workers:
                 worker.cancel()
             await asyncio.gather(*workers, return_exceptions=True)
 
     def _as_coroutine(self, handler: Callable[..., Any], concurrency: int) -> Callable[[Any], Awaitable[object]]:
-        if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None)):  # noqa: B004
+        if _is_coroutine(handler):
             return handler
         pool = self._pool = ThreadPoolExecutor(concurrency, f"trimq-{self.group}")
         loop = asyncio.get_running_loop()
@@ -280,7 +287,7 @@ class Consumer:
         pool = self._pool = ThreadPoolExecutor(concurrency, f"trimq-{self.group}")
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(pool, guard.prepare)
-        is_coroutine = inspect.iscoroutinefunction(handler)
+        is_coroutine = _is_coroutine(handler)
 
         def attempt(message: Received) -> None:
             def work(given: Any) -> None:
@@ -365,6 +372,7 @@ class Consumer:
             try:
                 found = await self.inbox.take()
             except Closed:
+                self._raise_conflict()
                 return
             yield found[0]
 
@@ -579,6 +587,8 @@ class Consumer:
     def _members_changed(self, link: Link, command: Command) -> None:
         link.respond(command, ResponseCode.SUCCESS)
         self._changed.set()
+        if self._is_open and self._conflict is None:
+            self._spawn(self._check_again())
 
     def pull_refused(self, queue: MessageQueue, refused: Refused) -> None:
         log.info("%s: not pulled (%s)", queue, refused)
@@ -771,9 +781,21 @@ class Consumer:
         conflict = await self._find_conflict()
         if conflict is None:
             return
+        self._conflict = SubscriptionConflict(conflict)
         if self.options.strict:
-            raise SubscriptionConflict(conflict)
+            raise self._conflict
         log.warning("%s", conflict)
+
+    async def _check_again(self) -> None:
+        """Compares the subscriptions after members came or went. If `strict`, `run` and iterations end and raise."""
+        try:
+            await self._check_subscriptions()
+        except SubscriptionConflict:
+            self.stop()
+
+    def _raise_conflict(self) -> None:
+        if self.options.strict and self._conflict is not None:
+            raise self._conflict
 
     async def _find_conflict(self) -> str | None:
         route = next((found for topic in self._filters if (found := self._instance.routes.find(topic))), None)
@@ -796,6 +818,8 @@ class Consumer:
         if not others:
             return None
         for topic, theirs in (listed.get("subscriptionTable") or {}).items():
+            if topic.startswith(_RETRY_PREFIX):
+                continue  # popping members have none
             mine = ours.get(topic)
             expression = None if mine is None else mine.subString
             if theirs.get("subString") != expression:

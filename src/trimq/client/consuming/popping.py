@@ -238,7 +238,8 @@ class Popping:
                         ) from None
 
     def balance(self) -> None:
-        """Pops from every broker that has readable queues of a subscribed topic, and from no other one."""
+        """Pops from every broker that has readable queues of a subscribed topic. One that leaves the route is tried
+        again until it is back."""
         found: set[tuple[str, str]] = set()
         for topic in self._wanted:
             route = self._instance.routes.find(topic)

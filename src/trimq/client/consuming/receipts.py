@@ -39,9 +39,13 @@ class Receipt(NamedTuple):
         return topic
 
     def renewed(self, fields: Mapping[str, str]) -> Receipt:
-        """Returns the receipt that is valid after a change of the invisible time, from the fields of the response."""
+        """Returns the receipt that is valid after a change of the invisible time, from the fields of the response.
+        Apache RocketMQ keeps the message apart from then on, as if it had been popped alone."""
         return self._replace(
-            popped_ms=fields["popTime"], invisible_ms=fields["invisibleTime"], revive_queue=fields["reviveQid"]
+            start=self.offset,
+            popped_ms=fields["popTime"],
+            invisible_ms=fields["invisibleTime"],
+            revive_queue=fields["reviveQid"],
         )
 
 

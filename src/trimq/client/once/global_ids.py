@@ -57,11 +57,11 @@ class GlobalId:
 
     def prepare(self) -> None:
         dialect = self._database.dialect
-        with self._database.transaction() as cursor:
-            cursor.execute(
-                f"create table if not exists {self._table} (id {dialect.id_type} not null primary key, "
-                f"fence {dialect.number_type} not null, done {dialect.number_type} not null)"
-            )
+        self._database.create_table(
+            self._table,
+            f"id {dialect.id_type} not null primary key, "
+            f"fence {dialect.number_type} not null, done {dialect.number_type} not null",
+        )
 
     def attempt(self, message: Any, work: Work) -> Outcome:
         id = check_id(self._id(message))

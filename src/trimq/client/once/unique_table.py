@@ -29,10 +29,7 @@ class UniqueTable:
 
     def prepare(self) -> None:
         kind, number = self._database.dialect.id_type, self._database.dialect.number_type
-        with self._database.transaction() as cursor:
-            cursor.execute(
-                f"create table if not exists {self._table} (id {kind} not null primary key, at_ms {number} not null)"
-            )
+        self._database.create_table(self._table, f"id {kind} not null primary key, at_ms {number} not null")
 
     def knows(self, id: str) -> bool:
         """Returns whether the work was done."""

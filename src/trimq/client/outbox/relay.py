@@ -11,6 +11,7 @@ from trimq.client.aio import AsyncClient
 from trimq.client.errors import ClientError
 from trimq.client.messages import SendStatus, Sent
 from trimq.client.outbox.table import Compensate, Outbox, OutboxRow
+from trimq.client.sending.pipeline import Dropped
 from trimq.client.timing import Duration, pause, to_milliseconds
 from trimq.clock import Timeline, system_clock
 
@@ -105,11 +106,14 @@ class Relay:
         except ClientError as error:
             reason = str(error)
         else:
-            if not isinstance(sent, Sent) or sent.status is SendStatus.OK:
+            if not isinstance(sent, Sent):
+                is_done, reason = sent is not Dropped.BUSY, "dropped, as brokers or consumers are busy"
+            else:
+                is_done, reason = sent.status is SendStatus.OK, f"stored with status {sent.status.value}"
+            if is_done:
                 self.stats.sent += 1
                 await asyncio.to_thread(self._outbox.sent, self._owner, row)
                 return True
-            reason = f"stored with status {sent.status.value}"
         await self._failed(row, reason)
         return False
 

@@ -55,14 +55,14 @@ class Outbox:
     def prepare(self) -> None:
         """Creates the table if it does not exist."""
         dialect = self.database.dialect
-        with self.database.transaction() as cursor:
-            cursor.execute(
-                f"create table if not exists {self._table} (number {dialect.serial_type}, "
-                f"id {dialect.id_type} not null, topic {dialect.id_type} not null, msg_key {dialect.id_type}, "
-                f"body {dialect.bytes_type} not null, labels {dialect.bytes_type} not null, "
-                f"state {dialect.number_type} not null, tries {dialect.number_type} not null, "
-                f"due_ms {dialect.number_type} not null, claimed_by {dialect.id_type}, reason {dialect.id_type})"
-            )
+        self.database.create_table(
+            self._table,
+            f"number {dialect.serial_type}, "
+            f"id {dialect.id_type} not null, topic {dialect.id_type} not null, msg_key {dialect.id_type}, "
+            f"body {dialect.bytes_type} not null, labels {dialect.bytes_type} not null, "
+            f"state {dialect.number_type} not null, tries {dialect.number_type} not null, "
+            f"due_ms {dialect.number_type} not null, claimed_by {dialect.id_type}, reason {dialect.id_type}",
+        )
 
     def add(self, cursor: Cursor | Any, topic: str, message: Message) -> str:
         """Stores a message, and returns its id. `cursor` is one of `Database.transaction`, or of the application's own

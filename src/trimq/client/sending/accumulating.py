@@ -80,6 +80,8 @@ class Batcher:
         self._lanes: dict[_LaneKey, _Lane] = {}
         self._unrouted: dict[tuple[str, SendPlan], list[_Entry]] = {}
         """Messages with a key whose route is being asked for."""
+        self.is_flushing = False
+        """True: messages that had no route are sent at once."""
 
     def add(
         self, topic: str, message: Message, body: bytes, id: str, properties: str, plan: SendPlan, timeout_ms: int
@@ -113,6 +115,8 @@ class Batcher:
             return
         for entry in self._unrouted.pop((topic, plan)):
             self._choose(topic, plan, route.writable, entry)
+        if self.is_flushing:
+            self.flush()
 
     def _choose(self, topic: str, plan: SendPlan, queues: tuple[MessageQueue, ...], entry: _Entry) -> None:
         try:
@@ -135,7 +139,9 @@ class Batcher:
             self._close_batch(lane)
         elif lane.timer is None:
             timeline = self._sender.timeline
-            lane.timer = timeline.call_at(timeline.now_ms() + self._linger_ms, lambda: self._linger_over(lane))
+            now_ms = timeline.now_ms()
+            linger_ms = min(self._linger_ms, (entry.deadline_ms - now_ms) // 2)  # leaves time to send
+            lane.timer = timeline.call_at(now_ms + linger_ms, lambda: self._linger_over(lane))
 
     def _linger_over(self, lane: _Lane) -> None:
         lane.timer = None

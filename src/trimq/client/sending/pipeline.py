@@ -39,7 +39,8 @@ class Json:
 
 
 class Dropped(Enum):
-    """Result of a send whose message an interceptor dropped; BUSY: which `Drop` dropped, as the broker was busy."""
+    """Result of a send whose message an interceptor dropped; BUSY: which `Drop` or the brake dropped, as brokers or
+    consumers were busy."""
 
     DROPPED = "DROPPED"
     BUSY = "BUSY"

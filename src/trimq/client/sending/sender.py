@@ -332,9 +332,16 @@ class Sender:
 
     async def flush(self) -> None:
         """Returns when nothing is under way."""
-        if self._batcher is not None:
-            self._batcher.flush()
-        await self.room.wait_until_empty()
+        batcher = self._batcher
+        if batcher is None:
+            await self.room.wait_until_empty()
+            return
+        batcher.flush()
+        batcher.is_flushing = True
+        try:
+            await self.room.wait_until_empty()
+        finally:
+            batcher.is_flushing = False
 
     async def close(self) -> None:
         """Ends what is under way."""

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CHUNK_BYTES = 512 * 1024
+WAITING_BYTES = 32 * 1024 * 1024
+"""Limit of what waits in memory to be written."""
+
 _FIRST_PAUSE_MS, _LAST_PAUSE_MS = 100, 5000
 _SEND_MS = 3000
 
@@ -115,6 +118,8 @@ class Spooler:
         row = _encode(_Row(topic, id, write_message_properties(message, id), body, message.key, is_alone, needs))
         if self._file.bytes + self._waiting_bytes + len(row) > self._settings.most_bytes:
             raise BufferFull(f"{self._file.bytes} bytes wait in the spool, {self._settings.most_bytes} are allowed")
+        if self._waiting and self._waiting_bytes + len(row) > WAITING_BYTES:
+            raise BufferFull(f"{self._waiting_bytes} bytes wait to be written to the spool")
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((row, written))
         self._waiting_bytes += len(row)
@@ -201,14 +206,13 @@ class Spooler:
         self, groups: dict[tuple[str, MessageQueue | int, tuple[str, ...]], list[_Row]], rest: Sequence[_Row]
     ) -> list[_Row]:
         batches = {key: rows for key, rows in groups.items() if not rows[0].is_alone}
+        singles = {key: rows for key, rows in groups.items() if rows[0].is_alone}
         sends = [self._send(topic, queue, rows) for (topic, queue, _), rows in batches.items()]
         results = await asyncio.gather(*sends, return_exceptions=True)
         left: list[_Row] = []
         for rows, result in zip(batches.values(), results, strict=True):
             left += await self._left_of(rows, result)
-        for (topic, queue, _), rows in groups.items():
-            if not rows[0].is_alone:
-                continue
+        for (topic, queue, _), rows in singles.items():
             if not left:  # one after the other, as a later one must not pass one that failed
                 try:
                     await self._send(topic, queue, rows)

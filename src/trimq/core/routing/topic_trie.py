@@ -10,9 +10,11 @@ T = TypeVar("T", bound=Hashable)
 
 
 class _Node(Generic[T]):
-    __slots__ = ("children", "values")
+    __slots__ = ("absorbs", "children", "values")
 
-    def __init__(self) -> None:
+    def __init__(self, absorbs: bool) -> None:
+        self.absorbs = absorbs
+        """True for `#`, which takes any further word."""
         self.children: dict[str, _Node[T]] = {}
         self.values: dict[T, int] = {}
 
@@ -26,14 +28,14 @@ class TopicTrie(Generic[T]):
     """A value may be added several times under one pattern, and must be removed as often."""
 
     def __init__(self) -> None:
-        self._root: _Node[T] = _Node()
+        self._root: _Node[T] = _Node(False)
 
     def add(self, pattern: str, value: T) -> None:
         node = self._root
         for word in words_of(pattern):
             child = node.children.get(word)
             if child is None:
-                child = node.children[word] = _Node()
+                child = node.children[word] = _Node(word == "#")
             node = child
         node.values[value] = node.values.get(value, 0) + 1
 
@@ -58,24 +60,29 @@ class TopicTrie(Generic[T]):
 
     def match(self, key: str) -> list[T]:
         """Returns the values of all matching patterns, each once, in no defined order."""
-        words = words_of(key)
-        found: dict[T, None] = {}
-        seen: set[tuple[int, int]] = set()  # `#.#` reaches the same node on many paths
-        places = [(self._root, 0)]
-        while places:
-            node, at = places.pop()
-            if (id(node), at) in seen:
-                continue
-            seen.add((id(node), at))
-            if at == len(words):
-                found.update(dict.fromkeys(node.values))
-            else:
-                for word in (words[at], "*"):
-                    child = node.children.get(word)
-                    # A published `*` or `#` is an ordinary word, which only a wildcard matches.
-                    if child is not None and (word == "*" or words[at] not in ("*", "#")):
-                        places.append((child, at + 1))
-            rest = node.children.get("#")
-            if rest is not None:
-                places += [(rest, later) for later in range(at, len(words) + 1)]
-        return list(found)
+        # All nodes that the words so far can reach, each once: however many `#` there are, a word costs one step for
+        # each of them.
+        reached = {self._root: None}
+        _add_empty(reached)
+        for word in words_of(key):
+            # A published `*` or `#` is an ordinary word, which only a wildcard matches.
+            names = ("*",) if word in ("*", "#") else (word, "*")
+            before, reached = reached, {}
+            for node in before:
+                if node.absorbs:
+                    reached[node] = None
+                for name in names:
+                    child = node.children.get(name)
+                    if child is not None:
+                        reached[child] = None
+            _add_empty(reached)
+        return list({value: None for node in reached for value in node.values})
+
+
+def _add_empty(reached: dict[_Node[T], None]) -> None:
+    """Adds the nodes that are reached by `#` for no word."""
+    for node in list(reached):
+        child = node.children.get("#")
+        while child is not None and child not in reached:
+            reached[child] = None
+            child = child.children.get("#")

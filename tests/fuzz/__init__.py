@@ -1,0 +1,1 @@
+"""Fuzzer: recorded streams of real clients, mutated, against all six ports of a running broker."""
