@@ -11,7 +11,6 @@ from protocols.rocketmq.grpc.grpc_desk import GrpcDesk, message
 from protocols.rocketmq.rocketmq_desk import NOW_MS, units_of
 
 from trimq.formats.rocketmq_unit.properties import read_properties
-from trimq.model import SYSTEM, Layout
 from trimq.protocols.rocketmq.grpc.front_end import METHODS
 from trimq.protocols.rocketmq.grpc.handlers.send import queue_of_group
 from trimq.protocols.rocketmq.grpc.wire import wire
@@ -49,14 +48,6 @@ def test_a_message_is_stored_with_all_its_properties() -> None:
         "TRACE_ON": "true",
         "CLUSTER": "DefaultCluster",
     }
-
-
-def test_a_topic_of_another_layout_is_refused_as_such() -> None:
-    desk = desk_with()
-    desk.desk.core.broker.topics.create(SYSTEM, "elsewhere", Layout.PARTITION_LOG, 1, {})
-    answer = desk.client().send(message("elsewhere"))
-    assert answer.status.code == Code.FORBIDDEN
-    assert "partition-log" in answer.status.message
 
 
 def test_the_answer_waits_until_the_message_is_durable() -> None:
