@@ -10,7 +10,7 @@ partitions, and there is no leader.
 from __future__ import annotations
 
 from trimq.core.groups.group import GroupKind, JoinRequest, JoinResult, OfferedProtocol, SyncResult
-from trimq.errors import Refusal
+from trimq.errors import AccessDenied, Refusal
 from trimq.errors.groups import InstanceFenced, MemberNameNeeded, Rebalancing
 from trimq.model import Caller
 from trimq.protocols.contract import DeferredReply, Parts, Reply
@@ -94,10 +94,11 @@ def _joined(outcome: JoinResult) -> JoinGroupResponse:
 
 def _refused(context: Context, request: Request, message: JoinGroupRequest, refusal: Refusal) -> Parts:
     given = refusal.member if isinstance(refusal, MemberNameNeeded | Rebalancing | InstanceFenced) else ""
+    is_silent = not isinstance(refusal, AccessDenied) and _is_assigned_by_broker(context, message.group_id)
     response = JoinGroupResponse(
         error_code=group_code(refusal),
         protocol_name=None if request.api_version >= 7 else "",
-        member_id=given or ("" if _is_assigned_by_broker(context, message.group_id) else message.member_id),
+        member_id=given or ("" if is_silent else message.member_id),
     )
     return encode_response(request, response)
 
