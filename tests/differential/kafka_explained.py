@@ -65,7 +65,9 @@ def _is_only_about(found: Difference, group: str) -> bool:
 
 
 def _is_shared_out(found: Difference) -> bool:
-    return _is_about_assignment(found, SHARED_GROUP)
+    """In a group with classic members too, the two members of a number have topics in common."""
+    is_mixed = any(each.request == "JoinGroup" and each.arguments["group_id"] == "%g0" for each in found.earlier)
+    return _is_about_assignment(found, SHARED_GROUP) or (is_mixed and _is_about_assignment(found, "g0"))
 
 
 def _is_about_assignment(found: Difference, group: str) -> bool:
