@@ -592,6 +592,55 @@ def test_a_lost_connection_requeues_its_unacked_messages() -> None:
     assert bodies == [b"1", b"2"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "expected"), [("quorum", [b"0", b"2", b"1", b"3"]), ("classic", [b"0", b"1", b"2", b"3"])]
+)
+def test_a_channel_that_ends_returns_the_messages_of_one_consumer_after_the_other(
+    kind: str, expected: list[bytes]
+) -> None:
+    """The order of RabbitMQ's quorum queues; a classic queue keeps the original order."""
+    client = Desk().client(1, 2)
+    client.declare(1, "q", arguments={"x-queue-type": kind})
+    for tag in ("second", "first"):
+        client.ask(2, methods.BasicConsume(queue="q", consumer_tag=tag))
+    for body in (b"0", b"1", b"2", b"3"):
+        client.publish(1, "q", body)
+        client.desk.settle()
+    client.heard()
+    client.ask(2, methods.ChannelClose())
+    got = [client.ask(1, methods.BasicGet(queue="q", no_ack=True)).body for _ in expected]
+    assert got == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "again", "dead"),
+    [
+        ("quorum", [b"1", b"3", b"0", b"2"], [b"3", b"2", b"1", b"0"]),
+        ("classic", [b"0", b"1", b"2", b"3"], [b"1", b"3", b"0", b"2"]),
+    ],
+)
+def test_messages_that_are_nacked_together_return_in_the_order_of_consumer_tags(
+    kind: str, again: list[bytes], dead: list[bytes]
+) -> None:
+    """So do dead letters. What returns to a classic queue keeps the original order."""
+    client = Desk().client(1, 2)
+    client.declare(1, "dead")
+    arguments = {"x-queue-type": kind, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+    client.declare(1, "q", arguments=arguments)
+    for tag in ("b", "a"):
+        client.ask(2, methods.BasicConsume(queue="q", consumer_tag=tag))
+    for body in (b"0", b"1", b"2", b"3"):
+        client.publish(1, "q", body)
+        client.desk.settle()
+    client.heard()
+    client.tell(2, methods.BasicNack(0, is_multiple=True, requeue=True))
+    client.desk.settle()
+    assert client.bodies() == again
+    client.tell(2, methods.BasicNack(0, is_multiple=True, requeue=False))
+    client.desk.settle()
+    assert [client.ask(1, methods.BasicGet(queue="dead", no_ack=True)).body for _ in dead] == dead
+
+
 def test_an_exclusive_queue_is_deleted_before_the_client_gets_close_ok() -> None:
     desk = Desk()
     owner, other = desk.client(1), desk.client(1)

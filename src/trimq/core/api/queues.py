@@ -3,7 +3,7 @@ then delegates."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
@@ -26,6 +26,10 @@ from trimq.formats.amqp_content.field_tables import FieldTable
 from trimq.model import Caller
 from trimq.offload import Offload
 from trimq.storage.group_commit.passes import Ticket
+
+
+def _by_tag(deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
+    return sorted(deliveries, key=attrgetter("receiver_tag")) if len(deliveries) > 1 else deliveries
 
 
 class GetResult(NamedTuple):
@@ -235,13 +239,19 @@ class QueueApi:
         for queue, own in groupby(deliveries, attrgetter("queue")):
             queue.ack(own)
 
-    def requeue(self, deliveries: Iterable[Delivery], counts: bool) -> None:
+    def requeue(self, deliveries: Sequence[Delivery], counts: bool) -> None:
         """Requeues each message at its original position. `counts`: a failed delivery, counted against the queue's
-        delivery limit."""
-        for delivery in deliveries:
+        delivery limit. As in RabbitMQ, in the order of consumer tags, after those of basic.get."""
+        for delivery in _by_tag(deliveries):
             delivery.queue.requeue(delivery, counts)
 
-    def reject(self, deliveries: Iterable[Delivery], counts: bool) -> None:
-        """Rejects each message; its queue dead-letters it. `counts`: a failed delivery."""
-        for delivery in deliveries:
+    def return_all(self, deliveries: Iterable[Delivery]) -> None:
+        """Requeues the deliveries of a channel that has ended, as failed ones. As to RabbitMQ's quorum queues, those of
+        a consumer return before those of a later one."""
+        for delivery in sorted(deliveries, key=attrgetter("receiver_number")):
+            delivery.queue.requeue(delivery, True)
+
+    def reject(self, deliveries: Sequence[Delivery], counts: bool) -> None:
+        """Rejects each message; its queue dead-letters it. `counts`: a failed delivery. Same order as `requeue`."""
+        for delivery in _by_tag(deliveries):
             delivery.queue.reject(delivery, counts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import count, islice
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from trimq.formats.amqp_content.field_tables import Value
@@ -73,6 +73,7 @@ class Consumer:
         "in_flight",
         "is_exclusive",
         "no_ack",
+        "number",
         "position",
         "prefetch",
         "priority",
@@ -96,6 +97,7 @@ class Consumer:
         self.shared_prefetch = None if subscription.no_ack else subscription.shared_prefetch
         self.in_flight = 0
         self.timeout_ms: int | None = None  # None: the queue's timeout applies
+        self.number = 0  # among the receivers of its queue, in the order in which they asked
         self.position = 0  # of stream consumers: the next offset
 
     @property
@@ -144,7 +146,12 @@ class Consumers:
     def has_exclusive(self) -> bool:
         return self._exclusive > 0
 
+    def next_number(self) -> int:
+        """Returns the number of the next receiver: a consumer, or a basic.get."""
+        return next(self._numbers)
+
     def add(self, consumer: Consumer) -> None:
+        consumer.number = self.next_number()
         self._all[consumer] = None
         self._channels[consumer.channel] += 1
         self.is_channel_shared = len(self._channels) < len(self._all)

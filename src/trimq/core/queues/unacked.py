@@ -30,6 +30,7 @@ class Delivery:
         "consumer",
         "delivered_ms",
         "delivery_counts",
+        "get_number",
         "header",
         "queue",
         "redelivered",
@@ -55,6 +56,17 @@ class Delivery:
         self.delivered_ms = delivered_ms
         self.redelivered = delivery_counts.acquired > 0
         self._dropped_body_bytes = 0
+        self.get_number = 0  # among the receivers of the queue, if it was delivered by basic.get
+
+    @property
+    def receiver_number(self) -> int:
+        """Place of its receiver in the order in which those of the queue subscribed or asked."""
+        return self.get_number if self.consumer is None else self.consumer.number
+
+    @property
+    def receiver_tag(self) -> str:
+        """Tag of its consumer; empty if it was delivered by basic.get."""
+        return "" if self.consumer is None else self.consumer.tag
 
     def drop_body(self) -> None:
         """Frees a long body once it is sent; the log still has it. So a client that never acknowledges uses little

@@ -303,6 +303,7 @@ class WorkQueue(Queue):
         if taken is None:
             return None
         delivery = self._make_delivery(*taken, now_ms, False)
+        delivery.get_number = self.consumers.next_number()
         self._grant([delivery], None, no_ack)
         if self.contents.may_expire:  # the new head may have expired behind this message
             if self.kind == CLASSIC or no_ack:

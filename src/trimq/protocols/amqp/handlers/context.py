@@ -250,7 +250,7 @@ class Context:
             self.begin_transaction(channel)
         unacked = channel.take_all_unacked()
         if unacked:
-            self.broker.queues.requeue(unacked, counts=True)
+            self.broker.queues.return_all(unacked)
         self.replies.remove(channel.reply_address)
 
     def release_all(self) -> None:
