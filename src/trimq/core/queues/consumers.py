@@ -130,6 +130,7 @@ class Consumers:
         self._full: set[Consumer] = set()
         self._exclusive = 0
         self._channels: Counter[object] = Counter()
+        self._numbers = count(1)
         self.is_channel_shared = False
         """Whether two of the consumers have the same channel. A plain attribute: it is read once per delivery."""
 
