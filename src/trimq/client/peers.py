@@ -1,4 +1,4 @@
-"""What each broker can do: its version, and the features of TriMQ that it announces in its answer to HELLO. A broker is
+"""Abilities of each broker: its version, and the features of TriMQ that it announces in its answer to HELLO. A broker is
 asked once, on first use; Apache RocketMQ does not know the request, and so has none of them."""
 
 from __future__ import annotations

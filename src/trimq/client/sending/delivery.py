@@ -58,7 +58,7 @@ class DroppedBusy(ClientError):
 
 
 class SendPlan:
-    """How a message is tried: how often, whether on the same broker, and the choice of the queue."""
+    """Plan of the tries of a message: their number, whether on the same broker, and the choice of the queue."""
 
     __slots__ = (
         "choice",

@@ -20,7 +20,7 @@ _MAX_METERS = 10_000
 
 
 class Metered(Enum):
-    """What a quota limits: bytes to and from the broker, partitions created and deleted."""
+    """Kinds of quotas: bytes to and from the broker, partitions created and deleted."""
 
     IN = "in"
     OUT = "out"
