@@ -48,6 +48,7 @@ def test_every_setting_has_a_keyword_of_its_own() -> None:
         ("kafka_num_partition", r"is not a setting of the broker \(did you mean kafka_num_partitions\?\)"),
         ("colour", "is not a setting of the broker; docs/settings.md lists all settings"),
         ("data_dir", "use folder= instead"),
+        ("security_administrator", "define users over HTTP instead"),
         ("ready_file", "use its property `addresses`"),
     ],
 )

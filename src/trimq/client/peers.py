@@ -1,5 +1,5 @@
-"""Abilities of each broker: its version, and the features of TriMQ that it announces in its answer to HELLO. A broker is
-asked once, on first use; Apache RocketMQ does not know the request, and so has none of them."""
+"""Abilities of each broker: its version, and the features of TriMQ that it announces in its answer to HELLO. A broker
+is asked once, on first use; Apache RocketMQ does not know the request, and so has none of them."""
 
 from __future__ import annotations
 

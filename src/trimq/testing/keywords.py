@@ -20,6 +20,8 @@ _NOT_FOR_EMBEDDED = {
     "log_level": "set the level of the logger trimq instead",
     "log_format": "the log of a test is that of Python's logging",
     "log_audit_file": "add a handler to the logger trimq.audit instead",
+    "security_administrator": "define users over HTTP instead: PUT /api/users/NAME",
+    "security_administrator_password_file": "define users over HTTP instead: PUT /api/users/NAME",
     "ready_file": "an embedded broker writes no ready file; use its property `addresses`",
 }
 
