@@ -58,6 +58,21 @@ class Http(msgspec.Struct, frozen=True, kw_only=True):
             "much are closed: of the address that holds the most, the largest of the oldest.",
         ),
     ] = 128 * MIB
+    live_pages: Annotated[
+        int,
+        Meta(ge=0, le=INT32, description="Maximum number of pages of the console that receive live numbers."),
+    ] = 500
+    sessions: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=INT32,
+            description="Maximum number of browsers that are logged in; one more ends the oldest session.",
+        ),
+    ] = 1000
+    session_minutes: Annotated[
+        int, Meta(ge=1, le=INT32, description="Time after which a browser has to log in again.")
+    ] = 12 * 60
 
 
 class Storage(msgspec.Struct, frozen=True, kw_only=True):

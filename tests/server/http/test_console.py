@@ -214,6 +214,35 @@ def test_a_session_ends_with_its_user_or_password(guarded: Broker, change: dict[
     assert ask(guarded, "GET", "/api/topics", **kept).status == 401
 
 
+def cookie_of(broker: Broker) -> dict[str, str]:
+    return {"Cookie": log_in(broker).headers["set-cookie"].partition(";")[0]}
+
+
+def test_the_oldest_session_ends_if_there_are_too_many() -> None:
+    with Broker(http_sessions=2) as broker:
+        make_users(broker.http, alice={})
+        cookies = [cookie_of(broker) for _ in range(3)]
+        users = [ask(broker, "GET", "/api/session", **cookie).json["user"] for cookie in cookies]
+    assert users == [None, "alice", "alice"]
+
+
+def test_a_session_ends_with_its_time() -> None:
+    with Broker(http_session_minutes=1) as broker:
+        make_users(broker.http, alice={})
+        cookie = cookie_of(broker)
+        broker.advance("30s", liveness=True)
+        assert ask(broker, "GET", "/api/session", **cookie).json["user"] == "alice"
+        broker.advance("31s", liveness=True)
+        assert ask(broker, "GET", "/api/session", **cookie).json["user"] is None
+
+
+def test_further_pages_with_live_numbers_are_refused() -> None:
+    with Broker(http_live_pages=0) as broker:
+        answer = ask(broker, "GET", "/api/live")
+    assert (answer.status, answer.json["error"]) == (503, "TooManyPages")
+    assert "http.live_pages" in answer.json["message"]
+
+
 def test_a_session_opened_over_tls_is_sent_over_tls_only(guarded: Broker) -> None:
     origin = f"https://{guarded.addresses['http']}"
     assert "Secure" in log_in(guarded, Origin=origin).headers["set-cookie"]
@@ -271,11 +300,13 @@ class Watcher:
 
 def test_samples_are_taken_once_for_all_pages_and_only_while_one_is_open() -> None:
     time, taken = ManualTime(0), []
-    live = LiveEvents(time, lambda: {"n": len(taken)} if taken.append(1) is None else {})
+    live = LiveEvents(time, lambda: {"n": len(taken)} if taken.append(1) is None else {}, limit=2)
     assert time.next_due_ms() is None
     watchers = [Watcher(), Watcher()]
     for watcher in watchers:
+        assert not live.is_full
         assert live.watch(watcher).startswith(b"data: {")
+    assert live.is_full
     while time.step(3000):
         pass
     assert len(taken) == 2 + 3
@@ -287,7 +318,7 @@ def test_samples_are_taken_once_for_all_pages_and_only_while_one_is_open() -> No
 
 def test_a_page_that_does_not_read_misses_samples_and_is_closed_after_a_minute() -> None:
     time = ManualTime(0)
-    live = LiveEvents(time, dict)
+    live = LiveEvents(time, dict, limit=1)
     slow = Watcher()
     live.watch(slow)
     slow.is_congested = True

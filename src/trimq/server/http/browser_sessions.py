@@ -18,9 +18,7 @@ COOKIE = "trimq_session"
 # A browser sends this header only from a page of this origin: a form of another site cannot.
 PAGE_HEADER = b"x-trimq"
 
-_HOURS = 12
-_LONGEST_MS = _HOURS * 3_600_000
-_MOST_SESSIONS = 1000
+_MINUTE_MS = 60_000
 _TOKEN_BYTES = 32
 
 
@@ -30,10 +28,12 @@ class _Session(NamedTuple):
 
 
 class BrowserSessions:
-    """Ends the sessions of a user that is deleted or gets another password."""
+    """Ends the sessions of a user that is deleted or gets another password. `limit`: maximum number of sessions."""
 
-    def __init__(self, authenticator: Authenticator, timeline: Timeline) -> None:
+    def __init__(self, authenticator: Authenticator, timeline: Timeline, limit: int, minutes: int) -> None:
         self._timeline = timeline
+        self._limit = limit
+        self._longest_ms = minutes * _MINUTE_MS
         # By digest: who reads the memory of a search cannot use what is there.
         self._sessions: OrderedDict[bytes, _Session] = OrderedDict()
         authenticator.on_removed(self.end_all_of)
@@ -42,8 +42,8 @@ class BrowserSessions:
     def open(self, user: str) -> str:
         """Returns the token of a new session. The oldest one ends if there are too many."""
         token = secrets.token_urlsafe(_TOKEN_BYTES)
-        self._sessions[_digest(token)] = _Session(user, self._timeline.now_ms() + _LONGEST_MS)
-        if len(self._sessions) > _MOST_SESSIONS:
+        self._sessions[_digest(token)] = _Session(user, self._timeline.now_ms() + self._longest_ms)
+        if len(self._sessions) > self._limit:
             self._sessions.popitem(last=False)
         return token
 
@@ -73,9 +73,10 @@ def read_token(headers: Mapping[bytes, bytes]) -> str:
 
 
 def set_cookie(token: str, is_encrypted: bool) -> Headers:
-    """Returns the header that stores the token in the browser, out of reach of scripts and of other sites."""
+    """Returns the header that stores the token in the browser until that is closed, out of reach of scripts and of
+    other sites."""
     secure = "; Secure" if is_encrypted else ""
-    return (("set-cookie", f"{COOKIE}={token}; Path=/; HttpOnly; SameSite=Strict; Max-Age={_HOURS * 3600}{secure}"),)
+    return (("set-cookie", f"{COOKIE}={token}; Path=/; HttpOnly; SameSite=Strict{secure}"),)
 
 
 def clear_cookie() -> Headers:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from trimq.clock import LoopTime, Timeline
+from trimq.config.settings import Http
 from trimq.core.security.authentication import Authenticator
 from trimq.server.http.browser_sessions import BrowserSessions
 from trimq.server.http.event_streams import LiveEvents
@@ -39,7 +40,14 @@ class Console:
         return self._files.answer(method, path, headers)
 
 
-def without_numbers(authenticator: Authenticator, timeline: Timeline | None = None) -> Console:
+def open_console(
+    settings: Http, authenticator: Authenticator, timeline: Timeline, sample: Callable[[], dict[str, Any]]
+) -> Console:
+    """`sample`: returns the numbers that live pages show."""
+    sessions = BrowserSessions(authenticator, timeline, settings.sessions, settings.session_minutes)
+    return Console(sessions, LiveEvents(timeline, sample, settings.live_pages))
+
+
+def without_numbers(authenticator: Authenticator) -> Console:
     """Returns a console whose live events are empty."""
-    found = LoopTime() if timeline is None else timeline
-    return Console(BrowserSessions(authenticator, found), LiveEvents(found, dict))
+    return open_console(Http(), authenticator, LoopTime(), dict)

@@ -13,8 +13,6 @@ from trimq.clock import Timeline, Timer
 EVENT_STREAM = "text/event-stream"
 INTERVAL_MS = 1000
 
-_MOST_WATCHERS = 500
-
 # Samples that a page may be behind: then its connection is closed. The browser connects again.
 _MOST_SKIPPED = 60
 
@@ -33,9 +31,10 @@ class EventWatcher(Protocol):
 
 
 class LiveEvents:
-    """`sample`: returns the numbers of now."""
+    """`sample`: returns the numbers of now. `limit`: maximum number of pages."""
 
-    def __init__(self, timeline: Timeline, sample: Callable[[], dict[str, Any]]) -> None:
+    def __init__(self, timeline: Timeline, sample: Callable[[], dict[str, Any]], limit: int) -> None:
+        self._limit = limit
         self._timeline = timeline
         self._sample = sample
         self._skipped: dict[EventWatcher, int] = {}
@@ -43,7 +42,7 @@ class LiveEvents:
 
     @property
     def is_full(self) -> bool:
-        return len(self._skipped) >= _MOST_WATCHERS
+        return len(self._skipped) >= self._limit
 
     def watch(self, watcher: EventWatcher) -> bytes:
         """Returns the event of now; the watcher is sent one every second from then on."""

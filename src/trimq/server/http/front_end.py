@@ -27,12 +27,12 @@ from trimq.metrics import CONTENT_TYPE, Metrics
 from trimq.model import ANONYMOUS, Buffer, Caller
 from trimq.protocols.contract import ConnectionDetails, DeferredReply, Parts, Reply, SessionControl
 from trimq.server.http.acls import AclsApi
-from trimq.server.http.browser_sessions import PAGE_HEADER, BrowserSessions, clear_cookie, read_token, set_cookie
+from trimq.server.http.browser_sessions import PAGE_HEADER, clear_cookie, read_token, set_cookie
 from trimq.server.http.commit_log_topics import CommitLogTopicsApi
-from trimq.server.http.console import Console, LoginForm, without_numbers
+from trimq.server.http.console import Console, LoginForm, open_console, without_numbers
 from trimq.server.http.cross_origin import KnownHosts, is_cross_origin, known_hosts
 from trimq.server.http.definitions import DefinitionsApi
-from trimq.server.http.event_streams import EVENT_STREAM, LiveEvents
+from trimq.server.http.event_streams import EVENT_STREAM
 from trimq.server.http.groups import GroupsApi
 from trimq.server.http.messages import MessagesApi
 from trimq.server.http.overview import OverviewApi
@@ -314,7 +314,7 @@ class HttpConversation:
 
         def open_stream(caller: Caller) -> HttpResponse:
             if self._console.live.is_full:
-                return error_response(503, "TooManyPages", "too many pages with live numbers are open")
+                return error_response(503, "TooManyPages", "too many pages have live numbers (http.live_pages)")
             return HttpResponse(200, b"", EVENT_STREAM, is_stream=request.method != "HEAD")
 
         if not self._authenticator.is_login_required:
@@ -548,7 +548,7 @@ class HttpFrontEnd:
         self._write_refusal_reason = write_refusal_reason
         self._received = ReceiveMemory(broker.settings.http.received_bytes)
         self._hosts = known_hosts(broker.settings)
-        self._console = Console(BrowserSessions(authenticator, time), LiveEvents(time, overview.sample))
+        self._console = open_console(broker.settings.http, authenticator, time, overview.sample)
         self._metrics_access = broker.settings.http.metrics
 
     def open_conversation(self, address: str, outlet: SessionControl) -> HttpConversation:
