@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from protocols.rocketmq.rocketmq_desk import NOW_MS, Desk, bodies_of
 
+from trimq.core.security.access import Right
+from trimq.model import DEFAULT_NAMESPACE
 from trimq.protocols.rocketmq.wire.lenient_json import read_json
 
 
@@ -66,6 +68,19 @@ def test_a_reset_of_an_unknown_group_writes_nothing() -> None:
     answer = desk.broker.ask(222, {"topic": "t", "group": "unknown", "timestamp": -1, "isForce": True})
     assert (answer.code, answer.remark) == (26, "Group unknown does not exist")
     assert offset(desk, "unknown") is None
+
+
+def test_a_pending_reset_is_not_told_to_a_client_without_rights_on_the_group() -> None:
+    desk = desk_with()
+    desk.broker.pull("t", 3)
+    reset(desk, queueId=0, offset=1)
+    access = desk.core.broker._access
+    access.define_user("somebody", "secret", is_administrator=True)
+    access.grant(Right("anonymous", DEFAULT_NAMESPACE, read="^t$"))
+    desk.runner.settle()
+    fields = {"consumerGroup": "g", "topic": "t", "queueId": 0, "commitOffset": 4}
+    answer = desk.broker.ask(15, fields)
+    assert (answer.code, "group g" in (answer.remark or "")) == (16, True)
 
 
 def test_members_get_the_reset_offset_with_their_next_pull() -> None:
