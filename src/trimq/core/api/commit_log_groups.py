@@ -55,6 +55,11 @@ class CommitLogGroupApi:
         """Raises AccessDenied unless the caller may consume as a member of this group."""
         self._access.require_group(caller, Action.READ, name)
 
+    def require_commit(self, caller: Caller, group: str, topic: IdentifiedTopic) -> None:
+        """Raises AccessDenied unless the caller may commit offsets of this group in the topic."""
+        self._access.require(caller, Action.READ, topic.resource)
+        self.require_read(caller, group)
+
     def require_describe(self, caller: Caller, name: str) -> None:
         self._access.require_group(caller, Action.DESCRIBE, name)
 
@@ -103,8 +108,7 @@ class CommitLogGroupApi:
         self, caller: Caller, group: str, topic: IdentifiedTopic, number: int, offset: int, metadata: str = ""
     ) -> Ticket:
         """Commits the offset up to which `group` has read a queue, with optional metadata."""
-        self._access.require(caller, Action.READ, topic.resource)
-        self.require_read(caller, group)
+        self.require_commit(caller, group, topic)
         if self._takers is not None and group in self._takers.groups:
             self._takers.require_alone(group)
         stream = StreamId(topic.id, number)

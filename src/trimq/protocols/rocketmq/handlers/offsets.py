@@ -48,7 +48,7 @@ def update_offset(context: Context, command: Command) -> Reply:
     topic = context.readable_topic(header.topic)
     if topic is None:
         raise RemotingRefusal(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic[:200]} not exist!")
-    context.commit_log.groups.require_read(context.caller, header.consumerGroup)
+    context.commit_log.groups.require_commit(context.caller, header.consumerGroup, topic)
     if context.services.consuming.offset_resets.is_pending(header.consumerGroup, topic.id, header.queueId):
         return reply(command, remark="Offset has been previously reset")
     ticket = context.commit_log.groups.commit(
