@@ -1,7 +1,7 @@
 // @ts-check
 // The console: navigation, login, and the page of each address.
 import { render } from "./vendor/preact.mjs";
-import { useEffect, useState } from "./vendor/hooks.mjs";
+import { useEffect, useLayoutEffect, useState } from "./vendor/hooks.mjs";
 import { call, onLoginNeeded } from "./parts/api.mjs";
 import { html } from "./parts/html.mjs";
 import { open } from "./parts/navigation.mjs";
@@ -46,8 +46,9 @@ function switchTheme() {
   localStorage.setItem(THEME, document.documentElement.dataset.theme);
 }
 
+// Links and keys work as soon as a page is visible: before its first paint.
 function useLinks() {
-  useEffect(() => {
+  useLayoutEffect(() => {
     const follow = (event) => {
       const link = event.target.closest?.("a[href^='/']");
       if (!link || event.defaultPrevented || event.button || event.ctrlKey || event.metaKey || event.shiftKey || link.target || link.hasAttribute("download")) return;
@@ -60,7 +61,7 @@ function useLinks() {
 }
 
 function useKeys() {
-  useEffect(() => {
+  useLayoutEffect(() => {
     let hasGo = false;
     const press = (event) => {
       if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName) || document.querySelector("dialog[open]")) return;
